@@ -1,7 +1,8 @@
-"""How much of the disk must be free for new work to be taken, and what is said where there is not as much.
+"""The free disk space below which new work is refused, and the texts of that refusal.
 
 Three files of ``file_bytes`` are laid out ahead of need: the journal file that is written, the next one (the spare),
-and the ballast. Beside them ``low_water_bytes`` must stay free, and one file more, for finishing what was begun.
+and the ballast. Beside them ``low_water_bytes`` must stay free, and space for one more file, so that begun work can be
+finished.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from journal.interfaces import IFilesystem
 from journal.vfs.file_window import file_size
 
 FIRST_FILES = 2
-"""Journal files that a first start lays out: the one that is written, and the spare."""
+"""How many journal files a first start lays out: the one that is written, and the spare."""
 
 COPIES = 3
-"""How often what is accepted may come to lie on the disk: in the journal, in a staged file, in a segment."""
+"""How many copies of accepted bytes the disk may get: in the journal, in a staged file, in a segment."""
 
 SCARCE = 4
-"""With more free space than this many times the pool what is under way is not added up."""
+"""With more free space than this many times the pool, work under way is not added up."""
 
 NEW_WORK_REFUSED = (
     "NEW WORK IS REFUSED (DiskFull): {lack}. Reading, deleting, commit and rollback work; make room, or start with "
@@ -30,12 +31,12 @@ NEW_WORK_REFUSED = (
 
 
 def reserve(settings: JournalSettings) -> int:
-    """Bytes that must stay free, beside what is under way: below it new work is refused."""
+    """Return the bytes that must stay free, beside work under way: below this new work is refused."""
     return settings.low_water_bytes + settings.file_bytes
 
 
 def under_way(engine: Engine, file_bytes: int) -> int:
-    """Bytes that the disk is still to take of what has been accepted, at most; and of the next journal file."""
+    """Return how many bytes accepted work, and the next journal file, may still take on the disk."""
     tails = sum(store.unflushed_bytes for store in engine.dirty)
     staged = sum(each.staged.bytes for each in engine.transactions.live.values())
     spare = 0 if engine.journal.spare_exists() else file_bytes
@@ -43,16 +44,16 @@ def under_way(engine: Engine, file_bytes: int) -> int:
 
 
 def ballast_bytes(filesystem: IFilesystem) -> int:
-    """How much ballast there is; less than there should be after a power cut amid its filling."""
+    """Return the size of the ballast; it is too small after a power cut while it was filled."""
     if not filesystem.exists(filenames.BALLAST):
         return 0
     return file_size(filesystem, filenames.BALLAST)
 
 
 def shortage(filesystem: IFilesystem, settings: JournalSettings, files: int) -> str:
-    """Say what is missing if new work is refused once the broker's own files are there; "" if nothing is.
+    """Return what is missing if new work will be refused once the broker's own files exist; "" if nothing is.
 
-    ``files`` journal files are to be laid out yet, and what the ballast lacks of its size.
+    ``files`` journal files are to be laid out yet, and the missing part of the ballast.
     """
     missing_ballast = max(0, settings.file_bytes - ballast_bytes(filesystem))
     own = files * settings.file_bytes + missing_ballast
@@ -68,7 +69,7 @@ def shortage(filesystem: IFilesystem, settings: JournalSettings, files: int) -> 
 
 
 def check_first_start(filesystem: IFilesystem, settings: JournalSettings, has_spare: bool) -> None:
-    """Raise :class:`DiskFull` for a directory without data on a disk that is too small to take any."""
+    """Raise :class:`DiskFull` for a directory without data on a disk that is too small for any."""
     if lack := shortage(filesystem, settings, FIRST_FILES - has_spare):
         raise DiskFull(
             f"the disk is too small for these settings: {lack}. A broker would refuse everything. There are no data "
@@ -77,7 +78,7 @@ def check_first_start(filesystem: IFilesystem, settings: JournalSettings, has_sp
 
 
 def refused_work(filesystem: IFilesystem, settings: JournalSettings, has_spare: bool) -> list[str]:
-    """What a start of a directory with data says on such a disk, where what was begun must be finished; or nothing."""
+    """Return the lines for a start of a directory with data on such a disk, where begun work can only be finished."""
     lack = shortage(filesystem, settings, 0 if has_spare else 1)
     return [NEW_WORK_REFUSED.format(lack=lack)] if lack else []
 

@@ -1,4 +1,4 @@
-"""Which logs their force policies want flushed now, found without a look at each of ten thousand."""
+"""The logs that their force policies want flushed now, found without a look at each of ten thousand."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _policy = lru_cache(maxsize=1024)(ForcePolicy.of)
 _number = attrgetter("number")
 
 LOOKS_AT_ONCE = 1024
-"""Most stores that a call finds by their age, 3 µs each: the times of ten thousand may come in one moment."""
+"""Most stores that a call finds by their age, 3 µs each: ten thousand may become due at once."""
 
 
 class DueStores:
-    """Of the ``dirty`` stores those that are due: by their messages, which are in ``filled``, or by their age.
+    """The due ones of the ``dirty`` stores: by their messages, then they are in ``filled``, or by their age.
 
     Both sets are the engine's. Each store that has been seen in ``dirty`` is in the heap once, at a time before which
-    its age cannot make it due. It stays there when it is flushed: what comes later is younger, and the interval of a
-    policy does not change. Only when that time has come is the store looked at again.
+    its age cannot make it due. It stays there when it is flushed, because later messages are younger and a policy's
+    interval does not change. The store is looked at again only when that time has come.
     """
 
     def __init__(self, dirty: set[MessageStore], filled: set[MessageStore]) -> None:
@@ -30,15 +30,15 @@ class DueStores:
         self._filled = filled
         self._heap: list[tuple[int, int, MessageStore]] = []
         self._waiting: set[MessageStore] = set()
-        """Those in the heap."""
+        """The stores in the heap."""
         self._begun: set[MessageStore] = set()
-        """Those that are being flushed: not looked at before that is over, however many are in line."""
+        """The stores that are being flushed: they are not looked at until that is over."""
 
     def due(self, now: int) -> list[MessageStore]:
-        """Those to be flushed, by number: a set has no order of its own, and a history that is replayed needs one.
+        """Return the stores to flush, by number, because a set has no order and a replayed history needs one.
 
-        What is due and cannot be flushed yet, because nothing of it is forced, is due again at the next call; so is
-        what is beyond :data:`LOOKS_AT_ONCE` of those whose time has come.
+        A store that is due and cannot be flushed yet, because nothing of it is forced, is due again at the next call.
+        So are the stores beyond :data:`LOOKS_AT_ONCE` whose time has come.
         """
         heap, waiting = self._heap, self._waiting
         left = LOOKS_AT_ONCE
@@ -61,12 +61,12 @@ class DueStores:
         return sorted(found, key=_number)
 
     def begun(self, store: MessageStore) -> None:
-        """A flush of all that may be flushed of this store has begun."""
+        """Note that a flush of all flushable messages of this store has begun."""
         self._dirty.discard(store)
         self._begun.add(store)
 
     def flushed(self, store: MessageStore) -> None:
-        """A flush of this store is over; what has come meanwhile may be enough for the next one, or not any more."""
+        """Note that a flush of this store is over; check whether messages that came meanwhile need the next one."""
         self._begun.discard(store)
         self._filled.discard(store)
         if store.unflushed_messages:
@@ -75,7 +75,7 @@ class DueStores:
                 self._filled.add(store)
 
     def forget(self, stores: Collection[MessageStore]) -> None:
-        """These are gone for good."""
+        """Remove stores for good."""
         if not self._waiting.isdisjoint(stores):
             self._waiting.difference_update(stores)
             self._heap = [entry for entry in self._heap if entry[2] in self._waiting]

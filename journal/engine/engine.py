@@ -1,11 +1,11 @@
-"""The folds together, and the cycle accept → write → force → publish.
+"""The engine: all folds together, and the cycle accept → write → force → publish.
 
-Everything but :meth:`Engine.write` runs on one thread (the reactor in the service). ``write`` touches the journal
-file and nothing else, so the service puts it on a thread; inline users call :meth:`Engine.sync`.
+Everything but :meth:`Engine.write` runs on one thread (the reactor in the service). ``write`` touches the journal file
+and nothing else, so the service runs it on a thread; inline users call :meth:`Engine.sync`.
 
-A decision changes the folds and is queued in the same turn, so acceptance order is LSN order. What others can see
-of it waits for the force: watermarks, and every answer given through :meth:`Engine.when_forced`. A failed write
-or force is never undone, because the process stops.
+A decision changes the folds and is queued in the same turn, so acceptance order is LSN order. Its visible effects wait
+for the force: watermarks, and every answer given through :meth:`Engine.when_forced`. A failed write or force is never
+undone, because the process stops.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from journal.wal.writer import Journal
 
 
 def _nothing(*_: object) -> None:
-    """A hook that nobody has set."""
+    """A hook that does nothing."""
 
 
 class Engine:
     """The state of one data directory. Built by :func:`journal.recovery.start.recover`.
 
     Hooks, called on the engine's thread: ``on_pending`` when there is a group to write after there was none,
-    ``on_published`` with the stores whose high watermark moved, ``on_idle`` when requests that were turned away
-    by ``busy`` or ``MemoryExhausted`` may be tried again, ``on_flush_wanted`` when memory is short.
+    ``on_published`` with the stores whose high watermark moved, ``on_idle`` when requests that were refused for
+    ``busy`` or ``MemoryExhausted`` may be tried again, ``on_flush_wanted`` when memory is short.
     """
 
     def __init__(
@@ -82,12 +82,14 @@ class Engine:
         self._filling: Group | None = None
         self._in_flight: Group | None = None
         self._newest: Group | None = None
-        self.passing = False  # what is accepted now touches no log of a commit that is being applied
+        self.passing = False  # whether accepted requests touch no log of a commit that is being applied
         self.dirty, self.filled = set[MessageStore](), set[MessageStore]()
-        """Stores with bytes in memory that may go to their segments; those that got enough for their policies."""
+        """Stores with bytes in memory that may be flushed, and those that have enough messages for their policies."""
         self.pending_bytes = 0
         self.journaled_bytes = 0
-        """What the groups of this start take on disk: whole blocks, which a lone small record fills to a fortieth."""
+        """The bytes that this start's groups take on disk: whole blocks, of which a single small record fills a
+        fortieth.
+        """
         self.failed, self.full_at = "", 1 << 62
         self.on_pending: Callable[[], None] = _nothing
         self.on_published: Callable[[list[MessageStore]], None] = _nothing
@@ -97,16 +99,16 @@ class Engine:
     # -- time ------------------------------------------------------------------------------------------
 
     def set_time(self, at: int) -> None:
-        """Let journal time go on from ``at``; while the engine was stopped it stood still."""
+        """Let journal time continue from ``at``; it stood still while the engine was stopped."""
         self._time_base = at - self.clock.monotonic()
 
     def now(self) -> int:
-        """Journal time: µs that only grow, over restarts too; the wall clock has no say in it."""
+        """Return journal time: µs that only grow, over restarts too, independent of the wall clock."""
         return self.clock.monotonic() + self._time_base
 
     @property
     def full(self) -> bool:
-        """Whether new work is to be refused: more was accepted than the disk had room for at the last look."""
+        """Whether new work must be refused: more was accepted than the disk had room for at the last look."""
         return self.journaled_bytes + self.pending_bytes > self.full_at
 
     @property
@@ -153,7 +155,7 @@ class Engine:
         return self.next_lsn - 1
 
     def decide(self, decision: AnyRecord, data: bytes | memoryview = b"") -> Outcome:
-        """As :meth:`accept`, of a decision that ends a transaction; return how it ended."""
+        """Do what :meth:`accept` does with a decision that ends a transaction; return how it ended."""
         applied = self._accept(decision, data)
         assert applied is not None
         return applied.outcome
@@ -177,7 +179,7 @@ class Engine:
         return applied
 
     def _disagrees(self, fold: IFold, lsn: int, decision: AnyRecord, error: BaseException) -> None:
-        """The record is queued but the state does not agree with it: neither can be trusted any more."""
+        """Fail: the record is queued but a fold does not agree with it, so neither can be trusted any more."""
         self.fail(f"applying {type(decision).__name__} at LSN {lsn} to {fold.name}: {error!r}")
 
     def queue(self, decision: AnyRecord, data: bytes | memoryview = b"") -> int:
@@ -198,9 +200,9 @@ class Engine:
         return lsn
 
     def _archive_outcomes(self, group: Group) -> bool:
-        """Put what waits for the archive into the group that decided it, full or not, to be shown together with it.
+        """Put the waiting outcomes into the archive with the group that decided them, full or not, to be shown with it.
 
-        False, with nothing changed, if memory is short: then it goes with a later group.
+        Returns False, with nothing changed, if memory is short: then they go with a later group.
         """
         archive = self._archive
         try:
@@ -230,11 +232,11 @@ class Engine:
         return group
 
     def applied(self, applied: Applied) -> None:
-        """Show what a fold has put into logs together with the record that was queued last, or have it put there."""
+        """Show what a fold has put into logs for the record that was queued last, or begin to apply it in slices."""
         for store in applied.stores:
             if self._filling is not None:
                 self._filling.ends[store] = store.end_offset
-            else:  # in replay all is forced
+            else:  # in replay everything is forced
                 store.publish(store.end_offset)
         if (commit := applied.slices) is not None:
             if commit.short_of_memory:
@@ -243,7 +245,9 @@ class Engine:
             self.passing = False
 
     def want_flush(self, stores: Sequence[MessageStore] = ()) -> None:
-        """Memory is short: flush now, whatever the force policies say. ``stores`` may have bytes to flush too."""
+        """Flush now, whatever the force policies say, because memory is short. ``stores`` may have bytes to
+        flush too.
+        """
         self.dirty.update(stores)
         self.housekeeping.want_flush()
         self.on_flush_wanted()
@@ -251,15 +255,15 @@ class Engine:
     # -- files ---------------------------------------------------------------------------------------------
 
     def jobs(self, now: int) -> list[Any]:
-        """What is due on files; run each in order on one thread, then :meth:`finish` it here."""
+        """Return the due jobs on files; run each in order on one thread, then :meth:`finish` it here."""
         return self.housekeeping.jobs(now)
 
     def finish(self, job: Any) -> None:
-        """A job has run."""
+        """Note that a job has run."""
         self.housekeeping.finish(job)
 
     def close(self) -> None:
-        """Close the files and let the directory go. Everything accepted should have been forced."""
+        """Close the files and release the directory. Everything accepted should have been forced."""
         self.journal.close()
         self.open_files.close()
         self.lock.release()
@@ -274,14 +278,16 @@ class Engine:
             self._newest.waiters.append((deliver, answer))
 
     def newest_times(self) -> GroupTimes | None:
-        """The times, noted from now on, of the group that all accepted so far is in; None if all is forced."""
+        """Return the times, recorded from now on, of the group with the newest accepted records; None if all is
+        forced.
+        """
         return None if self._newest is None else self._newest.timed(self.clock)
 
     # -- large commits, applied in slices ------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
-        """Whether large commits are being applied; until that is over nothing but what passes may be accepted."""
+        """Whether large commits are being applied; until they are, only requests that may pass can be accepted."""
         return self.large_commits.current is not None
 
     def continue_apply(self) -> None:
@@ -294,9 +300,9 @@ class Engine:
             self.want_flush(commit.stores)
 
     def _show(self, ends: dict[MessageStore, int], waiters: list[tuple[Deliver, Any]]) -> None:
-        """Show these ends, and large commits that are forced by now, all before anybody is told of any.
+        """Show these ends, and large commits that are forced by now, all before any waiter is called.
 
-        A reader who is woken by a send must see the whole of a large commit that was accepted before it.
+        A reader that a send wakes must see the whole of a large commit that was accepted before it.
         """
         first = self.large_commits.show(self.forced_lsn, ends)
         for store, end in ends.items():
@@ -311,7 +317,9 @@ class Engine:
     # -- write, force, publish -------------------------------------------------------------------------------
 
     def take(self) -> Group | None:
-        """The next group to write; None if there is none, one is under way, or a fold could not take a record."""
+        """Return the next group to write; None if there is none, one is under way, or a fold could not take a
+        record.
+        """
         if self._in_flight is not None or not self._ready or self.failed:
             return None
         group = self._ready.popleft()
@@ -331,12 +339,14 @@ class Engine:
         return group.write(self.journal, self.clock.seconds)
 
     def under_way(self) -> tuple[Group | None, int]:
-        """The group that is being written and forced, if any, and how many answers wait for it and those behind it."""
+        """Return the group that is being written and forced, if any, and how many answers wait for it and later
+        ones.
+        """
         groups = [group for group in (self._in_flight, *self._ready) if group is not None]
         return self._in_flight, sum(len(group.waiters) for group in groups)
 
     def publish(self, group: Group) -> None:
-        """The group is on disk: show its ends to readers and deliver the answers that waited for it."""
+        """Publish a group that is on disk: show its ends to readers and deliver the answers that waited for it."""
         assert group is self._in_flight
         self._in_flight = None
         if self._newest is group:
@@ -349,9 +359,9 @@ class Engine:
         self._show(group.ends, group.waiters)
 
     def sync(self) -> None:
-        """Carry everything accepted through to its answers, inline; large commits too.
+        """Write, force and publish everything accepted, inline; large commits too.
 
-        Raises what failed, and from then on always :class:`JournalPoisoned`.
+        Raises the failure, and from then on always :class:`JournalPoisoned`.
         """
         if self.failed:
             raise JournalPoisoned(self.failed)
@@ -367,7 +377,7 @@ class Engine:
             raise
 
     def fail(self, reason: str) -> None:
-        """Nothing can be accepted any more; the process must stop and recover."""
+        """Refuse everything from now on; the process must stop and recover."""
         if not self.failed:
             self.failed = f"{reason}. The process must stop; the next start recovers what is on disk"
 
@@ -383,7 +393,7 @@ class Engine:
         self.accept(Started(start_number, self.now(), wall, nonce))
 
     def mark(self) -> bool:
-        """Queue a MARK, the proof that all before it was forced, unless there is nothing to prove."""
+        """Queue a MARK, which proves that all before it was forced, unless there is nothing to prove."""
         if self._newest is not None or self.busy or self.failed or self.journal_is_proven:
             return False
         lsn = self.accept(Mark(self.now()))
@@ -392,5 +402,5 @@ class Engine:
 
     @property
     def journal_is_proven(self) -> bool:
-        """Whether the last record is a MARK, so that all that matters is known to have been forced."""
+        """Whether the last record is a MARK, so that all earlier records are known to have been forced."""
         return self._proven_lsn == self.last_lsn

@@ -1,8 +1,8 @@
-"""Files on their way to being removed: dropped, in no kept checkpoint any more, and held by no pin.
+"""Files that wait to be removed: dropped, in no kept checkpoint any more, and held by no pin.
 
-What is dropped before a checkpoint goes after the next one, when neither of the two kept ones refers to it. A
-:class:`Pin` stops all removal while somebody reads the directory's files beside the engine, such as an audit or a
-backup: whatever the newest checkpoint refers to when the pin is taken, and the journal above it, stays.
+Files that are dropped before a checkpoint are removed after the next one, when neither of the two kept ones refers to
+them. A :class:`Pin` stops all removal while a program, such as an audit or a backup, reads the directory's files beside
+the engine. All files stay that the newest checkpoint refers to when the pin is taken, and the journal above it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from journal.engine.jobs import CollectGarbage
 class Pin:
     """Keeps files from being removed while it is held. ``lsn`` is that of the newest checkpoint when it was taken.
 
-    ``held`` turns false for good when it is released, or when the disk needs the space: files may be missing from
-    then on.
+    ``held`` turns false for good when it is released, or when the disk needs the space: files may be missing from then
+    on.
     """
 
     __slots__ = ("held", "lsn")
@@ -28,7 +28,7 @@ class Pin:
 
 
 class Garbage:
-    """Collects what is dropped; one per engine. Everything is decided on the engine's thread."""
+    """Collects dropped files; one per engine. All decisions are made on the engine's thread."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -53,31 +53,33 @@ class Garbage:
         return pin
 
     def release(self, pin: Pin) -> None:
-        """Let a pin go; one that is not held any more stays so."""
+        """Release a pin; does nothing if it is not held any more."""
         pin.held = False
         self._pins.discard(pin)
 
     def release_all(self) -> None:
-        """The disk needs the space: no pin holds any more."""
+        """End all pins, because the disk needs the space."""
         for pin in list(self._pins):
             self.release(pin)
 
-    # -- what goes ---------------------------------------------------------------------------------
+    # -- removal -----------------------------------------------------------------------------------
 
     def drop(self, files: Iterable[str], directories: Iterable[str]) -> None:
-        """What the checkpoint that is being made does not refer to."""
+        """Drop files that the checkpoint which is being made does not refer to."""
         self._fresh[0].extend(files)
         self._fresh[1].extend(directories)
 
     def age(self, checkpoints: Iterable[str]) -> None:
-        """A checkpoint has been written; ``checkpoints`` are the files of those that are kept no more."""
+        """Note that a checkpoint has been written; ``checkpoints`` are the files of those that are no longer kept."""
         self._ready[0].extend((*self._aged[0], *checkpoints))
         self._ready[1].extend(self._aged[1])
         self._aged, self._fresh = self._fresh, ([], [])
         self._overdue = True
 
     def collect(self, needed_from: int) -> CollectGarbage | None:
-        """The job that removes what may go, journals below that LSN too; None if a pin is held or none is due."""
+        """Return the job that removes what may go, journals below that LSN too; None if a pin is held or none
+        is due.
+        """
         if self._pins or not self._overdue:
             return None
         self._overdue = False

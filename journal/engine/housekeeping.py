@@ -1,9 +1,7 @@
-"""What is done beside the cycle: flushes, checkpoints, clean-up, the next journal file, free space, the ballast.
+"""The work beside the cycle: flushes, checkpoints, clean-up, the next journal file, free space, the ballast.
 
-All decisions are taken on the engine's thread; what touches files is a :class:`journal.engine.jobs.Job` whose ``run``
-may be
-called on another thread (the flusher), one job at a time, and which then comes back through
-:meth:`Housekeeping.finish`.
+All decisions are taken on the engine's thread. Work on files is a :class:`journal.engine.jobs.Job`. Its ``run`` may be
+called on another thread (the flusher), one job at a time; then the job comes back through :meth:`Housekeeping.finish`.
 """
 
 from __future__ import annotations
@@ -44,15 +42,15 @@ from journal.log.message_store import MessageStore
 FLUSHES_AT_ONCE = 64
 """Most flushes that begin in one turn, 20 µs each: ten thousand logs may be due at once."""
 NO_ROOM_PAUSE = 10_000_000
-"""After a spare found no room on the disk it is tried again only after this long (µs)."""
+"""µs after which a spare that found no room on the disk is tried again."""
 
 
 TRIM_INTERVAL = 10_000_000
-"""Memory of the pool that was not needed for so long (µs) goes back to the system."""
+"""µs after which memory of the pool that was not needed goes back to the system."""
 
 
 class Phase(enum.Enum):
-    """Where a checkpoint is."""
+    """The phase of a checkpoint."""
 
     NONE = "none under way"
     STAGING = "writing staged frames"
@@ -65,7 +63,7 @@ class Phase(enum.Enum):
 
 @implementer(IHousekeeping)
 class Housekeeping:
-    """Decides what is to be done on files. One per engine."""
+    """Decides which work on files is due. One per engine."""
 
     def __init__(self, engine: Engine, settings: JournalSettings, last: list[CheckpointHeader]) -> None:
         self._engine = engine
@@ -78,7 +76,7 @@ class Housekeeping:
         self._folds: dict[str, Iterator[Any]] = {}
         self._stores: dict[MessageStore, int] = {}
         self._missing: list[MessageStore] = []
-        """Of these, what is not known to be flushed so far."""
+        """Those of these stores that are not known to be flushed so far."""
         self._garbage = Garbage(engine)
         self._journaled_before = engine.journaled_bytes
         self._checkpointed_at = 0
@@ -86,9 +84,9 @@ class Housekeeping:
         self._flush_wanted = False
         self._due = DueStores(engine.dirty, engine.filled)
         self._round: list[MessageStore] = []
-        """What is due and not begun yet, the next one last."""
+        """The flushes that are due and not begun yet, the next one last."""
         self._round_began = 0
-        """How many flushes of this round have begun, which one force is for."""
+        """How many flushes of this round have begun, which share one force."""
         self._filling = False
         self.free_bytes = 0
         self.reserve_bytes = reserve(settings)
@@ -102,21 +100,21 @@ class Housekeeping:
         self._discarding: set[MessageStore] = set()
 
     def begin(self) -> None:
-        """Journal time has begun: ages count from now."""
+        """Begin with the clocks: ages count from now."""
         self._checkpointed_at = self._engine.now()
 
     # -- what is due -------------------------------------------------------------------------------
 
     def jobs(self, now: int) -> list[Job]:
-        """What is to be run now, in this order. Call it on every tick and after every finished job.
+        """Return the jobs to run now, in this order. Call it on every tick and after every finished job.
 
-        Raises :class:`journal.errors.LockLost` if the directory is not ours alone any more; then the engine must fail.
+        Raises :class:`journal.errors.LockLost` if the directory is no longer held alone; then the engine must fail.
         """
         self._engine.lock.check()
         self.watch_space()
         found: list[Job] = []
         if self.phase is Phase.NONE:
-            self._collect()  # what a pin has held back
+            self._collect()  # files that a pin has held back
         if self.phase is Phase.NONE and self._checkpoint_due(now):
             found += self._begin()
         if self.phase is Phase.STAGED and not self._engine.busy:
@@ -144,7 +142,7 @@ class Housekeeping:
         return found
 
     def finish(self, job: Job) -> None:
-        """Take note that a job has run."""
+        """Note that a job has run."""
         match job:
             case FlushStore():
                 job.store.finish_flush(job.flush)
@@ -169,7 +167,7 @@ class Housekeeping:
                     self._engine.full_at = -1
 
     def retain(self, now: int) -> int:
-        """Let logs start later where retention says so; returns how many moved."""
+        """Move the starts of logs forward as retention requires; return how many moved."""
         engine, moved = self._engine, 0
         if not engine.busy:
             for store in list(engine.catalog.stores.values()):
@@ -193,14 +191,16 @@ class Housekeeping:
         return self._witness.forced < self._engine.forced_lsn and now - self._witnessed_at >= WITNESS_INTERVAL
 
     def testify(self, forced: int, durably: bool = False) -> Job:
-        """A job that says outside of the journal that it is forced up to that LSN."""
+        """Return a job that writes the witness: that the journal is forced up to that LSN."""
         journal = self._engine.journal
         self._witness = Witness(journal.newest_lsn, forced, self.checkpoint_lsn, journal.salt)
         self._witnessed_at = self._engine.now()
         return WriteWitness(self._engine.filesystem, self._witness, durably)
 
     def _flushes(self, now: int) -> list[Job]:
-        """The next flushes of the round under way, or of a new one; with the last of several comes their force."""
+        """Return the next flushes of the round under way, or of a new one; the last of several is followed by
+        their force.
+        """
         if not self._round:
             self._round = self._to_flush(now)[::-1]
             self._round_began = 0
@@ -211,7 +211,8 @@ class Housekeeping:
                 self._due.begun(store)
                 found.append((store, flush))
         if found:
-            # Else what is wanted is not forced yet, or under way: at the next call, or who waits would for the policy.
+            # Else the wanted messages are not forced yet, or under way: at the next call, or waiters would wait for the
+            # policy.
             self._flush_wanted = False
         self._round_began += len(found)
         is_last = not self._round
@@ -221,7 +222,9 @@ class Housekeeping:
         return [*jobs, ForceLogs(self._engine.open_files)] if is_last and self._round_began > 1 else jobs
 
     def _to_flush(self, now: int) -> list[MessageStore]:
-        """All, for want of memory; what a checkpoint waits for; or what is due."""
+        """Return the logs to flush: all if memory is short, those that a checkpoint waits for, or those that
+        are due.
+        """
         if self._flush_wanted:
             return sorted(self._engine.dirty, key=_number)
         due = self._due.due(now)
@@ -232,12 +235,12 @@ class Housekeeping:
         return sorted({*due, *late}, key=_number)
 
     def watch_space(self) -> None:
-        """New work is refused while what finishing needs is about to run out; decided by the free space alone."""
+        """Refuse new work while the space that finishing needs is about to run out; free space alone decides."""
         engine = self._engine
         self.free_bytes = engine.filesystem.free_bytes()
         room = self.free_bytes - self.reserve_bytes
         if self._scarce:
-            self._garbage.release_all()  # before anybody's work is refused for what they keep
+            self._garbage.release_all()  # before any request is refused because of the files that they keep
             room -= under_way(engine, self._settings.file_bytes)
         no_room = room < 0 or engine.now() < self._no_room_until
         engine.full_at = -1 if no_room else engine.journaled_bytes + engine.pending_bytes + room // COPIES
@@ -264,7 +267,7 @@ class Housekeeping:
         return self._garbage.pin(self.checkpoint_lsn)
 
     def unpin(self, pin: Pin) -> None:
-        """What was held back goes with the next call of :meth:`jobs`."""
+        """Release a pin; the files that it held back are removed with the next call of :meth:`jobs`."""
         self._garbage.release(pin)
 
     @property
@@ -301,9 +304,9 @@ class Housekeeping:
         return [StageFrames(self._engine, plans)] if plans else []
 
     def _snapshot(self) -> None:
-        """All folds at one LSN, in one turn; the rows are encoded later, on the flusher thread.
+        """Take a snapshot of all folds at one LSN, in one turn; the rows are encoded later, on the flusher thread.
 
-        Never while a large commit is being applied: its outcome is in the folds, its messages not in all logs.
+        Never while a large commit is being applied: its outcome is in the folds, its messages are not in all logs.
         """
         engine = self._engine
         lsn = engine.last_lsn
@@ -321,7 +324,7 @@ class Housekeeping:
         self.phase = Phase.FORCING
 
     def _may_write(self) -> bool:
-        """Whether all that the checkpoint will say is forced: the logs, and where they start."""
+        """Return whether everything that the checkpoint will claim is forced: the logs, and where they start."""
         engine, missing = self._engine, self._missing
         while missing and missing[-1].flushed_offset >= self._stores[missing[-1]]:
             missing.pop()
@@ -334,11 +337,11 @@ class Housekeeping:
         return WriteCheckpoint(self._engine.open_files, self._next, self._folds, states)
 
     def _written(self, header: CheckpointHeader) -> None:
-        """Two checkpoints are kept; what only older ones needed goes now."""
+        """Keep two checkpoints, and drop what only older ones needed."""
         self._kept.append(header)
         self._folds = {}
         self._due.forget(self._gone)
-        for store in self._gone:  # only now is all that was appended to them known to be written
+        for store in self._gone:  # only now all that was appended to them is known to be written
             if store.is_flushing:
                 self._discarding.add(store)
             else:
@@ -355,7 +358,7 @@ class Housekeeping:
             self.phase = Phase.COLLECTING
 
     def _collect_dropped(self) -> None:
-        """What was dropped before this checkpoint goes after the next one, when no kept one refers to it."""
+        """Hand dropped files over for removal after the next checkpoint, when no kept one refers to them."""
         catalog, ended = self._engine.catalog, self._engine.transactions.table.ended_files
         files = [file for store in catalog.stores.values() for file in store.take_dropped()]
         files += [filenames.staged_file(number.session, number.serial) for number in ended]
@@ -365,7 +368,7 @@ class Housekeeping:
         ended.clear()
 
     def add_orphans(self, files: list[str], directories: list[str]) -> None:
-        """What recovery found that nothing refers to; it goes like what is dropped from now on."""
+        """Add files that recovery found and nothing refers to; they are removed like those dropped from now on."""
         self._garbage.drop(files, directories)
 
     # -- inline ------------------------------------------------------------------------------------

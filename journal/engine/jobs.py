@@ -1,4 +1,4 @@
-"""Work on files that housekeeping gives out: each is run on one thread, one at a time, and then handed back.
+"""Jobs of housekeeping on files: each is run on one thread, one at a time, and then handed back.
 
 A job that raises ends the process (:meth:`Engine.fail <journal.engine.engine.Engine.fail>`): nothing is retried.
 """
@@ -25,15 +25,15 @@ from journal.wal.writer import RECYCLED_FILES
 
 
 class Job(ABC):
-    """Work on files. If it raises, the process must stop and recover (:meth:`Engine.fail`): nothing is retried."""
+    """A piece of work on files. If it raises, the process must stop and recover (:meth:`Engine.fail`)."""
 
     @abstractmethod
     def run(self) -> None:
-        """Do it; touches files only. Any thread."""
+        """Do the work; touches files only. Any thread may call it."""
 
 
 class FlushStore(Job):
-    """One partition's tail to its segment, forced; or left to a :class:`ForceLogs` if it is one of several."""
+    """Writes one partition's tail to its segment and forces it, or leaves that to a :class:`ForceLogs`."""
 
     def __init__(self, store: MessageStore, flush: FlushJob, alone: bool) -> None:
         self.store = store
@@ -41,12 +41,12 @@ class FlushStore(Job):
         self._alone = alone
 
     def run(self) -> None:
-        """Write, and force if it is alone."""
+        """Write, and force unless a :class:`ForceLogs` follows."""
         self.flush.run(durably=self._alone)
 
 
 class ForceLogs(Job):
-    """The force of what several flushes before it have written: together they share the file system's commits."""
+    """Forces what several flushes before it have written: together they share the file system's commits."""
 
     def __init__(self, files: OpenFiles) -> None:
         self._files = files
@@ -58,7 +58,7 @@ class ForceLogs(Job):
 
 
 class StageFrames(Job):
-    """Frames of long-lived transactions to their staged files."""
+    """Writes frames of long-lived transactions to their staged files."""
 
     def __init__(self, engine: Engine, plans: list[StagingPlan]) -> None:
         self._engine = engine
@@ -72,7 +72,7 @@ class StageFrames(Job):
 
 
 class WriteCheckpoint(Job):
-    """A checkpoint, all of whose stores have been flushed far enough."""
+    """Writes a checkpoint, all of whose stores have been flushed far enough."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class WriteCheckpoint(Job):
         self._stores = stores
 
     def run(self) -> None:
-        """Force what the start wrote to logs, and the directory of partitions; then write the checkpoint durably."""
+        """Force the logs that the start wrote, and the directory of partitions; then write the checkpoint durably."""
         filesystem = self._files.filesystem
         self._files.force()
         filesystem.force_directory(filenames.PARTITION_DIRECTORY)
@@ -95,7 +95,7 @@ class WriteCheckpoint(Job):
 
 
 class CollectGarbage(Job):
-    """Files that no kept checkpoint needs."""
+    """Removes files that no kept checkpoint needs."""
 
     def __init__(self, engine: Engine, journals: list[str], files: list[str], directories: list[str]) -> None:
         self._engine = engine
@@ -119,14 +119,14 @@ class CollectGarbage(Job):
 
 
 class FillSpare(Job):
-    """The next journal file, zero-filled ahead of need."""
+    """Makes the next journal file, zero-filled ahead of need."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.no_room = False
 
     def run(self) -> None:
-        """Fill and force it. A full disk is no failure here: nothing that was promised depends on it."""
+        """Fill and force it. A full disk is no failure here: no promise depends on the file."""
         try:
             self._engine.journal.fill_spare()
         except OSError as error:
@@ -137,7 +137,7 @@ class FillSpare(Job):
 
 
 class WriteWitness(Job):
-    """What is known of the journal's end, outside of it."""
+    """Writes the witness: what is known of the journal's end."""
 
     def __init__(self, filesystem: IFilesystem, witness: Witness, durably: bool) -> None:
         self._filesystem = filesystem
@@ -154,14 +154,14 @@ class WriteWitness(Job):
 
 
 class FillBallast(Job):
-    """Space that is given up when a start finds the disk too full to finish recovery."""
+    """Fills the ballast: space that is given up when a start finds the disk too full to finish recovery."""
 
     def __init__(self, engine: Engine, size: int) -> None:
         self._engine = engine
         self._size = size
 
     def run(self) -> None:
-        """Fill and force it. On a disk that is full meanwhile there is none: no promise depends on it."""
+        """Fill and force it. On a full disk there is none: no promise depends on it."""
         filesystem = self._engine.filesystem
         file = filesystem.open(filenames.BALLAST, create=True)
         try:

@@ -1,4 +1,4 @@
-"""Commits that are too large for one turn: put into their logs in slices, then shown in one step."""
+"""Commits that are too large for one turn: applied to their logs in slices, then shown in one step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from journal.wal.group import Deliver
 
 
 class LargeCommits:
-    """Large commits, oldest first; ``current`` is the one that is being put into its logs.
+    """Large commits, oldest first; ``current`` is the one that is being applied to its logs.
 
-    ``promised`` are the partitions whose next offsets are theirs: nothing else may be put there before.
+    ``promised`` are the partitions whose next offsets are theirs: nothing else may be appended there before.
     """
 
     def __init__(self) -> None:
@@ -24,10 +24,10 @@ class LargeCommits:
         self.promised: set[int] = set()
         self._behind: deque[SlicedApply] = deque()
         self._hidden: deque[tuple[SlicedApply, dict[MessageStore, int]]] = deque()
-        """Commits that are in all their logs and may not be forced yet, with the ends of these."""
+        """Commits that are in all their logs and may not be forced yet, with the ends of these logs."""
 
     def put(self, commit: SlicedApply) -> None:
-        """Take another one in, for other partitions."""
+        """Add a commit, which must be for other partitions."""
         numbers = {store.number for store in commit.stores}
         assert self.promised.isdisjoint(numbers), "two commits for the same offsets"
         self.promised |= numbers
@@ -37,11 +37,11 @@ class LargeCommits:
             self._behind.append(commit)
 
     def moves(self, group: str) -> bool:
-        """Whether one of them has moved that consumer group."""
+        """Return whether one of them has moved that consumer group."""
         return any(group in commit.groups for commit in self._all())
 
     def ends(self, number: TransactionNumber) -> bool:
-        """Whether one of them is the commit of that transaction."""
+        """Return whether one of them is the commit of that transaction."""
         return any(commit.number == number for commit in self._all())
 
     def _all(self) -> Iterator[SlicedApply]:
@@ -68,12 +68,12 @@ class LargeCommits:
             return False
         self.current = self._behind.popleft() if self._behind else None
         self.promised.difference_update(store.number for store in commit.stores)
-        # Their ends as they are now: what is appended from here on waits for a later force.
+        # Their present ends: later appends wait for a later force.
         self._hidden.append((commit, {store: store.end_offset for store in commit.stores}))
         return True
 
     def finish(self, step: Callable[[], object], flush: Callable[[], object]) -> None:
-        """Have ``step`` apply slices until no commit is left; ``flush`` carries out what has been wanted so far.
+        """Have ``step`` apply slices until no commit is left; ``flush`` runs the flushes that have been wanted so far.
 
         Raises :class:`MemoryExhausted` if a flush has not made room for the next add.
         """
@@ -92,7 +92,7 @@ class LargeCommits:
                 flush()
 
     def show(self, forced_lsn: int, ends: dict[MessageStore, int]) -> list[tuple[Deliver, Any]]:
-        """Add to ``ends`` those of commits that are forced by now; return the answers that waited for that."""
+        """Add the ends of commits that are forced by now to ``ends``; return the answers that waited for that."""
         waiters: list[tuple[Deliver, Any]] = []
         while self._hidden and self._hidden[0][0].lsn <= forced_lsn:
             commit, applied = self._hidden.popleft()

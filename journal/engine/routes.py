@@ -1,4 +1,4 @@
-"""Which folds take in which kind of record."""
+"""The folds that handle each kind of record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from journal.interfaces import IFold
 
 
 def routes(folds: Sequence[IFold]) -> dict[type, tuple[IFold, ...]]:
-    """The folds that take in each kind of record, in their order."""
+    """Return for each kind of record the folds that handle it, in their order."""
     found: dict[type, tuple[IFold, ...]] = {}
     for fold in folds:
         for handled in fold.handles:

@@ -21,7 +21,9 @@ from journal.transactions.limits import TransactionLimits
 ARCHIVE_SEGMENT_BYTES = 64 * MIB
 """Retention takes whole segments."""
 ARCHIVE_FORCE_MESSAGES = 50_000
-"""Nobody waits for it to be in segments, and 8 MiB of the pool are few: a force for each thousand would be many."""
+"""No reader waits for it to be in segments, and 8 MiB of the pool are few, so a force for each thousand is not
+needed.
+"""
 
 RANGES: Final[dict[str, tuple[int, int]]] = {
     "pool_bytes": (MIB, 1 << 40),
@@ -38,15 +40,15 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
 
 
 class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes in bytes, times in µs.
+    """The settings of one engine. Sizes in bytes, times in µs.
 
-    ``pool_bytes`` is the memory for tails and staged frames, at most half of it for the latter. ``checkpoint_bytes``
-    of journal or ``checkpoint_interval`` bring a checkpoint. ``low_water_bytes`` of disk beyond what finishing needs
-    must be free, else new work is refused. ``open_files`` bounds the segments held open.
+    ``pool_bytes`` is the memory for tails and staged frames, at most half of it for the latter. A checkpoint follows
+    after ``checkpoint_bytes`` of journal or after ``checkpoint_interval``. ``low_water_bytes`` of disk beyond what
+    finishing needs must be free, else new work is refused. ``open_files`` bounds the segments held open.
 
-    With ``outcome_archive`` every transaction's outcome is kept in a log of its own, which then has at least the newest
-    ``outcome_archive_bytes`` and what is younger than ``outcome_archive_age`` (None: everything). None: as the journal
-    has it, for who starts a directory that is not theirs to set.
+    With ``outcome_archive`` every transaction's outcome is kept in its own log, which then has at least the newest
+    ``outcome_archive_bytes`` and outcomes younger than ``outcome_archive_age`` (None: everything). None: as the journal
+    has it, for programs that start a directory whose settings are not theirs.
     """
 
     pool_bytes: Bytes = 256 * MIB
@@ -73,7 +75,7 @@ class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def archive(self) -> TopicSettings | None:
-        """How the archive's log is kept; None without one."""
+        """Return the settings of the archive's log; None without one."""
         if not self.outcome_archive:
             return None
         return TopicSettings(

@@ -1,8 +1,8 @@
-"""Checkpoint files: what all folds and stores held at one LSN, so that the journal below need not be replayed.
+"""Checkpoint files: the state of all folds and stores at one LSN, so that the journal below need not be replayed.
 
-A file is eight bytes of magic, then sections ``length u32 | crc u32 | body`` with msgpack bodies: the header, runs
-of a fold's rows, runs of store states, and an end that counts the sections. It is written under a temporary name,
-forced, renamed, and its directory forced; so a file with a checkpoint's name is whole, or damaged later.
+A file is eight bytes of magic, then sections ``length u32 | crc u32 | body`` with msgpack bodies: the header, runs of a
+fold's rows, runs of store states, and an end that counts the sections. It is written under a temporary name, forced,
+renamed, and its directory forced; so a file with a checkpoint's name is whole, or was damaged later.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class CheckpointHeader(msgspec.Struct, array_like=True, frozen=True):
-    """``lsn``: all at or below it is in here. ``needed_from``: the lowest LSN whose record may still be needed.
+    """The header of a checkpoint. All records up to ``lsn`` are in it; ``needed_from`` is the lowest LSN still needed.
 
     ``at`` is journal time at the checkpoint, ``start`` the start that wrote it, ``salt`` that of its journal files.
     """
@@ -56,7 +56,7 @@ class Stores(msgspec.Struct, array_like=True, frozen=True, tag=2):
 
 
 class End(msgspec.Struct, array_like=True, frozen=True, tag=3):
-    """How many sections there are before it."""
+    """The number of sections before it."""
 
     sections: int
 
@@ -79,7 +79,7 @@ def write_checkpoint(
     folds: dict[str, Iterator[Any]],
     stores: list[StoreState],
 ) -> None:
-    """Write a checkpoint durably. What it refers to must be forced before. (Flusher thread.)"""
+    """Write a checkpoint durably. Everything that it refers to must be forced before. (Flusher thread.)"""
     path = filenames.checkpoint_file(header.lsn)
     file = filesystem.open(filenames.temporary(path), create=True)
     try:
@@ -97,7 +97,7 @@ def write_checkpoint(
 def packed_checkpoint(
     header: CheckpointHeader, folds: dict[str, Iterator[Any]], stores: list[StoreState]
 ) -> Iterator[bytes]:
-    """The bytes of a checkpoint's file, a section at a time."""
+    """Yield the bytes of a checkpoint's file, a section at a time."""
     yield MAGIC
     for section in _sections(header, folds, stores):
         yield _SECTION.pack(len(section), crc32c(section)) + section
@@ -179,9 +179,10 @@ def _of_no_known_form(path: str, magic: bytes) -> CorruptJournal:
 def walk_sections(
     filesystem: IFilesystem, path: str, checksum: Callable[[bytes], int] = crc32c
 ) -> Iterator[tuple[int, Any]]:
-    """(position, header, rows, stores or end) of any checkpoint file, or the :class:`CorruptJournal` in its place.
+    """Yield (position, header, rows, stores or end) of any checkpoint file, or the :class:`CorruptJournal` in its
+    place.
 
-    Goes on behind a section that fails its checksum, for as long as lengths can be true.
+    It continues behind a section that fails its checksum, as long as lengths are possible.
     """
     with opened(filesystem, path) as file:
         position, end = len(MAGIC), file.size()

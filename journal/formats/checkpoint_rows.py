@@ -1,4 +1,4 @@
-"""The rows of one fold in a checkpoint, drawn one after the other as the types that the fold gives them."""
+"""The rows of one fold in a checkpoint, read one after the other as the types that the fold gives them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 
 Row = TypeVar("Row")
 Count = Annotated[int, msgspec.Meta(ge=0)]
-"""A number of a row that cannot be below zero."""
+"""A number in a row that cannot be negative."""
 
 
 class Fact(NamedTuple):
-    """What something is that a fold holds, for people; ``partition`` is the number of the one concerned, or 0."""
+    """A fact that a fold states, for people; ``partition`` is the number of the partition concerned, or 0."""
 
     what: str
     partition: int = 0
@@ -24,7 +24,7 @@ class RowsEnded(Exception):
 
 
 class RowReader:
-    """Takes rows as the checkpoint's file has them; ``typed`` are those drawn so far."""
+    """Reads rows as the checkpoint's file has them; ``typed`` are those read so far."""
 
     __slots__ = ("_rows", "typed")
 
@@ -38,7 +38,7 @@ class RowReader:
         return len(self.typed) < len(self._rows)
 
     def take(self, kind: type[Row], check: Callable[[Row], object] | None = None) -> Row:
-        """Draw the next row; ``check`` raises for one that cannot be.
+        """Read the next row; ``check`` raises for an impossible one.
 
         Raises ``msgspec.ValidationError`` if the row is not of that type, :class:`RowsEnded` if there is none.
         """
@@ -51,10 +51,10 @@ class RowReader:
         return found
 
     def rest(self, kind: type[Row]) -> None:
-        """Draw all rows that are left, each of that type."""
+        """Read all remaining rows, each of that type."""
         try:
             self.typed += msgspec.convert(self._rows[len(self.typed) :], list[kind])  # type: ignore[valid-type]
-        except msgspec.ValidationError:  # the same again, as far as the row that is wrong
+        except msgspec.ValidationError:  # read again one by one, up to the wrong row
             while self.left:
                 self.take(kind)
             raise

@@ -1,7 +1,8 @@
-"""CRC-32C of two runs of bytes, one behind the other, from those of each: what follows from its being linear.
+"""CRC-32C of two runs of bytes, one behind the other, computed from the checksum of each.
 
-It is that of the second, combined with that of the first as it would be with as many zero bytes behind it. That is a
-linear map of 32 bits, here a matrix for each power of two (as in zlib's ``crc32_combine``, Mark Adler).
+The result is the second's checksum combined with the first's as it would be with as many zero bytes behind it, because
+CRC is linear. That is a linear map of 32 bits, here a matrix for each power of two (as in zlib's ``crc32_combine``,
+Mark Adler).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _POLYNOMIAL = 0x82F63B78
 
 
 def times(matrix: list[int], vector: int) -> int:
-    """A matrix of 32 columns with a vector, both over the field of two elements."""
+    """Return a matrix of 32 columns times a vector, both over the field of two elements."""
     total = 0
     row = 0
     while vector:
@@ -29,7 +30,7 @@ def times(matrix: list[int], vector: int) -> int:
 
 @cache
 def power(exponent: int) -> list[int]:
-    """The map for 2**exponent zero bits."""
+    """Return the map for 2**exponent zero bits."""
     if exponent == 0:
         return [_POLYNOMIAL, *(1 << bit for bit in range(31))]
     half = power(exponent - 1)
@@ -37,7 +38,7 @@ def power(exponent: int) -> list[int]:
 
 
 def join(first: int, second: int, length: int) -> int:
-    """The checksum of two runs together; ``length`` is the second's, in bytes."""
+    """Return the checksum of two runs together; ``length`` is the second's, in bytes."""
     exponent, bits, value = 0, 8 * length, first
     while bits:
         if bits & 1:

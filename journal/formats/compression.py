@@ -1,11 +1,11 @@
-"""How batches are compressed, and how one is opened again without trusting a byte of it.
+"""How batches are compressed, and how one is opened without trusting any of its bytes.
 
-The payload of a compressed wrapper is the size of what it opens to, and that, compressed::
+The payload of a compressed wrapper is the size of its uncompressed content, then that content, compressed::
 
     payload = size compressed
     size    = u32            ; bytes of the run of frames that comes out
 
-The size stands outside of the compressed bytes, so that every bound is checked before anything is opened, in the same
+The size is outside of the compressed bytes, so that every bound is checked before anything is opened, in the same
 way for each codec. Zstandard: one frame (RFC 8878) that states its content's size and needs no dictionary. LZ4: one
 block, without a frame around it. The packages are extras, loaded when they are needed; docs/file_format.md has an
 example of each.
@@ -25,16 +25,16 @@ Buffer = bytes | bytearray | memoryview
 
 SIZE = Struct(">I")
 LEAST_BYTES: Final = 512
-"""Smaller batches go as they are: 4 µs at each end (zstd) would save 200 bytes at most."""
+"""Smaller batches stay uncompressed: 4 µs at each end (zstd) would save 200 bytes at most."""
 WORTH: Final = 8
-"""A batch goes as it is if compressing saves less than one part in so many: every reader would open it for nothing."""
+"""A batch stays uncompressed if compression saves less than this part: readers would open it for nothing."""
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 
 class Codec(NamedTuple):
-    """One way to compress. ``number`` is what flags of frames say, ``extra`` what to install for it.
+    """A codec. ``number`` is its number in frames' flags, ``extra`` the extra to install for it.
 
-    ``default`` is the level that is meant by None; ``least`` to ``most`` are the levels there are.
+    ``default`` is the level for None; ``least`` to ``most`` are the possible levels.
     """
 
     number: int
@@ -45,7 +45,9 @@ class Codec(NamedTuple):
     most: int
 
     def load(self, what: str) -> Any:
-        """The package; raises :class:`CompressionUnavailable`, which ``what`` begins, if it is not installed."""
+        """Return the package; raises :class:`CompressionUnavailable`, whose text begins with ``what``, if it is not
+        installed.
+        """
         try:
             return importlib.import_module(self.module)
         except ImportError as error:
@@ -62,7 +64,7 @@ NAMES: Final = {codec.name: codec for codec in CODECS.values()}
 
 
 class Compressor:
-    """Compresses runs of frames in one way. For one thread at a time."""
+    """Compresses runs of frames with one codec and level. For one thread at a time."""
 
     def __init__(self, codec: Codec, level: int, pack: Callable[[bytes], bytes]) -> None:
         self.number = codec.number
@@ -71,7 +73,7 @@ class Compressor:
         self._pack = pack
 
     def pack(self, run: bytes) -> bytes | None:
-        """The payload of a compressed wrapper around ``run``; None if that is not worth it."""
+        """Return the payload of a compressed wrapper around ``run``; None if it would not save enough."""
         size = len(run)
         if size < LEAST_BYTES:
             return None
@@ -80,9 +82,9 @@ class Compressor:
 
 
 def compressor(name: str | None, level: int | None = None) -> Compressor | None:
-    """What compresses as ``name`` says, or None for None.
+    """Return the compressor for a codec's name, or None for None.
 
-    Raises :class:`InvalidSetting` for a name or level that there is not, and :class:`CompressionUnavailable`.
+    Raises :class:`InvalidSetting` for an unknown name or level, and :class:`CompressionUnavailable`.
     """
     if name is None:
         if level is not None:
@@ -114,7 +116,9 @@ def _packer(codec: Codec, package: Any, level: int) -> Callable[[bytes], bytes]:
 
 
 def opened_size(payload: Buffer, what: str, state: str = "") -> int:
-    """How many bytes the payload says that it opens to; raises :class:`InvalidFrame`, which ``what`` begins."""
+    """Return the uncompressed size that the payload states; raises :class:`InvalidFrame`, whose text begins
+    with ``what``.
+    """
     if len(payload) <= SIZE.size:
         raise InvalidFrame(f"{what} has a payload of {len(payload)} bytes, which says no size{state}")
     size: int = SIZE.unpack_from(payload)[0]
@@ -122,7 +126,7 @@ def opened_size(payload: Buffer, what: str, state: str = "") -> int:
 
 
 def codec_of(number: int, what: str, state: str = "") -> Codec:
-    """The codec of that number; raises :class:`InvalidFrame`, which ``what`` begins."""
+    """Return the codec of that number; raises :class:`InvalidFrame`, whose text begins with ``what``."""
     codec = CODECS.get(number)
     if codec is None:
         known = ", ".join(f"{codec.number} ({codec.name})" for codec in CODECS.values())
@@ -133,10 +137,10 @@ def codec_of(number: int, what: str, state: str = "") -> Codec:
 
 
 def open_payload(number: int, payload: Buffer, what: str, state: str = "") -> bytes:
-    """The run of frames in the payload of a compressed wrapper, exactly as long as it says and within ``MAX_FRAME``.
+    """Return the run of frames in a compressed wrapper's payload, exactly as long as stated and within ``MAX_FRAME``.
 
-    Raises :class:`InvalidFrame` for whatever else it is, and :class:`CompressionUnavailable`; ``what`` begins their
-    texts, ``state`` ends them.
+    Raises :class:`InvalidFrame` for anything else, and :class:`CompressionUnavailable`; ``what`` begins their texts,
+    ``state`` ends them.
     """
     codec = codec_of(number, what, state)
     size = opened_size(payload, what, state)
@@ -153,12 +157,15 @@ def open_payload(number: int, payload: Buffer, what: str, state: str = "") -> by
 
 
 _idle: list[Any] = []
-"""Decompressors that nobody uses: one is for one thread at a time, and making it costs as much as opening a small batch
-(8 µs). Taking the last one and putting it back are single steps, whichever threads there are."""
+"""Unused decompressors: each is for one thread at a time, and making one costs as much as opening a small batch (8 µs).
+Taking the last one and putting it back are single steps, so any thread may do it.
+"""
 
 
 def _open_zstd(package: Any, data: memoryview, size: int) -> bytes | str:
-    """What comes out, or why nothing does. All that the frame says of itself is compared before it is opened."""
+    """Return the content, or the reason why there is none. All that the frame states is compared before it is
+    opened.
+    """
     if bytes(data[:4]) != _ZSTD_MAGIC:
         return "it does not begin as a Zstandard frame does"
     try:
@@ -175,7 +182,7 @@ def _open_zstd(package: Any, data: memoryview, size: int) -> bytes | str:
         opened: bytes = decompressor.decompress(data, max_output_size=size, allow_extra_data=False)
     except package.ZstdError as error:
         return str(error)
-    _idle.append(decompressor)  # one that failed is not used again: what it is left in need not be known
+    _idle.append(decompressor)  # one that failed is dropped, because its state is unknown
     return opened
 
 

@@ -1,15 +1,15 @@
-"""Every file name of a data directory, both ways: nothing else makes or takes apart one.
+"""All file names of a data directory: only this module makes or parses them.
 
 ::
 
     lock                                            held while the directory is open
     ballast                                         space given up so that recovery can finish on a full disk
-    witness                                         how far the journal was forced, said outside of it
+        witness                                         how far the journal was forced, recorded outside of it
     journal/<first LSN>.journal
     journal/spare.next                              zero-filled and forced, ready to become a journal file
     journal/spare.filling                           a spare that is still being filled
     journal/spare.rolling                           the next journal file until its header has been forced
-    journal/<first LSN>.recycled                    a dead journal file, to be the spare in its turn
+        journal/<first LSN>.recycled                    a dead journal file that waits to become the spare
     checkpoints/<LSN>.checkpoint                    with .tmp behind while it is being written
     staged/<session>-<serial>.staged                likewise
     partitions/<topic>-<index>.<number>/<base offset>.log, .index, .time
@@ -18,9 +18,9 @@
     repair.new/<number>                             files that it will put in place
     evidence-<when>/<path>                          what a repair has replaced or cut off, as it was
 
-LSNs and offsets have 32 digits, so that names sort as their numbers do. What makes a name returns a path
-relative to the data directory. What parses takes a bare name, as ``list_directory`` gives it, and returns
-None for a name that this module would not have made, so a foreign file is never taken for one of ours.
+LSNs and offsets have 32 digits, so that names sort as their numbers do. Functions that make a name return a path
+relative to the data directory. Functions that parse take a bare name, as ``list_directory`` returns it, and return None
+for a name that this module would not have made, so a foreign file is never taken for a file of txbroker.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ CHECKPOINT_DIRECTORY = "checkpoints"
 STAGED_DIRECTORY = "staged"
 PARTITION_DIRECTORY = "partitions"
 DIRECTORIES = (JOURNAL_DIRECTORY, CHECKPOINT_DIRECTORY, STAGED_DIRECTORY, PARTITION_DIRECTORY)
-"""What a new data directory needs inside it."""
+"""The directories that a new data directory needs."""
 
 REPAIRS = "repairs.json"
 REPAIR_PLAN = "repair.plan"
 REPAIR_DIRECTORY = "repair.new"
 EVIDENCE = "evidence"
-"""What the names of the side folders begin with."""
+"""The beginning of the side folders' names."""
 REPAIR_FILES = (REPAIR_PLAN, REPAIR_PLAN + ".tmp", REPAIRS + ".tmp", REPAIR_DIRECTORY)
-"""What a repair leaves only while it is at work."""
+"""Files that a repair leaves only while it runs."""
 
 RESERVED_PREFIX = "txbroker."
-"""Topics whose names begin so are the engine's own."""
+"""The beginning of the names of the engine's own topics."""
 
 IN_ROOT = frozenset((LOCK, BALLAST, WITNESS, REPAIRS, *REPAIR_FILES, *DIRECTORIES))
 """All fixed names in the data directory itself."""
@@ -77,7 +77,7 @@ _segment = re.compile(_POSITION + r"\.(log|index|time)")
 
 
 class SegmentKind(Enum):
-    """What a file of a partition holds; the value is the extension."""
+    """The contents of a partition's file; the value is the extension."""
 
     LOG = "log"
     INDEX = "index"
@@ -94,7 +94,7 @@ class StagedName:
 
 @dataclass(frozen=True, slots=True)
 class PartitionName:
-    """What a partition's directory is called after. ``number`` is never reused, the rest may be."""
+    """The parts of a partition directory's name. ``number`` is never reused, the others may be."""
 
     topic: str
     index: int
@@ -103,14 +103,14 @@ class PartitionName:
 
 @dataclass(frozen=True, slots=True)
 class SegmentName:
-    """One file of a partition."""
+    """The parts of a segment file's name."""
 
     base_offset: int
     kind: SegmentKind
 
 
 def check_topic_name(name: str) -> None:
-    """Raise :class:`InvalidName` unless ``name`` is 1 to 200 of ``A-Z a-z 0-9 . _ -``, and not a path."""
+    """Raise :class:`InvalidName` unless ``name`` is 1 to 200 of ``A-Z a-z 0-9 . _ -``, and neither ``.`` nor ``..``."""
     if name in (".", "..") or not _topic.fullmatch(name):
         shown = repr(name if len(name) <= MAX_TOPIC_NAME else name[:40] + "...")
         raise InvalidName(
@@ -120,73 +120,73 @@ def check_topic_name(name: str) -> None:
 
 
 def is_internal(topic: str) -> bool:
-    """Whether a topic is the engine's own: nobody else makes it, fills it or deletes it."""
+    """Return whether a topic is the engine's own: no client may make it, fill it or delete it."""
     return topic.startswith(RESERVED_PREFIX)
 
 
 def journal_file(first_lsn: int) -> str:
-    """The path of the journal file whose first record has that LSN."""
+    """Return the path of the journal file whose first record has that LSN."""
     return f"{JOURNAL_DIRECTORY}/{_position(first_lsn)}.journal"
 
 
 def parse_journal_file(name: str) -> int | None:
-    """The first LSN of a journal file; None for spares and foreign names."""
+    """Return the first LSN of a journal file; None for spares and foreign names."""
     match = _journal.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def recycled_file(first_lsn: int) -> str:
-    """The path of a dead journal file, whose first LSN was that, while it waits to be the spare."""
+    """Return the path of a dead journal file that waits to become the spare; its first LSN was ``first_lsn``."""
     return f"{JOURNAL_DIRECTORY}/{_position(first_lsn)}.recycled"
 
 
 def parse_recycled_file(name: str) -> int | None:
-    """The first LSN that a recycled file had; None for foreign names."""
+    """Return the first LSN that a recycled file had; None for foreign names."""
     match = _recycled.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def checkpoint_file(lsn: int) -> str:
-    """The path of the checkpoint taken at that LSN."""
+    """Return the path of the checkpoint taken at that LSN."""
     return f"{CHECKPOINT_DIRECTORY}/{_position(lsn)}.checkpoint"
 
 
 def parse_checkpoint_file(name: str) -> int | None:
-    """The LSN of a finished checkpoint; None for temporary and foreign names."""
+    """Return the LSN of a finished checkpoint; None for temporary and foreign names."""
     match = _checkpoint.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def staged_file(session: int, serial: int) -> str:
-    """The path of the staged frames of the transaction with that number."""
+    """Return the path of the staged frames of the transaction with that number."""
     return f"{STAGED_DIRECTORY}/{_number(session)}-{_number(serial)}.staged"
 
 
 def parse_staged_file(name: str) -> StagedName | None:
-    """The transaction of a finished staged file; None for temporary and foreign names."""
+    """Return the transaction of a finished staged file; None for temporary and foreign names."""
     match = _staged.fullmatch(name)
     return StagedName(int(match[1]), int(match[2])) if match else None
 
 
 def temporary(path: str) -> str:
-    """The name under which a checkpoint or staged file is written before it is renamed to ``path``."""
+    """Return the name under which a checkpoint or staged file is written before it is renamed to ``path``."""
     return path + TEMPORARY
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a name is an unfinished checkpoint or staged file, which recovery may remove."""
+    """Return whether a name is an unfinished checkpoint or staged file, which recovery may remove."""
     finished = name.removesuffix(TEMPORARY)
     return finished != name and bool(_checkpoint.fullmatch(finished) or _staged.fullmatch(finished))
 
 
 def partition_directory(topic: str, index: int, number: int) -> str:
-    """The path of a partition's directory. Raises :class:`InvalidName` for a topic that cannot be."""
+    """Return the path of a partition's directory. Raises :class:`InvalidName` for an impossible topic name."""
     check_topic_name(topic)
     return f"{PARTITION_DIRECTORY}/{topic}-{_number(index)}.{_number(number)}"
 
 
 def parse_partition_directory(name: str) -> PartitionName | None:
-    """What a partition's directory is called after; None for foreign names."""
+    """Return the parts of a partition directory's name; None for foreign names."""
     match = _partition.fullmatch(name)
     if match is None or match[1] in (".", ".."):
         return None
@@ -194,33 +194,35 @@ def parse_partition_directory(name: str) -> PartitionName | None:
 
 
 def segment_file(directory: str, base_offset: int, kind: SegmentKind) -> str:
-    """The path of one file of a partition; ``directory`` is what :func:`partition_directory` gave."""
+    """Return the path of one file of a partition; ``directory`` is a result of :func:`partition_directory`."""
     return f"{directory}/{_position(base_offset)}.{kind.value}"
 
 
 def parse_segment_file(name: str) -> SegmentName | None:
-    """The base offset and kind of a partition's file; None for foreign names."""
+    """Return the base offset and kind of a partition's file; None for foreign names."""
     match = _segment.fullmatch(name)
     return SegmentName(int(match[1]), SegmentKind(match[2])) if match else None
 
 
 def evidence_directory(when: str, number: int) -> str:
-    """The directory for what a repair replaces; ``when`` is as in ``20260101T120000Z``, ``number`` counts from 0."""
+    """Return the directory for files that a repair replaces; ``when`` is like ``20260101T120000Z``, ``number``
+    from 0.
+    """
     return f"{EVIDENCE}-{when}" + (f"-{number}" if number else "")
 
 
 def is_evidence(name: str) -> bool:
-    """Whether a name is that of a repair's side folder."""
+    """Return whether a name is that of a repair's side folder."""
     return bool(_evidence.fullmatch(name))
 
 
 def is_in_root(name: str) -> bool:
-    """Whether a name in the data directory itself is one of ours."""
+    """Return whether a name in the data directory itself is one of txbroker's."""
     return name in IN_ROOT or is_evidence(name)
 
 
 def is_in_journal(name: str) -> bool:
-    """Whether a name in the journal's directory is one of ours: a journal file, a recycled one or a spare."""
+    """Return whether a name in the journal's directory is a journal file, a recycled one or a spare."""
     return (
         parse_journal_file(name) is not None
         or parse_recycled_file(name) is not None

@@ -1,14 +1,13 @@
-"""The bytes of a message: nothing else packs or unpacks them. ``docs/file_format.md`` has a worked example.
+"""The bytes of a message: only this module packs or unpacks them. ``docs/file_format.md`` has a worked example.
 
 A frame is a fixed header of 36 bytes, an attribute (key and headers, msgpack) and the payload::
 
     length u32 | crc u32 | id u64 | timestamp i64 | count u32 | flag u32 | attribute length u32
 
-``length`` counts the whole frame. ``crc`` is CRC-32C of everything after ``id``; the client computes it and
-nobody mends it. ``id`` is the offset: the client sends zero, the broker stamps it, outside the checksum.
-A *wrapper* holds a run of frames as its payload and takes ``count`` offsets; frames inside one carry a crc of
-zero (the wrapper's covers them) and their position in it as id. The run may be compressed
-(``journal/formats/compression.py``).
+``length`` counts the whole frame. ``crc`` is CRC-32C of everything after ``id``; the client computes it and nothing
+changes it later. ``id`` is the offset: the client sends zero, the broker stamps it, outside the checksum. A *wrapper*
+holds a run of frames as its payload and takes ``count`` offsets; frames inside one have a crc of zero (the wrapper's
+covers them) and their position in it as id. The run may be compressed (``journal/formats/compression.py``).
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ WRAPPER = 0x1
 TOMBSTONE = 0x2
 COMPRESSION = 0xF0
 COMPRESSION_SHIFT = 4
-"""Where a wrapper's flag says how its payload is compressed: the number of a codec, 0 for not at all."""
+"""The bits of a wrapper's flag that hold the number of its payload's codec, 0 for none."""
 LOST = 0x4
-"""In segments alone, set by a repair: ``count`` messages stood here whose bytes nothing holds any more. Never sent."""
+"""Only in segments, set by a repair: ``count`` messages were here whose bytes no file holds any more. Never sent."""
 KNOWN_FLAGS = WRAPPER | TOMBSTONE | VERSION_MASK
-"""What a client may set; in a wrapper also ``COMPRESSION``."""
+"""The bits that a client may set; in a wrapper also ``COMPRESSION``."""
 
 PIECE_BYTES = MIB
-"""About so much is decoded at a time of what comes out of compressed frames."""
+"""About how many uncompressed bytes of compressed frames are decoded at a time."""
 
 _WRAPPER = VERSION | WRAPPER
 
@@ -54,7 +53,7 @@ assert HEADER_BYTES == 36
 
 
 class Attribute(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Key and headers of a message as they lie in its frame."""
+    """Key and headers of a message as its frame has them."""
 
     key: bytes | None = None
     headers: dict[str, bytes] = {}
@@ -82,14 +81,14 @@ def encode(
 ) -> bytes:
     """Return the frame of one message, id zero. ``value`` None makes a tombstone.
 
-    Raises as :func:`encode_inner`. Whether the whole frame is acceptable is for its reader to say: limits differ
+    Raises as :func:`encode_inner`. Whether the whole frame is acceptable is not checked here, because limits differ
     between brokers.
     """
     return encode_alone(encode_inner(0, value, timestamp, key, headers))
 
 
 def encode_alone(inner: bytes | memoryview) -> bytes:
-    """Return the frame of one message as :func:`encode` does, from what :func:`encode_inner` gave for position 0."""
+    """Return the frame of one message as :func:`encode` does, from a result of :func:`encode_inner` for position 0."""
     tail = memoryview(inner)[CRC_START:]
     return b"".join((_HEAD.pack(len(inner), crc32c(tail), 0), tail))
 
@@ -103,7 +102,7 @@ def encode_inner(
 ) -> bytes:
     """Return the frame of one message for the inside of a wrapper: crc zero, id its position.
 
-    It is a copy: what the caller does later with a bytearray or a dict changes nothing. Raises :class:`WrongType` and
+    It is a copy: later changes of the caller's bytearray or dict have no effect. Raises :class:`WrongType` and
     :class:`WrongValue`, and :class:`MessageTooLarge` if key and headers are over ``MAX_ATTRIBUTE``.
     """
     flag, payload = (VERSION, value) if type(value) is bytes else _payload(value)
@@ -121,7 +120,7 @@ def encode_inner(
 def encode_wrapper(inner: bytes, count: int, timestamp: int, number: int = 0) -> bytes:
     """Return a wrapper frame around ``count`` frames made by :func:`encode_inner`, joined in order.
 
-    ``number`` is that of the codec if ``inner`` is such a run's payload, compressed.
+    ``number`` is the codec's if ``inner`` is the compressed payload of such a run.
     """
     tail = _TAIL.pack(timestamp, count, VERSION | WRAPPER | number << COMPRESSION_SHIFT, 0) + inner
     return _HEAD.pack(len(tail) + CRC_START, crc32c(tail), 0) + tail
@@ -141,14 +140,14 @@ _NO_HEADERS: Mapping[str, bytes] = {}
 
 
 def _payload(value: object) -> tuple[int, bytes]:
-    """Flag and payload of a value that is not plain bytes."""
+    """Return flag and payload of a value that is not plain bytes."""
     if value is None:
         return VERSION | TOMBSTONE, b""
     return VERSION, octets("value", value, wanted=OCTETS_OR_NONE)
 
 
 def _attribute_bytes(key: bytes | None, headers: Mapping[str, bytes] | None) -> bytes:
-    """The encoder takes text as gladly, and the broker would refuse it, with all messages that came along."""
+    """Return the encoded key and headers; text is refused, because the broker would refuse the whole batch."""
     pairs = _NO_HEADERS if headers is None else headers_of(headers)
     if key is None and not pairs:
         return b""
@@ -167,21 +166,21 @@ def _attribute_bytes(key: bytes | None, headers: Mapping[str, bytes] | None) -> 
 
 
 UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes from outside: wrong types, text that is no UTF-8, arrays nested too deep."""
+"""The errors of msgspec for bytes from outside: wrong types, text that is no UTF-8, arrays nested too deep."""
 
 
 def too_short(position: int, end: int, state: str = "") -> InvalidFrame:
-    """The error for a run that ends within a header; ``state`` ends its text."""
+    """Return the error for a run that ends within a header; ``state`` ends its text."""
     return InvalidFrame(f"{end - position} bytes at {position} are too few for a frame{state}")
 
 
 def wrong_length(position: int, length: int, end: int, state: str = "") -> InvalidFrame:
-    """The error for a frame that says a length which cannot be true; ``state`` ends its text."""
+    """Return the error for a frame with an impossible length; ``state`` ends its text."""
     return InvalidFrame(f"frame at {position} says {length} bytes, {end - position} are there{state}")
 
 
 def is_compressed(frames: bytes | memoryview) -> bool:
-    """Whether the first frame is a compressed wrapper."""
+    """Return whether the first frame is a compressed wrapper."""
     return bool(_unpack_header(frames)[5] & COMPRESSION)
 
 
@@ -197,7 +196,9 @@ def stamp(view: memoryview, base_offset: int) -> int:
 
 
 def stamp_some(view: memoryview, position: int, until: int, base_offset: int) -> tuple[int, int]:
-    """As :func:`stamp`, of the frames from ``position`` on that begin before ``until``; also return where they end."""
+    """Do what :func:`stamp` does with the frames from ``position`` on that begin before ``until``; also return
+    their end.
+    """
     while position < until:
         header = _unpack_header(view, position)
         _pack_id(view, position + 8, base_offset)
@@ -209,7 +210,7 @@ def stamp_some(view: memoryview, position: int, until: int, base_offset: int) ->
 def walk(data: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
     """Yield (position, length, offset, count) of the frames of a run that is known to be whole.
 
-    Raises :class:`InvalidFrame` where a length cannot be true.
+    Raises :class:`InvalidFrame` at an impossible length.
     """
     position, end = 0, len(data)
     while position < end:
@@ -223,7 +224,7 @@ def walk(data: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
 
 
 def decode_attribute(attribute: bytes | memoryview) -> Attribute:
-    """Key and headers as they lie in a stored frame. Raises :class:`InvalidFrame`."""
+    """Return key and headers of a stored frame. Raises :class:`InvalidFrame`."""
     try:
         return unpack_attribute(attribute)
     except UNDECODABLE as error:
@@ -231,7 +232,7 @@ def decode_attribute(attribute: bytes | memoryview) -> Attribute:
 
 
 def is_sound(frame: bytes | memoryview) -> bool:
-    """Whether one whole frame fulfils its own checksum."""
+    """Return whether one whole frame fulfils its own checksum."""
     return len(frame) >= HEADER_BYTES and crc32c(memoryview(frame)[CRC_START:]) == _unpack_header(frame)[1]
 
 
@@ -239,8 +240,8 @@ def decode_run(data: bytes | memoryview, from_offset: int = 0) -> list[Message]:
     """Decode a run of stamped frames, wrappers opened, to the messages at ``from_offset`` and after.
 
     Checks every checksum of what it decodes. Raises :class:`InvalidFrame`, naming the position, and
-    :class:`CompressionUnavailable`. What is compressed may come out many times larger: a run from elsewhere is for
-    :func:`decode_pieces`.
+    :class:`CompressionUnavailable`. Compressed frames may become many times larger: use :func:`decode_pieces` for a run
+    from elsewhere.
     """
     messages: list[Message] = []
     for piece, _ in decode_pieces(data, from_offset):
@@ -249,12 +250,12 @@ def decode_run(data: bytes | memoryview, from_offset: int = 0) -> list[Message]:
 
 
 def decode_pieces(data: bytes | memoryview, from_offset: int = 0) -> Iterator[tuple[list[Message], int]]:
-    """Decode as :func:`decode_run`, but no further at a time than to about ``PIECE_BYTES`` out of compressed frames.
+    """Decode as :func:`decode_run`, but only up to about ``PIECE_BYTES`` of compressed frames' contents at a time.
 
-    Yields messages, never none, and how many bytes of frames they have been decoded from, opened. Without compressed
-    frames a run is one piece. Where a compressed one cannot be opened, what is before it is yielded first.
+    Yields messages, at least one, and how many bytes of uncompressed frames they took. Without compressed frames a run
+    is one piece. If a compressed one cannot be opened, the messages before it are yielded first.
     """
-    # Values are slices of bytes, not copies out of views: 0.2 µs a message less, for one copy of the run.
+    # Values are slices of bytes, not copies out of views: this saves 0.2 µs a message, for one copy of the run.
     whole = data if type(data) is bytes else bytes(data)
     view = memoryview(whole)
     messages: list[Message] = []
@@ -278,7 +279,7 @@ def decode_pieces(data: bytes | memoryview, from_offset: int = 0) -> Iterator[tu
                     inside, size = _decode_compressed(view[position:after], from_offset)
                 except RequestRefused:
                     if messages:
-                        yield messages, position - begin + opened  # sound, and all that can be had before it
+                        yield messages, position - begin + opened  # sound, and all that can be read before it
                     raise
                 messages += inside
                 opened += size
@@ -294,7 +295,7 @@ def decode_pieces(data: bytes | memoryview, from_offset: int = 0) -> Iterator[tu
 
 
 def _decode_compressed(frame: memoryview, from_offset: int) -> tuple[list[Message], int]:
-    """The messages at ``from_offset`` and after of a compressed wrapper, and how many bytes came out of it."""
+    """Return the messages at ``from_offset`` and after of a compressed wrapper, and its uncompressed size."""
     _, _, offset, _, count, flag, attribute_length = _unpack_header(frame)
     what = f"the wrapper at offset {offset}"
     if flag & ~COMPRESSION != _WRAPPER or attribute_length:
@@ -306,7 +307,7 @@ def _decode_compressed(frame: memoryview, from_offset: int) -> tuple[list[Messag
 
 
 def open_wrapper(frame: memoryview, what: str, state: str = "") -> bytes:
-    """The run of frames in a wrapper that is compressed.
+    """Return the run of frames in a compressed wrapper.
 
     Raises :class:`InvalidFrame` and :class:`CompressionUnavailable`; ``what`` begins their texts, ``state`` ends them.
     """
@@ -315,7 +316,7 @@ def open_wrapper(frame: memoryview, what: str, state: str = "") -> bytes:
 
 
 def uncompressed(frame: memoryview, what: str) -> bytes:
-    """The wrapper that a compressed one would be without that, offset and all; raises as :func:`open_wrapper`."""
+    """Return a compressed wrapper without its compression, with the same offset; raises as :func:`open_wrapper`."""
     _, _, offset, timestamp, count, flag, attribute_length = _unpack_header(frame)
     if flag & ~COMPRESSION != _WRAPPER or attribute_length:
         raise InvalidFrame(f"{what} has flag {flag:#x}: only a wrapper may be compressed")
@@ -337,7 +338,7 @@ def _decode_inner(
             raise wrong_length(position, length, end)
         after = position + length
         if offset >= from_offset:
-            if flag == VERSION and not attribute_length:  # the commonest, a call saved: 0.1 µs
+            if flag == VERSION and not attribute_length:  # the most common frame: saves a call, 0.1 µs
                 append(Message(offset, timestamp, None, whole[position + HEADER_BYTES : after], {}))
             else:
                 append(_decode_one(whole, position, after, offset, timestamp, flag, attribute_length))
@@ -350,7 +351,7 @@ def _decode_inner(
 def _decode_one(
     whole: bytes, position: int, after: int, offset: int, timestamp: int, flag: int, attribute_length: int
 ) -> Message:
-    """The message of the frame in ``whole[position:after]``, whose lengths have been checked."""
+    """Return the message of the frame in ``whole[position:after]``, whose lengths have been checked."""
     start = position + HEADER_BYTES
     payload = start + attribute_length
     if flag & ~TOMBSTONE != VERSION or payload > after:

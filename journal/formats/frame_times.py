@@ -1,6 +1,6 @@
-"""When the messages of a run were made, and how large they are: what producers report and audits compare.
+"""Times and sizes of the messages of a run, which producers report and audits compare.
 
-Of each header only what that needs is looked at.
+Only the needed fields of each header are read.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from journal.formats.frame import COMPRESSION, HEADER, HEADER_BYTES, WRAPPER, op
 def times_and_sizes(data: bytes | memoryview) -> Iterator[tuple[int, int]]:
     """Yield the timestamp of each message of a run known to be whole, and the bytes of its key, headers and value.
 
-    These bytes are all that its frame has beside the header: attribute and payload; of what is compressed, opened.
-    Raises :class:`CompressionUnavailable`, and :class:`InvalidFrame` for what cannot be opened.
+    These bytes are all of its frame except the header: attribute and payload, uncompressed. Raises
+    :class:`CompressionUnavailable`, and :class:`InvalidFrame` for a wrapper that cannot be opened.
     """
     position, end = 0, len(data)
     while position < end:

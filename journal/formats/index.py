@@ -1,17 +1,17 @@
-"""The bytes of the sparse indexes beside a segment: hints, of which nothing is believed unchecked.
+"""The bytes of the sparse indexes beside a segment. They are hints: no entry is believed unchecked.
 
 ``.index`` holds ``offset u64 | position u32 | running u32 | crc u32``, ``.time`` holds
 ``time i64 | offset u64 | crc u32``, both ascending, an entry of each for about every 16 KiB of log. An offset entry
 says that the frame of that offset begins at that position of the file, and that ``running`` is the segment's running
-checksum up to there (:mod:`journal.formats.segment_header`); a time entry that messages from that offset on were
-appended at
-that time (µs) or later, and those below it at that time or earlier. The segment's first frame has no entry. ``crc`` is
-CRC-32C of what stands before it, seeded as the running checksum is, so that an index of another segment is noise.
+checksum up to there (:mod:`journal.formats.segment_header`). A time entry says that messages from that offset on were
+appended at that time (µs) or later, and those below it at that time or earlier. The segment's first frame has no
+entry. ``crc`` is CRC-32C of the bytes before it, seeded as the running checksum is, so that an index of another
+segment fails it.
 
-Both are written beside the flush without a force, and forced when the segment is closed. The rule that makes gaps
-visible: a frame that has no entry begins less than ``MAX_GAP`` after the entry before it, so whoever must scan further
-knows that entries are missing. So a segment that is shorter than that needs no entry, and has no index files before it
-has got one.
+Both are written beside the flush without a force, and forced when the segment is closed. This rule makes gaps
+visible: a frame that has no entry begins less than ``MAX_GAP`` after the entry before it, so a reader that must scan
+further knows that entries are missing. So a segment that is shorter than that needs no entry, and has no index files
+before it has one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from journal.formats.frame import walk
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 
 OFFSET_FIELDS = {"offset": "Q", "position": "I", "running": "I", "crc": "I"}
-"""The fields of an entry of the index of offsets, big-endian, by the letters of :mod:`struct`."""
+"""The fields of an entry of the index of offsets, big-endian, as :mod:`struct` letters."""
 OFFSET_ENTRY = Struct(">" + "".join(OFFSET_FIELDS.values()))
 TIME_ENTRY = Struct(">qQI")
 LONG_APPEND = 2 * INDEX_INTERVAL_BYTES
@@ -44,17 +44,17 @@ class DamagedIndex(Exception):
 
 
 def has_no_entry(size: int) -> bool:
-    """Whether no frame of a segment of so many bytes begins where an entry is due."""
+    """Return whether no frame of a segment of ``size`` bytes needs an entry."""
     return size <= SEGMENT_HEADER_BYTES + INDEX_INTERVAL_BYTES
 
 
 def is_needless(size: int) -> bool:
-    """Whether a segment of so many bytes may be without index files: all of it lies within one gap."""
+    """Return whether a segment of ``size`` bytes may be without index files: all of it lies within one gap."""
     return size < SEGMENT_HEADER_BYTES + MAX_GAP
 
 
 class IndexEntries:
-    """Entries to be written, chosen as frames go by. ``last_position`` is that of the last entry there is."""
+    """Entries to be written, chosen as frames are added. ``last_position`` is that of the last existing entry."""
 
     __slots__ = ("last_position", "places")
 
@@ -64,13 +64,13 @@ class IndexEntries:
         """(offset, position, time) of each."""
 
     def add(self, offset: int, position: int, time: int) -> None:
-        """Take an entry for the frame at ``position`` if one is due there."""
+        """Add an entry for the frame at ``position`` if one is due there."""
         if position - self.last_position >= INDEX_INTERVAL_BYTES:
             self.places.append((offset, position, time))
             self.last_position = position
 
     def packed(self, seed: int, running: Sequence[int]) -> tuple[bytes, bytes]:
-        """The bytes for both indexes; ``running`` are the running checksums at the entries' positions."""
+        """Return the bytes for both indexes; ``running`` are the running checksums at the entries' positions."""
         offsets, times = bytearray(), bytearray()
         for (offset, position, time), checksum in zip(self.places, running, strict=True):
             key = _offset_key(offset, position, checksum)
@@ -80,7 +80,7 @@ class IndexEntries:
         return bytes(offsets), bytes(times)
 
     def add_run(self, frames: memoryview, position: int, time: int) -> None:
-        """Take the entries that are due for the stamped frames of one append that begins at ``position``."""
+        """Add the due entries for the stamped frames of one append that begins at ``position``."""
         for start, _, offset, _ in walk(frames):
             self.add(offset, position + start, time)
 
@@ -94,12 +94,12 @@ class IndexEntries:
         bytes_at: Callable[[int, int], memoryview],
         inside: Mapping[int, Sequence[tuple[int, int]]],
     ) -> None:
-        """Take the entries that are due for many appends, skipping from one to the next by bisection.
+        """Add the due entries for many appends, skipping from one to the next by bisection.
 
-        ``ends`` and ``positions`` are offset and position after each append, ``first`` those before the first
-        one; a position plus ``shift`` is one in the segment, ``bytes_at(start, end)`` gives the bytes of an
-        append. ``inside`` has places in long appends, by where these begin; one that it does not have is walked, by
-        the thread that flushes: in a replay alone, for that keeps others from the interpreter.
+        ``ends`` and ``positions`` are offset and position after each append, ``first`` those before the first one; a
+        position plus ``shift`` is one in the segment, ``bytes_at(start, end)`` returns the bytes of an append.
+        ``inside`` has places in long appends, by where these begin. A long append without places is walked by the
+        flushing thread; this happens only in a replay, because it keeps other threads from the interpreter.
         """
         number = 0
         while True:
@@ -119,16 +119,16 @@ class IndexEntries:
 
 
 def floor_offset(data: bytes, seed: int, offset: int) -> tuple[int, int] | None:
-    """The (offset, position) of the last entry at or below ``offset``; None if there is none.
+    """Return the (offset, position) of the last entry at or below ``offset``; None if there is none.
 
-    Raises :class:`DamagedIndex`. Whether the frame is there is for the caller to check.
+    Raises :class:`DamagedIndex`. The caller must check whether the frame is there.
     """
     number = _count_until(data, OFFSET_ENTRY, offset)
     return _offset_entry(data, seed, number - 1) if number else None
 
 
 def above_offset(data: bytes, seed: int, offset: int) -> tuple[int, int] | None:
-    """The (offset, position) of the first entry above ``offset``; None if there is none."""
+    """Return the (offset, position) of the first entry above ``offset``; None if there is none."""
     number = _count_until(data, OFFSET_ENTRY, offset)
     return _offset_entry(data, seed, number) if number < len(data) // OFFSET_ENTRY.size else None
 
@@ -138,9 +138,9 @@ Place = tuple[int, int]
 
 
 def around_time(offsets: bytes, times: bytes, seed: int, time: int) -> tuple[Place | None, Place | None]:
-    """The places of the last entry before ``time`` and of the one after that; None where there is none.
+    """Return the places of the last entry before ``time`` and of the one after that; None where there is none.
 
-    What was appended at ``time`` or later begins between the two. Raises :class:`DamagedIndex`.
+    Messages that were appended at ``time`` or later begin between the two. Raises :class:`DamagedIndex`.
     """
     count = len(times) // TIME_ENTRY.size
     if count != len(offsets) // OFFSET_ENTRY.size:
@@ -151,9 +151,9 @@ def around_time(offsets: bytes, times: bytes, seed: int, time: int) -> tuple[Pla
 
 
 def sound_entries(offsets: bytes, times: bytes, seed: int, end_offset: int, size: int) -> int:
-    """How many entries, from the first on, are sound in both indexes and inside a segment of that size.
+    """Return how many entries, from the first on, are sound in both indexes and inside a segment of that size.
 
-    A segment that was cut has fewer messages than its indexes tell of; those entries are not counted.
+    A segment that was cut has fewer messages than its indexes; those entries are not counted.
     """
     count = min(sound_offsets(offsets, seed, end_offset, size), len(times) // TIME_ENTRY.size)
     last_time = -(1 << 63)
@@ -167,7 +167,7 @@ def sound_entries(offsets: bytes, times: bytes, seed: int, end_offset: int, size
 
 
 def sound_offsets(offsets: bytes, seed: int, end_offset: int, size: int) -> int:
-    """The same of the offset index alone, whatever the time index says."""
+    """Return the same for the offset index alone, whatever the time index has."""
     last_offset, last_position = 0, SEGMENT_HEADER_BYTES
     count = len(offsets) // OFFSET_ENTRY.size
     for number in range(count):
@@ -180,7 +180,7 @@ def sound_offsets(offsets: bytes, seed: int, end_offset: int, size: int) -> int:
 
 
 class Anchor(NamedTuple):
-    """A place of a segment of which its index, or its checkpoint, knows the running checksum."""
+    """A place in a segment at which its index, or its checkpoint, has the running checksum."""
 
     offset: int
     position: int
@@ -190,9 +190,9 @@ class Anchor(NamedTuple):
 def anchors(
     offsets: bytes, seed: int, end_offset: int, size: int, checksum: Callable[..., int] = crc32c
 ) -> list[Anchor]:
-    """The entries of an offset index that are sound by themselves, ascending, inside a segment of that size.
+    """Return the entries of an offset index that are sound by themselves, ascending, inside a segment of that size.
 
-    Damaged ones are left out: those before and behind them prove what lies between all the same.
+    Damaged ones are left out: those before and behind them still prove the bytes between.
     """
     found: list[Anchor] = []
     last = Anchor(0, SEGMENT_HEADER_BYTES, 0)
@@ -206,7 +206,9 @@ def anchors(
 
 
 def sound_times(times: bytes, seed: int, above: int, end_offset: int) -> list[tuple[int, int]]:
-    """The (offset, time) of all entries that are sound by themselves, beyond ``above``, as long as they ascend."""
+    """Return the (offset, time) of all entries that are sound by themselves, beyond ``above``, as long as they
+    ascend.
+    """
     found: list[tuple[int, int]] = []
     for number in range(len(times) // TIME_ENTRY.size):
         time, offset, crc = TIME_ENTRY.unpack_from(times, number * TIME_ENTRY.size)
@@ -218,9 +220,9 @@ def sound_times(times: bytes, seed: int, above: int, end_offset: int) -> list[tu
 
 
 def _count_until(data: bytes, layout: Struct, key: int) -> int:
-    """How many entries have a first field of at most ``key``, by bisection over unproven entries.
+    """Return how many entries have a first field of at most ``key``, by bisection over unproven entries.
 
-    What is left of a whole number of entries is being written just now, or torn; the rule of gaps tells.
+    An incomplete entry at the end is being written now, or torn; the rule of gaps shows that.
     """
 
     def first_field(number: int) -> int:

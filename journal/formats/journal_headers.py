@@ -20,7 +20,7 @@ FILE_MAGIC = b"TXBJRNL\x01"
 GROUP_MAGIC = 0x54584247
 HEADER_COPIES = 2
 FIRST_GROUP = HEADER_COPIES * BLOCK
-"""Where the first group of a file begins."""
+"""The position of a file's first group."""
 
 _FILE = Struct(">8sIQQIQQQ")
 _GROUP = Struct(">IIIIQQII")
@@ -32,10 +32,10 @@ assert GROUP_HEADER_BYTES == 40
 
 
 class FileHeader(NamedTuple):
-    """What a journal file says of itself. ``previous_end`` is the LSN after the last valid one before it.
+    """The header of a journal file. ``previous_end`` is the LSN after the last valid one before it.
 
-    ``previous_first`` 0 marks the first file of all. ``salt`` seeds every checksum of the start that wrote it.
-    ``size`` is that of the file when its header was forced, in bytes; it is never shorter again.
+    ``previous_first`` 0 marks the first file of all. ``salt`` seeds every checksum of the start that wrote it. ``size``
+    is the file's size in bytes when its header was forced; the file never gets shorter.
     """
 
     first_lsn: int
@@ -65,7 +65,7 @@ def pack_file_header(header: FileHeader) -> bytes:
 
 
 def header_copies(data: bytes, checksum: Checksum = crc32c) -> list[FileHeader | None]:
-    """The copies of the header at the start of a file's bytes; None for each that is damaged."""
+    """Return the copies of the header at the start of a file's bytes; None for each that is damaged."""
     copies: list[FileHeader | None] = []
     for copy in range(HEADER_COPIES):
         packed = bytes(data[copy * BLOCK : copy * BLOCK + _FILE.size])
@@ -128,12 +128,12 @@ class GroupFields(NamedTuple):
 
 
 def group_fields(view: memoryview) -> GroupFields | None:
-    """What lies where the header of a group would; None if there are fewer bytes."""
+    """Return the fields at a place where a group's header may be; None if there are fewer bytes."""
     return GroupFields(*_GROUP.unpack_from(view)) if len(view) >= GROUP_HEADER_BYTES else None
 
 
 def body_checksum(pieces: list[bytes | memoryview]) -> int:
-    """CRC-32C over a group's records; lets a whole group be checked in one call."""
+    """Return the CRC-32C over a group's records, by which a whole group is checked in one call."""
     crc = 0
     for piece in pieces:
         crc = crc32c(piece, crc)
@@ -141,5 +141,5 @@ def body_checksum(pieces: list[bytes | memoryview]) -> int:
 
 
 def blocks(length: int) -> int:
-    """``length`` rounded up to whole blocks."""
+    """Return ``length`` rounded up to whole blocks."""
     return (length + BLOCK - 1) // BLOCK * BLOCK

@@ -1,4 +1,4 @@
-"""How one transaction ended: for answers, checkpoints and people."""
+"""The outcome of one transaction: for answers, checkpoints and people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from journal.transaction import Cause, State, TransactionNumber, Xid
 
 
 class Told(msgspec.Struct, array_like=True, frozen=True):
-    """What a coordinator decided after the outcome had been forced, when (wall clock), and from where."""
+    """A coordinator's decision after the outcome had been forced: what, when (wall clock), and from which address."""
 
     decided: State
     wall: int
@@ -19,11 +19,11 @@ class Told(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True):
-    """How a transaction ended. ``heuristic`` says that a person or policy forced it after it was prepared.
+    """The outcome of a transaction. ``heuristic``: a person or policy forced it after it was prepared.
 
     ``at`` is journal time. ``wall`` is when it ended, ``began`` and ``prepared`` (0: never) when it did so, by the wall
-    clock, for people. ``messages`` and ``checksum`` (CRC-32C of all frames as they were sent) are what a request for a
-    decision must have that comes again.
+    clock, for people. ``messages`` and ``checksum`` (CRC-32C of all frames as they were sent) are what a repeated
+    request for a decision must have.
     """
 
     number: TransactionNumber
@@ -46,11 +46,11 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def contradicted(self) -> bool:
-        """Whether its coordinator decided otherwise than was forced: damage, until somebody has seen to it."""
+        """Whether its coordinator decided otherwise than was forced: damage, until a person has handled it."""
         return self.told is not None and self.told.decided is not self.state
 
     def describe(self) -> str:
-        """One clause for error messages: what happened, by whom, when and why."""
+        """Return one clause for error messages: what happened, by whom, when and why."""
         by = f" by {self.by}" if self.by else ""
         when = f" at {wall_text(self.wall)}" if self.wall else ""
         why = f": {self.why}" if self.why else ""
@@ -58,12 +58,12 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
 
 
 def verb(state: State) -> str:
-    """What has been done to a decided transaction."""
+    """Return the verb for what was done to a decided transaction."""
     return "committed" if state is State.COMMITTED else "rolled back"
 
 
 def wall_text(wall: int) -> str:
-    """µs since 1970 for people: UTC, to the second."""
+    """Return µs since 1970 as text for people: UTC, to the second."""
     try:
         when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=wall)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""The bytes of one entry of the outcome archive: nothing else packs or unpacks them. ``docs/file_format.md`` has them.
+"""The bytes of an outcome archive's entry: only this module packs or unpacks them. See ``docs/file_format.md``.
 
 An entry is the payload of a message in the internal topic :data:`OUTCOMES_TOPIC`, one for each transaction that ended
 while the archive was on, in the order of the decisions.
@@ -20,14 +20,14 @@ from journal.transaction import Cause, State, TransactionNumber, Xid
 OUTCOMES_TOPIC: Final = RESERVED_PREFIX + "outcomes"
 """The log that holds the archive."""
 NEVER_PLACED: Final = -1
-"""The offset of what was rolled back."""
+"""The base offset of a rolled back transaction."""
 
 
 class Part(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What a transaction had for one partition.
+    """The messages of a transaction for one partition.
 
-    ``index`` is the partition within its topic, ``number`` the one that is never reused. ``base_offset`` is that of
-    its first message in the log, or :data:`NEVER_PLACED`; the others follow it without a gap. ``bytes`` counts whole
+    ``index`` is the partition within its topic, ``number`` the one that is never reused. ``base_offset`` is that of its
+    first message in the log, or :data:`NEVER_PLACED`; the others follow it without a gap. ``bytes`` counts whole
     frames. ``checksum`` is CRC-32C over these frames with all ids zero, as they were sent.
     """
 
@@ -41,12 +41,12 @@ class Part(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class ArchivedOutcome(msgspec.Struct, array_like=True, frozen=True, tag=1):
-    """How one transaction ended, for good.
+    """The outcome of one transaction, kept for good.
 
     ``lsn`` is that of the record that ended it, ``at`` its journal time. ``wall`` (when it ended), ``began`` and
-    ``prepared`` (0: never) are µs since 1970 by the wall clock. ``messages``, ``requests`` and ``checksum`` are what
-    arrived, and so what was prepared: CRC-32C over the frames of all adds in the order in which they were sent.
-    ``heuristic`` says that a person or policy forced the outcome after it was prepared.
+    ``prepared`` (0: never) are µs since 1970 by the wall clock. ``messages``, ``requests`` and ``checksum`` are of what
+    arrived, and so of what was prepared: CRC-32C over the frames of all adds in the order in which they were sent.
+    ``heuristic``: a person or policy forced the outcome after it was prepared.
     """
 
     session: int
@@ -71,7 +71,7 @@ class ArchivedOutcome(msgspec.Struct, array_like=True, frozen=True, tag=1):
 
     @property
     def number(self) -> TransactionNumber:
-        """Which transaction."""
+        """The number of the transaction."""
         return TransactionNumber(self.session, self.serial)
 
 
@@ -81,7 +81,7 @@ _decode = msgspec.msgpack.Decoder(ArchivedOutcome).decode
 
 
 def pack(entry: ArchivedOutcome) -> builtins.bytes:
-    """The frame of an entry, its id zero: a log stamps it."""
+    """Return the frame of an entry, its id zero: a log stamps it."""
     return frame.encode(_encode(entry), entry.wall)
 
 
@@ -92,7 +92,9 @@ PartFields = tuple[str, int, int, int, int, int, int]
 def pack_outcome(
     lsn: int, outcome: Outcome, requests: int, checksum: int, parts: list[PartFields]
 ) -> builtins.bytes:
-    """As :func:`pack` of an entry with these fields, which is not made: once a transaction, half the time."""
+    """Return what :func:`pack` returns for an entry with these fields, without making it: half the time, once a
+    transaction.
+    """
     session, serial = outcome.number
     entry = (
         _TAG, session, serial, outcome.state, outcome.cause, lsn, outcome.at, outcome.wall, outcome.began,
@@ -103,12 +105,12 @@ def pack_outcome(
 
 
 def unpack_frame(data: builtins.bytes | memoryview) -> ArchivedOutcome:
-    """The entry in a frame of the archive's log; raises :class:`InvalidFrame` as :func:`unpack` does."""
+    """Return the entry in a frame of the archive's log; raises :class:`InvalidFrame` as :func:`unpack` does."""
     return unpack(memoryview(data)[frame.HEADER_BYTES + frame.HEADER.unpack_from(data)[6] :])
 
 
 def unpack(payload: builtins.bytes | memoryview) -> ArchivedOutcome:
-    """The entry of a message; raises :class:`InvalidFrame` if it is none that is known here."""
+    """Return the entry of a message; raises :class:`InvalidFrame` if its form is unknown here."""
     try:
         return _decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

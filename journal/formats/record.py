@@ -1,9 +1,9 @@
-"""The bytes of a journal record, and every kind of record there is. Nothing else packs or unpacks them.
+"""The bytes of a journal record, and every kind of record. Only this module packs or unpacks them.
 
-A record is ``length u32 | crc u32 | head length u32 | head | data``. ``length`` counts the whole record. The
-head is a msgpack array beginning with the record's tag, data is a run of message frames or empty. ``crc`` is
-CRC-32C over all that follows it, seeded with :func:`seed`, so that a record proves its place: bytes left by an
-earlier use of the file, or written to the wrong place, do not pass. ``docs/file_format.md`` has worked bytes.
+A record is ``length u32 | crc u32 | head length u32 | head | data``. ``length`` counts the whole record. The head is a
+msgpack array beginning with the record's tag, data is a run of message frames or empty. ``crc`` is CRC-32C over all
+that follows it, seeded with :func:`seed`, so that a record proves its place: bytes left by an earlier use of the file,
+or written to the wrong place, do not pass. ``docs/file_format.md`` has worked bytes.
 
 Times named ``at`` are journal time: microseconds that only grow and stand still while the engine is stopped.
 """
@@ -33,12 +33,12 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 NONCE_BYTES = 16
 Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
-"""Random bytes that tell a start from another of the same number, which a copy of the data may give out again."""
+"""Random bytes that distinguish a start from another one of the same number, which a copy of the data may use again."""
 
 
 OWNER_BYTES = 16
 Owner = Annotated[bytes, msgspec.Meta(min_length=OWNER_BYTES, max_length=OWNER_BYTES)]
-"""Tells whose a producer is: a hash of the secret of the session that opened it."""
+"""The owner of a producer: a hash of the secret of the session that opened it."""
 
 
 class Started(Record, frozen=True, tag=1):
@@ -54,7 +54,7 @@ class Started(Record, frozen=True, tag=1):
 
 
 class Mark(Record, frozen=True, tag=2):
-    """Nothing happened. Its group's header proves that all before it was forced."""
+    """No change. Its group's header proves that all records before it were forced."""
 
     at: int
 
@@ -108,16 +108,17 @@ class ProducerOpened(Record, frozen=True, tag=7):
 
 
 class ProducersExpired(Record, frozen=True, tag=8):
-    """What these producers sent is no longer remembered; a sequence of theirs is refused from now on."""
+    """These producers' sends are no longer remembered; their sequences are refused from now on."""
 
     producer_ids: list[int]
     at: int
 
 
 class TransactionAdded(Record, frozen=True, tag=9):
-    """Frames (unstamped) staged for a partition. The first one of a transaction begins it.
+    """Frames (unstamped) staged for a partition. The first such record of a transaction begins it.
 
-    ``seen`` is the highest serial up to which the client has seen every outcome of its session (RIFL).
+    ``seen`` is the highest serial up to which the client has seen every outcome of its session, as in RIFL (Lee et al.,
+    SOSP 2015, section 3).
     """
 
     session: int
@@ -142,7 +143,7 @@ class PartitionOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class TransactionOffsetsAdded(Record, frozen=True, tag=10):
     """Consumer offsets that the transaction will commit; they are held from prepare until the outcome.
 
-    ``id``: what the group is to be called if the commit makes it.
+    ``id`` is the group's id if the commit makes the group.
     """
 
     session: int
@@ -157,7 +158,7 @@ class TransactionOffsetsAdded(Record, frozen=True, tag=10):
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A run of frames in a deciding record's data: for which partition, how many messages, and where it starts.
+    """A run of frames in a deciding record's data: its partition, how many messages, and where it starts.
 
     ``checksum`` is CRC-32C over all frames of the transaction for that partition up to this run's end, unstamped.
     """
@@ -169,7 +170,7 @@ class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class GroupPositions(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
-    """Positions of a group that a transaction moves. ``id``: what the group is to be called if the commit makes it.
+    """Positions of a group that a transaction moves. ``id`` is the group's id if the commit makes the group.
 
     The tag leaves room for other things that a transaction may settle.
     """
@@ -180,7 +181,7 @@ class GroupPositions(msgspec.Struct, array_like=True, frozen=True, gc=False, tag
 
 
 class TransactionPrepared(Record, frozen=True, tag=11):
-    """The promise: whatever happens, this transaction can still be committed or rolled back.
+    """A transaction was prepared: from now on, whatever happens, it can be committed or rolled back.
 
     Its data are what was sent with the request: the frames of ``runs``, one after the other, unstamped. It begins the
     transaction if nothing was added before. ``totals`` is what the client says it had added before, None for nothing.
@@ -198,7 +199,7 @@ class TransactionPrepared(Record, frozen=True, tag=11):
 
 
 class Placement(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Where a committed transaction's messages of one partition begin, and how many they are."""
+    """Where a committed transaction's messages of one partition begin, and how many there are."""
 
     partition: int
     base_offset: int
@@ -206,12 +207,12 @@ class Placement(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class TransactionCommitted(Record, frozen=True, tag=12):
-    """The decision for. The frames are those of the transaction's adds, then those of ``runs``, each in order.
+    """A transaction was committed. The frames are those of its adds, then those of ``runs``, each in order.
 
     ``runs`` and ``positions`` came with the request; the runs' frames are the record's data, one after the other,
     stamped. ``totals``, of a one-phase commit, is what the client says it had added before, None for nothing.
-    ``checksum`` is CRC-32C over all frames of the transaction, unstamped, in the order in which they were sent;
-    ``xid`` and ``owner`` are those of a transaction that begins with this record.
+    ``checksum`` is CRC-32C over all frames of the transaction, unstamped, in the order in which they were sent; ``xid``
+    and ``owner`` are those of a transaction that begins with this record.
     """
 
     session: int
@@ -231,7 +232,7 @@ class TransactionCommitted(Record, frozen=True, tag=12):
 
 
 class TransactionRolledBack(Record, frozen=True, tag=13):
-    """The decision against."""
+    """A transaction was rolled back."""
 
     session: int
     serial: int
@@ -242,7 +243,7 @@ class TransactionRolledBack(Record, frozen=True, tag=13):
 
 
 class TransactionsForgotten(Record, frozen=True, tag=14):
-    """Outcomes removed from memory: each (session, serial); asking for one is told ``OutcomeForgotten``.
+    """Outcomes removed from memory: each (session, serial); a question about one is answered ``OutcomeForgotten``.
 
     Sessions below ``session_mark`` that are not in the table are forgotten as a whole.
     """
@@ -255,9 +256,9 @@ class TransactionsForgotten(Record, frozen=True, tag=14):
 
 
 class CoordinatorTold(Record, frozen=True, tag=15):
-    """The coordinator of a transaction with a forced (heuristic) outcome decided too, and is told with the answer.
+    """The coordinator of a transaction with a forced (heuristic) outcome decided, too; the answer names the outcome.
 
-    ``decided`` is its decision: if it is not the outcome, what took part in the transaction disagrees for good.
+    ``decided`` is its decision: if it is not the outcome, the participants of the transaction disagree for good.
     """
 
     session: int
@@ -357,9 +358,9 @@ def slices(
 
 _encode_head = msgspec.msgpack.Encoder().encode
 decode_head = msgspec.msgpack.Decoder(AnyRecord).decode
-"""The record of a head; raises what msgspec does."""
+"""Returns the record of a head; raises as msgspec does."""
 lengths = Struct(">I4xI").unpack_from
-"""(length, head length) of the record at a position of some bytes."""
+"""Returns (length, head length) of the record at a position of some bytes."""
 _pack_before_body = Struct(">II").pack
 _pack_after_crc = Struct(">I").pack
 
@@ -373,7 +374,7 @@ class Unpacked(NamedTuple):
 
 
 def seed(salt: int, lsn: int) -> int:
-    """The value that the checksum of the record at ``lsn`` starts from; ``salt`` is the start's."""
+    """Return the seed of the checksum of the record at ``lsn``; ``salt`` is the start's."""
     return (salt + lsn) & 0xFFFFFFFF
 
 

@@ -1,4 +1,4 @@
-"""The record of repairs in a data directory: what was lost then must never be silent later."""
+"""The notes of repairs in a data directory, so that losses are never hidden later."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _decode = msgspec.json.Decoder(list[RepairNote]).decode
 
 
 MOST_TOLD = 6
-"""Losses of one repair that each start and each verification repeat; the file has all of them."""
+"""How many losses of one repair each start and each verification repeat; the file has all of them."""
 
 
 def repair_notes(filesystem: IFilesystem) -> list[RepairNote]:
-    """The repairs that were made here, oldest first. Raises :class:`CorruptData` if the file cannot be read."""
+    """Return the repairs that were made here, oldest first. Raises :class:`CorruptData` if the file cannot be read."""
     if not filesystem.exists(filenames.REPAIRS):
         return []
     try:
@@ -46,7 +46,7 @@ def repair_notes(filesystem: IFilesystem) -> list[RepairNote]:
 
 
 def told(note: RepairNote) -> str:
-    """A repair in one sentence."""
+    """Return a repair in one sentence."""
     lost = "; ".join(note.lost[:MOST_TOLD]) if note.lost else "nothing"
     if len(note.lost) > MOST_TOLD:
         lost += f"; and {len(note.lost) - MOST_TOLD} more, see {filenames.REPAIRS}"
@@ -57,4 +57,4 @@ UNFINISHED = (
     "a repair of this directory was begun and not finished. Nothing was changed now. Run 'txbroker repair DIR "
     "--execute' again: it goes on where it ended"
 )
-"""What a start says that finds a plan."""
+"""The message of a start that finds a plan."""

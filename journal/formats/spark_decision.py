@@ -1,6 +1,6 @@
-"""What decides a write of Spark: the message in the topic of decisions, and the xids of the branches that it lists.
+"""The decision of a Spark write: the message in the topic of decisions, and the xids of the branches that it lists.
 
-Spark's sink writes both, verification reads them; nothing else packs or takes them apart. ``docs/spark.md`` has the
+Spark's sink writes both, verification reads them; only this module packs or parses them. ``docs/spark.md`` has the
 protocol.
 """
 
@@ -17,17 +17,17 @@ from journal.transaction import Xid
 TOPIC: Final = "spark.decisions"
 
 GROUPS: Final = "spark."
-"""How the consumer groups begin that are registers of writes; the write's name follows."""
+"""The beginning of the names of consumer groups that are registers of writes; the write's name follows."""
 
 FORMAT_ID: Final = 0x7473
-"""Marks an xid of a write of Spark."""
+"""The format id of xids of Spark writes."""
 
 _GLOBAL = re.compile(rb"([A-Za-z0-9_.:-]+)/(\d+)")
 _BRANCH = re.compile(rb"(\d+)\.(\d+)\.(\d+)\.([0-9a-f]{8})")
 
 
 class BranchName(NamedTuple):
-    """What the xid of a branch says: see :class:`spark.sink.branches.Branch`."""
+    """The parts of a branch's xid: see :class:`spark.sink.branches.Branch`."""
 
     name: str
     version: int
@@ -38,12 +38,12 @@ class BranchName(NamedTuple):
 
 
 def xid_of(name: str, version: int, key: str) -> Xid:
-    """The xid of the branch with this key of a write."""
+    """Return the xid of the branch with this key of a write."""
     return Xid(FORMAT_ID, f"{name}/{version}".encode(), key.encode())
 
 
 def named_by(xid: Xid | None) -> BranchName | None:
-    """What this xid says, None if it is of somebody else."""
+    """Return the parts of an xid; None if it is not of a Spark write."""
     if xid is None or xid.format_id != FORMAT_ID:
         return None
     whole, part = _GLOBAL.fullmatch(xid.global_id), _BRANCH.fullmatch(xid.branch)
@@ -55,7 +55,7 @@ def named_by(xid: Xid | None) -> BranchName | None:
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """Which branches of a write are committed, all others being rolled back: a message in the topic of decisions."""
+    """The branches of a write that are committed, all others being rolled back: a message in the topic of decisions."""
 
     name: str
     version: int
@@ -64,10 +64,10 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     bytes: int
     topics: list[str] | None = None
-    """To which topics the rows went, sorted; None in a decision of a release that did not say so."""
+    """The topics of the rows, sorted; None in a decision of a release that did not record them."""
 
     def xids(self) -> list[Xid]:
-        """Of the branches that it lists, in the order in which they are committed."""
+        """Return the xids of the branches that it lists, in the order in which they are committed."""
         return [xid_of(self.name, self.version, key) for key in self.branches]
 
 
@@ -75,7 +75,7 @@ _decode = msgspec.json.Decoder(Decided).decode
 
 
 def unpack(value: bytes | memoryview) -> Decided:
-    """What a message of the topic says; raises :class:`InvalidFrame`."""
+    """Return the decision of a message of the topic; raises :class:`InvalidFrame`."""
     try:
         return _decode(value)
     except msgspec.MsgspecError as error:

@@ -1,7 +1,7 @@
-"""The first bytes of a staged file: which transaction's frames follow.
+"""The first bytes of a staged file, which name the transaction of the frames behind them.
 
-36 bytes: ``magic 8 | session u64 | serial u64 | salt u64 | crc u32``. ``crc`` is CRC-32C of what stands before it. The
-checkpoint's row of the transaction has the salt, so a file of another time line is told from it, too.
+36 bytes: ``magic 8 | session u64 | serial u64 | salt u64 | crc u32``. ``crc`` is CRC-32C of the bytes before it. The
+checkpoint's row of the transaction has the salt, so a file of a copy's history is recognised, too.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ SALT_BYTES = 8
 
 
 class StagedHeader(NamedTuple):
-    """What a staged file says of itself."""
+    """The header of a staged file."""
 
     number: TransactionNumber
     salt: int
 
 
 def pack_staged_header(header: StagedHeader) -> bytes:
-    """The first bytes of a staged file."""
+    """Return the first bytes of a staged file."""
     packed = _LAYOUT.pack(STAGED_MAGIC, *header.number, header.salt, 0)[: -_CRC.size]
     return packed + _CRC.pack(crc32c(packed))
 
 
 def unpack_staged_header(data: bytes, checksum: Checksum = crc32c) -> StagedHeader | None:
-    """The header at the start of a file's bytes; None if there is no sound one."""
+    """Return the header at the start of a file's bytes; None if there is no sound one."""
     if len(data) < STAGED_HEADER_BYTES:
         return None
     magic, session, serial, salt, crc = _LAYOUT.unpack_from(data)
@@ -45,7 +45,7 @@ def unpack_staged_header(data: bytes, checksum: Checksum = crc32c) -> StagedHead
 
 
 def staged_fault(first_bytes: bytes, wanted: StagedHeader, checksum: Checksum = crc32c) -> HeaderFault | None:
-    """What is wrong with the first bytes of a staged file; None if they are the header that is wanted."""
+    """Return what is wrong with the first bytes of a staged file; None if they are the wanted header."""
     header = unpack_staged_header(first_bytes, checksum)
     if header is None:
         return HeaderFault("its header is damaged", foreign=False)

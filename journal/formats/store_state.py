@@ -1,4 +1,4 @@
-"""What a checkpoint says of a partition's log."""
+"""The state of a partition's log in a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from journal.settings import TopicSettings
 
 
 class SegmentState(msgspec.Struct, array_like=True, frozen=True):
-    """A segment in a checkpoint. ``end_offset`` is exclusive, times are append times in µs, ``size`` has the header.
+    """A segment in a checkpoint. ``end_offset`` is exclusive, times are append times in µs, ``size`` includes the
+    header.
 
-    ``salt`` is that of the header: a file of another segment is not taken for this one. ``checksum`` is the running
-    checksum at the end (see :mod:`journal.formats.segment_header`).
+    ``salt`` is the header's: a file of another segment is not taken for this one. ``checksum`` is the running checksum
+    at the end (see :mod:`journal.formats.segment_header`).
     """
 
     base_offset: int
@@ -28,7 +29,7 @@ class StoreState(msgspec.Struct, array_like=True, frozen=True):
     """A store in a checkpoint: offsets below ``flushed_offset`` are in its segments, forced.
 
     ``end_offset`` is where the log ended at the checkpoint's LSN. Below their ends all logs together show each
-    transaction whole or not at all; what lies between an end and ``flushed_offset`` came later.
+    transaction whole or not at all; messages between an end and ``flushed_offset`` came later.
     """
 
     number: int

@@ -1,9 +1,9 @@
-"""What is known, outside of the journal, of how far it had been forced: so that its end cannot vanish in silence.
+"""The witness: how far the journal had been forced, recorded outside of it, so that a lost end is noticed.
 
-Each journal group proves those before it, each file those before it; the end has nothing beyond it. A newest file that
-somebody removed, or an end that reads as zeros, would look as if it had never been. So a small file says from time to
-time which journal file was the newest, up to where all was forced, and which checkpoint was the newest. It never says
-more than is so, hence it needs no force: an older one, or none, only proves less.
+Each journal group proves those before it, each file those before it; nothing proves the last ones. A newest file that
+somebody removed, or an end that reads as zeros, would look as if it had never existed. So a small file records from
+time to time the newest journal file, the LSN up to which all was forced, and the newest checkpoint. It never claims
+more than is true, hence it needs no force: an older one, or none, only proves less.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ WITNESS_INTERVAL = 1_000_000
 
 
 class Witness(NamedTuple):
-    """``newest``: the first LSN of the newest journal file. ``forced``: all at or below it was on disk.
+    """The contents of the witness. ``newest`` is the first LSN of the newest journal file; all up to ``forced`` was on
+    disk.
 
     ``checkpoint``: the LSN of the newest checkpoint, 0 without one. ``salt``: that of the newest file.
     """
@@ -41,10 +42,10 @@ class Witness(NamedTuple):
 WITNESS_LOST = (
     f"{filenames.WITNESS} is missing or damaged: had the end of the journal vanished, nothing would tell"
 )
-"""What a start says without one."""
+"""The note of a start without a witness."""
 
 NOTHING = Witness(0, 0, 0, 0)
-"""What a witness that says nothing says."""
+"""A witness without contents."""
 
 
 def pack_witness(witness: Witness) -> bytes:
@@ -63,7 +64,7 @@ def unpack_witness(data: bytes) -> Witness | None:
 
 
 def read_witness(filesystem: IFilesystem) -> Witness | None:
-    """The directory's witness; None if it is missing or damaged."""
+    """Return the directory's witness; None if it is missing or damaged."""
     if not filesystem.exists(filenames.WITNESS):
         return None
     return unpack_witness(read_some(filesystem, filenames.WITNESS, 0, _LAYOUT.size))

@@ -1,4 +1,4 @@
-"""Topics, their partitions, and the stores of these: the fold that turns names and numbers into logs."""
+"""The catalog of topics: the fold that maps names and numbers to logs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TopicRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class HeadRow(msgspec.Struct, array_like=True, frozen=True):
-    """What a checkpoint keeps beside topics and stores."""
+    """The part of a checkpoint beside topics and stores."""
 
     next_partition: int
     wall_offset: int
@@ -75,9 +75,9 @@ RestoreStore = Callable[[StoreState], MessageStore]
 
 @implementer(IRunFold)
 class Catalog:
-    """Topics by name, stores by partition number. Numbers are given once and never again.
+    """Topics by name, stores by partition number. A number is never used again.
 
-    ``make_room`` is called when memory runs out in replay, until there is enough or it says that there is no more.
+    ``make_room`` is called when memory runs out in replay, until there is enough or it returns that there is no more.
     """
 
     name = "catalog"
@@ -96,20 +96,20 @@ class Catalog:
         self.start_moved_lsn = 0
         """The LSN of the newest record that moved the start of a log."""
         self.deleted: list[MessageStore] = []
-        """Stores whose files go after the next checkpoints; the checkpoint takes them."""
+        """Stores whose files are removed after the next checkpoints; the checkpoint takes them."""
         self.make_room: Callable[[], bool] = no_room
 
     # -- questions ---------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic:
-        """The topic of that name; raises :class:`UnknownTopic`."""
+        """Return the topic of that name; raises :class:`UnknownTopic`."""
         try:
             return self.topics[name]
         except KeyError:
             raise UnknownTopic(f"there is no topic {name!r}; nothing was changed. Create it first") from None
 
     def store(self, number: int) -> MessageStore:
-        """The partition with that number; raises :class:`UnknownPartition`."""
+        """Return the partition with that number; raises :class:`UnknownPartition`."""
         try:
             return self.stores[number]
         except KeyError:
@@ -123,7 +123,7 @@ class Catalog:
     def judge_creation(
         self, name: str, partitions: int, settings: TopicSettings, at: int, topic_id: bytes
     ) -> TopicCreated:
-        """The record that makes a topic; raises what forbids it."""
+        """Return the record that creates a topic; raises if that is not allowed."""
         check_topic_name(name)
         if is_internal(name):
             raise reserved(name)
@@ -146,7 +146,7 @@ class Catalog:
     # -- the fold ----------------------------------------------------------------------------------
 
     def apply(self, lsn: int, record: AnyRecord, data: bytes | memoryview) -> None:
-        """Take one record into the state."""
+        """Apply one record to the state."""
         match record:
             case Messages():
                 self._replay(record, data)
@@ -192,10 +192,10 @@ class Catalog:
         store.publish(store.end_offset)
 
     def apply_run(self, run: MessageRun) -> None:
-        """Put many sends into their log; see :class:`IRunFold`."""
+        """Append many sends to their log; see :class:`IRunFold`."""
         store = self.stores[run.partition]
         number = 0
-        # A log that holds some of them already is for the slower way, which looks at each.
+        # A log that holds some of them already needs the slower way, which checks each.
         at_end = len(run.bases) > 1 and run.bases[0] == store.end_offset
         while number < len(run.bases):
             fitted = self._place_run(store, run, number) if at_end else 0
@@ -213,7 +213,7 @@ class Catalog:
             return 0
 
     def place(self, store: MessageStore, data: bytes | memoryview, base: int, count: int, at: int) -> None:
-        """Put frames of a forced record into their log, unless they are there already; make room if need be."""
+        """Append frames of a forced record to their log, unless they are there already; make room if necessary."""
         while True:
             try:
                 store.replay(data, base, count, at)
@@ -224,7 +224,7 @@ class Catalog:
                 return
 
     def snapshot(self) -> Iterator[Any]:
-        """The topics. The stores' states are added by the checkpoint, after it has flushed them."""
+        """Return the topics' rows. The checkpoint adds the stores' states after it has flushed them."""
         head = HeadRow(self.next_partition, self.wall_offset)
         rows = [
             TopicRow(t.name, t.settings, t.partitions[0].number, len(t.partitions), t.created, t.id)
@@ -234,7 +234,7 @@ class Catalog:
 
     @staticmethod
     def read(rows: RowReader) -> None:
-        """Draw the rows of a checkpoint."""
+        """Read the rows of a checkpoint."""
         rows.take(HeadRow)
         rows.rest(TopicRow)
 
@@ -257,5 +257,5 @@ class Catalog:
 
 
 def no_room() -> bool:
-    """No room can be made outside recovery; there, back-pressure keeps memory from running out."""
+    """Return False: no room can be made outside recovery, where back-pressure keeps memory from running out."""
     return False

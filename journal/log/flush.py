@@ -1,4 +1,4 @@
-"""Published bytes on their way from memory to segments: decided on the reactor, done by the flusher."""
+"""Flushes: published bytes on their way from memory to segments, decided on the reactor, done by the flusher."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from journal.vfs.open_files import OpenFiles
 
 @dataclass(slots=True)
 class Piece:
-    """What one segment gets. ``before`` and ``after`` are the segment without and with it.
+    """The part of a flush for one segment. ``before`` and ``after`` are the segment without and with it.
 
-    The running checksum of ``after`` is there when the piece has been written. ``header`` is what the file begins
-    with, if it is a new one; ``closed`` is then the segment before it.
+    ``after`` has its running checksum once the piece has been written. ``header`` is the header of a new file;
+    ``closed`` is then the segment before it.
 
-    ``ends``, ``positions`` and ``times`` are the appends, in the tail's positions; ``first`` is (offset,
-    position) before them. ``views`` are their bytes, ``inside`` places in those that are long.
+    ``ends``, ``positions`` and ``times`` are the appends, in the tail's positions; ``first`` is (offset, position)
+    before them. ``views`` are their bytes, ``inside`` places in the long ones.
     """
 
     before: Segment
@@ -53,7 +53,7 @@ class Piece:
     closed: Segment | None = None
 
     def bytes_at(self, start: int, end: int) -> memoryview:
-        """The bytes between two of the tail's positions inside one append."""
+        """Return the bytes between two of the tail's positions inside one append."""
         start -= self.first[1]
         end -= self.first[1]
         for view in self.views:
@@ -64,15 +64,15 @@ class Piece:
         raise AssertionError(f"{self.after.path} is not given position {start}")
 
     def adopt(self, header: SegmentHeader) -> None:
-        """Leave the file the header that it has: a start that is refused must not have changed what it is."""
+        """Keep the header that the file has: a start that is refused must not have changed the file's identity."""
         self.header = pack_segment_header(header)
         self.before = self.before.begun(header.salt)
         self.after = replace(self.after, salt=header.salt)
 
     def finish(self, positions: Sequence[int]) -> list[int]:
-        """Give ``after`` its running checksum; return those at these positions of the segment, which ascend.
+        """Give ``after`` its running checksum; return those at these ascending positions of the segment.
 
-        A call for all that lies between two of them: 16 KiB and more.
+        It makes one checksum call for all bytes between two positions: 16 KiB and more.
         """
         found: list[int] = []
         checksum, at = self.before.checksum, self.before.size
@@ -92,7 +92,7 @@ class Piece:
 
 @dataclass(slots=True)
 class IndexEnd:
-    """How far the index files of the active segment are known to be good."""
+    """The end of the sound part of the active segment's index files."""
 
     base_offset: int
     entries: int
@@ -100,12 +100,12 @@ class IndexEnd:
 
 
 class FlushJob:
-    """``run`` may go on in another thread: it touches files and nothing else of the store.
+    """A flush of one partition. ``run`` may run on another thread: it touches files and nothing else of the store.
 
-    It makes the partition's own directory; the one above (``partitions``) came with the data directory.
+    It makes the partition's own directory; the one above (``partitions``) exists since the data directory does.
 
-    After an ``OSError`` from it the process must stop and recover: what was written may be lost in part, and
-    no retry can tell (the kernel may have dropped the pages).
+    After an ``OSError`` from it the process must stop and recover: written bytes may be lost in part, and no retry can
+    detect that (the kernel may have dropped the pages).
     """
 
     def __init__(
@@ -136,11 +136,11 @@ class FlushJob:
     def run(self, durably: bool = True, cut: bool = True) -> None:
         """Write and force everything; new files and directories are durable when it returns.
 
-        If not ``durably``, only when :meth:`OpenFiles.force <journal.vfs.open_files.OpenFiles.force>` has returned and
-        the
-        directory of partitions is forced, which comes before the next checkpoint: until then the journal has it all.
-        ``cut``: leave nothing behind the end, which a run before the last crash may have written. Else all of that
-        stays, for it is not known yet whether the journal has it: a start that refuses it must not have removed it.
+        If not ``durably``, they are durable only when :meth:`OpenFiles.force <journal.vfs.open_files.OpenFiles.force>`
+        has returned and the directory of partitions is forced, which happens before the next checkpoint: until then the
+        journal has it all. ``cut``: leave nothing behind the end, which a run before the last crash may have written.
+        Else all of that stays, because it is not known yet whether the journal has it: a start that refuses it must not
+        have removed it.
         """
         for piece in self.pieces:
             self._write(piece, durably, cut)
@@ -161,13 +161,13 @@ class FlushJob:
             size = 0
         elif stale and (header := self._header_of(file, segment)) is not None:
             piece.adopt(header)
-        # From here to the release no failure gives the pin back: unforced bytes are in this descriptor.
+        # From here to the release no failure releases the pin: unforced bytes are in this descriptor.
         start = 0 if new else piece.before.size
         write_fully(file, start, [memoryview(piece.header), *piece.views] if new else piece.views)
         self._write_indexes(piece, file, stale, durably)
         if cut and size > segment.size:
-            # Left likewise, and not written over. In replay it is left alone: more is about to be written there, and a
-            # truncation for each of 10,000 logs would take longer than all the rest.
+            # Also left by such a run, and not written over. In replay it stays: more will be written there, and a
+            # truncation for each of 10,000 logs would take longer than everything else.
             file.truncate(segment.size)
         if not durably:
             self._files.release_unforced(file, new)
@@ -182,7 +182,7 @@ class FlushJob:
 
     @staticmethod
     def _header_of(file: IFile, segment: Segment) -> SegmentHeader | None:
-        """That of a file which is written over in a replay, if it is of that segment."""
+        """Return the header of a file that is written over in a replay, if it is that segment's file."""
         header = unpack_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
         mine = (segment.number, segment.base_offset)
         return header if header is not None and header[2:4] == mine else None
@@ -195,8 +195,8 @@ class FlushJob:
             entries = _new_entries(piece, known)
             if not entries.places and (known.entries or is_needless(piece.after.size)):
                 piece.finish(())
-                # Less than the gap between two: nothing to write. Of 10,000 partitions hardly one has its files open;
-                # and two more to be made for each, with nothing in them, took a quarter of the first flush.
+                # Less than the gap between two entries: nothing to write. Of 10,000 partitions few have index files;
+                # making two more empty files for each took a quarter of the first flush.
                 self.index_end = known
                 return
         index = self._files.acquire(piece.after.index_path, create=True)
@@ -215,14 +215,14 @@ class FlushJob:
             self._files.release(time)
 
     def _known_end(self, before: Segment) -> IndexEnd | None:
-        """Where the next entries go, if that can be said without a look into the files."""
+        """Return where the next entries go, if that is known without a look into the files."""
         known = self.index_end
         if known is not None and known.base_offset == before.base_offset:
             return known
         return IndexEnd(before.base_offset, 0, SEGMENT_HEADER_BYTES) if has_no_entry(before.size) else None
 
     def _index_end(self, before: Segment, log: IFile, index: IFile, time: IFile) -> IndexEnd:
-        """Where the next entries go; index files that this process has not written to are checked first."""
+        """Return where the next entries go; index files that this process has not written to are checked first."""
         known = self.index_end
         if known is not None and known.base_offset == before.base_offset and known.entries:
             return known
@@ -231,7 +231,7 @@ class FlushJob:
             made, proven = completed(found, before, log.read)
             if (
                 not proven
-            ):  # only what is sound by itself may stay, for what is made from damage proves nothing
+            ):  # only entries that are sound by themselves may stay: entries made from damage prove nothing
                 count = sound_entries(*found, before.seed, before.end_offset, before.size)
                 made = made[0][: count * OFFSET_ENTRY.size], made[1][: count * TIME_ENTRY.size]
         for file, data, there in zip((index, time), made, found, strict=True):
@@ -243,7 +243,7 @@ class FlushJob:
         return IndexEnd(before.base_offset, entries, last or SEGMENT_HEADER_BYTES)
 
     def _force_indexes(self, closed: Segment, durably: bool) -> None:
-        """A closed segment's indexes do not change any more, and prove what its frames are: they must be on disk."""
+        """Force a closed segment's indexes: they do not change any more, and prove its frames."""
         for path in (closed.index_path, closed.time_path):
             try:
                 file = self._files.acquire(path)
@@ -257,7 +257,7 @@ class FlushJob:
 
 
 def _new_entries(piece: Piece, end: IndexEnd) -> IndexEntries:
-    """The entries that the piece's messages get, after those that there are."""
+    """Return the new entries for the piece's messages."""
     entries = IndexEntries(end.last_position)
     shift = piece.before.size - piece.first[1]
     entries.add_appends(

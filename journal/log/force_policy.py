@@ -12,8 +12,7 @@ _DEFAULT = TopicSettings()
 
 @implementer(IForcePolicy)
 class ForcePolicy:
-    """Due after ``messages`` unflushed messages or when the oldest is ``interval`` µs old, whichever comes
-    first.
+    """Due after ``messages`` unflushed messages or when the oldest is ``interval`` µs old, whichever comes first.
 
     Raises :class:`journal.errors.InvalidSetting` for values out of range.
     """
@@ -30,9 +29,9 @@ class ForcePolicy:
 
     @classmethod
     def of(cls, settings: TopicSettings) -> ForcePolicy:
-        """The policy that a topic's settings ask for."""
+        """Return the policy of a topic's settings."""
         return cls(settings.force_messages, settings.force_interval)
 
     def due(self, messages: int, age: int) -> bool:
-        """Whether a tail with ``messages`` unflushed messages, the oldest ``age`` µs old, is due."""
+        """Return whether a tail is due that has ``messages`` unflushed messages, the oldest ``age`` µs old."""
         return messages >= self.messages or (messages > 0 and age >= self.interval)

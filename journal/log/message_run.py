@@ -1,4 +1,4 @@
-"""Sends to one partition that follow each other in the journal, to be folded in one go when it is replayed."""
+"""Runs of sends to one partition that follow each other in the journal, folded together when it is replayed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Row = tuple[int, int, int, int, int, int, int, bytes]
 """The fields of a :class:`Messages`, in its order, and its frames."""
 
 SHORT_RUN = 4
-"""Fewer sends to a partition are folded one by one, at 3 µs each; a run takes 8 µs and 0.3 for each of them."""
+"""Fewer sends to a partition are folded one by one, at 3 µs each; a run takes 8 µs and 0.3 for each send."""
 
 
 class MessageRun:
-    """Sends in LSN order, as columns: one value of each for every send. All are of one ``partition``.
+    """Sends in LSN order, as columns: one value of each for every send. All are to one ``partition``.
 
-    A column costs 0.04 µs a send, the calls that would look at each record in turn 0.3 µs and more.
+    A column costs 0.04 µs a send; calls that look at each record in turn take 0.3 µs and more.
     """
 
     __slots__ = ("bases", "counts", "epochs", "frames", "partition", "producers", "sequences", "times")
@@ -31,7 +31,7 @@ class MessageRun:
 
     @classmethod
     def of_records(cls, records: Sequence[Messages], frames: Sequence[bytes]) -> Self:
-        """The run of some records of one partition."""
+        """Return the run of some records of one partition."""
         columns = (
             [record.base_offset for record in records],
             [record.count for record in records],
@@ -44,13 +44,13 @@ class MessageRun:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row]) -> Self:
-        """The run of some rows of one partition."""
+        """Return the run of some rows of one partition."""
         partitions, *columns, frames = zip(*rows, strict=True)
         return cls(partitions[0], columns, Joined.of(frames))
 
     @property
     def is_of_one_producer(self) -> bool:
-        """Whether all are of one producer, or all of none, and each continues the one before it."""
+        """Return whether all sends are of one producer, or all of none, and each continues the one before it."""
         same = len(self.producers)
         return (
             self.producers.count(self.producers[0]) == same
@@ -63,5 +63,5 @@ class MessageRun:
 
 
 def follow(firsts: Sequence[int], counts: Sequence[int]) -> bool:
-    """Whether stretches that begin at ``firsts`` and have ``counts`` lie side by side."""
+    """Return whether the offset ranges that begin at ``firsts`` and have ``counts`` follow each other without gaps."""
     return list(accumulate(counts[:-1], initial=firsts[0])) == list(firsts)

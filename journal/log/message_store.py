@@ -29,11 +29,11 @@ from journal.vfs.open_files import OpenFiles
 
 @implementer(IMessageStore)
 class MessageStore:
-    """Messages get offsets when they are appended, are seen when published, and go to segments when flushed.
+    """A log whose messages get offsets when appended, are visible when published, and go to segments when flushed.
 
-    Everything runs on one thread but :meth:`FlushJob.run <journal.log.flush.FlushJob.run>` and
-    :meth:`ReadPlan.run <journal.log.read_plan.ReadPlan.run>`. Times are the broker's append times in µs and must
-    not go back from call to call. ``start_offset`` and ``flushed_offset`` never go back.
+    Everything runs on one thread except :meth:`FlushJob.run <journal.log.flush.FlushJob.run>` and :meth:`ReadPlan.run
+    <journal.log.read_plan.ReadPlan.run>`. Times are the broker's append times in µs and must not go back from call to
+    call. ``start_offset`` and ``flushed_offset`` never go back.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class MessageStore:
     def restore(
         cls, state: StoreState, files: OpenFiles, allocator: IBufferAllocator, origin: SegmentOrigin
     ) -> MessageStore:
-        """The store of a checkpoint; call :meth:`compare` before anything is appended to it."""
+        """Return the store of a checkpoint; call :meth:`compare` before anything is appended to it."""
         store = cls(state.number, state.topic, state.index, state.settings, files, allocator, origin)
         store.start_offset = state.start_offset
         store.high_watermark = state.flushed_offset
@@ -81,7 +81,9 @@ class MessageStore:
         return store
 
     def state(self, end_offset: int | None = None) -> StoreState:
-        """What a checkpoint keeps: all that is flushed, nothing of the tail. ``end_offset`` None: it ended there."""
+        """Return the state for a checkpoint: all flushed messages, nothing of the tail. ``end_offset`` None:
+        flushed_offset.
+        """
         return StoreState(
             self.number,
             self.topic,
@@ -95,7 +97,7 @@ class MessageStore:
         )
 
     def compare(self) -> Strangers:
-        """Compare the files with the segments; return what lies there later or further than these. Changes nothing.
+        """Compare the files with the segments; return files that are newer or longer than these. Changes nothing.
 
         Raises :class:`journal.errors.CorruptSegment` for a file that is missing, too short or another's.
         """
@@ -104,7 +106,7 @@ class MessageStore:
         return found
 
     def proven_size(self, base_offset: int) -> int:
-        """How long the file of a segment that begins there is, with all that was replayed; 0 if it may be shorter."""
+        """Return how long the file of a segment is with all that was replayed; 0 if it may be shorter."""
         if (found := self._segments.holding(base_offset)) is not None:
             segment, sealed = found
             size = segment.size + (0 if sealed else self.unflushed_bytes)
@@ -114,7 +116,7 @@ class MessageStore:
 
     @property
     def flushed_offset(self) -> int:
-        """Messages below this are in segments; forced, but for what a start wrote: that before the next checkpoint."""
+        """Messages below this are in segments; forced, except those that a start wrote: before the next checkpoint."""
         return self._tail.base_offset
 
     @property
@@ -124,7 +126,7 @@ class MessageStore:
 
     @property
     def last_time(self) -> int:
-        """Append time of the newest message, 0 without one."""
+        """The append time of the newest message, 0 without one."""
         return self._tail.last_time
 
     @property
@@ -139,7 +141,7 @@ class MessageStore:
 
     @property
     def oldest_unflushed_time(self) -> int | None:
-        """Append time of the oldest message that is in memory; None if there is none."""
+        """The append time of the oldest message that is in memory; None if there is none."""
         return self._tail.oldest_time
 
     @property
@@ -150,29 +152,29 @@ class MessageStore:
     # -- messages come in ---------------------------------------------------------------------------
 
     def append(self, frames: bytes | memoryview, count: int, time: int) -> memoryview:
-        """Copy checked frames to the tail, stamp them from ``end_offset`` on; return the stamped bytes.
+        """Copy checked frames to the tail and stamp them from ``end_offset`` on; return the stamped bytes.
 
-        The view stays good until the messages have been flushed. Raises
-        :class:`journal.errors.MemoryExhausted` before anything has changed.
+        The view is valid until the messages have been flushed. Raises :class:`journal.errors.MemoryExhausted` before
+        anything has changed.
         """
         return self._tail.append(frames, count, time)
 
     def room_for(self, size: int) -> IBuffer | None:
-        """Memory for appends of so many bytes in all, for :meth:`add_room`; None if there is room for them.
+        """Return memory for appends of ``size`` bytes in all, for :meth:`add_room`; None if there is room for them.
 
-        Raises :class:`journal.errors.MemoryExhausted`. It is the caller's until it is added.
+        Raises :class:`journal.errors.MemoryExhausted`. The caller owns the memory until it is added.
         """
         return self._tail.room_for(size)
 
     def add_room(self, buffer: IBuffer) -> None:
-        """Take over memory for what is appended next, in the same turn."""
+        """Take over memory for the next appends, in the same turn."""
         self._tail.add_room(buffer)
 
     def replay(self, frames: bytes | memoryview, base_offset: int, count: int, time: int) -> None:
-        """Append again what the journal holds, unless the segments hold it already.
+        """Append messages again that the journal holds, unless the segments hold them already.
 
-        Raises :class:`journal.errors.CorruptJournal` if messages between the log's end and ``base_offset``
-        are missing, or if the log ends amid the run.
+        Raises :class:`journal.errors.CorruptJournal` if messages between the log's end and ``base_offset`` are missing,
+        or if the log ends inside the run.
         """
         end = self._tail.end_offset
         if base_offset + count <= end:
@@ -187,10 +189,10 @@ class MessageStore:
         self._tail.append(frames, count, time)
 
     def replay_run(self, run: MessageRun, first: int) -> int:
-        """As :meth:`replay` for sends of a run from number ``first`` on; return how many of them fitted.
+        """Do what :meth:`replay` does with sends of a run from number ``first`` on; return how many of them fitted.
 
-        0 if they are not just what follows the log's end: then :meth:`replay` says what is wrong, or nothing is. Raises
-        :class:`journal.errors.MemoryExhausted` if the first finds no room.
+        Returns 0 if they do not directly follow the log's end: then :meth:`replay` raises the error, or there is none.
+        Raises :class:`journal.errors.MemoryExhausted` if the first finds no room.
         """
         ends = list(accumulate(run.counts[first:], initial=self._tail.end_offset))
         if ends[:-1] != list(run.bases[first:]):
@@ -198,9 +200,9 @@ class MessageStore:
         return self._tail.append_stamped(run.frames, first, ends[1:], run.times[first:])
 
     def publish(self, end: int) -> bool:
-        """Let readers and the flusher see all below ``end``: it has been forced to the journal.
+        """Let readers and the flusher see all messages below ``end``: they have been forced to the journal.
 
-        Returns whether that makes as many messages as the force policy leaves in memory.
+        Returns whether the force policy now wants the tail flushed.
         """
         if not self.high_watermark <= end <= self._tail.end_offset:
             raise AssertionError(f"publish({end}) between {self.high_watermark} and {self._tail.end_offset}")
@@ -208,26 +210,26 @@ class MessageStore:
         return end - self._tail.base_offset >= self.settings.force_messages
 
     def allow_flush(self, end: int) -> None:
-        """Let the flusher take all below ``end`` before readers see it: a large commit, decided and forced.
+        """Let the flusher take all messages below ``end`` before readers see them: a large commit, decided and forced.
 
-        The next :meth:`publish` must be of all that: what is in one segment can only be shown as a whole.
+        The next :meth:`publish` must include all of them: the messages of one segment can only be shown together.
         """
         self._flushable = end
 
     # -- messages are read --------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        """Whole frames from the one that holds ``offset`` on, at most ``max_bytes`` but at least one.
+        """Return whole frames from the one that holds ``offset`` on, at most ``max_bytes`` but at least one.
 
-        Empty at the high watermark. May wait for the disk. Raises :class:`journal.errors.OffsetOutOfRange`
-        and :class:`journal.errors.CorruptSegment`.
+        Empty at the high watermark. May wait for the disk. Raises :class:`journal.errors.OffsetOutOfRange` and
+        :class:`journal.errors.CorruptSegment`.
         """
         return self.plan_read(offset, max_bytes).run().data
 
     def plan_read(self, offset: int, max_bytes: int, until: int = sys.maxsize) -> ReadPlan:
-        """Decide a read of what is published now. It is answered from memory alone or from one segment alone.
+        """Plan a read of published messages. It is answered from memory alone or from one segment alone.
 
-        Behind the first frame none is given that begins at ``until`` or above. Raises OffsetOutOfRange.
+        After the first frame it returns none that begins at ``until`` or above. Raises OffsetOutOfRange.
         """
         if not self.start_offset <= offset <= self.high_watermark:
             raise OffsetOutOfRange(
@@ -246,7 +248,9 @@ class MessageStore:
         return DiskReadPlan(self._files, *place, self._shelf, self._hints, offset, until, max_bytes)
 
     def at_hand(self, offset: int, max_bytes: int) -> bytes | None:
-        """As :meth:`read`, also what is not published; None for what is gone, damaged, or would wait for the disk."""
+        """Do what :meth:`read` does, also for unpublished frames; None for removed or damaged ones, or to avoid
+        the disk.
+        """
         if offset >= self._tail.base_offset:
             return self._tail.read(offset, self.end_offset, max_bytes).data
         if not self.start_offset <= offset < self.high_watermark:
@@ -257,15 +261,18 @@ class MessageStore:
         return None
 
     def offset_for_time(self, time: int) -> int:
-        """The first offset whose append time is ``time`` or later; the high watermark if there is none.
+        """Return the first offset whose append time is ``time`` or later; the high watermark if there is none.
 
-        For messages in segments it may be early by what one index entry covers, never late. May wait for the disk.
+        For messages in segments it may be too early by the range of one index entry, never too late. May wait for the
+        disk.
         """
         lookup = self.plan_time(time)
         return lookup if isinstance(lookup, int) else self.within(lookup.run())
 
     def plan_time(self, time: int) -> int | TimeLookup:
-        """That offset, or how to find it: what the lookup gives, on any thread, goes through :meth:`within`."""
+        """Return that offset, or the lookup for it; the lookup's result, from any thread, goes through
+        :meth:`within`.
+        """
         found = self._segments.reaching(time)
         if found is None:
             return self.within(self._tail.offset_for_time(time))
@@ -274,13 +281,14 @@ class MessageStore:
         return TimeLookup(self._files, *found, self._shelf, time)
 
     def within(self, offset: int) -> int:
-        """The offset, or the nearest one that can be read from."""
+        """Return the offset, or the nearest one that can be read from."""
         return max(self.start_offset, min(offset, self.high_watermark))
 
     # -- messages go to segments --------------------------------------------------------------------
 
     def begin_flush(self, most: int | None = None) -> FlushJob | None:
-        """A job that writes all published messages, and allowed ones, to segments; the oldest ``most`` bytes if given.
+        """Return a job that writes all published messages, and allowed ones, to segments; at most the oldest ``most``
+        bytes.
 
         None if there are none, or one is under way. Its ``run`` is for the flusher thread, then :meth:`finish_flush`.
         """
@@ -299,7 +307,7 @@ class MessageStore:
         first = 0
         while first < appends:
             if first >= published and segment is not None and segment.base_offset < self.high_watermark:
-                # What readers may not see yet begins a segment, so that no read of what they may touches it.
+                # Messages that readers may not see yet begin a new segment, so that no permitted read touches it.
                 segment = None
             segment, last = self._next_piece(segment, first, published if first < published else appends)
             piece = self._piece(newest, segment, first, last)
@@ -310,7 +318,7 @@ class MessageStore:
         return self._job
 
     def _next_piece(self, segment: Segment | None, first: int, appends: int) -> tuple[Segment, int]:
-        """The segment that the append numbered ``first`` goes to, and the append up to which it takes all."""
+        """Return the segment for the append numbered ``first``, and the append up to which it takes all."""
         offset, position = self._tail.edge(first)
         if segment is not None and segment.end_offset > self.start_offset:
             room = self.settings.segment_bytes - segment.frame_bytes
@@ -333,7 +341,7 @@ class MessageStore:
         return Piece(segment, after, start, ends, positions, times, views, self._tail.inside, header, closed)
 
     def finish_flush(self, job: FlushJob) -> None:
-        """Take note that the job has run: its messages are read from segments now, its memory goes back."""
+        """Note that the job has run: its messages are read from segments now, and its memory is released."""
         if job is not self._job or not job.done:
             raise AssertionError(f"the flush of {self.directory} is not under way, or has not run")
         self._job = None
@@ -348,20 +356,19 @@ class MessageStore:
     # -- messages go --------------------------------------------------------------------------------
 
     def retention_start(self, now: int) -> int | None:
-        """The offset at which the log should start by its settings; None if nothing can go.
+        """Return the offset at which the log should start by its settings; None if nothing can be removed.
 
-        The caller journals that and then calls :meth:`move_start`. ``now`` is on the clock of the append
-        times.
+        The caller journals that and then calls :meth:`move_start`. ``now`` is on the clock of the append times.
         """
         seen = [segment for segment in self._segments.sealed if segment.end_offset <= self.high_watermark]
         start = retained_start(seen, self.total_bytes, now, self.settings)
         return start if start is not None and start > self.start_offset else None
 
     def move_start(self, offset: int) -> None:
-        """Let the log start at ``offset`` (no further than ``end_offset``); a smaller one changes nothing.
+        """Let the log start at ``offset`` (at most ``end_offset``); a smaller one changes nothing.
 
-        Segments wholly below are forgotten here and listed by :meth:`take_dropped`. An active segment wholly
-        below goes when the next flush has begun another.
+        Segments wholly below are forgotten here and listed by :meth:`take_dropped`. An active segment wholly below is
+        removed when the next flush has begun another.
         """
         if offset > self._tail.end_offset:
             raise AssertionError(f"move_start({offset}) beyond the end, {self._tail.end_offset}")
@@ -369,7 +376,7 @@ class MessageStore:
         self._drop_segments()
 
     def take_dropped(self) -> list[str]:
-        """Files that are no longer part of the log, each listed once: unlink them after a checkpoint."""
+        """Return files that are no longer part of the log, each once: unlink them after a checkpoint."""
         dropped, self._dropped = self._dropped, []
         return dropped
 
@@ -380,7 +387,7 @@ class MessageStore:
 
     @property
     def sealed_segments(self) -> Sequence[Segment]:
-        """The segments that are written no more, oldest first."""
+        """The segments that are no longer written, oldest first."""
         return tuple(self._segments.sealed)
 
     @property
@@ -389,10 +396,10 @@ class MessageStore:
         return self._job is not None
 
     def discard(self) -> list[str]:
-        """Give up the log, its topic was deleted: memory goes back, all files are returned for unlinking.
+        """Discard the log, because its topic was deleted: release memory, and return all files for unlinking.
 
-        Call it when no flush is under way and the journal has been forced to the last append. Reads that were
-        planned before may still be carried out.
+        Call it when no flush is under way and the journal has been forced to the last append. Reads that were planned
+        before may still run.
         """
         if self._job is not None:
             raise AssertionError(f"{self.directory} cannot be discarded while a flush is under way")

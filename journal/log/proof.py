@@ -1,7 +1,8 @@
-"""Whether a log's files hold sound messages that the journal does not prove, which no crash leaves.
+"""A check whether a log's files hold sound messages that the journal does not prove, which no crash leaves.
 
-A flush writes only what is forced in the journal, and the journal keeps that until a checkpoint has it. So files that
-go further than checkpoint and journal are of a later moment than these: somebody put back a part of the directory.
+A flush writes only messages that are forced in the journal, and the journal keeps them until a checkpoint has them. So
+files that go further than checkpoint and journal are of a later moment than these: a part of the directory was put back
+from a copy.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Beyond(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether no checkpoint has anything of the file."""
+        """Whether no checkpoint has any part of the file."""
         return self.position == SEGMENT_HEADER_BYTES
 
 
@@ -44,7 +45,7 @@ class Unproven(NamedTuple):
     last_offset: int
 
     def problem(self, end: int) -> str:
-        """What is wrong with them, for who reads of the file; the journal knows the log up to ``end``."""
+        """Return what is wrong with them, in a text about the file; the journal knows the log up to ``end``."""
         known = f"up to offset {end - 1}" if end else "without any message"
         return (
             f"sound messages of {span('offset', self.first_offset, self.last_offset)} begin there, but journal and "
@@ -52,7 +53,7 @@ class Unproven(NamedTuple):
         )
 
     def refusal(self, end: int) -> UnprovenLog:
-        """The error that stops a start."""
+        """Return the error that stops a start."""
         return UnprovenLog(
             f"{self.path} at byte {self.position}: {self.problem(end)}. They may have been acknowledged, and a start "
             "would delete them, so it is refused; no message was changed. Put journal/, checkpoints/, staged/ and "
@@ -68,7 +69,7 @@ class Unproven(NamedTuple):
 def files_beyond(
     number: int, directory: str, names: Iterable[str], states: Sequence[SegmentState | Segment]
 ) -> list[Beyond]:
-    """Which of a directory's files may have bytes behind the segments of a checkpoint: the last one, and later ones."""
+    """Return files that may have bytes behind the segments of a checkpoint: the last one's file, and later ones."""
     last = states[-1] if states else None
     found: list[Beyond] = []
     for name in names:
@@ -84,9 +85,9 @@ def files_beyond(
 
 
 def unproven(filesystem: IFilesystem, beyond: Beyond, end: int) -> Unproven | None:
-    """The sound messages from offset ``end`` on that follow what is known of the file; None if there are none.
+    """Return the sound messages from offset ``end`` on behind the known part of the file; None if there are none.
 
-    Where the chain of frames breaks it ends: what lies behind is torn, or was there before the file got that name.
+    They end where the chain of frames breaks: bytes behind that are torn, or older than the file's name.
     """
     with opened(filesystem, beyond.segment.path) as file:
         segment = beyond.segment.grown(file.size(), _NO_END, 0, 0)

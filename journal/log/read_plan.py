@@ -1,4 +1,4 @@
-"""A read that has been decided on the reactor and may be carried out elsewhere."""
+"""A read that has been planned on the reactor and may run on another thread."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from journal.vfs.open_files import OpenFiles
 HINTS = 16
 
 PIECE_BYTES = 256 * KIB
-"""What is read and checked at a time on the reactor, unless one frame is larger: 0.1 ms of frames of 1 KiB."""
+"""How many bytes are read and checked at a time on the reactor, unless one frame is larger: 0.1 ms of 1 KiB frames."""
 PIECE_FRAMES = 512
 """Most frames of a piece: 0.6 ms, however small they are."""
 
 GoesOn = Callable[[], bool]
-"""Whether a read may take another piece."""
+"""Returns whether a read may take another piece."""
 
 
 def always() -> bool:
-    """For a read that keeps nobody waiting."""
+    """Return True: for a read that delays no other work."""
     return True
 
 
 class Frames(NamedTuple):
-    """Whole frames one behind the other, and the offset after the last message in them."""
+    """Whole frames in a row, and the offset after the last message in them."""
 
     data: bytes
     end: int
 
 
 class Hints:
-    """Where recent reads ended, so that reading through a log needs no index. For all threads."""
+    """The ends of recent reads, so that reading through a log needs no index. For all threads."""
 
     __slots__ = ("_places",)
 
@@ -63,25 +63,25 @@ class ReadPlan:
         self._frames = frames
 
     def run_now(self, goes_on: GoesOn = always) -> Frames | None:  # noqa: ARG002
-        """Whole frames; None if that would wait for the disk: then call :meth:`run` on another thread.
+        """Return whole frames; None if that would wait for the disk: then call :meth:`run` on another thread.
 
-        What has to be checked frame by frame is in pieces, of which the first is taken and others while ``goes_on()``.
+        Frames that have to be checked one by one come in pieces: the first is taken, and others while ``goes_on()``.
         """
         return self._frames
 
     def run(self) -> Frames:
-        """Whole frames. Raises :class:`journal.errors.CorruptSegment` if the first of them is damaged."""
+        """Return whole frames. Raises :class:`journal.errors.CorruptSegment` if the first of them is damaged."""
         return self._frames
 
     def close(self) -> None:
-        """Give up a plan that was not carried out. A second close does nothing."""
+        """Drop a plan that did not run. A second close does nothing."""
 
 
 class DiskReadPlan(ReadPlan):
     """A read from a segment, as it was when the plan was made.
 
-    The plan holds the file open until it has been carried out or closed, so that appends, flushes and
-    retention may go on, even the file's unlinking.
+    The plan holds the file open until it has run or is closed, so that appends, flushes and retention may continue,
+    even the unlinking of the file.
     """
 
     __slots__ = (
@@ -107,7 +107,7 @@ class DiskReadPlan(ReadPlan):
         until: int,
         max_bytes: int,
     ) -> None:
-        self._file: IFile | None = None  # first, so that __del__ finds it whatever happens here
+        self._file: IFile | None = None  # first, so that __del__ finds it in every case
         self._files = files
         self._segment = segment
         self._sealed = sealed
@@ -119,7 +119,7 @@ class DiskReadPlan(ReadPlan):
         self._file = open_log(files, segment)
 
     def run_now(self, goes_on: GoesOn = always) -> Frames | None:
-        """Whole frames; None if that would wait for the disk: then call :meth:`run` on another thread."""
+        """Return whole frames; None if that would wait for the disk: then call :meth:`run` on another thread."""
         file = self._open_file()
         try:
             frames = self._run(reading_now(file), goes_on, now=True)
@@ -132,14 +132,14 @@ class DiskReadPlan(ReadPlan):
         return frames
 
     def run(self) -> Frames:
-        """Whole frames. Raises :class:`journal.errors.CorruptSegment` if the first of them is damaged."""
+        """Return whole frames. Raises :class:`journal.errors.CorruptSegment` if the first of them is damaged."""
         try:
             return self._run(self._open_file().read, always, now=False)
         finally:
             self.close()
 
     def close(self) -> None:
-        """Give up a plan that was not carried out. A second close does nothing."""
+        """Drop a plan that did not run. A second close does nothing."""
         file, self._file = self._file, None
         if file is not None:
             self._files.release(file)
@@ -164,7 +164,7 @@ class DiskReadPlan(ReadPlan):
                 size = min(room, PIECE_BYTES)
                 data, end = read_run(read, segment, offset, position, size, PIECE_FRAMES, self._until)
                 if pieces and len(data) > room:
-                    break  # one frame too large for what is left
+                    break  # one frame that is larger than the rest
                 pieces.append(data)
                 offset = end
                 position += len(data)
@@ -182,7 +182,7 @@ class DiskReadPlan(ReadPlan):
 
 
 def open_log(files: OpenFiles, segment: Segment) -> IFile:
-    """Open and pin a segment's file; raises :class:`journal.errors.CorruptSegment` if it is not there."""
+    """Open and pin a segment's file; raises :class:`journal.errors.CorruptSegment` if it is missing."""
     try:
         return files.acquire(segment.path)
     except FileNotFoundError:
@@ -191,7 +191,7 @@ def open_log(files: OpenFiles, segment: Segment) -> IFile:
 
 
 def reading_now(file: IFile) -> Read:
-    """``file.read`` that raises :class:`WouldBlock` instead of waiting for the disk."""
+    """Return a ``file.read`` that raises :class:`WouldBlock` instead of waiting for the disk."""
     read_now: Callable[[int, int], bytes | None] = file.read_now
 
     def read(position: int, length: int) -> bytes:

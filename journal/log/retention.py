@@ -1,4 +1,6 @@
-"""Which segments may go: a pure rule over sizes and times. Deleting is the caller's, after a record of it."""
+"""Retention: a pure rule over sizes and times that says which segments may be removed. The caller removes them, after a
+record of it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from journal.settings import TopicSettings
 
 
 class Sealed(Protocol):
-    """What the rule needs to know of a segment that takes no more messages."""
+    """The part of a segment without further messages that the rule needs."""
 
     @property
     def end_offset(self) -> int:
@@ -27,11 +29,11 @@ class Sealed(Protocol):
 def retained_start(
     sealed: Sequence[Sealed], total_bytes: int, now: int, settings: TopicSettings
 ) -> int | None:
-    """Return the offset at which the log should start, or None if nothing can go.
+    """Return the offset at which the log should start, or None if nothing can be removed.
 
-    ``sealed`` are the segments from the oldest on, without the active one: only whole segments go, so a log
+    ``sealed`` are the segments from the oldest on, without the active one: only whole segments are removed, so a log
     keeps at least ``retention_bytes`` (of ``total_bytes``, unflushed ones included) and each message at least
-    ``retention_age`` µs. Either limit alone lets a segment go; None is no limit. ``now`` is on the clock of
+    ``retention_age`` µs. Either limit alone suffices to remove a segment; None is no limit. ``now`` is on the clock of
     the append times.
     """
     start = None

@@ -1,4 +1,4 @@
-"""One append-only file of stamped frames: what is known of it, and how its bytes are walked and checked."""
+"""A segment: one append-only file of stamped frames, its known state, and the walks and checks over its bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from journal.formats.store_state import SegmentState, StoreState
 from journal.words import span
 
 Read = Callable[[int, int], bytes]
-"""(position, length) to bytes of the segment's file; fewer only where it ends."""
+"""Maps (position, length) to bytes of the segment's file; fewer only where it ends."""
 
 SCAN_BLOCK = 64 * KIB
 MOST_FRAMES = 1 << 62
@@ -34,7 +34,7 @@ _unpack_header = HEADER.unpack_from
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A segment as it was at one moment: all threads may look at it. A flush makes a new one of it.
+    """A segment as it was at one moment: all threads may read it. A flush makes a new one of it.
 
     Its ``size`` is 0 before it has a file, then that of the header and the frames.
     """
@@ -51,7 +51,7 @@ class Segment(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, number: int, directory: str, state: SegmentState) -> Segment:
-        """The segment of a checkpoint."""
+        """Return the segment of a checkpoint."""
         return cls(
             number,
             directory,
@@ -91,11 +91,11 @@ class Segment(msgspec.Struct, frozen=True):
 
     @property
     def seed(self) -> int:
-        """The running checksum where the frames begin; it seeds the checksums of the index, too."""
+        """The running checksum at the first frame; it seeds the checksums of the index, too."""
         return seed_of(self.salt)
 
     def state(self) -> SegmentState:
-        """What a checkpoint keeps of it."""
+        """Return its state for a checkpoint."""
         return SegmentState(
             self.base_offset,
             self.size,
@@ -107,13 +107,13 @@ class Segment(msgspec.Struct, frozen=True):
         )
 
     def begun(self, salt: int) -> Segment:
-        """The segment, which has no file yet, with a header of that salt and no frames."""
+        """Return the segment, which has no file yet, with a header of that salt and no frames."""
         return replace(self, size=SEGMENT_HEADER_BYTES, salt=salt, checksum=seed_of(salt))
 
     def grown(self, size: int, end_offset: int, first_time: int, last_time: int) -> Segment:
-        """The segment after ``size`` bytes of frames were appended; ``first_time`` counts if they are the first.
+        """Return the segment after ``size`` bytes of frames were appended; ``first_time`` counts if they are the first.
 
-        Its running checksum is still that from before.
+        Its running checksum is still the one before them.
         """
         return replace(
             self,
@@ -124,7 +124,7 @@ class Segment(msgspec.Struct, frozen=True):
         )
 
     def corrupt(self, what: str, position: int, first_offset: int, last_offset: int) -> CorruptSegment:
-        """The error for damaged bytes; offsets are inclusive."""
+        """Return the error for damaged bytes; offsets are inclusive."""
         damaged = span("offset", first_offset, last_offset).capitalize()
         return CorruptSegment(
             f"{self.path} is damaged at byte {position}: {what}. {damaged} "
@@ -138,12 +138,12 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 def segments_of(state: StoreState) -> list[Segment]:
-    """The segments of a log in a checkpoint, with whose they are."""
+    """Return the segments of a log in a checkpoint, with their partition."""
     return [Segment.of(state.number, state.directory, segment) for segment in state.segments]
 
 
 def header_fault(segment: Segment, first_bytes: bytes, checksum: Checksum = crc32c) -> HeaderFault | None:
-    """What is wrong with the first bytes of a segment's file; None if they are its header."""
+    """Return what is wrong with the first bytes of a segment's file; None if they are its header."""
     header = unpack_segment_header(first_bytes, checksum)
     if header is None:
         return HeaderFault("its header is damaged", foreign=False)
@@ -158,7 +158,7 @@ def header_fault(segment: Segment, first_bytes: bytes, checksum: Checksum = crc3
 
 
 class FramePlace(NamedTuple):
-    """Where a frame lies in its segment and what its header says; it holds ``messages`` offsets."""
+    """The place of a frame in its segment, and its header's fields; it holds ``messages`` offsets."""
 
     position: int
     length: int
@@ -181,9 +181,9 @@ class BrokenChain(Exception):
 
 
 def walk_headers(read: Read, segment: Segment, offset: int, position: int) -> Iterator[FramePlace]:
-    """Yield the frames from the one of ``offset`` at ``position`` to the end, looking at headers alone.
+    """Yield the frames from the one of ``offset`` at ``position`` to the end, reading only headers.
 
-    Raises :class:`BrokenChain` at the first that is not the continuation of what came before.
+    Raises :class:`BrokenChain` at the first that does not continue the one before.
     """
     data, start = b"", position
     while position < segment.size:
@@ -201,7 +201,9 @@ def walk_headers(read: Read, segment: Segment, offset: int, position: int) -> It
 
 
 def run_on(read: Read, checksum: int, position: int, end: int) -> int:
-    """The running checksum at ``end``, from what it is at ``position``. A file that ends too early gives another."""
+    """Return the running checksum at ``end``, from the one at ``position``. A file that ends too early gives
+    another one.
+    """
     while position < end:
         data = read(position, min(SCAN_BLOCK, end - position))
         if not data:
@@ -212,7 +214,7 @@ def run_on(read: Read, checksum: int, position: int, end: int) -> int:
 
 
 def is_frame_of(read: Read, segment: Segment, offset: int, position: int) -> bool:
-    """Whether a frame with that offset begins at that position, by its header."""
+    """Return whether a frame with that offset begins at that position, by its header."""
     if not SEGMENT_HEADER_BYTES <= position <= segment.size - HEADER_BYTES:
         return False
     data = read(position, HEADER_BYTES)
@@ -231,7 +233,7 @@ def read_run(
     most: int = MOST_FRAMES,
     until: int = sys.maxsize,
 ) -> tuple[bytes, int]:
-    """Whole frames from the one of ``offset`` at ``position`` on, each with its checksum checked.
+    """Return whole frames from the one of ``offset`` at ``position`` on, each with its checksum checked.
 
     At most ``max_bytes`` and ``most`` frames, none that begins at ``until`` or behind it, but at least one frame; stops
     before a damaged frame. Returns the bytes and the offset after them. Raises :class:`BrokenChain` if the first frame

@@ -1,4 +1,4 @@
-"""The indexes of one segment in use: looked up with distrust, made again by a scan when they are no good."""
+"""The use of a segment's indexes: each entry is checked, and damaged indexes are made again by a scan."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from journal.vfs.open_files import OpenFiles
 _log = logging.getLogger(__name__)
 
 Shelf = MutableMapping[int, tuple[bytes, bytes]]
-"""Base offset to (offset, time) indexes made again that may not be written: the flusher owns the files."""
+"""Maps base offsets to (offset, time) indexes made again that may not be written: the flusher owns the files."""
 
 
 class WouldBlock(Exception):
-    """Going on now would wait for the disk, or scan a segment."""
+    """The next step would wait for the disk, or scan a segment."""
 
 
 class SegmentIndex:
     """The indexes of ``segment`` for one read. ``now`` never waits: it raises :class:`WouldBlock` instead.
 
-    ``read`` reads the segment's log. A sealed segment's indexes are written when they had to be made again;
-    those of the active one are put on the ``shelf`` until the flusher has repaired the files.
+    ``read`` reads the segment's log. A sealed segment's indexes are written when they had to be made again; those of
+    the active one are put on the ``shelf`` until the flusher has repaired the files.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class SegmentIndex:
         self._base = segment.base_offset, SEGMENT_HEADER_BYTES
 
     def locate(self, offset: int) -> tuple[int, int]:
-        """(offset, position) of the frame that holds ``offset``. Raises :class:`CorruptSegment`."""
+        """Return (offset, position) of the frame that holds ``offset``. Raises :class:`CorruptSegment`."""
         try:
             data = self._bytes(self._segment.index_path, 0)
             start = floor_offset(data, self._seed, offset) or self._base
@@ -70,7 +70,7 @@ class SegmentIndex:
             raise self.corrupt(broken) from broken
 
     def offset_for_time(self, time: int) -> int:
-        """At or below the first offset appended at ``time`` or later, by at most a gap of the index."""
+        """Return an offset at or below the first one appended at ``time`` or later, by at most a gap of the index."""
         segment = self._segment
         if time <= segment.first_time:
             return segment.base_offset
@@ -83,21 +83,21 @@ class SegmentIndex:
         return min((before or self._base)[0], segment.end_offset - 1)
 
     def _check_gap(self, start: tuple[int, int], end: tuple[int, int]) -> None:
-        """Raise :class:`DamagedIndex` if there must be an entry between two places that have one."""
+        """Raise :class:`DamagedIndex` if an entry is missing between two places that have one."""
         if end[1] - start[1] >= MAX_GAP:
-            with suppress(BrokenChain):  # damage is for who reads the messages
+            with suppress(BrokenChain):  # the reader of the messages reports damage
                 self._walk(start, end[0] - 1, MAX_GAP)
 
     def corrupt(self, broken: BrokenChain) -> CorruptSegment:
-        """The error for a break in the chain: all up to the next frame that an entry leads to is lost."""
+        """Return the error for a break in the chain: everything up to the next frame with an entry is lost."""
         end = broken.next_offset or self._next_sound(broken.offset)
         return self._segment.corrupt(str(broken), broken.position, broken.offset, end - 1)
 
     def rebuild(self, why: str, trusted: bool = True) -> tuple[bytes, bytes]:
         """Make the indexes again and return them; entries with good checksums are kept if ``trusted``.
 
-        They are written only if all frames are proven by the segment's running checksum: what was made from damaged
-        bytes must never prove these.
+        They are written only if the segment's running checksum proves all frames: indexes made from damaged bytes must
+        never prove these.
         """
         if self._now:
             raise WouldBlock
@@ -129,7 +129,7 @@ class SegmentIndex:
             raise self.corrupt(broken) from broken
 
     def _locate_by_scan(self, data: bytes, offset: int) -> tuple[int, int]:
-        """No frame is where a good entry says: find out whether the entry or the segment is wrong."""
+        """Scan, because a good entry points to no frame: find out whether the entry or the segment is wrong."""
         entry = floor_offset(data, self._seed, offset)
         while entry and not is_frame_of(self._read, self._segment, *entry):
             entry = floor_offset(data, self._seed, entry[0] - 1)
@@ -191,7 +191,7 @@ class SegmentIndex:
 
 
 def read_all(file: IFile, now: bool = False) -> bytes:
-    """A whole file; with ``now`` raises :class:`WouldBlock` rather than wait."""
+    """Return a whole file; with ``now`` raise :class:`WouldBlock` rather than wait."""
     if not now:
         return file.read(0, file.size())
     data = file.read_now(0, file.size())
@@ -201,12 +201,11 @@ def read_all(file: IFile, now: bool = False) -> bytes:
 
 
 def completed(old: tuple[bytes, bytes], segment: Segment, read: Read) -> tuple[tuple[bytes, bytes], bool]:
-    """Both indexes of a segment, and whether its running checksum proves what they were made from.
+    """Return both indexes of a segment, and whether its running checksum proves the bytes that they were made from.
 
-    They are the sound entries of the ``old`` ones, and what a scan behind them finds. Append times are not in the
-    frames, and the clients' clocks may be behind. So an entry whose time is lost gets that of the next one that is
-    sound, or the segment's last: who looks for a time may start early, but misses nothing. A damaged frame ends the
-    scan.
+    They are the sound entries of the ``old`` ones, and those that a scan behind them finds. Append times are not in the
+    frames, and the clients' clocks may be behind. So an entry whose time is lost gets that of the next sound one, or
+    the segment's last: a search for a time may start too early, but misses nothing. A damaged frame ends the scan.
     """
     seed = segment.seed
     count = sound_entries(*old, seed, segment.end_offset, segment.size)

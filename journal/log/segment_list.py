@@ -23,7 +23,7 @@ _last_time = attrgetter("last_time")
 
 
 class SegmentList:
-    """Contiguous segments; the last one is *active*, it takes what is flushed until it rolls."""
+    """Contiguous segments; the last one is *active*: it takes flushes until it rolls."""
 
     __slots__ = ("directory", "number", "segments", "total_bytes")
 
@@ -44,15 +44,15 @@ class SegmentList:
         return self.segments[:-1]
 
     def states(self) -> list[SegmentState]:
-        """What a checkpoint keeps."""
+        """Return the states for a checkpoint."""
         return [segment.state() for segment in self.segments]
 
     def next_segment(self, base_offset: int) -> Segment:
-        """An empty segment to follow the last one; it is not in the list before :meth:`put`."""
+        """Return an empty segment to follow the last one; it is not in the list before :meth:`put`."""
         return Segment(self.number, self.directory, base_offset, 0, base_offset)
 
     def put(self, segment: Segment) -> None:
-        """Take a segment after a flush: the active one, grown, or the one after it."""
+        """Add a segment after a flush: the active one, grown, or the one after it."""
         last = self.active
         if last is not None and last.base_offset == segment.base_offset:
             self.segments.pop()
@@ -65,21 +65,21 @@ class SegmentList:
         self.total_bytes += segment.frame_bytes
 
     def holding(self, offset: int) -> tuple[Segment, bool] | None:
-        """The segment that holds ``offset`` and whether it is sealed; None if none does."""
+        """Return the segment that holds ``offset`` and whether it is sealed; None if none does."""
         found = bisect_right(self.segments, offset, key=_base_offset) - 1
         if found < 0 or offset >= self.segments[found].end_offset:
             return None
         return self.segments[found], found < len(self.segments) - 1
 
     def reaching(self, time: int) -> tuple[Segment, bool] | None:
-        """The first segment with a message appended at ``time`` or later, and whether it is sealed."""
+        """Return the first segment with a message appended at ``time`` or later, and whether it is sealed."""
         found = bisect_left(self.segments, time, key=_last_time)
         if found == len(self.segments):
             return None
         return self.segments[found], found < len(self.segments) - 1
 
     def drop_below(self, offset: int) -> list[Segment]:
-        """Take out the sealed segments that lie wholly below ``offset`` and return them."""
+        """Remove and return the sealed segments that lie wholly below ``offset``."""
         count = bisect_right(self.segments, offset, hi=max(0, len(self.segments) - 1), key=_end_offset)
         dropped = self.segments[:count]
         del self.segments[:count]
@@ -87,7 +87,7 @@ class SegmentList:
         return dropped
 
     def compare(self, filesystem: IFilesystem, end_offset: int) -> Strangers:
-        """Compare the files with the list, as a checkpoint had it; return what is there beside and beyond it.
+        """Compare the files with the list, as a checkpoint had it; return files beside and beyond it.
 
         Changes nothing. Raises :class:`journal.errors.CorruptSegment` for a file that is missing, shorter than it was
         (its bytes had been forced) or another segment's.
@@ -95,7 +95,7 @@ class SegmentList:
         try:
             names = filesystem.list_directory(self.directory)
         except FileNotFoundError:
-            names = []  # never flushed; or gone, which is found out below
+            names = []  # never flushed; or removed, which the checks below find
         present = set(names)
         longer = False
         unmarked = []
@@ -109,7 +109,7 @@ class SegmentList:
         return Strangers(early, late, [each for each in beyond if longer or each.is_whole], unmarked)
 
     def _strangers(self, names: Iterable[str], end_offset: int) -> tuple[list[str], list[str]]:
-        """Paths of segments that are not in the list: those before it, and those after."""
+        """Return the paths of segments that are not in the list: those before it, and those after."""
         known = {segment.base_offset for segment in self.segments}
         first = self.segments[0].base_offset if self.segments else end_offset
         early: list[str] = []
@@ -137,7 +137,7 @@ class Strangers(NamedTuple):
 def _check(filesystem: IFilesystem, segment: Segment, names: set[str]) -> tuple[int, bool]:
     """Return the file's size, and whether its header is sound; raises :class:`CorruptSegment`.
 
-    A header that is damaged says nothing, and the frames behind it can be read all the same: that is for who verifies.
+    A damaged header proves nothing, but the frames behind it can be read: a verification reports it.
     """
     path = segment.path
     if path.rpartition("/")[2] not in names:
@@ -154,7 +154,7 @@ def _check(filesystem: IFilesystem, segment: Segment, names: set[str]) -> tuple[
 
 
 def _refused(segment: Segment, what: str, position: int) -> CorruptSegment:
-    """The error that stops a start; offsets up to the end of the segment may be affected."""
+    """Return the error that stops a start; offsets up to the end of the segment may be affected."""
     first, last = segment.base_offset, segment.end_offset - 1
     return CorruptSegment(
         f"{segment.path} is damaged at byte {position}: {what}. Its {span('offset', first, last)}, or a part of "

@@ -1,4 +1,4 @@
-"""The headers of segments that are made now: with the newest start that the journal tells of, and a new salt."""
+"""The headers of new segments: with the newest start that the journal records, and a new salt."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from journal.log.starts import Starts
 
 
 class SegmentOrigin:
-    """Makes the headers of new segments. ``random`` gives so many random bytes."""
+    """Makes the headers of new segments. ``random(n)`` returns n random bytes."""
 
     def __init__(self, starts: Starts, random: Callable[[int], bytes]) -> None:
         self._starts = starts
         self._random = random
 
     def header(self, partition: int, base_offset: int) -> SegmentHeader:
-        """That of a segment that is made now. In a replay, the newest start is that which the journal tells of."""
+        """Return the header of a new segment. In a replay, the newest start is the one that the journal has reached."""
         starts = self._starts
         return SegmentHeader(
             starts.nonce,

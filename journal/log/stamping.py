@@ -1,4 +1,4 @@
-"""Many runs of frames at once, as replay needs them: a column of bytes at a time."""
+"""Stamping of many runs of frames at once, as replay needs it: a column of bytes at a time."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Joined(NamedTuple):
 
     @classmethod
     def of(cls, runs: Sequence[bytes]) -> Self:
-        """These runs, copied."""
+        """Return these runs, copied."""
         return cls(b"".join(runs), list(accumulate(map(len, runs), initial=0)))
 
     def run(self, number: int) -> bytes:
-        """One of them."""
+        """Return one of them."""
         return bytes(self.data[self.edges[number] : self.edges[number + 1]])
 
 
 def stamped(runs: Sequence[bytes], bases: Sequence[int], counts: Sequence[int]) -> Joined:
-    """Copies of runs of checked frames, each stamped from its base on.
+    """Return copies of runs of checked frames, each stamped from its base on.
 
-    For runs of one frame of one length 0.1 µs each, else as :func:`stamp`. Raises :class:`InvalidFrame` if a run does
-    not hold as many messages as its count.
+    Runs of one frame of one length take 0.1 µs each, others as long as :func:`stamp`. Raises :class:`InvalidFrame` if a
+    run does not hold as many messages as its count.
     """
     size, number = len(runs[0]), len(runs)
     whole = bytearray(b"".join(runs))
@@ -51,7 +51,7 @@ def stamped(runs: Sequence[bytes], bases: Sequence[int], counts: Sequence[int]) 
 
 
 def _single(whole: bytearray, size: int, number: int, counts: Sequence[int]) -> bool:
-    """Whether each run of that size is one frame with one message."""
+    """Return whether each run of that size is one frame with one message."""
     if size < HEADER_BYTES or counts.count(1) != number:
         return False
     for place, values in ((0, size.to_bytes(4)), (20 + 4, (1).to_bytes(4))):

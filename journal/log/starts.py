@@ -1,8 +1,9 @@
-"""Which starts these data have had: the fold that tells a session of theirs from one of another time line.
+"""The starts of these data: the fold that recognises sessions of these data among those of copies.
 
-Numbers of starts are ordered and come again: a copy of a data directory counts on from where it was taken, and so does
-the original. The random nonce in the record of a start does not. A start that is made again because a crash took its
-record away has another nonce; nobody was told the first one, for a start serves nobody before its record is forced.
+Numbers of starts are ordered and are used again: a copy of a data directory counts on from where it was taken, and so
+does the original. The random nonce in the record of a start is not used again. If a crash removed the record of a
+start, the next one has another nonce. No client knew the first one, because a start serves no client before its record
+is forced.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Starts:
 
     @property
     def nonce(self) -> bytes:
-        """That of the newest start."""
+        """The nonce of the newest start."""
         return next(reversed(self._nonces.values()))
 
     @property
@@ -51,22 +52,22 @@ class Starts:
         return next(iter(self._nonces))
 
     def knows(self, number: int, nonce: bytes) -> bool:
-        """Whether these data had a start of that number and nonce, and remember it."""
+        """Return whether these data had a start of that number and nonce, and remember it."""
         return self._nonces.get(number) == nonce
 
     def apply(self, lsn: int, record: Started, data: bytes | memoryview) -> None:  # noqa: ARG002
-        """Take a start in; the oldest one too many is forgotten."""
+        """Add a start; the oldest one too many is forgotten."""
         self._nonces[record.start] = record.nonce
         if len(self._nonces) > STARTS_KEPT:
             del self._nonces[self.oldest]
 
     def snapshot(self) -> Iterator[StartRow]:
-        """A row for each start that is known."""
+        """Return a row for each known start."""
         return iter([StartRow(number, nonce) for number, nonce in self._nonces.items()])
 
     @staticmethod
     def read(rows: RowReader) -> None:
-        """Draw the rows of a checkpoint: one at least, and their numbers grow."""
+        """Read the rows of a checkpoint: at least one, with growing numbers."""
 
         def check(start: StartRow) -> None:
             if rows.typed and start.number <= rows.typed[-1].number:
@@ -79,10 +80,10 @@ class Starts:
             rows.take(StartRow, check)
 
     def facts(self) -> Iterator[tuple[Fact, object]]:
-        """The nonce of each start that is known."""
+        """Yield the nonce of each known start."""
         for number, nonce in self._nonces.items():
             yield Fact(f"the nonce of start {number}"), nonce.hex()
 
     def restore(self, rows: Iterable[StartRow]) -> None:
-        """Replace the state by what :meth:`snapshot` gave."""
+        """Replace the state by the rows of a :meth:`snapshot`."""
         self._nonces = {start.number: start.nonce for start in rows}

@@ -1,7 +1,7 @@
-"""The newest messages of a partition: in pooled memory from their acceptance until they have been flushed.
+"""The newest messages of a partition, in pooled memory from their acceptance until they are flushed.
 
-Everything here runs on one thread. Bytes are numbered by a *position* that counts from the tail's making and
-never goes back; chunks and appends are found by bisecting such positions.
+Everything here runs on one thread. Bytes are numbered by a *position* that counts from the tail's making and never goes
+back; chunks and appends are found by bisecting such positions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from journal.log.read_plan import Frames
 from journal.log.stamping import Joined
 
 SMALLEST_CHUNK = 512
-"""Ten thousand partitions with a message each: 5 MiB of the pool."""
+"""The size of a first chunk. Ten thousand partitions with a message each take 5 MiB of the pool."""
 LARGEST_FIRST = 64 * KIB
 SMALLEST_SECOND = 4 * KIB
 
@@ -38,7 +38,8 @@ class _Chunk:
 
 
 class Tail:
-    """Appended runs of frames in chunks: the first as large as what was there the last time, then as much as waits.
+    """Appended runs of frames in chunks: the first as large as the tail was the last time, later ones as large as the
+    tail.
 
     ``end_offset``, ``end_position`` and ``last_time`` are those after the last append; ``base_offset`` and
     ``base_position`` those before the oldest one still held.
@@ -63,14 +64,14 @@ class Tail:
         self._positions = array("Q")
         self._times = array("q")
         self.inside: dict[int, list[tuple[int, int]]] = {}
-        """(offset, position) of a frame in every 16 KiB of long appends, by where these begin; not of replay's."""
+        """(offset, position) of a frame in every 16 KiB of long appends, by where these begin; not of replayed ones."""
 
     def append(self, frames: bytes | memoryview, count: int, time: int) -> memoryview:
         """Copy a run of checked frames, stamp it from ``end_offset`` on, return the stamped bytes.
 
-        100,000 times a second: 0.8 µs for a frame of 240 bytes, of which stamping takes 0.3.
-        The view is good until the append has been dropped. Raises :class:`MemoryExhausted` before anything
-        has changed, and :class:`InvalidFrame` if the frames do not hold ``count`` messages.
+        It runs 100,000 times a second: 0.8 µs for a frame of 240 bytes, of which stamping takes 0.3. The view is valid
+        until the append has been dropped. Raises :class:`MemoryExhausted` before anything has changed, and
+        :class:`InvalidFrame` if the frames do not hold ``count`` messages.
         """
         size = len(frames)
         start = self._used
@@ -97,20 +98,22 @@ class Tail:
         return view
 
     def room_for(self, size: int) -> IBuffer | None:
-        """Memory for appends of so many bytes in all, for :meth:`add_room`; None if there is room for them.
+        """Return memory for appends of ``size`` bytes in all, for :meth:`add_room`; None if there is room for them.
 
-        Raises :class:`MemoryExhausted`. It is the caller's until it is added.
+        Raises :class:`MemoryExhausted`. The caller owns the memory until it is added.
         """
         return self._allocate(size) if self._used + size > self._room else None
 
     def add_room(self, buffer: IBuffer) -> None:
-        """Take over memory, for what is appended next, in the same turn: what holds nothing is not released."""
+        """Take over memory for the next appends, in the same turn, because a chunk without appends is not released."""
         self._chunks.append(_Chunk(self.end_position, buffer))
         self._view = buffer.view
         self._used, self._room = 0, len(buffer.view)
 
     def _stamp_long(self, view: memoryview, end: int) -> int:
-        """Stamp an append and note where frames begin in it: the flusher would walk it for these, on the same lock."""
+        """Stamp an append and note where frames begin in it: else the flusher would walk it, under the
+        interpreter's lock.
+        """
         offset, position, start, found = self.end_offset, 0, self.end_position, []
         while position < len(view):
             until = min(position + INDEX_INTERVAL_BYTES, len(view))
@@ -121,10 +124,11 @@ class Tail:
         return offset
 
     def append_stamped(self, runs: Joined, first: int, ends: Sequence[int], times: Sequence[int]) -> int:
-        """Append runs of frames that carry their offsets already, from that number on, up to the one without room.
+        """Append runs of frames that are stamped already, from number ``first`` on, up to the one without room.
 
-        Returns how many. ``ends`` are the offsets after each of these, ``times`` theirs. In replay: 0.1 µs for a frame
-        of 136 bytes where :meth:`append` takes 1.1. Raises :class:`MemoryExhausted` if there is no room for any.
+        Returns how many. ``ends`` are the offsets after each of these, ``times`` their times. In replay it takes 0.1 µs
+        for a frame of 136 bytes where :meth:`append` takes 1.1. Raises :class:`MemoryExhausted` if there is no room for
+        any.
         """
         edges = runs.edges
         begin = edges[first]
@@ -145,34 +149,34 @@ class Tail:
         return count
 
     def __len__(self) -> int:
-        """How many appends are held."""
+        """Return how many appends are held."""
         return len(self._ends)
 
     @property
     def oldest_time(self) -> int | None:
-        """Time of the oldest append held."""
+        """The time of the oldest append held."""
         return self._times[0] if self._times else None
 
     def appends_below(self, offset: int) -> int:
-        """How many appends lie wholly below ``offset``."""
+        """Return how many appends lie wholly below ``offset``."""
         return bisect_right(self._ends, offset)
 
     def appends_within(self, position: int) -> int:
-        """How many appends end at ``position`` or before."""
+        """Return how many appends end at ``position`` or before."""
         return bisect_right(self._positions, position)
 
     def edge(self, number: int) -> tuple[int, int]:
-        """(offset, position) at which the append of that number begins, or would begin."""
+        """Return (offset, position) at which the append of that number begins, or would begin."""
         if not number:
             return self.base_offset, self.base_position
         return self._ends[number - 1], self._positions[number - 1]
 
     def appends(self, first: int, last: int) -> tuple[array[int], array[int], array[int]]:
-        """(offset after, position after, time) of the appends ``first`` to ``last`` (exclusive), copied."""
+        """Return (offset after, position after, time) of the appends ``first`` to ``last`` (exclusive), copied."""
         return self._ends[first:last], self._positions[first:last], self._times[first:last]
 
     def offset_for_time(self, time: int) -> int:
-        """The first offset that was appended at ``time`` or later; ``end_offset`` if there is none."""
+        """Return the first offset that was appended at ``time`` or later; ``end_offset`` if there is none."""
         low, high = 0, len(self._times)
         while low < high:
             middle = (low + high) // 2
@@ -183,7 +187,7 @@ class Tail:
         return self.edge(low)[0]
 
     def views(self, start: int, end: int) -> list[memoryview]:
-        """The bytes from position ``start`` to ``end`` (exclusive), one view per chunk."""
+        """Return the bytes from position ``start`` to ``end`` (exclusive), one view per chunk."""
         chunks = self._chunks
         found = []
         number = bisect_right(chunks, start, key=_chunk_start) - 1
@@ -196,7 +200,7 @@ class Tail:
         return found
 
     def read(self, offset: int, limit: int, max_bytes: int, until: int = sys.maxsize) -> Frames:
-        """Whole frames from the one that holds ``offset`` on, of appends wholly below ``limit``.
+        """Return whole frames from the one that holds ``offset`` on, of appends wholly below ``limit``.
 
         At most ``max_bytes``, and of appends wholly below ``until``, but at least one frame; empty if no append from
         ``offset`` on is below ``limit``.
@@ -220,7 +224,7 @@ class Tail:
         return Frames(bytes(views[0]) if len(views) == 1 else b"".join(views), behind)
 
     def _distance(self, start: int, end: int, offset: int) -> int:
-        """Bytes from ``start`` to the frame that holds ``offset``, inside one append."""
+        """Return the bytes from ``start`` to the frame that holds ``offset``, inside one append."""
         [view] = self.views(start, end)
         for position, _, first, count in walk(view):
             if offset < first + count:
@@ -228,9 +232,9 @@ class Tail:
         raise AssertionError(f"offset {offset} is not in the append at {start}")
 
     def _prefix(self, start: int, end: int, max_bytes: int) -> tuple[int, int]:
-        """Where the whole frames at the start of part of an append end, within ``max_bytes`` or one frame.
+        """Return where the whole frames at the start of part of an append end, within ``max_bytes`` or one frame.
 
-        Their end's position, and the offset there.
+        That is the position of their end, and the offset there.
         """
         [view] = self.views(start, end)
         taken = behind = 0
@@ -241,7 +245,7 @@ class Tail:
         return start + taken, behind
 
     def drop(self, appends: int) -> None:
-        """Forget that many of the oldest appends and release the chunks that held nothing else."""
+        """Drop that many of the oldest appends and release the chunks that held nothing else."""
         if not appends:
             return
         before = self.base_position
@@ -273,8 +277,8 @@ class Tail:
         except MemoryExhausted:
             if size >= wanted:
                 raise
-            # A part of what is left. By chunks of one append each, the last 16 MiB of the pool took a start 2.6 s, and
-            # so less than 0.1.
+            # A part of the rest. With chunks of one append each, the last 16 MiB of the pool took a start 2.6 s; so
+            # they take less than 0.1.
             part = 1 << self._allocator.available().bit_length() >> 2
             buffer = self._allocator.allocate(rounded(max(size, part)))
         return buffer

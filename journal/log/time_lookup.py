@@ -1,4 +1,4 @@
-"""A search by time that has been decided on the reactor and is carried out elsewhere."""
+"""A search by time that has been planned on the reactor and runs on another thread."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from journal.vfs.open_files import OpenFiles
 
 
 class TimeLookup(NamedTuple):
-    """Where in a segment, as it was when this was made, messages of a time begin.
+    """A search in a segment, as it was when this was made, for the messages of a time.
 
-    Nothing is held open before it is run, so that thousands can be made; the segment's file may be gone by then.
+    It holds nothing open before it runs, so that thousands can be made; the segment's file may be gone by then.
     """
 
     files: OpenFiles
@@ -23,7 +23,7 @@ class TimeLookup(NamedTuple):
     time: int
 
     def run(self) -> int:
-        """At or below the first offset appended at the time or later, by at most a gap of the index.
+        """Return an offset at or below the first one appended at the time or later, by at most a gap of the index.
 
         Reads an index file, and scans the segment if that is missing. Raises :class:`journal.errors.CorruptSegment`.
         """
