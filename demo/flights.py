@@ -25,8 +25,8 @@ from demo.audit import AuditFailed, audited
 from demo.killer import Killer
 from demo.kills import draw
 from demo.producer import Producer
-from demo.report import Run, faults_of, show
 from demo.source import TOPICS, Day, SourceError, read_year
+from demo.summary import Run, faults_of, show
 from demo.verify import Verdict, Verifier
 from txbroker.drill.broker.broker_process import BrokerFailed, BrokerProcess
 

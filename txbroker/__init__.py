@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from txbroker.client.core.results import Durability as Durability
     from txbroker.client.core.results import Message as Message
     from txbroker.client.core.results import Receipt as Receipt
-    from txbroker.coordinator.joining import join as join
+    from txbroker.coordinator.joined_transaction import join as join
     from txbroker.databases.blocking import Atomic as Atomic
     from txbroker.databases.blocking import atomic as atomic
     from txbroker.databases.blocking import create_decision_table as create_decision_table
@@ -55,7 +55,7 @@ _HOMES = {
     "atomic": "txbroker.databases.blocking",
     "connect": "txbroker.client.blocking",
     "create_decision_table": "txbroker.databases.blocking",
-    "join": "txbroker.coordinator.joining",
+    "join": "txbroker.coordinator.joined_transaction",
 }
 
 __all__ = [  # noqa: PLE0604

@@ -35,7 +35,7 @@ from txbroker.client.core.options import Options
 from txbroker.client.core.promise import start
 from txbroker.server.config import merged
 from txbroker.server.factory import BrokerFactory
-from txbroker.server.running import Serving
+from txbroker.server.running_broker import RunningBroker
 from txbroker.wire.codec import answer_decoder, encode
 from txbroker.wire.messages import (
     MAGIC,
@@ -89,8 +89,8 @@ class Reactor(Clock):
             call(*arguments)
 
 
-class InlineLane:
-    """A lane without a thread: work is done where it is submitted."""
+class InlineWorker:
+    """A worker without a thread: work is done where it is submitted."""
 
     def __init__(self, name: str, call_from_thread: Callable[..., Any], threads: int = 1) -> None:
         del name, threads
@@ -161,8 +161,8 @@ class Bench:
         config = merged({"data": str(data)})
         self._reactor = Reactor()
         engine = recover(OSFilesystem(data), ManualClock(monotonic=1_000_000), config.journal, client_folds())
-        lane: Any = InlineLane
-        self._serving = Serving(engine, config, self._reactor, self._fail, lane)
+        worker: Any = InlineWorker
+        self._serving = RunningBroker(engine, config, self._reactor, self._fail, worker)
         engine.on_flush_wanted = lambda: None
         self._serving.writer.wake()  # recovery has left records to be written
         self._reactor.turn()

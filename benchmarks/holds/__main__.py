@@ -34,7 +34,7 @@ from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from txbroker.broker.settings import SECOND, BrokerSettings
 from txbroker.server.config import Config, ServiceSettings
-from txbroker.server.running import Serving
+from txbroker.server.running_broker import RunningBroker
 from txbroker.server.service import tune
 from txbroker.wire import messages
 from txbroker.wire.codec import answer_decoder, encode
@@ -95,7 +95,7 @@ class Broker:
         config = Config(ServiceSettings(data=str(folder), scrub_rate=0), self.settings, JournalSettings())
         tune(config.service.switch_interval / SECOND)
         self.engine = engine
-        self.serving = Serving(engine, config, installed, _failed)
+        self.serving = RunningBroker(engine, config, installed, _failed)
         self.serving.start()
         ports: list[Any] = []
         endpoint: Any = TCP4ServerEndpoint(installed, 0, interface="127.0.0.1")

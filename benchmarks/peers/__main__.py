@@ -22,7 +22,7 @@ from rich.progress import Progress
 
 from benchmarks.harness.peer import UnexpectedAnswer
 from benchmarks.harness.processes import ServerFailed
-from benchmarks.peers import charts, forces, report
+from benchmarks.peers import charts, forces, markdown
 from benchmarks.peers.artemis import Artemis
 from benchmarks.peers.contender import Contender
 from benchmarks.peers.contender import Run as RunLoad
@@ -65,8 +65,8 @@ class Bench:
         self._loads = loads
         self._warm_up, self._seconds = warm_up, seconds
         self._running: list[Contender] = []
-        self.run = report.Run(
-            {one.name: report.System(one.name, one.durability, one.forced) for one in contenders}
+        self.run = markdown.Run(
+            {one.name: markdown.System(one.name, one.durability, one.forced) for one in contenders}
         )
 
     @contextmanager
@@ -199,11 +199,11 @@ def main(
     written(bench.run, out, images or out, file)
 
 
-def written(run: report.Run, out: Path, images: Path, file: Path | None) -> None:
+def written(run: markdown.Run, out: Path, images: Path, file: Path | None) -> None:
     """Report, charts and JSON."""
     out.mkdir(parents=True, exist_ok=True)
-    (file or out / "peers.json").write_text(report.document(run) + "\n")
-    text = report.markdown(run)
+    (file or out / "peers.json").write_text(markdown.document(run) + "\n")
+    text = markdown.markdown(run)
     (out / "report.md").write_text(text)
     drawn = charts.draw(run.results(), run.unforced(), images)
     print(text)

@@ -14,9 +14,9 @@ from rich.console import Console
 from benchmarks.peers.kafka import KafkaServer
 from benchmarks.spark.audits import Audited, Ledger, audit_all
 from benchmarks.spark.reads import Reads, read_all
-from benchmarks.spark.report import document, show
 from benchmarks.spark.rows import Shape
 from benchmarks.spark.session import session
+from benchmarks.spark.tables import document, show
 from benchmarks.spark.writes import Writes, write_all
 
 PARTS: Final = ("read", "write", "audit")

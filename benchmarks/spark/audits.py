@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 import journal
 from benchmarks.harness.frames import BODY, TIMESTAMP
-from benchmarks.spark.watching import Watch
+from benchmarks.spark.watch import Watch
 from journal.engine.settings import JournalSettings
 from journal.formats import frame
 from journal.transaction import Cause, Totals, TransactionNumber, Xid

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.peers.jars import jars
-from benchmarks.spark.watching import processor_seconds
+from benchmarks.spark.watch import processor_seconds
 from spark import TxBrokerDataSource
 
 CORES: Final = os.cpu_count() or 1

@@ -19,7 +19,7 @@ from journal.formats.frame import stamp, stamp_some, walk
 from journal.formats.index import LONG_APPEND
 from journal.interfaces import IBuffer, IBufferAllocator
 from journal.log.read_plan import Frames
-from journal.log.stamping import Joined
+from journal.log.stamped_runs import Joined
 
 SMALLEST_CHUNK = 512
 """The size of a first chunk. Ten thousand partitions with a message each take 5 MiB of the pool."""

@@ -14,8 +14,8 @@ from spark.audit.checks.expected_table import Expectation
 from spark.audit.conduct import Plan, conduct
 from spark.audit.failures import SPARK, reason
 from spark.audit.report.kinds import by_kind, kind_of, log_of, span_of, transaction_of
-from spark.audit.report.output import PAGE
 from spark.audit.report.plots import counted
+from spark.audit.report.report_files import PAGE
 
 SOUND, VIOLATIONS, USAGE, UNKNOWN, STOPPED = 0, 1, 2, 3, 130
 EXAMPLES = 3

@@ -20,6 +20,7 @@ from journal.formats.outcome import wall_text
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.spark_decision import TOPIC
 from spark import TxBrokerDataSource
+from spark.audit.audit import DAY, Audit
 from spark.audit.checks import windows
 from spark.audit.checks.expected_table import Comparison, Expectation, comparing
 from spark.audit.checks.slice_check import Limits
@@ -28,9 +29,8 @@ from spark.audit.claims.directory import Directory, held, look
 from spark.audit.claims.facts import SCHEMA, Fact
 from spark.audit.failures import check_master, check_not_connect
 from spark.audit.report import summary
-from spark.audit.report.output import Report
 from spark.audit.report.page import page
-from spark.audit.run import DAY, Audit
+from spark.audit.report.report_files import Report
 from spark.audit.state_copy import look_at_copy
 
 LOCAL: Final = "local[*]"

@@ -18,7 +18,7 @@ import txbroker
 from tests.support.broker_process import BrokerProcess
 from tests.support.repository import ROOT
 from txbroker.bench.histogram import Histogram
-from txbroker.bench.report import Report
+from txbroker.bench.result import Report
 from txbroker.bench.rows import ADVICE
 from txbroker.cli import command_line
 
@@ -273,7 +273,7 @@ def test_ctrl_c_while_it_is_read_back_costs_no_figures(run, connection, monkeypa
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("txbroker.bench.run.read_back", interrupted)
+    monkeypatch.setattr("txbroker.bench.measurement.read_back", interrupted)
     done = run("produce", "--count", 100, "--warm-up", "0ms", "--json", code=130)
     report = msgspec.json.decode(done.stdout, type=Report)
     assert report.operations == 100

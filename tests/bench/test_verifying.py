@@ -5,7 +5,7 @@ import random
 import pytest
 
 from txbroker.bench.plan import HEADER
-from txbroker.bench.verifying import Expected
+from txbroker.bench.verification import Expected
 
 RUN = 77
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.peers import goals, report
+from benchmarks.peers import goals, markdown
 from benchmarks.peers.contender import Measure
 from benchmarks.peers.forces import Forces
 from benchmarks.peers.goals import BY_KEY, GOALS, KAFKA, OWN, RABBITMQ, REDIS, Goal
@@ -24,9 +24,9 @@ def results(**figures):
 
 
 def run_of(*systems, forces=None):
-    return report.Run(
+    return markdown.Run(
         {
-            name: report.System(name, f"durability of {name}", forced, version=f"{name} 1", forces=forces)
+            name: markdown.System(name, f"durability of {name}", forced, version=f"{name} 1", forces=forces)
             for name, forced in systems
         }
     )
@@ -83,7 +83,7 @@ def test_the_report_has_ratio_durability_and_forces_beside_each_figure():
     run = run_of((OWN, True), ("Slow", False), forces=Forces(50, {"fdatasync": 75, "msync": 9}))
     run.add(OWN, {"singles": Measure(300.0, 0.002, 0.004, 9)})
     run.add("Slow", {"singles": Measure(100.0, None, None, 9)})
-    text = report.markdown(run)
+    text = markdown.markdown(run)
     assert "| **txbroker** | 300 | 300 – 300 | 2 | 4 | | 1.50 | durability of txbroker |" in text
     assert "| Slow | 100 | 100 – 100 | | | 3.00 × | 1.50 | durability of Slow |" in text
     assert run.unforced() == ["Slow"]
@@ -91,27 +91,27 @@ def test_the_report_has_ratio_durability_and_forces_beside_each_figure():
 
 def test_a_latency_that_is_half_of_the_other_one_is_twice_as_good():
     found = results(depth_1={OWN: 0.001, REDIS: 0.002})
-    assert report.ratio(found["depth-1", OWN], found["depth-1", REDIS]) == "2.00 ×"
+    assert markdown.ratio(found["depth-1", OWN], found["depth-1", REDIS]) == "2.00 ×"
 
 
 def test_what_is_missing_is_in_the_report_with_the_reason():
     run = run_of((OWN, True), ("Gone", True))
     run.systems["Gone"].trouble.append("missing: there is no gone\n  in the PATH")
-    assert "| Gone | missing: there is no gone in the PATH |" in report.markdown(run)
-    assert "Nothing is missing" not in report.markdown(run)
+    assert "| Gone | missing: there is no gone in the PATH |" in markdown.markdown(run)
+    assert "Nothing is missing" not in markdown.markdown(run)
 
 
 def test_all_settings_are_in_the_report_line_by_line():
     run = run_of((OWN, True))
     run.systems[OWN].settings = ["fsync = on", "port = 1"]
-    assert "    fsync = on\n    port = 1" in report.markdown(run)
+    assert "    fsync = on\n    port = 1" in markdown.markdown(run)
 
 
 def test_the_json_has_every_sample_every_target_and_every_force():
     run = run_of((OWN, True), forces=Forces(10, {"fsync": 10}))
     run.add(OWN, {"singles": Measure(300.0, 0.002, 0.004, 9)})
     run.add(OWN, {"singles": Measure(500.0, 0.002, 0.004, 9)})
-    found = json.loads(report.document(run))
+    found = json.loads(markdown.document(run))
     [figure] = found["figures"]
     assert (figure["value"], figure["samples"]) == (400.0, [300.0, 500.0])
     assert len(found["targets"]) == len(GOALS)

@@ -10,10 +10,10 @@ import journal
 from benchmarks.spark.audits import ADD, MESSAGES, Audited, Ledger, build
 from benchmarks.spark.figures import of_audits, of_reads, of_writes
 from benchmarks.spark.reads import count_messages
-from benchmarks.spark.report import document
 from benchmarks.spark.rows import SOURCES, Shape
 from benchmarks.spark.session import Sample
-from benchmarks.spark.watching import Watch, family, memory, processor_seconds
+from benchmarks.spark.tables import document
+from benchmarks.spark.watch import Watch, family, memory, processor_seconds
 from tests.spark.directories import fill
 
 SMALL = Shape(100, 1_000_000, 1)

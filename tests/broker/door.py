@@ -9,7 +9,7 @@ from txbroker.server.config import ServiceSettings
 from txbroker.server.connections import Connections
 from txbroker.server.factory import BrokerFactory
 from txbroker.server.read_limits import Intake
-from txbroker.server.send_buffer import Outboxes
+from txbroker.server.send_buffer import SendBuffers
 from txbroker.wire import messages as commands
 from txbroker.wire.codec import answer_decoder, encode
 from txbroker.wire.messages import MAGIC
@@ -22,8 +22,8 @@ class Door:
         self.room = Room(JournalSettings(low_water_bytes=0, file_bytes=MIB, **journal))
         self.partitions = self.room.topic("orders", 2, max_message_bytes=max_message_bytes)
         broker, clock = self.room.broker, self.room.timers
-        intake, outboxes = Intake(broker.accounts, 1 << 20), Outboxes(clock)
-        self.connections = Connections(broker, intake, outboxes, ServiceSettings(data="d"), clock)
+        intake, send_buffers = Intake(broker.accounts, 1 << 20), SendBuffers(clock)
+        self.connections = Connections(broker, intake, send_buffers, ServiceSettings(data="d"), clock)
         self.protocol = BrokerFactory(self.connections).buildProtocol(None)
         self.transport = StringTransport()
         self.protocol.makeConnection(self.transport)

@@ -12,7 +12,7 @@ from journal.testing.faults import FaultFilesystem, FaultPlan, Operation
 from txbroker.broker.slow_forces import LINE_INTERVAL, SLOW_FORCE, STUCK
 from txbroker.cli.commands.status import grouped
 from txbroker.server.config import merged
-from txbroker.server.running import Serving
+from txbroker.server.running_broker import RunningBroker
 from txbroker.wire import messages
 from txbroker.wire.codec import answer_decoder
 
@@ -39,7 +39,7 @@ class Reactor(Clock):
         call(*arguments)
 
 
-class ManualLane:
+class ManualWorker:
     """A thread that works when it is told to."""
 
     def __init__(self, name, call_from_thread, threads=1):
@@ -58,16 +58,18 @@ class ManualLane:
 
 
 class Broker:
-    """Serving over a real engine on that disk, with one peer; the writer's thread is stepped."""
+    """RunningBroker over a real engine on that disk, with one peer; the writer's thread is stepped."""
 
     def __init__(self):
-        self.clock, self.reactor, self.lanes = ManualClock(monotonic=SECOND), Reactor(), {}
+        self.clock, self.reactor, self.workers = ManualClock(monotonic=SECOND), Reactor(), {}
         self.disk = Disk(self.clock)
         self.engine = recover(self.disk.filesystem, self.clock, folds=client_folds())
         self.engine.sync()
-        self.serving = Serving(self.engine, merged({"data": "d"}), self.reactor, self._failed, self._lane)
+        self.serving = RunningBroker(
+            self.engine, merged({"data": "d"}), self.reactor, self._failed, self._worker
+        )
         self.serving.start()
-        self.writer = self.lanes["writer"]
+        self.writer = self.workers["writer"]
         self.answers = []
         decoder = answer_decoder(1 << 20)
         self.session = self.serving.broker.opened(
@@ -76,8 +78,8 @@ class Broker:
         self.number = 0
         self.ask(messages.Hello, messages.MAGIC, [1])
 
-    def _lane(self, name, *arguments):
-        return self.lanes.setdefault(name, ManualLane(name, *arguments))
+    def _worker(self, name, *arguments):
+        return self.workers.setdefault(name, ManualWorker(name, *arguments))
 
     def _failed(self, doing, error):
         raise AssertionError(doing) from error

@@ -20,8 +20,8 @@ from tests.client.rig import Rig
 from tests.client.scripted_broker import ScriptedBroker, ScriptedServer
 from tests.support.repository import ROOT
 from txbroker import errors
-from txbroker.client import asyncio as asyncio_face
-from txbroker.client import twisted as twisted_face
+from txbroker.client import asyncio as asyncio_client
+from txbroker.client import twisted as twisted_client
 from txbroker.client.transactions import bulk
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import Hello
@@ -96,7 +96,7 @@ def test_a_wait_for_a_receipt_or_for_all_is_given_seconds(connection, broker):
 
 
 def test_on_asyncio_the_awaitable_fails_and_others_work_goes_on(broker, server):
-    asyncio.run(wrong_arguments.beside_a_transaction(asyncio_face, server.url))
+    asyncio.run(wrong_arguments.beside_a_transaction(asyncio_client, server.url))
     assert broker.values(1) == [b"before", b"after"]
     assert connections(broker) == 1
 
@@ -114,7 +114,7 @@ def test_on_twisted_the_deferred_fails_and_others_work_goes_on(broker, server):
 
 def test_a_twisted_connect_that_makes_no_sense_fails_and_does_not_raise():
     seen = []
-    twisted_face.connect("tcp:127.0.0.1:1", reactor=object(), client=5).addErrback(seen.append)
+    twisted_client.connect("tcp:127.0.0.1:1", reactor=object(), client=5).addErrback(seen.append)
     assert "client is 5, of type int; it must be a str; nothing was opened" in str(seen[0].value)
 
 

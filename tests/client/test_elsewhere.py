@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.scripted_broker import ScriptedServer
-from tests.client.test_faces import TWISTED
+from tests.client.test_apis import TWISTED
 from tests.support.broker_process import BrokerProcess
 from tests.support.repository import ROOT
 
@@ -89,7 +89,7 @@ def test_those_that_take_seconds_pass(plugins, files, tmp_path):
     assert "[100%]" in run_tests(tmp_path, plugins, "slow and not deep", *paths)
 
 
-def test_the_twisted_face_goes_through_everything(broker, server):
+def test_the_twisted_api_goes_through_everything(broker, server):
     reactor = "from twisted.internet import reactor"  # it looks at os.name for what it imports
     run("-c", f"{reactor}\nimport tests.support.elsewhere\n{TWISTED}", server.url)
     assert broker.offsets == {1: 502}

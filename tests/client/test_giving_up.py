@@ -553,7 +553,7 @@ def test_what_is_raised_in_a_later_turn_ends_the_connection_in_that_turn(process
 def test_the_same_holds_on_twisted(process):
     """In a program of its own, for a reactor cannot be started twice."""
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.client.giving_up_program", process.address],
+        [sys.executable, "-m", "tests.client.cancellation_program", process.address],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120.0,
         check=False,
     )  # fmt: skip

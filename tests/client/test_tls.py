@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 from tests.client.rig import Rig
 from tests.client.scripted_broker import ScriptedBroker
 from tests.support.repository import ROOT
-from txbroker.client import asyncio as asyncio_face
+from txbroker.client import asyncio as asyncio_client
 from txbroker.client import blocking
 from txbroker.client.core.url import Address
 from txbroker.client.loop import tls
@@ -81,7 +81,7 @@ def through_blocking(url):
 
 def through_asyncio(url):
     async def work():
-        async with await asyncio_face.connect(url) as connection:
+        async with await asyncio_client.connect(url) as connection:
             await connection.send("t", b"x")
 
     asyncio.run(work())

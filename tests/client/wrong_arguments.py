@@ -184,9 +184,9 @@ def walk_at_once(connection: Any) -> None:
                 raise AssertionError((case.named, wrong, "was taken"))
 
 
-async def beside_a_transaction(face: Any, url: str, **more: Any) -> None:
+async def beside_a_transaction(api: Any, url: str, **more: Any) -> None:
     """A transaction of the same connection goes on, whatever other calls are given."""
-    connection = await face.connect(url, timeout=5.0, **more)
+    connection = await api.connect(url, timeout=5.0, **more)
     async with connection.transaction() as tx:
         await tx.send("t", b"before")
         await walk(connection)

@@ -37,7 +37,7 @@ from txbroker.server.config import ServiceSettings
 from txbroker.server.connections import Connections
 from txbroker.server.factory import BrokerFactory
 from txbroker.server.read_limits import Intake
-from txbroker.server.send_buffer import Outboxes
+from txbroker.server.send_buffer import SendBuffers
 from txbroker.wire import messages
 from txbroker.wire.codec import answer_decoder, encode
 
@@ -114,8 +114,8 @@ class Stage:
 
     def doors(self) -> None:
         broker, clock = self.room.broker, self.room.timers
-        intake, outboxes = Intake(broker.accounts, 1 << 20), Outboxes(clock)
-        connections = Connections(broker, intake, outboxes, ServiceSettings(data="d"), clock)
+        intake, send_buffers = Intake(broker.accounts, 1 << 20), SendBuffers(clock)
+        connections = Connections(broker, intake, send_buffers, ServiceSettings(data="d"), clock)
         self.factory = BrokerFactory(connections)
 
     def play(self, script: list[Any]) -> list[Any]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from demo.killer import Killed
 from demo.kills import Kill, Phase
 from demo.producer import Fate
-from demo.report import Run, faults_of, show
+from demo.summary import Run, faults_of, show
 from demo.verify import Verdict
 
 GOOD = Run(

@@ -40,13 +40,22 @@ def test_nothing_is_lost_at_any_point(drill, tmp_path):
     report, result = drill("--fresh", "--duration", "10s", "--kills", 21, "--seed", 1, *at(*POINTS))
     assert report.violations == []
     assert report.kills >= 21
-    planned = {blow.planned: blow.how for blow in report.blows if blow.kind == "kill"}
+    planned = {
+        disturbance.planned: disturbance.how
+        for disturbance in report.disturbances
+        if disturbance.kind == "kill"
+    }
     assert set(POINTS) <= set(planned)
     there = [how for how in planned.values() if how.startswith("killed there")]
     assert len(there) >= len(POINTS) - 5, f"too few points are reached: {planned}"
     around_commits = {planned["before-commit-force"], planned["after-commit-force"]}
     assert around_commits == {"killed there"}, "what ends transactions is not seen to go by"
-    assert {blow.kind for blow in report.blows} == {"kill", "pause", "stop", "client kill"}
+    assert {disturbance.kind for disturbance in report.disturbances} == {
+        "kill",
+        "pause",
+        "stop",
+        "client kill",
+    }
     counts = report.counts
     assert counts.acknowledged > 300
     assert counts.held >= counts.acknowledged

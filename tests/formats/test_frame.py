@@ -16,7 +16,7 @@ from journal.errors import InvalidFrame, MessageTooLarge
 from journal.formats import frame
 from journal.formats.frame import HEADER, HEADER_BYTES, TOMBSTONE, VERSION, WRAPPER
 from journal.formats.frame_check import check_run
-from journal.log import stamping
+from journal.log import stamped_runs
 
 TIME = 1_357_034_400_000_000
 TIMES = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -80,7 +80,7 @@ def test_many_runs_are_stamped_as_each_alone(stretches, base):
             bases.append(base)
             counts.append(sum(map(len, batches)))
             base += counts[-1] + 7
-    found = stamping.stamped(runs, bases, counts)
+    found = stamped_runs.stamped(runs, bases, counts)
     assert [found.run(number) for number in range(len(runs))] == [
         stamped(*each) for each in zip(runs, bases, strict=True)
     ]
@@ -109,7 +109,7 @@ def test_of_many_runs_that_look_alike_one_that_holds_other_messages_is_refused(w
     if wrong == "a wrapper":
         assert len(runs[5]) == len(one)
     with pytest.raises(InvalidFrame, match="does not hold"):
-        stamping.stamped(runs, range(100, 109), counts)
+        stamped_runs.stamped(runs, range(100, 109), counts)
 
 
 @given(BATCHES, st.integers(0, 20))

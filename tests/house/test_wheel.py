@@ -218,8 +218,8 @@ def test_a_clients_installation_has_no_twisted_and_neither_an_empty_one(client, 
     """Seen with the plugin's folder in the wheel: ``import twisted`` gave an empty namespace."""
     code = "import importlib.util as u; print([n for n in ('twisted', 'click', 'rich') if u.find_spec(n)])"
     assert run(client / "python", "-c", code, cwd=tmp_path) == "[]\n"
-    faces = "import txbroker.client.asyncio, txbroker.coordinator, txbroker, journal; txbroker.atomic, journal.open"
-    run(client / "python", "-W", "error", "-c", faces, cwd=tmp_path)
+    apis = "import txbroker.client.asyncio, txbroker.coordinator, txbroker, journal; txbroker.atomic, journal.open"
+    run(client / "python", "-W", "error", "-c", apis, cwd=tmp_path)
 
 
 @pytest.mark.parametrize("command", [("txbroker",), ("python", "-m", "txbroker")], ids=" ".join)

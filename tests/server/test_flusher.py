@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from journal.engine.jobs import ForceLogs, WriteCheckpoint
 from journal.testing import Fault, Operation
 from tests.support.engine_room import Room
-from tests.support.manual_lane import ManualLane
+from tests.support.manual_worker import ManualWorker
 from txbroker.server.flusher import Flusher
 
 
@@ -47,14 +47,14 @@ class FakeHousekeeping:
 
 @pytest.fixture
 def made():
-    clock, lane, housekeeping, failures = Clock(), ManualLane(), FakeHousekeeping(), []
-    flusher = Flusher(housekeeping, lane, clock, lambda doing, error: failures.append((doing, error)))
+    clock, worker, housekeeping, failures = Clock(), ManualWorker(), FakeHousekeeping(), []
+    flusher = Flusher(housekeeping, worker, clock, lambda doing, error: failures.append((doing, error)))
 
     def job(name, problem=None):
         return FakeJob(name, housekeeping.log, problem)
 
     return SimpleNamespace(
-        clock=clock, lane=lane, housekeeping=housekeeping, failures=failures, flusher=flusher, job=job
+        clock=clock, worker=worker, housekeeping=housekeeping, failures=failures, flusher=flusher, job=job
     )
 
 
@@ -66,7 +66,7 @@ def test_what_is_due_is_looked_for_when_all_jobs_are_back_and_not_after_each(mad
     made.housekeeping.due = [made.job(str(number)) for number in range(100)]
     made.flusher.look()
     for _ in range(100):
-        made.lane.step()
+        made.worker.step()
     assert looks == [0, 200], "before the first, and after the last has been run and finished"
 
 
@@ -74,7 +74,7 @@ def test_jobs_run_in_order_and_come_back_finished(made):
     made.housekeeping.due = [made.job("a"), made.job("b"), made.job("c")]
     made.flusher.look()
     for _ in range(3):
-        made.lane.step()
+        made.worker.step()
     assert made.housekeeping.log == ["ran a", "finished a", "ran b", "finished b", "ran c", "finished c"]
 
 
@@ -82,8 +82,8 @@ def test_a_finished_job_may_make_another_one_due(made):
     made.housekeeping.due = [made.job("a")]
     made.flusher.look()
     made.housekeeping.due = [made.job("b")]
-    made.lane.step()
-    made.lane.step()
+    made.worker.step()
+    made.worker.step()
     assert made.housekeeping.log[-1] == "finished b"
 
 
@@ -93,7 +93,7 @@ def test_wanting_often_in_a_turn_looks_once(made):
     assert len(made.clock.getDelayedCalls()) == 1
     made.housekeeping.due = [made.job("a")]
     made.clock.advance(0)
-    assert len(made.lane.work) == 1
+    assert len(made.worker.work) == 1
 
 
 def test_idle_means_nothing_due_and_nothing_under_way(made):
@@ -101,7 +101,7 @@ def test_idle_means_nothing_due_and_nothing_under_way(made):
     idle = made.flusher.idle()
     made.clock.advance(0)
     assert not idle.called
-    made.lane.step()
+    made.worker.step()
     assert idle.called
 
 
@@ -109,27 +109,27 @@ def test_a_failed_force_ends_the_process_and_nothing_else_is_run(made):
     problem = OSError(5, "Input/output error")
     made.housekeeping.due = [made.job("bad", problem)]
     made.flusher.look()
-    made.lane.step()
+    made.worker.step()
     [(doing, error)] = made.failures
     assert doing == "running FakeJob"
     assert error is problem
     assert "Input/output error" in made.housekeeping.failed
     made.housekeeping.due = [made.job("next")]
     made.flusher.look()
-    assert not made.lane.work
+    assert not made.worker.work
 
 
 def test_a_job_that_cannot_be_finished_ends_the_process(made):
     made.housekeeping.due = [made.job("impossible")]
     made.flusher.look()
-    made.lane.step()
+    made.worker.step()
     assert isinstance(made.failures[0][1], AssertionError)
 
 
 def test_a_thread_that_is_told_to_exit_ends_the_process(made):
     made.housekeeping.due = [made.job("a", SystemExit(3))]
     made.flusher.look()
-    made.lane.step()
+    made.worker.step()
     assert isinstance(made.failures[0][1], SystemExit)
 
 
@@ -147,7 +147,7 @@ def test_a_look_that_fails_ends_the_process_for_what_it_had_begun_is_lost(made):
     assert len(made.failures) == 1
 
 
-class ThreadAhead(ManualLane):
+class ThreadAhead(ManualWorker):
     """A thread that comes to the end of its queue before the reactor hears of any of it."""
 
     def step_all(self):
@@ -164,8 +164,8 @@ class ThreadAhead(ManualLane):
 
 def test_what_the_thread_has_already_been_given_does_not_run_after_a_job_that_failed():
     """It may stand on the one that failed."""
-    housekeeping, lane, failures = FakeHousekeeping(), ThreadAhead(), []
-    flusher = Flusher(housekeeping, lane, Clock(), lambda doing, error: failures.append(error))
+    housekeeping, worker, failures = FakeHousekeeping(), ThreadAhead(), []
+    flusher = Flusher(housekeeping, worker, Clock(), lambda doing, error: failures.append(error))
     problem = OSError(5, "Input/output error")
     housekeeping.due = [
         FakeJob("first", housekeeping.log),
@@ -173,7 +173,7 @@ def test_what_the_thread_has_already_been_given_does_not_run_after_a_job_that_fa
         FakeJob("next", housekeeping.log),
     ]
     flusher.look()
-    lane.step_all()
+    worker.step_all()
     assert housekeeping.log == ["ran first", "finished first"]
     assert failures == [problem]
 
@@ -188,20 +188,20 @@ def test_no_checkpoint_is_written_after_a_failed_force_of_logs(failing):
     room.topic(partitions=2)
     for number in (1, 2):
         room.send(b"message", number=number)
-    lane, failures = ThreadAhead(), []
-    flusher = Flusher(room.engine, lane, Clock(), lambda doing, error: failures.append(doing))
+    worker, failures = ThreadAhead(), []
+    flusher = Flusher(room.engine, worker, Clock(), lambda doing, error: failures.append(doing))
     room.engine.housekeeping.request_checkpoint()
     flusher.look()
-    kinds = [type(work.args[0]) for work, _, _ in lane.work]
+    kinds = [type(work.args[0]) for work, _, _ in worker.work]
     for _ in range(kinds.index(ForceLogs)):
-        lane.step()
+        worker.step()
     assert room.store(1).flushed_offset == room.store(2).flushed_offset == 1
     room.engine.sync()
     flusher.look()
-    kinds = [type(work.args[0]) for work, _, _ in lane.work]
+    kinds = [type(work.args[0]) for work, _, _ in worker.work]
     assert kinds.index(ForceLogs) < kinds.index(WriteCheckpoint)
     room.plan.faults.append(Fault(failing, path="partitions/*"))
-    lane.step_all()
+    worker.step_all()
     assert failures == ["running ForceLogs"]
     for survive in (0, None):
         after = room.crashed(3, survive)

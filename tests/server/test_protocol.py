@@ -16,7 +16,7 @@ from txbroker.server.connections import Connections
 from txbroker.server.factory import BrokerFactory
 from txbroker.server.read_limits import PACE, Intake
 from txbroker.server.refused_connections import LINGER, MAX_REFUSED
-from txbroker.server.send_buffer import CONGESTED, Outboxes
+from txbroker.server.send_buffer import CONGESTED, SendBuffers
 from txbroker.wire.codec import answer_decoder, encode
 from txbroker.wire.messages import MAGIC, VERSIONS, CommitOffsets, Done, Hello, Ping, Refused, Send
 
@@ -101,10 +101,10 @@ class Rig:
         self.clock = Clock()
         self.broker = FakeBroker(**settings)
         self.accounts = self.broker.accounts
-        self.outboxes = Outboxes(self.clock)
+        self.send_buffers = SendBuffers(self.clock)
         self.intake = Intake(self.accounts, self.broker.settings.pending_bytes)
         limits = ServiceSettings(data="d", **(service or {}))
-        self.connections = Connections(self.broker, self.intake, self.outboxes, limits, self.clock)
+        self.connections = Connections(self.broker, self.intake, self.send_buffers, limits, self.clock)
         self.factory = BrokerFactory(self.connections)
 
     def connect(self, peer=PEER):
@@ -364,10 +364,10 @@ class TestWhatHostilePeersMayNotDo:
             raise RuntimeError("a fault of ours")
 
         one.transport.write = broken
-        rig.outboxes.hold()
+        rig.send_buffers.hold()
         one.session.deliver(b"x")
         other.session.deliver(encode(Done(1)))
-        rig.outboxes.flush()
+        rig.send_buffers.flush()
         assert one.transport.lost
         assert rig.broker.gone == [one.session]
         other.dataReceived(encode(Ping(2)))
@@ -424,7 +424,7 @@ class TestBackPressure:
 
     def test_a_peer_that_does_not_read_gets_no_fetches_and_is_not_read_above_its_share(self, rig):
         one = rig.connect()
-        one.outbox.pauseProducing()
+        one.send_buffer.pauseProducing()
         rig.broker.action = lambda session, command: session.deliver(bytes(CONGESTED + 1))
         one.dataReceived(HELLO)
         assert one.session.congested
@@ -433,8 +433,8 @@ class TestBackPressure:
         one.dataReceived(encode(Ping(1)))
         assert not one.transport.reading
         rig.broker.action = None
-        while one.outbox.unsent:
-            one.outbox.resumeProducing()
+        while one.send_buffer.unsent:
+            one.send_buffer.resumeProducing()
         assert one.transport.reading
         assert not one.session.congested
 
@@ -448,34 +448,34 @@ class TestBackPressure:
     def test_a_small_share_that_was_used_up_is_given_back_too(self, rig):
         many = [rig.connect() for _ in range(1024)]
         one = many[0]
-        one.outbox.pauseProducing()
+        one.send_buffer.pauseProducing()
         rig.broker.action = lambda session, command: session.deliver(bytes(70 * KIB))
         one.dataReceived(HELLO)
         assert not one.transport.reading
-        one.outbox.resumeProducing()
+        one.send_buffer.resumeProducing()
         assert one.transport.reading
 
     def test_a_peer_that_reads_nothing_for_long_is_dropped(self, rig, log):
         one = rig.connect()
         one.dataReceived(HELLO)
-        one.outbox.pauseProducing()
+        one.send_buffer.pauseProducing()
         one.session.deliver(bytes(MIB))
         rig.wait(60)
         assert not one.transport.lost
         rig.wait(1)
         assert one.transport.lost
         assert "has read nothing for 60 s" in lines(log)[-1]
-        assert rig.outboxes.unsent == 0
+        assert rig.send_buffers.unsent == 0
 
     def test_a_slow_reader_that_gets_on_is_kept(self, rig):
         one = rig.connect()
         one.dataReceived(HELLO)
-        one.outbox.pauseProducing()
+        one.send_buffer.pauseProducing()
         one.session.deliver(bytes(3 * MIB))
         for _ in range(5):
             rig.wait(50)
-            one.outbox.resumeProducing()
-            one.outbox.pauseProducing()
+            one.send_buffer.resumeProducing()
+            one.send_buffer.pauseProducing()
         assert not one.transport.lost
 
     def test_unfinished_messages_of_all_peers_together_are_bounded(self):

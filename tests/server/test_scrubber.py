@@ -28,7 +28,7 @@ from txbroker.server.scrubber import FIRST_PASS, LOAD_PAUSE, Scrubber
 
 
 class Inline:
-    """A lane of no threads; ``reads`` is what was read when."""
+    """A worker without a thread; ``reads`` is what was read when."""
 
     def __init__(self, clock):
         self.clock = clock
@@ -38,7 +38,7 @@ class Inline:
         self.reads.append((self.clock.seconds(), work.__self__.path))
         try:
             result = work()
-        except Exception as error:  # noqa: BLE001  (as a lane does)
+        except Exception as error:  # noqa: BLE001  (as a worker does)
             failed(error)
         else:
             done(result)
@@ -72,10 +72,10 @@ def told():
 
 def scrubber(room, rate=MIB, interval=3600.0):
     clock = Clock()
-    lane = Inline(clock)
-    made = Scrubber(room.engine, lane, clock, rate, interval)
+    worker = Inline(clock)
+    made = Scrubber(room.engine, worker, clock, rate, interval)
     made.start()
-    return made, clock, lane
+    return made, clock, worker
 
 
 def a_pass(clock):
@@ -98,10 +98,10 @@ def pieces(piece):
 
 
 def test_a_pass_reads_every_cold_byte_once_and_finds_nothing_in_what_is_sound(room, told):
-    made, clock, lane = scrubber(room)
+    made, clock, worker = scrubber(room)
     a_pass(clock)
     assert (made.passes, told) == (1, [])
-    paths = [path for _, path in lane.reads]
+    paths = [path for _, path in worker.reads]
     assert len(sealed(room)) == 2
     assert {segment.path for segment in sealed(room)} < set(paths)
     closed = [path for path, _ in room.engine.journal.closed_files()]
@@ -204,10 +204,10 @@ def staged_piece(room, transaction):
 
 
 def test_a_staged_file_is_read_whole_and_every_byte_of_it_is_checked(room, in_doubt, told):
-    made, clock, lane = scrubber(room)
+    made, clock, worker = scrubber(room)
     a_pass(clock)
     piece = staged_piece(room, in_doubt)
-    assert sum(path == piece.path for _, path in lane.reads) > 2
+    assert sum(path == piece.path for _, path in worker.reads) > 2
     assert (made.passes, told) == (1, [])
     assert pieces(piece) == ([], in_doubt.staged.bytes)
     size = STAGED_HEADER_BYTES + in_doubt.staged.bytes
@@ -233,7 +233,7 @@ def test_two_damages_of_a_staged_file_are_both_found_and_so_is_its_end_that_is_m
 
 
 def test_a_staged_file_that_is_missing_is_told_while_its_transaction_is_undecided(room, in_doubt, told):
-    made, clock, _lane = scrubber(room, interval=100.0)
+    made, clock, _worker = scrubber(room, interval=100.0)
     room.inner.unlink(staged_piece(room, in_doubt).path)
     a_pass(clock)
     assert len(told) == 1
@@ -246,9 +246,9 @@ def test_a_staged_file_that_is_missing_is_told_while_its_transaction_is_undecide
 
 
 def test_a_transaction_that_ends_while_its_file_is_read_has_no_finding(room, in_doubt, told):
-    made, clock, lane = scrubber(room)
+    made, clock, worker = scrubber(room)
     piece = staged_piece(room, in_doubt)
-    submit = lane.submit
+    submit = worker.submit
 
     def end_first(work, done, failed):
         if work.__self__.path == piece.path and in_doubt.number in room.engine.transactions.live:
@@ -257,10 +257,10 @@ def test_a_transaction_that_ends_while_its_file_is_read_has_no_finding(room, in_
             room.inner.unlink(piece.path)
         submit(work, done, failed)
 
-    lane.submit = end_first
+    worker.submit = end_first
     a_pass(clock)
     assert (made.passes, told) == (1, [])
-    assert piece.path in [path for _, path in lane.reads]
+    assert piece.path in [path for _, path in worker.reads]
 
 
 def test_what_a_repair_has_marked_as_lost_is_not_found_again(room):
@@ -293,29 +293,29 @@ def test_a_finding_is_told_once_and_counted_for_as_long_as_it_is_there(room, tol
 
 
 def test_it_keeps_to_its_rate(room):
-    made, clock, lane = scrubber(room, rate=65_536)
+    made, clock, worker = scrubber(room, rate=65_536)
     clock.advance(FIRST_PASS)
     clock.pump([0.01] * 100)
     assert made.bytes <= 2 * 65_536 + 2 * 65_536
     seconds = made.bytes / 65_536
-    assert len({when for when, _ in lane.reads}) >= seconds / 2
+    assert len({when for when, _ in worker.reads}) >= seconds / 2
     clock.pump([0.1] * 200)
     assert made.passes == 1
 
 
 def test_a_rate_of_nothing_switches_it_off(room):
-    made, clock, lane = scrubber(room, rate=0)
+    made, clock, worker = scrubber(room, rate=0)
     a_pass(clock)
-    assert (made.passes, lane.reads) == (0, [])
+    assert (made.passes, worker.reads) == (0, [])
 
 
 def test_it_waits_while_the_journal_has_much_to_force(room):
-    made, clock, lane = scrubber(room)
+    made, clock, worker = scrubber(room)
     clock.advance(FIRST_PASS)
-    before = len(lane.reads)
+    before = len(worker.reads)
     room.engine.pending_bytes += 2 * MIB
     a_pass(clock)
-    assert len(lane.reads) <= before + 1
+    assert len(worker.reads) <= before + 1
     room.engine.pending_bytes -= 2 * MIB
     clock.advance(LOAD_PAUSE)
     a_pass(clock)
@@ -349,12 +349,12 @@ def test_a_disk_that_does_not_give_the_bytes_is_told_and_the_pass_goes_on(room, 
 
 
 def test_nothing_is_read_after_the_stop(room):
-    made, clock, lane = scrubber(room, rate=65_536)
+    made, clock, worker = scrubber(room, rate=65_536)
     clock.advance(FIRST_PASS)
     made.stop()
-    before = len(lane.reads)
+    before = len(worker.reads)
     a_pass(clock)
-    assert len(lane.reads) == before
+    assert len(worker.reads) == before
     assert clock.getDelayedCalls() == []
 
 

@@ -30,14 +30,14 @@ def reactor():
 
 
 @pytest.fixture
-def lane(reactor):
-    lane = WorkerThread("test", reactor.call_from_thread)
-    lane.start()
-    yield lane
-    assert lane.stop(PATIENCE)
+def thread(reactor):
+    thread = WorkerThread("test", reactor.call_from_thread)
+    thread.start()
+    yield thread
+    assert thread.stop(PATIENCE)
 
 
-def test_work_is_done_in_order_on_another_thread_and_answered_on_ours(reactor, lane):
+def test_work_is_done_in_order_on_another_thread_and_answered_on_ours(reactor, thread):
     seen, threads = [], set()
 
     def work(number):
@@ -45,7 +45,7 @@ def test_work_is_done_in_order_on_another_thread_and_answered_on_ours(reactor, l
         return number
 
     for number in range(5):
-        lane.submit(lambda number=number: work(number), seen.append, pytest.fail)
+        thread.submit(lambda number=number: work(number), seen.append, pytest.fail)
     for _ in range(5):
         reactor.step()
     assert seen == [0, 1, 2, 3, 4]
@@ -53,10 +53,10 @@ def test_work_is_done_in_order_on_another_thread_and_answered_on_ours(reactor, l
     assert threading.current_thread() not in threads
 
 
-def test_a_failure_comes_back_and_the_thread_goes_on(reactor, lane):
+def test_a_failure_comes_back_and_the_thread_goes_on(reactor, thread):
     errors, seen = [], []
-    lane.submit(lambda: 1 // 0, pytest.fail, errors.append)
-    lane.submit(lambda: "next", seen.append, pytest.fail)
+    thread.submit(lambda: 1 // 0, pytest.fail, errors.append)
+    thread.submit(lambda: "next", seen.append, pytest.fail)
     reactor.step()
     reactor.step()
     assert isinstance(errors[0], ZeroDivisionError)
@@ -64,33 +64,33 @@ def test_a_failure_comes_back_and_the_thread_goes_on(reactor, lane):
 
 
 def test_several_threads_work_at_once(reactor):
-    lane = WorkerThread("pool", reactor.call_from_thread, threads=2)
-    lane.start()
+    thread = WorkerThread("pool", reactor.call_from_thread, threads=2)
+    thread.start()
     meeting = threading.Barrier(2)
     seen = []
     for _ in range(2):
-        lane.submit(lambda: meeting.wait(PATIENCE), seen.append, pytest.fail)
+        thread.submit(lambda: meeting.wait(PATIENCE), seen.append, pytest.fail)
     reactor.step()
     reactor.step()
     assert sorted(seen) == [0, 1]
-    assert lane.stop(PATIENCE)
+    assert thread.stop(PATIENCE)
 
 
 def test_stopping_lets_what_was_submitted_be_done(reactor):
-    lane = WorkerThread("last", reactor.call_from_thread)
+    thread = WorkerThread("last", reactor.call_from_thread)
     done = []
-    lane.submit(lambda: done.append(1), lambda _: None, pytest.fail)
-    lane.start()
-    assert lane.stop(PATIENCE)
+    thread.submit(lambda: done.append(1), lambda _: None, pytest.fail)
+    thread.start()
+    assert thread.stop(PATIENCE)
     assert done == [1]
 
 
 def test_a_thread_that_hangs_does_not_hold_up_stopping(reactor):
-    lane = WorkerThread("stuck", reactor.call_from_thread)
+    thread = WorkerThread("stuck", reactor.call_from_thread)
     release = threading.Event()
-    lane.submit(release.wait, lambda _: None, pytest.fail)
-    lane.start()
-    assert not lane.stop(0.01)
+    thread.submit(release.wait, lambda _: None, pytest.fail)
+    thread.start()
+    assert not thread.stop(0.01)
     release.set()
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.manual_lane import ManualLane
+from tests.support.manual_worker import ManualWorker
 from txbroker.broker.slow_forces import SlowForces
 from txbroker.server.writer import Writer
 
@@ -72,46 +72,46 @@ class FakeEngine:
 
 @pytest.fixture
 def made():
-    clock, lane, engine, failures = Turns(), ManualLane(), FakeEngine(), []
+    clock, worker, engine, failures = Turns(), ManualWorker(), FakeEngine(), []
     writer = Writer(
         engine,
-        lane,
+        worker,
         clock,
         lambda: engine.log.append(("hold",)),
         lambda: engine.log.append(("flush",)),
         lambda doing, error: failures.append((doing, error)),
         SlowForces(engine),
     )
-    return SimpleNamespace(clock=clock, lane=lane, engine=engine, failures=failures, writer=writer)
+    return SimpleNamespace(clock=clock, worker=worker, engine=engine, failures=failures, writer=writer)
 
 
 def test_what_was_accepted_is_taken_when_the_turns_of_the_sessions_are_over(made):
     made.writer.take_now()
     made.engine.accept("a")
-    assert len(made.lane.work) == 0
+    assert len(made.worker.work) == 0
     made.writer.take_now()
-    assert len(made.lane.work) == 1
+    assert len(made.worker.work) == 1
     made.engine.accept("b")
     made.writer.take_now()
     made.clock.turn()
-    assert len(made.lane.work) == 1
-    made.lane.step()
+    assert len(made.worker.work) == 1
+    made.worker.step()
     assert made.engine.log == [("forced", "a"), ("hold",), ("published", "a"), ("flush",)]
 
 
 def test_all_that_one_turn_reads_shares_a_force(made):
     made.engine.accept("a")
     made.engine.accept("b")
-    assert not made.lane.work, "the rest of the turn may still bring company"
+    assert not made.worker.work, "the rest of the turn may still bring company"
     made.clock.turn()
-    made.lane.step()
+    made.worker.step()
     assert made.engine.log == [("forced", "a", "b"), ("hold",), ("published", "a", "b"), ("flush",)]
 
 
 def test_a_lone_request_does_not_wait_for_company(made):
     made.engine.accept("a")
     made.clock.turn()
-    assert len(made.lane.work) == 1
+    assert len(made.worker.work) == 1
 
 
 def test_the_next_group_gathers_while_one_is_forced_and_goes_at_once_after_it(made):
@@ -120,10 +120,10 @@ def test_the_next_group_gathers_while_one_is_forced_and_goes_at_once_after_it(ma
     made.engine.accept("b")
     made.clock.turn()
     made.engine.accept("c")
-    assert len(made.lane.work) == 1, "one group at a time"
-    made.lane.step()
-    assert len(made.lane.work) == 1, "without another turn"
-    made.lane.step()
+    assert len(made.worker.work) == 1, "one group at a time"
+    made.worker.step()
+    assert len(made.worker.work) == 1, "without another turn"
+    made.worker.step()
     assert ("published", "b", "c") in made.engine.log
     assert made.clock.scheduled == []
 
@@ -132,7 +132,7 @@ def test_after_idleness_the_next_request_starts_the_cycle_again(made):
     for name in ("a", "b"):
         made.engine.accept(name)
         made.clock.turn()
-        made.lane.step()
+        made.worker.step()
     assert [entry[1] for entry in made.engine.log if entry[0] == "published"] == ["a", "b"]
 
 
@@ -141,9 +141,9 @@ def test_drained_means_that_all_that_was_accepted_is_answered(made):
     made.clock.turn()
     drained = made.writer.drained()
     made.engine.accept("b")
-    made.lane.step()
+    made.worker.step()
     assert not drained.called
-    made.lane.step()
+    made.worker.step()
     assert drained.called
 
 
@@ -158,14 +158,14 @@ def test_a_failed_force_ends_everything_and_publishes_nothing(made):
     made.engine.accept("a")
     made.clock.turn()
     drained = made.writer.drained()
-    made.lane.step()
+    made.worker.step()
     [(doing, error)] = made.failures
     assert doing == "writing the journal"
     assert error is made.engine.broken
     assert "Input/output error" in made.engine.failed
     made.engine.accept("b")
     made.clock.turn()
-    assert not made.lane.work, "never a second try"
+    assert not made.worker.work, "never a second try"
     assert not [entry for entry in made.engine.log if entry[0] == "published"]
     assert not drained.called
 
@@ -174,9 +174,9 @@ def test_a_fault_while_publishing_ends_everything_too(made):
     made.engine.publish = lambda group: 1 // 0
     made.engine.accept("a")
     made.clock.turn()
-    made.lane.step()
+    made.worker.step()
     assert made.failures[0][0] == "publishing what was forced"
-    assert not made.lane.work
+    assert not made.worker.work
 
 
 def test_a_large_commit_is_applied_one_slice_a_turn_while_groups_go_on(made):
@@ -189,7 +189,7 @@ def test_a_large_commit_is_applied_one_slice_a_turn_while_groups_go_on(made):
     made.clock.turn()
     assert engine.log == [("hold",), ("slice",), ("flush",)] * 2
     drained = made.writer.drained()
-    made.lane.step()
+    made.worker.step()
     assert not drained.called, "the commit is not applied yet"
     made.clock.turn()
     assert not engine.busy
@@ -202,11 +202,11 @@ def test_a_large_commit_that_was_forced_before_it_is_applied_is_still_carried_th
     engine.accept("commit")
     engine.busy, engine.slices = True, 2
     made.clock.turn()
-    made.lane.step()
+    made.worker.step()
     for _ in range(4):
         made.clock.turn()
     assert engine.log.count(("slice",)) == 2
     engine.accept("next")
     made.clock.turn()
-    made.lane.step()
+    made.worker.step()
     assert ("published", "next") in engine.log

@@ -17,7 +17,7 @@ from twisted.internet.testing import StringTransport
 from tests.broker.door import Door
 from tests.support.thoroughness import examples
 from txbroker import errors
-from txbroker.client import asyncio as face
+from txbroker.client import asyncio as api
 from txbroker.client.core import url
 from txbroker.client.core.options import Options
 from txbroker.client.producer.batch import Batch
@@ -30,7 +30,7 @@ AT_ONCE = 0.002
 """Seconds that a call waits for messages that may not be there."""
 
 
-class Connection(face.Connection):
+class Connection(api.Connection):
     """At the other end of the cable."""
 
     def __init__(self, door: Door, **options) -> None:

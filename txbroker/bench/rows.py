@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from txbroker.bench.histogram import Percentiles
 from txbroker.bench.plan import Kind, Plan
-from txbroker.bench.report import Report
+from txbroker.bench.result import Report
 
 PHASE_COLUMNS = ("request", "phase", "share", "p50 ms", "p99 ms")
 

@@ -16,10 +16,10 @@ import msgspec
 from txbroker.bench.connections import Client, Connections, keep_time, run_until
 from txbroker.bench.load import Load
 from txbroker.bench.plan import Kind, Share
-from txbroker.bench.producing import Producing
-from txbroker.bench.reading import Following, Reading
+from txbroker.bench.read_load import Following, Reading
+from txbroker.bench.send_load import Producing
 from txbroker.bench.tally import Counted, Progress
-from txbroker.bench.transacting import Transacting
+from txbroker.bench.transaction_load import Transacting
 from txbroker.client.core.options import Options
 from txbroker.client.core.url import parse
 from txbroker.errors import TxBrokerError

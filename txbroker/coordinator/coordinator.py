@@ -92,7 +92,7 @@ class Coordinator:
 
         To be called once per transaction, before anything is done on them: what is done then belongs to it.
         """
-        from txbroker.coordinator.joining import join_connections
+        from txbroker.coordinator.joined_transaction import join_connections
 
         join_connections(self, manager, connections)
 

@@ -26,7 +26,7 @@ T_co = TypeVar("T_co", bound=Begun, covariant=True)
 
 
 class BrokerSide(Generic[T_co]):
-    """The broker's part of a block (:class:`txbroker.databases.standing.Side`), as far as the faces do not differ.
+    """The broker's part of a block (:class:`txbroker.databases.block_progress.Side`), as far as all clients share it.
 
     A face prepares, waits and rolls back in its own way. ``wait`` and ``timeout`` as of :func:`txbroker.atomic`.
     """

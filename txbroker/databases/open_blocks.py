@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
 from txbroker import errors
-from txbroker.databases.standing import Standing, Step
+from txbroker.databases.block_progress import BlockProgress, Step
 
 log = logging.getLogger("txbroker.databases")
 
@@ -38,7 +38,7 @@ class OpenBlock(Protocol):
     """A block that has been entered."""
 
     place: Place
-    standing: Standing
+    progress: BlockProgress
 
     @property
     def is_out_of_transaction(self) -> bool:
@@ -49,13 +49,13 @@ class Entry(NamedTuple):
     """A block that may be open. The block itself is held by its program only."""
 
     block: ref[Any]
-    standing: Standing | None
+    progress: BlockProgress | None
     """None if it was lost and its broker's side is ended: what is left is to look at its database connection."""
 
     @property
     def is_over(self) -> bool:
         """Whether its end is complete, so that it is remembered for nothing."""
-        return self.standing is not None and self.standing.step is Step.ENDED and not self.standing.is_lost
+        return self.progress is not None and self.progress.step is Step.ENDED and not self.progress.is_lost
 
 
 _in_block: dict[int, Entry] = {}
@@ -74,14 +74,14 @@ def enter(handle: object, block: OpenBlock) -> Entry | None:
         found = _in_block.get(id(handle))
         if found is None or found.is_over or found.block() is block:
             found = None
-            _in_block[id(handle)] = Entry(ref(block), block.standing)
+            _in_block[id(handle)] = Entry(ref(block), block.progress)
     if found is not None and not _is_left(found, block.place):
         raise errors.Misuse(
             "this database connection is in a block already: one transaction has one block. Use the outer "
             "block's tx, or another connection; nothing was done by this one. (If that block was interrupted "
             "before it could end, roll the connection back: then the next block begins)"
         )
-    _end_brokers_sides(block.standing.side.connection, found)
+    _end_brokers_sides(block.progress.side.connection, found)
     return found
 
 
@@ -104,7 +104,7 @@ def forget(handle: object, entry: Entry) -> None:
 def _blocks_of(who: object) -> Iterator[OpenBlock]:
     for entry in list(_in_block.values()):
         block = entry.block()
-        if block is not None and block.place.who == who and block.standing.step is not Step.ENDED:
+        if block is not None and block.place.who == who and block.progress.step is not Step.ENDED:
             yield block
 
 
@@ -141,12 +141,12 @@ def _is_left(entry: Entry, place: Place) -> bool:
 
 def _end_brokers_sides(connection: object, found: Entry | None) -> None:
     for handle, entry in list(_in_block.items()):
-        standing = entry.standing
-        if standing is None or entry.is_over or not (entry is found or entry.block() is None):
+        progress = entry.progress
+        if progress is None or entry.is_over or not (entry is found or entry.block() is None):
             continue
-        if standing.side.connection is connection:
+        if progress.side.connection is connection:
             try:
-                standing.end_without_program()
+                progress.end_without_program()
             except errors.TxBrokerError as error:
                 log.warning("an interrupted block could not be rolled back at the broker: %s", error)
             with _lock:

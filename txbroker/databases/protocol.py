@@ -19,10 +19,10 @@ from txbroker import errors
 from txbroker.client.loop import fork
 from txbroker.databases import identity, open_blocks, xids
 from txbroker.databases.adapters.database import Condition, Database
+from txbroker.databases.block_progress import BlockProgress, Side, Step
 from txbroker.databases.error_causes import reason, told
 from txbroker.databases.identity import Identity
 from txbroker.databases.open_blocks import Place
-from txbroker.databases.standing import Side, Standing, Step
 
 _REFUSED = {
     Condition.AUTOCOMMIT: "is in autocommit mode: each statement would be committed alone. Switch that off, or begin "
@@ -82,7 +82,7 @@ class Deciding:
     def __init__(self, database: Database, side: Side, application: str = "") -> None:
         self.database = database
         self.side = side
-        self.standing = Standing(side)
+        self.progress = BlockProgress(side)
         self.place = Place(None)
         """Where it was entered."""
         self.xid: Xid | None = None
@@ -151,7 +151,7 @@ class Deciding:
             self.identity = found
             self.xid = xids.make(found.name, self._application, self.side.identity)
             self.side.open(self.xid)
-            self.standing.step = Step.OPEN
+            self.progress.step = Step.OPEN
         except BaseException as error:
             if condition is Condition.IDLE:
                 await self.to_the_end(self.roll_back_database(error))
@@ -162,13 +162,13 @@ class Deciding:
     @property
     def outcome(self) -> State:
         """ACTIVE inside of the block, PREPARED if how it ended is not known, else COMMITTED or ROLLED_BACK."""
-        return self.standing.outcome
+        return self.progress.outcome
 
     @property
     def is_out_of_transaction(self) -> bool:
         """Whether it had begun a transaction and none is open any more: it can only be rolled back."""
         return (
-            self.standing.step is Step.OPEN
+            self.progress.step is Step.OPEN
             and self._tells
             and self.database.condition() in (Condition.IDLE, Condition.AUTOCOMMIT)
         )
@@ -204,8 +204,8 @@ class Deciding:
             if database.is_missing_table(error):
                 raise identity.missing(error) from error
             raise
-        self.standing.key = key
-        self.standing.step = Step.PREPARED
+        self.progress.key = key
+        self.progress.step = Step.PREPARED
         await self.side.prepare()
         self.last_moment()
         return True
@@ -220,29 +220,29 @@ class Deciding:
         """
         condition = self.database.condition()
         if not self._tells or condition is Condition.OPEN:
-            self.standing.step = Step.COMMITTING
+            self.progress.step = Step.COMMITTING
             return
         if condition is Condition.FAILED:
             raise errors.Misuse(
                 "the database transaction has failed, and the block went on: it can only be rolled back. Let the "
                 "driver's exception leave the block, or use a savepoint"
             )
-        if self.standing.key:
+        if self.progress.key:
             raise errors.Misuse(
                 "when the block was to be committed, its database transaction was not open any more "
                 f"({condition.value}): something else had ended it after the broker had prepared"
             )
-        self.standing.step = Step.COMMITTING
+        self.progress.step = Step.COMMITTING
 
     async def committed(self) -> None:
         """The database has committed: that decided it."""
-        self.standing.decide(State.COMMITTED)
+        self.progress.decide(State.COMMITTED)
         begun = self._tell()
-        if self.standing.key:
+        if self.progress.key:
             await self.side.shown(begun)
 
     def _tell(self) -> Any:
-        begun = self.standing.tell()
+        begun = self.progress.tell()
         self._unregister()
         return begun
 
@@ -254,7 +254,7 @@ class Deciding:
         try:
             meaning = await self.to_the_end(self._meaning(error))
         except BaseException as later:  # cancelled again: that is what is raised, and has to say the same
-            if self.outcome is State.PREPARED and self.standing.key:
+            if self.outcome is State.PREPARED and self.progress.key:
                 later.add_note(f"txbroker: {self._unknown(error)}")
             raise
         if meaning is error:
@@ -272,7 +272,7 @@ class Deciding:
                 return error
         finally:
             self._leave_undecided()
-        if not self.standing.key:
+        if not self.progress.key:
             return error
         text = self._unknown(error)
         if not isinstance(error, Exception):
@@ -310,15 +310,15 @@ class Deciding:
 
     async def rolled_back(self) -> None:
         """The database has been rolled back, or can only be."""
-        if self.standing.step is Step.ENDED:
+        if self.progress.step is Step.ENDED:
             return
-        self.standing.decide(State.ROLLED_BACK)
+        self.progress.decide(State.ROLLED_BACK)
         self._tell()
 
     def _leave_undecided(self) -> None:
         """Unless it has ended: others find out how it does."""
-        if self.standing.step is not Step.ENDED:
-            self.standing.leave_undecided()
+        if self.progress.step is not Step.ENDED:
+            self.progress.leave_undecided()
             self._unregister()
 
     # -- all of it ---------------------------------------------------------------------------------
@@ -328,13 +328,13 @@ class Deciding:
         if (
             os.getpid() != self._process
         ):  # a word on the parent's connection would end the parent's transaction
-            self.standing.outcome = State.PREPARED
-            self.standing.step = Step.ENDED
+            self.progress.outcome = State.PREPARED
+            self.progress.step = Step.ENDED
             self._unregister()
             if error is None:
                 raise fork.refusal()
             return
-        if self.standing.step is Step.ENDED:
+        if self.progress.step is Step.ENDED:
             if error is None:
                 raise errors.Misuse(_OVERTAKEN)
             return
@@ -360,7 +360,7 @@ class Deciding:
 
     async def heal(self, error: BaseException) -> None:
         """End what ``error``, an interrupt on the way in or out, has left unended. It may be called again."""
-        step = self.standing.step
+        step = self.progress.step
         if step in (Step.OPEN, Step.PREPARED):
             await self.to_the_end(self._abandon(error))
         elif step is Step.COMMITTING:

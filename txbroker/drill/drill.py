@@ -16,7 +16,7 @@ from txbroker.drill.broker.broker_process import BrokerFailed, BrokerProcess
 from txbroker.drill.broker.kill_points import MID_APPLY, POWER_CUTS, RECOVERY
 from txbroker.drill.broker.power_cuts import holding
 from txbroker.drill.broker.schedule import Event, Kind, draw
-from txbroker.drill.broker.victim import Blow, Victim
+from txbroker.drill.broker.victim import Disturbance, Victim
 from txbroker.drill.clients.coordinator import Coordinator
 from txbroker.drill.clients.crew import LOG as CLIENTS_LOG
 from txbroker.drill.clients.crew import Crew, client_names
@@ -73,7 +73,7 @@ class Drill:
         self._orders = orders
         self._watcher = watcher
         self._progress = Progress(seconds_asked=orders.seconds, kills_asked=orders.kills)
-        self._blows: list[Blow] = []
+        self._disturbances: list[Disturbance] = []
         self._old = OldContent()
         self._judged = Expectation()
         self._violations: list[Violation] = []
@@ -241,20 +241,22 @@ class Drill:
 
     def _start_again(self) -> None:
         """Until it is up: whatever was done to it since it last was is over now."""
-        if all(blow.up_at is not None for blow in self._blows):
+        if all(disturbance.up_at is not None for disturbance in self._disturbances):
             return
         if self._victim.state != "up":
             self._doing("restarting")
             self._victim.start()
         up_at = time.monotonic()
-        for number, blow in enumerate(self._blows):
-            if blow.up_at is None:
-                self._blows[number] = msgspec.structs.replace(blow, up_at=up_at)
+        for number, disturbance in enumerate(self._disturbances):
+            if disturbance.up_at is None:
+                self._disturbances[number] = msgspec.structs.replace(disturbance, up_at=up_at)
         seconds = self._victim.starts[-1].seconds or 0.0
         self._watcher.tell(f"            up again: first request accepted {seconds:.2f} s after its start")
 
     def _note(self, kind: Kind, planned: str, how: str, at: float, up_at: float | None = None) -> None:
-        self._blows.append(Blow(kind=kind.value, planned=planned, how=how, down_at=at, up_at=up_at))
+        self._disturbances.append(
+            Disturbance(kind=kind.value, planned=planned, how=how, down_at=at, up_at=up_at)
+        )
         what = f"{kind.value} {planned}".rstrip()
         self._watcher.tell(f"{at - self._load_began:8.1f} s  {what}: {how}")
 
@@ -332,12 +334,12 @@ class Drill:
             kills_asked=orders.kills,
             kills=victim.kills,
             power_cuts=orders.power_cuts,
-            pauses=sum(blow.kind == Kind.PAUSE.value for blow in self._blows),
-            stops=sum(blow.how.endswith("stopped") for blow in self._blows),
+            pauses=sum(disturbance.kind == Kind.PAUSE.value for disturbance in self._disturbances),
+            stops=sum(disturbance.how.endswith("stopped") for disturbance in self._disturbances),
             client_deaths=self._crew.deaths,
             restarts=victim.restarts,
             recovery=[start.seconds for start in victim.starts[1:] if start.seconds is not None],
-            blows=[_since(begin, blow) for blow in self._blows],
+            disturbances=[_since(begin, disturbance) for disturbance in self._disturbances],
             starts=[msgspec.structs.replace(s, executed_at=s.executed_at - begin) for s in victim.starts],
             counts=counts,
             violations=violations,
@@ -383,9 +385,9 @@ def _weight(entry: object) -> int:
     return int(isinstance(entry, Ended) and entry.committed)
 
 
-def _since(begin: float, blow: Blow) -> Blow:
-    up_at = None if blow.up_at is None else blow.up_at - begin
-    return msgspec.structs.replace(blow, down_at=blow.down_at - begin, up_at=up_at)
+def _since(begin: float, disturbance: Disturbance) -> Disturbance:
+    up_at = None if disturbance.up_at is None else disturbance.up_at - begin
+    return msgspec.structs.replace(disturbance, down_at=disturbance.down_at - begin, up_at=up_at)
 
 
 def _free_name(topics: set[str]) -> str:

@@ -12,7 +12,7 @@ from journal.constants import KIB
 from txbroker.broker.scheduler import Scheduler
 from txbroker.broker.settings import SECOND, BrokerSettings
 from txbroker.server.read_limits import Intake, Pause, Readable
-from txbroker.server.send_buffer import Outboxes
+from txbroker.server.send_buffer import SendBuffers
 
 if TYPE_CHECKING:
     from txbroker.broker.broker import Broker
@@ -79,14 +79,14 @@ class Connections:
         self,
         broker: Broker,
         intake: Intake,
-        outboxes: Outboxes,
+        send_buffers: SendBuffers,
         settings: ServiceSettings,
         clock: IReactorTime,
     ) -> None:
         self.broker = broker
         self.intake = intake
         intake.on_short = self._read_less
-        self.outboxes = outboxes
+        self.send_buffers = send_buffers
         self.limits = Limits.of(settings, broker.settings)
         self.clock = clock
         self.scheduler = Scheduler(clock)
@@ -113,7 +113,7 @@ class Connections:
 
     def unsent_share(self) -> int:
         """Unsent bytes above which one connection is not read: its share of the budget."""
-        return max(self.outboxes.budget // max(len(self.served), 1), LEAST_UNSENT)
+        return max(self.send_buffers.budget // max(len(self.served), 1), LEAST_UNSENT)
 
     def sweep(self) -> None:
         """Close connections whose peers have used up their time; call it every second."""

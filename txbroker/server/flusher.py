@@ -21,9 +21,9 @@ class Flusher:
     tells a failure once, and then claim messages that are not on disk.
     """
 
-    def __init__(self, engine: Engine, lane: Worker, clock: IReactorTime, on_failure: OnFailure) -> None:
+    def __init__(self, engine: Engine, worker: Worker, clock: IReactorTime, on_failure: OnFailure) -> None:
         self._engine = engine
-        self._lane = lane
+        self._worker = worker
         self._clock = clock
         self._on_failure = on_failure
         self._failed = self._wanted = False
@@ -52,7 +52,7 @@ class Flusher:
         for job in jobs:
             self._running += 1
             failed = partial(self._fail, f"running {type(job).__name__}")
-            self._lane.submit(partial(self._run, job), partial(self._done, job), failed)
+            self._worker.submit(partial(self._run, job), partial(self._done, job), failed)
         if not self._running:
             waiting, self._idle = self._idle, []
             for one in waiting:

@@ -21,7 +21,7 @@ from txbroker.broker.scheduler import AT_ONCE, QUANTUM, REQUEST, Flow
 from txbroker.errors import PeerViolation, TxBrokerError
 from txbroker.server.connections import LEAST_UNSENT, Connections
 from txbroker.server.read_limits import Pause
-from txbroker.server.send_buffer import Outbox
+from txbroker.server.send_buffer import SendBuffer
 from txbroker.wire.codec import encode, request_decoder
 from txbroker.wire.messages import AnyRequest, Refused
 
@@ -63,15 +63,15 @@ class BrokerProtocol(Protocol, Flow):
         self._active = True
         self._silent_since = 0.0
         self._since: float | None = connections.clock.seconds()
-        self.outbox = Outbox(
-            transport, connections.outboxes, connections.clock, self._on_congestion, self._on_fault
+        self.send_buffer = SendBuffer(
+            transport, connections.send_buffers, connections.clock, self._on_congestion, self._on_fault
         )
-        transport.registerProducer(self.outbox, True)  # type: ignore[attr-defined]
-        self.session = connections.broker.opened(self.peer, self.outbox.deliver, self._on_close)
+        transport.registerProducer(self.send_buffer, True)  # type: ignore[attr-defined]
+        self.session = connections.broker.opened(self.peer, self.send_buffer.deliver, self._on_close)
         self.session.wake = partial(connections.scheduler.add, self)
         self.session.hold = self._hold_requests
         self._accounts, self._pending = connections.broker.accounts, connections.intake.pending
-        self._scheduler, self._outboxes = connections.scheduler, connections.outboxes
+        self._scheduler, self._send_buffers = connections.scheduler, connections.send_buffers
         connections.served.add(self)
         if connections.intake.short:
             self.read_less(True)
@@ -133,10 +133,10 @@ class BrokerProtocol(Protocol, Flow):
 
         Those that time is too short for are left.
         """
-        outboxes, decoder = self._outboxes, self._decoder
-        outboxes.hold()
-        if outboxes.over:
-            outboxes.congest(self.outbox)
+        send_buffers, decoder = self._send_buffers, self._decoder
+        send_buffers.hold()
+        if send_buffers.over:
+            send_buffers.congest(self.send_buffer)
         session, accounts = self.session, self._accounts
         work = 0
         try:
@@ -165,25 +165,25 @@ class BrokerProtocol(Protocol, Flow):
                     self._read_bulk(False)
             if session.held and session.held + accounts.held > self._pending:
                 self.connections.intake.produced(self)
-            if self.outbox.unsent > LEAST_UNSENT:
+            if self.send_buffer.unsent > LEAST_UNSENT:
                 self._bound_unsent()
         except PeerViolation as error:
             self.drop(error)
         except Exception:  # noqa: BLE001  (a fault of ours must cost one connection at most)
             self._on_bug()
         finally:
-            outboxes.flush()
+            send_buffers.flush()
         return work
 
     def _go_on(self) -> None:
-        outboxes = self._outboxes
-        outboxes.hold()
+        send_buffers = self._send_buffers
+        send_buffers.hold()
         try:
             self.session.go_on()
         except Exception:  # noqa: BLE001  (as above)
             self._on_bug()
         finally:
-            outboxes.flush()
+            send_buffers.flush()
 
     def _on_bug(self) -> None:
         self.log.failure("the broker failed on a request of {peer}; its connection is closed", peer=self.peer)
@@ -283,9 +283,11 @@ class BrokerProtocol(Protocol, Flow):
             self._scheduler.add(self)
 
     def _bound_unsent(self) -> None:
-        if self.outbox.unsent > self.connections.unsent_share():
+        if self.send_buffer.unsent > self.connections.unsent_share():
             self.pause(Pause.UNSENT)
-            self.connections.outboxes.congest(self.outbox)  # so that it is told when enough has been read
+            self.connections.send_buffers.congest(
+                self.send_buffer
+            )  # so that it is told when enough has been read
 
     def give_up(self, held: int) -> bool:
         """See :class:`Readable`."""
@@ -315,7 +317,7 @@ class BrokerProtocol(Protocol, Flow):
 
     def check(self, now: float) -> None:
         """Close the connection if its peer has used up its time; called every second or so."""
-        limits, since, blocked = self.connections.limits, self._since, self.outbox.blocked_since
+        limits, since, blocked = self.connections.limits, self._since, self.send_buffer.blocked_since
         if self._ended:
             if since is not None and now - since > limits.close:
                 self.abort()
@@ -330,14 +332,14 @@ class BrokerProtocol(Protocol, Flow):
         if blocked is not None and now - blocked > limits.unsent:
             self.log.warn(
                 "dropping {peer}: it has read nothing for {seconds:g} s, {unsent} bytes are unsent",
-                peer=self.peer, seconds=limits.unsent, unsent=self.outbox.unsent,
+                peer=self.peer, seconds=limits.unsent, unsent=self.send_buffer.unsent,
             )  # fmt: skip
             self.abort()
         if limits.idle is not None and not self._ended:
             self._check_idle(now, limits.idle)
 
     def _check_idle(self, now: float, idle: float) -> None:
-        if self._active or self.outbox.unsent or self._pauses:
+        if self._active or self.send_buffer.unsent or self._pauses:
             self._active = False
             self._silent_since = now
         elif now - self._silent_since > idle:
@@ -349,7 +351,7 @@ class BrokerProtocol(Protocol, Flow):
             self.log.warn(
                 "dropping {peer}: {reason}", peer=self.peer, reason=str(error), error=type(error).__name__
             )
-            self.outbox.deliver(
+            self.send_buffer.deliver(
                 encode(Refused(0, type(error).__name__, f"{error}; the connection is closed"))
             )
             self.close()
@@ -365,7 +367,7 @@ class BrokerProtocol(Protocol, Flow):
             self._ended = True
             self._since = self.connections.clock.seconds()
             self.pause(Pause.ENDING)
-            self.outbox.flush()
+            self.send_buffer.flush()
             if self.transport is not None:
                 self.transport.loseConnection()
 
@@ -378,7 +380,7 @@ class BrokerProtocol(Protocol, Flow):
     def connectionLost(self, reason: Failure | None = None) -> None:  # noqa: ARG002
         """Forget the session; its active transactions are rolled back by the broker."""
         self._ended = True
-        self.outbox.stopProducing()
+        self.send_buffer.stopProducing()
         connections = self.connections
         connections.served.discard(self)
         connections.intake.gone(self)

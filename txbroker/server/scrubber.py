@@ -41,9 +41,11 @@ class Scrubber:
 
     log = Logger()
 
-    def __init__(self, engine: Engine, lane: Worker, clock: IReactorTime, rate: int, interval: float) -> None:
+    def __init__(
+        self, engine: Engine, worker: Worker, clock: IReactorTime, rate: int, interval: float
+    ) -> None:
         self._engine = engine
-        self._lane = lane
+        self._worker = worker
         self._clock = clock
         self._rate = rate
         self._interval = interval
@@ -124,7 +126,7 @@ class Scrubber:
         elif self._engine.busy or self._engine.pending_bytes > LOAD_BYTES:
             self._later(LOAD_PAUSE, self._next)
         else:
-            self._lane.submit(self._pieces[0].run, self._done, self._failed)
+            self._worker.submit(self._pieces[0].run, self._done, self._failed)
 
     def _end(self) -> None:
         now = self._clock.seconds()

@@ -1,4 +1,4 @@
-"""What waits to be sent: one outbox per connection, written to its transport once per reactor turn.
+"""What waits to be sent: one send buffer per connection, written to its transport once per reactor turn.
 
 Answers are appended and go out together. What a peer does not read stays here, where it is counted, and not
 in the transport, whose buffer would be joined and copied once more.
@@ -29,8 +29,8 @@ UNSENT_BUDGET = 64 * MIB
 """Default bound of the unsent bytes of all sessions, above which none gets further messages."""
 
 
-class Outboxes:
-    """All outboxes: which of them have something to write, and how much is unsent in all.
+class SendBuffers:
+    """All send buffers: which of them have something to write, and how much is unsent in all.
 
     After :meth:`hold` answers are only collected, until :meth:`flush`; otherwise the first one schedules a
     flush at the end of the reactor's turn. ``over`` says that more is unsent in all than the budget allows;
@@ -40,8 +40,8 @@ class Outboxes:
     def __init__(self, clock: IReactorTime, budget: int = UNSENT_BUDGET) -> None:
         self._clock = clock
         self._held = False
-        self._dirty: list[Outbox] = []
-        self._congested: set[Outbox] = set()
+        self._dirty: list[SendBuffer] = []
+        self._congested: set[SendBuffer] = set()
         self.over = False
         self.budget = budget
         self.unsent = 0
@@ -50,9 +50,9 @@ class Outboxes:
         """Collect answers until :meth:`flush`, which the caller promises to call in this turn."""
         self._held = True
 
-    def mark(self, outbox: Outbox) -> None:
-        """Remember an outbox that has got something to write."""
-        self._dirty.append(outbox)
+    def mark(self, send_buffer: SendBuffer) -> None:
+        """Remember a send buffer that has got something to write."""
+        self._dirty.append(send_buffer)
         if not self._held:
             self._held = True
             self._clock.callLater(0, self.flush)
@@ -61,24 +61,24 @@ class Outboxes:
         """Write what was collected."""
         dirty, self._dirty = self._dirty, []
         self._held = False
-        for outbox in dirty:
-            outbox.flush()
+        for send_buffer in dirty:
+            send_buffer.flush()
 
-    def added(self, outbox: Outbox, size: int) -> None:
-        """Count bytes that wait; tell the outbox's session to wait too if they are too many."""
+    def added(self, send_buffer: SendBuffer, size: int) -> None:
+        """Count bytes that wait; tell the send buffer's session to wait too if they are too many."""
         self.unsent += size
         if self.unsent > self.budget:
             self.over = True
-        if outbox.unsent > CONGESTED or self.over:
-            self.congest(outbox)
+        if send_buffer.unsent > CONGESTED or self.over:
+            self.congest(send_buffer)
 
-    def congest(self, outbox: Outbox) -> None:
-        """Let the outbox's session wait until it has little unsent and all together have not too much."""
-        if outbox not in self._congested:
-            self._congested.add(outbox)
-            outbox.on_congestion(True)
+    def congest(self, send_buffer: SendBuffer) -> None:
+        """Let the send buffer's session wait until it has little unsent and all together have not too much."""
+        if send_buffer not in self._congested:
+            self._congested.add(send_buffer)
+            send_buffer.on_congestion(True)
 
-    def removed(self, outbox: Outbox, size: int) -> None:
+    def removed(self, send_buffer: SendBuffer, size: int) -> None:
         """Count bytes that are sent or given up; let sessions go on that need not wait any longer."""
         self.unsent -= size
         if self.over:
@@ -87,20 +87,20 @@ class Outboxes:
                 for waiting in list(self._congested):
                     self._relieve(waiting)
         elif self._congested:
-            self._relieve(outbox)
+            self._relieve(send_buffer)
 
-    def forget(self, outbox: Outbox) -> None:
-        """The outbox's connection is gone."""
-        self._congested.discard(outbox)
+    def forget(self, send_buffer: SendBuffer) -> None:
+        """The send buffer's connection is gone."""
+        self._congested.discard(send_buffer)
 
-    def _relieve(self, outbox: Outbox) -> None:
-        if outbox.unsent <= CONGESTED // 2 and outbox in self._congested:
-            self._congested.remove(outbox)
-            outbox.on_congestion(False)
+    def _relieve(self, send_buffer: SendBuffer) -> None:
+        if send_buffer.unsent <= CONGESTED // 2 and send_buffer in self._congested:
+            self._congested.remove(send_buffer)
+            send_buffer.on_congestion(False)
 
 
 @implementer(IPushProducer)
-class Outbox:
+class SendBuffer:
     """The unsent answers of one connection, oldest first.
 
     ``unsent`` counts the bytes that the transport has not taken or, as far as it tells, not sent. While
@@ -118,13 +118,13 @@ class Outbox:
     def __init__(
         self,
         transport: Any,
-        outboxes: Outboxes,
+        send_buffers: SendBuffers,
         clock: IReactorTime,
         on_congestion: Callable[[bool], None],
         on_fault: Callable[[], None],
     ) -> None:
         self._transport = transport
-        self._all = outboxes
+        self._all = send_buffers
         self._clock = clock
         self._pieces: deque[bytes | memoryview] = deque()
         self._marked = self._closed = False
@@ -143,11 +143,11 @@ class Outbox:
         size = len(data)
         self._pieces.append(data if size <= SLAB else memoryview(data))
         self.unsent += size
-        outboxes = self._all
+        send_buffers = self._all
         if not self._marked:
             self._marked = True
-            outboxes.mark(self)
-        outboxes.added(self, size)
+            send_buffers.mark(self)
+        send_buffers.added(self, size)
 
     def flush(self) -> None:
         """Hand the transport as much as it takes now."""

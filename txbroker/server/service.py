@@ -34,7 +34,7 @@ from journal.vfs.linux import resource
 from txbroker.broker.settings import SECOND
 from txbroker.server.config import Config
 from txbroker.server.refused_connections import MAX_REFUSED
-from txbroker.server.running import Serving
+from txbroker.server.running_broker import RunningBroker
 from txbroker.server.worker_thread import WorkerThread
 
 PROGRESS_INTERVAL: Final = 2.0
@@ -70,7 +70,7 @@ class TxBrokerService(Service):
 
     def __init__(self, config: Config, reactor: Any, end_process: Callable[[], None]) -> None:
         self.config = config
-        self.serving: Serving | None = None
+        self.serving: RunningBroker | None = None
         self.ports: list[Any] = []
         self._reactor = reactor
         self._end_process = end_process
@@ -92,9 +92,9 @@ class TxBrokerService(Service):
         self.log.info("recovering {data}", data=self.config.service.data)
         self._recovering = Deferred()
         self._said_at = time.monotonic()
-        lane = WorkerThread("recovery", self._reactor.callFromThread)
-        lane.submit(self._recover_in_thread, self._recovered, self._refused)
-        lane.start()
+        worker = WorkerThread("recovery", self._reactor.callFromThread)
+        worker.submit(self._recover_in_thread, self._recovered, self._refused)
+        worker.start()
 
     def _recover_in_thread(self) -> Engine:
         filesystem = OSFilesystem(self.config.service.data)
@@ -131,7 +131,7 @@ class TxBrokerService(Service):
 
     def _serve(self, engine: Engine) -> None:
         tune(self.config.service.switch_interval / SECOND)
-        self.serving = Serving(engine, self.config, self._reactor, self.failed)
+        self.serving = RunningBroker(engine, self.config, self._reactor, self.failed)
         self.serving.connections.max_connections = self._connections_allowed()
         self.serving.start()
         self._listen().addErrback(self._not_listening)
@@ -229,7 +229,7 @@ class TxBrokerService(Service):
             self.log.info("txbroker stopped after {seconds:.2f} s", seconds=time.monotonic() - begun)
 
     @inlineCallbacks
-    def _stop_serving(self, serving: Serving) -> Generator[Deferred[Any], Any, None]:
+    def _stop_serving(self, serving: RunningBroker) -> Generator[Deferred[Any], Any, None]:
         seconds = self.config.service.stop_timeout / SECOND
         self._finishing = serving.stop()
         try:

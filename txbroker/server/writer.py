@@ -32,7 +32,7 @@ class Writer:
     def __init__(
         self,
         engine: Engine,
-        lane: Worker,
+        worker: Worker,
         clock: IReactorTime,
         before_publish: Callable[[], None],
         after_publish: Callable[[], None],
@@ -40,7 +40,7 @@ class Writer:
         slow_forces: SlowForces,
     ) -> None:
         self._engine = engine
-        self._lane = lane
+        self._worker = worker
         self._clock = clock
         self._before_publish = before_publish
         self._after_publish = after_publish
@@ -82,7 +82,7 @@ class Writer:
         self._go_on()
         group = engine.take()
         if group is not None:
-            self._lane.submit(partial(engine.write, group), partial(self._written, group), self._fail)
+            self._worker.submit(partial(engine.write, group), partial(self._written, group), self._fail)
             return
         self._at_work = False
         if not engine.busy:

@@ -26,9 +26,9 @@ from journal.transactions.outcome_archive import head_of
 from journal.vfs.filesystem import OSFilesystem
 from spark.audit.claims.entries import SHAPE, Ground, entry_facts
 from spark.audit.claims.facts import Fact, What
+from spark.audit.claims.live_files import stable
 from spark.audit.claims.log_tails import Tail, left_over, tails
 from spark.audit.claims.slices import SLICE_BYTES, Slice, cut
-from spark.audit.claims.stable import stable
 from spark.audit.claims.uncheckpointed import of_journal
 from spark.source.checkpoints import NoCheckpoint, newest_checkpoint
 

@@ -19,8 +19,8 @@ from journal.wal.reader import JournalEntry
 from spark.audit.claims.checksums import second_crc32c
 from spark.audit.claims.facts import Fact, What
 from spark.audit.claims.frames import Frames, walk
+from spark.audit.claims.live_files import stable
 from spark.audit.claims.slices import Slice, SliceMap
-from spark.audit.claims.stable import stable
 from spark.source.checkpoints import newest_checkpoint
 
 SHAPE = "shape"

@@ -7,7 +7,7 @@ from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.testing import MemoryFile
 from tests.broker.fetches.fetch_scene import SECOND, unreadable, values
 from tests.support.broker_room import Room, frames, refused
-from tests.support.manual_lane import ManualLane
+from tests.support.manual_worker import ManualWorker
 from txbroker.broker.fetches import MOST_COLD_READS
 from txbroker.wire import messages
 
@@ -25,7 +25,7 @@ def partition(room):
 def make_cold(room, monkeypatch):
     """Everything is in segments, and nothing of them in the page cache."""
     room.flush()
-    pool = ManualLane()
+    pool = ManualWorker()
     room.broker.fetching._run_blocking = pool.submit
     monkeypatch.setattr(MemoryFile, "read_now", lambda *_: None)
     return pool

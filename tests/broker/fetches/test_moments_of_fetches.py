@@ -10,7 +10,7 @@ from journal.constants import MIB
 from tests.broker.fetches.fetch_scene import values
 from tests.broker.transactions.transaction_scene import add, commit
 from tests.support.broker_room import Room
-from tests.support.manual_lane import ManualLane
+from tests.support.manual_worker import ManualWorker
 from txbroker.wire import messages
 
 MOST = 16 * MIB
@@ -73,7 +73,7 @@ def test_what_is_published_while_the_disk_is_waited_for_is_of_a_later_moment(roo
     peer = room.peer()
     transact(peer, 1, one, two)
     room.flush()
-    pool = ManualLane()
+    pool = ManualWorker()
     room.broker.fetching._run_blocking = pool.submit
     monkeypatch.setattr("journal.testing.MemoryFile.read_now", lambda *_: None)
     asked = peer.tell(messages.Fetch, [(one, 0, 0), (two, 0, 0)], MOST)
@@ -117,7 +117,7 @@ class _Reader:
         self.room = Room()
         self.broker = self.room.broker
         self.peer, self.writer = self.room.peer(), self.room.peer()
-        self.pool, self.at_once = ManualLane(), self.broker.fetching._run_blocking
+        self.pool, self.at_once = ManualWorker(), self.broker.fetching._run_blocking
         self.cold = False
         self.places = dict.fromkeys(self.room.topic(partitions=4), 0)
         self.ends = {}

@@ -4,7 +4,7 @@ import pytest
 from twisted.logger import capturedLogs
 
 from tests.support.broker_room import Room, refused
-from tests.support.manual_lane import ManualLane
+from tests.support.manual_worker import ManualWorker
 from txbroker.broker.stepwise_answers import MOST_AT_ONCE, Stepwise
 from txbroker.errors import CorruptJournal, LimitExceeded, UnknownTopic
 from txbroker.wire.codec import encode
@@ -20,9 +20,9 @@ class Made:
         self.session = self.peer.session
         self.woken = 0
         self.session.wake = self.wake
-        self.lane = ManualLane()
+        self.worker = ManualWorker()
         self.faults = []
-        self.stepwise = Stepwise(self.lane.submit, self.room.broker.accounts, self.broke)
+        self.stepwise = Stepwise(self.worker.submit, self.room.broker.accounts, self.broke)
         self.left = self.lasts = 0
         self.stepwise.goes_on = self.goes_on
         self.seen = []
@@ -83,7 +83,7 @@ def test_what_is_to_be_read_is_read_elsewhere_and_gone_on_with_in_a_turn(made):
 
     made.begin(reading())
     assert (made.seen, made.woken) == ([], 0)
-    made.lane.step()
+    made.worker.step()
     assert (made.seen, made.woken) == ([], 1), "it waits for the session's turn"
     made.turn()
     assert made.seen == ["from the disk"]
@@ -117,7 +117,7 @@ def test_a_read_that_fails_refuses_that_request_and_the_session_goes_on(made, er
 
     with capturedLogs():
         made.begin(reading())
-        made.lane.step()
+        made.worker.step()
     refused(made.peer.answers[0], name)
     assert made.session.making == 0
     assert isinstance(made.peer.ask(Ping), Done)

@@ -8,7 +8,7 @@ import pytest
 from journal.constants import MAX_REQUEST_ENTRIES
 from journal.formats.record import LogStartMoved
 from tests.support.broker_room import Room, refused
-from tests.support.manual_lane import ManualLane
+from tests.support.manual_worker import ManualWorker
 from txbroker.broker.time_offsets import AT_A_TIME, IN_A_STEP
 from txbroker.wire import messages as commands
 
@@ -31,9 +31,9 @@ def on_disk(room):
             peer.send(partition, b"x" * 100)
     at = room.clock.wall()
     room.flush()
-    lane = ManualLane()
-    room.broker.stepwise._run_blocking = lane.submit
-    return partitions, lane, at
+    worker = ManualWorker()
+    room.broker.stepwise._run_blocking = worker.submit
+    return partitions, worker, at
 
 
 def test_a_request_names_at_most_as_many_partitions_as_any(room):
@@ -62,15 +62,15 @@ def test_many_partitions_take_many_steps(room):
 
 
 def test_what_only_the_disk_knows_is_read_on_the_pool_some_at_a_time_and_no_file_is_held_open(room, on_disk):
-    partitions, lane, at = on_disk
+    partitions, worker, at = on_disk
     peer = room.peer()
     room.engine.open_files.close()
     asked = peer.tell(commands.OffsetsForTime, partitions, at)
     assert len(room.engine.open_files) == 0
     rounds = 0
-    while lane.work:
-        assert len(lane.work) == 1
-        lane.step()
+    while worker.work:
+        assert len(worker.work) == 1
+        worker.step()
         rounds += 1
     assert rounds == -(-len(partitions) // AT_A_TIME)
     assert peer.answer(asked).offsets == [(partition, 0) for partition in partitions], (
@@ -79,18 +79,18 @@ def test_what_only_the_disk_knows_is_read_on_the_pool_some_at_a_time_and_no_file
 
 
 def test_the_answer_is_in_the_order_in_which_it_was_asked_for(room, on_disk):
-    partitions, lane, at = on_disk
+    partitions, worker, at = on_disk
     peer = room.peer()
     peer.send(partitions[1], b"in memory")
     asked = peer.tell(commands.OffsetsForTime, partitions[:3], at)
-    lane.step()
+    worker.step()
     assert peer.answer(asked).offsets == [(partitions[0], 0), (partitions[1], 0), (partitions[2], 0)]
     asked = peer.tell(commands.OffsetsForTime, partitions[:3], at + 10 * SECOND)
     assert peer.answer(asked).offsets == [(partitions[0], 2), (partitions[1], 3), (partitions[2], 2)]
 
 
 def test_a_segment_that_retention_takes_meanwhile_has_its_answer_at_the_logs_new_start(room, on_disk):
-    [partition, *_], lane, at = on_disk
+    [partition, *_], worker, at = on_disk
     peer = room.peer()
     asked = peer.tell(commands.OffsetsForTime, [partition], at)
     room.engine.accept(LogStartMoved(partition, 2, room.engine.now()))
@@ -100,35 +100,35 @@ def test_a_segment_that_retention_takes_meanwhile_has_its_answer_at_the_logs_new
         if room.filesystem.exists(path):
             room.filesystem.unlink(path)
     room.engine.sync()
-    lane.step()
+    worker.step()
     assert peer.answer(asked).offsets == [(partition, 2)]
 
 
 def test_a_segment_that_is_missing_is_damage(room, on_disk):
-    [partition, *_], lane, at = on_disk
+    [partition, *_], worker, at = on_disk
     peer = room.peer()
     asked = peer.tell(commands.OffsetsForTime, [partition], at)
     path = room.engine.catalog.stores[partition].segments[0].path
     room.engine.open_files.forget(path)
     room.filesystem.unlink(path)
-    lane.step()
+    worker.step()
     refused(peer.answer(asked), "CorruptSegment")
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_unknown(room, on_disk):
-    partitions, lane, at = on_disk
+    partitions, worker, at = on_disk
     peer = room.peer()
     asked = peer.tell(commands.OffsetsForTime, partitions[:1], at)
     room.peer().ask(commands.DeleteTopic, "orders", room.topic_id())
-    lane.step()
+    worker.step()
     room.engine.sync()
     refused(peer.answer(asked), "UnknownPartition")
 
 
 def test_a_session_that_has_ended_has_no_further_reads(room, on_disk):
-    partitions, lane, at = on_disk
+    partitions, worker, at = on_disk
     peer = room.peer()
     peer.tell(commands.OffsetsForTime, partitions, at)
     peer.leave()
-    lane.step()
-    assert lane.work == []
+    worker.step()
+    assert worker.work == []

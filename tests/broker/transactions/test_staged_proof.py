@@ -7,7 +7,7 @@ from journal.formats.record import Mark
 from journal.transaction import TransactionNumber
 from tests.broker.transactions.transaction_scene import XID, add, prepared, totals, values
 from tests.support.broker_room import Room, refused
-from tests.support.manual_lane import ManualLane
+from tests.support.manual_worker import ManualWorker
 from txbroker.wire import messages
 
 BIG = b"x" * 40_000
@@ -25,7 +25,7 @@ def partition(room):
 
 @pytest.fixture
 def pool(room):
-    pool = ManualLane()
+    pool = ManualWorker()
     room.broker._proving._run_blocking = pool.submit
     return pool
 

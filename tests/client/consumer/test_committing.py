@@ -13,7 +13,7 @@ import txbroker
 from journal.constants import MAX_REQUEST_ENTRIES
 from tests.client.scripted_broker import ScriptedServer
 from txbroker import errors
-from txbroker.client import asyncio as asyncio_face
+from txbroker.client import asyncio as asyncio_client
 from txbroker.client.core.positions import requests_of
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import AddOffsets, CommitOffsets, Prepare
@@ -76,7 +76,7 @@ def test_a_connection_refuses_to_guess_and_says_what_to_call(connection, broker)
 
 def test_on_a_loop_the_awaitable_refuses(server):
     async def main():
-        async with await asyncio_face.connect(server.url) as connection:
+        async with await asyncio_client.connect(server.url) as connection:
             awaitable = connection.commit_offsets()
             with pytest.raises(errors.Misuse, match=NAMED):
                 await awaitable
@@ -175,7 +175,7 @@ def test_a_commit_of_nothing_asks_the_broker_nothing(connection, broker):
 
 def test_on_a_loop_a_consumers_commit_joins_too(broker, server):
     async def main():
-        async with await asyncio_face.connect(server.url) as connection:
+        async with await asyncio_client.connect(server.url) as connection:
             await connection.send("t", b"a")
             consumer = connection.consume("t", "g")
             message = await anext(consumer)

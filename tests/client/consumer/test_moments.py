@@ -11,7 +11,7 @@ import txbroker
 from journal.formats import frame
 from tests.support.broker_process import BrokerProcess
 from txbroker import errors
-from txbroker.client import asyncio as asyncio_face
+from txbroker.client import asyncio as asyncio_client
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.moments import Moments
 from txbroker.client.consumer.options import consumer_options
@@ -111,7 +111,7 @@ def test_on_a_loop_too(busy):
 
     async def read():
         seen, end = Seen(), time.monotonic() + 3.0
-        async with await asyncio_face.connect(broker.address) as connection:
+        async with await asyncio_client.connect(broker.address) as connection:
             consumer = connection.consume("t")
             while time.monotonic() < end or not consumer.whole:
                 seen.take(await consumer.poll(0.2))

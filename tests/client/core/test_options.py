@@ -37,7 +37,7 @@ WRONG = [
 @pytest.mark.parametrize(("name", "value"), WRONG)
 def test_what_makes_no_sense_is_refused_before_anything_is_opened(name, value):
     nowhere = "tcp:127.0.0.1:1"
-    for face in (
+    for api in (
         lambda: connect(nowhere, **{name: value}),
         lambda: asyncio.run(client_asyncio.connect(nowhere, **{name: value})),
         lambda: failed(twisted.connect(nowhere, reactor=object(), **{name: value})),
@@ -45,7 +45,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_opened(name, value):
         with pytest.raises(
             errors.Misuse, match=f"^{name} is .*; it must be .*; nothing was opened$"
         ) as caught:
-            face()
+            api()
         takes = {"partitioner": (), "reconnect": (), **dict.fromkeys(TEXTS, str)}.get(name, (int, float))
         is_taken = isinstance(value, takes) and not isinstance(value, bool)
         assert type(caught.value) is (errors.WrongValue if is_taken else errors.WrongType)

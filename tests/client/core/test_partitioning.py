@@ -145,7 +145,7 @@ def test_transactions_and_columns_ask_it_too_and_reports_do_not(broker):
     assert len(broker.values(1)) == 1, "the report, by its key"
 
 
-def test_every_face_takes_one(broker):
+def test_every_api_takes_one(broker):
     server = ScriptedServer(broker)
     try:
         with connect(server.url, partitioner=lambda *said: 1) as connection:

@@ -3,9 +3,9 @@ import re
 
 import pytest
 
-from txbroker.client import asyncio as asyncio_face
+from txbroker.client import asyncio as asyncio_client
 from txbroker.client import blocking
-from txbroker.client import twisted as twisted_face
+from txbroker.client import twisted as twisted_client
 from txbroker.client.core.url import Address, parse
 from txbroker.errors import Misuse
 
@@ -59,12 +59,12 @@ def test_what_is_written_otherwise_is_refused_with_what_to_write(url, meant):
 
 
 @pytest.mark.parametrize("url", ["tcp://127.0.0.1:1", "localhost:1", ["a", "b"], "amqp://localhost"])
-def test_every_face_refuses_at_once(url):
+def test_every_api_refuses_at_once(url):
     with pytest.raises(Misuse, match="is not a broker's address"):
         blocking.connect(url)
     with pytest.raises(Misuse, match="is not a broker's address"):
-        asyncio.run(asyncio_face.connect(url))
+        asyncio.run(asyncio_client.connect(url))
     failures = []
-    twisted_face.connect(url, reactor=object()).addErrback(failures.append)
+    twisted_client.connect(url, reactor=object()).addErrback(failures.append)
     with pytest.raises(Misuse, match="is not a broker's address"):
         failures[0].raiseException()

@@ -187,13 +187,13 @@ def test_a_missing_package_is_said_when_the_client_connects(name, monkeypatch):
     codec = next(codec for codec in CODECS.values() if codec.name == name)
     monkeypatch.setitem(sys.modules, codec.module, None)
     nowhere = "tcp:127.0.0.1:1"
-    for face in (
+    for api in (
         lambda: connect(nowhere, timeout=0.1, compression=name),
         lambda: asyncio.run(client_asyncio.connect(nowhere, timeout=0.1, compression=name)),
         lambda: failed(twisted.connect(nowhere, reactor=object(), compression=name)),
     ):
         with pytest.raises(errors.CompressionUnavailable, match=rf"nothing was opened.*txbroker\[{name}\]"):
-            face()
+            api()
 
 
 # -- reading -----------------------------------------------------------------------------------------

@@ -200,7 +200,7 @@ def test_a_topic_of_reports_that_is_missing_is_said_when_the_client_connects(ser
         txbroker.connect(server.url, reports="audit", timeout=5.0)
 
 
-def test_the_faces_on_a_loop_report_too(broker, server):
+def test_the_apis_on_a_loop_report_too(broker, server):
     async def work():
         async with await connect(
             server.url, client="meter", reports="t2", report_interval=0.02

@@ -15,7 +15,7 @@ import txbroker
 from tests.client.scripted_broker import ScriptedServer
 from tests.support.repository import ROOT
 from txbroker import errors
-from txbroker.client import asyncio as asyncio_face
+from txbroker.client import asyncio as asyncio_client
 
 REFUSED = r"open around this block already.*another connection.*nothing was begun$"
 
@@ -190,7 +190,7 @@ def test_on_asyncio_tasks_have_blocks_of_their_own_also_those_begun_inside_of_on
             await asyncio.sleep(0)
 
     async def main():
-        async with await asyncio_face.connect(server.url) as connection:
+        async with await asyncio_client.connect(server.url) as connection:
             await asyncio.gather(one(connection, b"a"), one(connection, b"b"))
             async with connection.transaction():
                 await asyncio.create_task(one(connection, b"c"))

@@ -81,7 +81,7 @@ class Shop:
         assert not self.broker.transactions()
         serials = self.broker._serials
         assert set(serials._open) == set(serials._left)  # those of which the resolver has decided
-        assert {entry for entry in open_blocks._in_block.values() if entry.standing is not None} == set()
+        assert {entry for entry in open_blocks._in_block.values() if entry.progress is not None} == set()
 
 
 @pytest.fixture

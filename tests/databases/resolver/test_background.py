@@ -78,7 +78,7 @@ def test_the_status_names_who_is_waited_for(sqlite, database, broker, topic):
         run(adapter.decide(deciding._token, key, broker.identity))
         tx._side.transaction.prepare()
         eventually(lambda: str(tx.xid) in broker.resolver.status.waiting)
-        deciding.standing.key = key
+        deciding.progress.key = key
         run(adapter.commit())
         run(deciding.committed())
         eventually(lambda: broker.resolver.status.waiting == [])

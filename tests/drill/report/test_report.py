@@ -8,7 +8,7 @@ import msgspec
 from rich.console import Console
 
 from txbroker.drill.broker.schedule import Kind
-from txbroker.drill.broker.victim import Blow, Start
+from txbroker.drill.broker.victim import Disturbance, Start
 from txbroker.drill.clients.ledger import Acknowledged, Began, Decided, Ended, Line, Prepared, Unknown
 from txbroker.drill.drill import Drill, Progress
 from txbroker.drill.judgement.expectation import Expectation
@@ -25,12 +25,12 @@ def report(**changes):
         "name": "drill1", "seed": 7, "command": "txbroker drill --fresh --seed 7", "seconds": 20.0,
         "kills_asked": 2, "kills": 2, "pauses": 1, "stops": 1, "client_deaths": 3, "restarts": 3,
         "recovery": [0.5, 0.7, 2.0],
-        "blows": [
-            Blow(kind="kill", planned="mid-write", how="killed there", down_at=1.0, up_at=1.5),
-            Blow(kind="kill", planned="during-recovery", how="killed at change 3", down_at=1.0, up_at=2.5),
-            Blow(kind="pause", planned="4.0 s", how="went on", down_at=4.0, up_at=8.0),
-            Blow(kind="stop", planned="", how="stopped", down_at=9.0, up_at=10.0),
-            Blow(kind="client kill", planned="relay-1", how="killed", down_at=11.0, up_at=11.0),
+        "disturbances": [
+            Disturbance(kind="kill", planned="mid-write", how="killed there", down_at=1.0, up_at=1.5),
+            Disturbance(kind="kill", planned="during-recovery", how="killed at change 3", down_at=1.0, up_at=2.5),
+            Disturbance(kind="pause", planned="4.0 s", how="went on", down_at=4.0, up_at=8.0),
+            Disturbance(kind="stop", planned="", how="stopped", down_at=9.0, up_at=10.0),
+            Disturbance(kind="client kill", planned="relay-1", how="killed", down_at=11.0, up_at=11.0),
         ],
         "starts": [Start(executed_at=-2.0, seconds=1.0), Start(executed_at=1.0, seconds=0.5), Start(executed_at=1.1)],
         "counts": Counts(acknowledged=1234), "violations": [], "throughput": [(0.0, 0.0), (5.0, 900.0), (10.0, 100.0)],
@@ -77,7 +77,7 @@ class TestPage:
         assert "prefers-color-scheme: dark" in page(report())
 
     def test_a_drill_that_failed_at_once_has_a_page_too(self, tmp_path):
-        empty = report(blows=[], starts=[], recovery=[], throughput=[], violations=[LOST])
+        empty = report(disturbances=[], starts=[], recovery=[], throughput=[], violations=[LOST])
         assert write_page(empty, tmp_path).read_text().startswith("<!doctype html>")
 
 

@@ -123,7 +123,7 @@ class Reactor(Clock):
         self.turn()
 
 
-class SteppedLane:
+class SteppedWorker:
     """A ``WorkerThread`` whose threads go on only in :meth:`step`: from one call on files to the next."""
 
     def __init__(self, name: str, call_from_thread: Callable[..., object], threads: int = 1) -> None:
@@ -190,4 +190,4 @@ class SteppedLane:
             self._call_from_thread(done, result)
 
 
-__all__ = ["CHANGES", "Plan", "Reactor", "Site", "SteppedLane", "kind_of_file"]
+__all__ = ["CHANGES", "Plan", "Reactor", "Site", "SteppedWorker", "kind_of_file"]

@@ -6,7 +6,7 @@ import pytest
 from greenlet import getcurrent
 
 from journal.testing import Fault, FaultFilesystem, ManualClock, MemoryFilesystem, Operation, PowerCut
-from tests.simulation.world.machine import Plan, Reactor, SteppedLane, kind_of_file
+from tests.simulation.world.machine import Plan, Reactor, SteppedWorker, kind_of_file
 from tests.simulation.world.wire import Connection
 
 
@@ -26,48 +26,48 @@ class TestThreads:
         return []
 
     @pytest.fixture
-    def lane(self, calls):
-        return SteppedLane("writer", lambda *call: calls.append(call), threads=2)
+    def worker(self, calls):
+        return SteppedWorker("writer", lambda *call: calls.append(call), threads=2)
 
-    def test_a_thread_stops_before_every_call_on_files(self, disk, lane, calls):
+    def test_a_thread_stops_before_every_call_on_files(self, disk, worker, calls):
         def work():
             disk.make_directory("a")
             disk.make_directory("b")
             return "result"
 
-        lane.submit(work, "done", "failed")
-        assert lane.step(0)
+        worker.submit(work, "done", "failed")
+        assert worker.step(0)
         assert disk.inner.list_directory("") == []
-        lane.step(1)
+        worker.step(1)
         assert disk.inner.list_directory("") == ["a"]
-        assert (calls, lane.idle) == ([], False)
-        lane.step(1)
+        assert (calls, worker.idle) == ([], False)
+        worker.step(1)
         assert disk.inner.list_directory("") == ["a", "b"]
-        assert (calls, lane.idle) == ([("done", "result")], True)
-        assert not lane.step(1)
+        assert (calls, worker.idle) == ([("done", "result")], True)
+        assert not worker.step(1)
 
-    def test_an_error_is_handed_back(self, lane, calls):
+    def test_an_error_is_handed_back(self, worker, calls):
         error = ValueError("x")
 
         def work():
             raise error
 
-        lane.submit(work, "done", "failed")
-        lane.step(1)
+        worker.submit(work, "done", "failed")
+        worker.step(1)
         assert calls == [("failed", error)]
 
-    def test_two_threads_take_turns_as_they_are_told(self, disk, lane):
+    def test_two_threads_take_turns_as_they_are_told(self, disk, worker):
         for name in "ab":
-            lane.submit(
+            worker.submit(
                 lambda name=name: [disk.make_directory(f"{name}{number}") for number in range(3)], "", ""
             )
-        lane.step(1, 0)
-        lane.step(2, 1)
-        lane.step(1, 0)
+        worker.step(1, 0)
+        worker.step(2, 1)
+        worker.step(1, 0)
         assert disk.inner.list_directory("") == ["a0", "a1", "b0", "b1"]
 
     def test_when_the_process_is_gone_its_threads_change_nothing_and_report_nothing(
-        self, disk, plan, lane, calls
+        self, disk, plan, worker, calls
     ):
         def work():
             try:
@@ -75,19 +75,19 @@ class TestThreads:
             finally:
                 disk.make_directory("b")
 
-        lane.submit(work, "done", "failed")
-        lane.submit(work, "done", "failed")
-        lane.step(0)
+        worker.submit(work, "done", "failed")
+        worker.submit(work, "done", "failed")
+        worker.step(0)
         plan.off = True
-        lane.kill()
+        worker.kill()
         assert disk.inner.list_directory("") == []
         assert calls == []
-        assert not lane.step(1, 1)
+        assert not worker.step(1, 1)
 
-    def test_stopping_carries_out_what_was_submitted(self, disk, lane, calls):
+    def test_stopping_carries_out_what_was_submitted(self, disk, worker, calls):
         for name in "ab":
-            lane.submit(lambda name=name: disk.make_directory(name), name, "")
-        assert lane.stop(0)
+            worker.submit(lambda name=name: disk.make_directory(name), name, "")
+        assert worker.stop(0)
         assert [call[0] for call in calls] == ["a", "b"]
 
 

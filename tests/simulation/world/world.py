@@ -28,9 +28,9 @@ from tests.simulation.settings import Settings
 from tests.simulation.world.archive_audit import ArchiveAudit
 from tests.simulation.world.audit import audit
 from tests.simulation.world.disk import rot
-from tests.simulation.world.machine import Plan, Reactor, Site, SteppedLane
+from tests.simulation.world.machine import Plan, Reactor, Site, SteppedWorker
 from tests.simulation.world.wire import Connection
-from txbroker.server.running import Serving
+from txbroker.server.running_broker import RunningBroker
 
 ROUNDS = 2000
 """More than it ever takes until nothing is left to do."""
@@ -54,7 +54,7 @@ class World:
         self.connections: list[Connection] = []
         self._intents = 0
         self._ports = 0
-        self._lanes: list[SteppedLane] = []
+        self._workers: list[SteppedWorker] = []
         self._highest_lsn = 0
         self.failed = False
         self.identity = ""
@@ -161,13 +161,13 @@ class World:
         self.plan.cut_in = 0
         if self.settings.cold:
             self.plan.faults.append(Fault(Operation.READ_NOW, error=errno.EAGAIN, times=1 << 30))
-        self._lanes = []
-        self.serving = Serving(
+        self._workers = []
+        self.serving = RunningBroker(
             engine, self.settings.config, self.reactor, self._on_failure, self._make_lane, self.random_bytes
         )
-        lanes = {lane.name: lane for lane in self._lanes}
-        self.writer, self.flusher, self.reader = lanes["writer"], lanes["flusher"], lanes["reader"]
-        self.scrubber = lanes.get("scrubber", self.reader)
+        workers = {worker.name: worker for worker in self._workers}
+        self.writer, self.flusher, self.reader = workers["writer"], workers["flusher"], workers["reader"]
+        self.scrubber = workers.get("scrubber", self.reader)
         self.engine = engine
         self.serving.start()
         self.say(f"start {engine.start_number}: {engine.report}")
@@ -219,10 +219,10 @@ class World:
             self.disk = self.disk.kill_clone(random.choice((None, random.randrange(1 << 30))))
         return None
 
-    def _make_lane(self, name: str, call_from_thread: Any, threads: int = 1) -> SteppedLane:
-        lane = SteppedLane(name, call_from_thread, threads)
-        self._lanes.append(lane)
-        return lane
+    def _make_lane(self, name: str, call_from_thread: Any, threads: int = 1) -> SteppedWorker:
+        worker = SteppedWorker(name, call_from_thread, threads)
+        self._workers.append(worker)
+        return worker
 
     def _on_failure(self, doing: str, error: BaseException) -> None:
         require(self.plan.struck, "the broker works", f"{doing} failed: {error!r}")
@@ -290,11 +290,11 @@ class World:
     def _process_gone(self) -> None:
         """Every thread and connection of the process ends where it is."""
         self.check_log()
-        self._highest_lsn = max(self._highest_lsn, self.engine.last_lsn if self._lanes else 0)
+        self._highest_lsn = max(self._highest_lsn, self.engine.last_lsn if self._workers else 0)
         self.plan.off = True
-        for lane in self._lanes:
-            lane.kill()
-        self._lanes = []
+        for worker in self._workers:
+            worker.kill()
+        self._workers = []
         self.connections.clear()
         for client in self.clients:
             client.connection = None
@@ -304,9 +304,9 @@ class World:
     def pump_once(self) -> bool:
         """Everybody does what there is to do, once; says whether there was anything."""
         worked = self.reactor.turn()
-        for lane in self._lanes:
-            worked = lane.step(1 << 30, 0) or worked
-            worked = lane.step(1 << 30, 1) or worked
+        for worker in self._workers:
+            worked = worker.step(1 << 30, 0) or worked
+            worked = worker.step(1 << 30, 1) or worked
         for connection in list(self.connections):
             worked = connection.deliver(1 << 30) or worked
         for client in self.clients:
@@ -338,8 +338,8 @@ class World:
 
     def __exit__(self, *_: object) -> None:
         globalLogPublisher.removeObserver(self._note)
-        for lane in self._lanes:
-            lane.kill()
+        for worker in self._workers:
+            worker.kill()
 
     def _note(self, event: dict[str, Any]) -> None:
         if "log_failure" in event:

@@ -13,6 +13,7 @@ from journal.engine.settings import JournalSettings
 from journal.formats import frame
 from journal.transaction import Cause, Totals, TransactionNumber, Xid
 from journal.vfs.filesystem import OSFilesystem
+from spark.audit.audit import DAY, INNER, PARTS
 from spark.audit.checks.shifts import Shifted
 from spark.audit.checks.slice_check import Limits, check_slice, joined
 from spark.audit.checks.uncommitted import arranged
@@ -21,7 +22,6 @@ from spark.audit.claims.entries import NEVER, SHAPE, archive_facts, journal_fact
 from spark.audit.claims.facts import What
 from spark.audit.claims.known import Known, highest
 from spark.audit.claims.log_tails import check_tail
-from spark.audit.run import DAY, INNER, PARTS
 from tests.spark.directories import wrapper_of
 
 SETTINGS = JournalSettings(outcome_archive=True, file_bytes=1 << 20, low_water_bytes=0)

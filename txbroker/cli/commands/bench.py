@@ -20,10 +20,10 @@ from journal.quantities import Quantity, duration, size, written
 from txbroker.bench import keys
 from txbroker.bench.generator import GeneratorFailed
 from txbroker.bench.histogram import check_package
+from txbroker.bench.measurement import Bench, new_run
 from txbroker.bench.plan import SMALLEST, Kind, Plan
-from txbroker.bench.report import Report
+from txbroker.bench.result import Report
 from txbroker.bench.rows import PHASE_COLUMNS, largest_phases, phase_rows, rows_of
-from txbroker.bench.run import Bench, new_run
 from txbroker.bench.screen import Screen
 from txbroker.cli.arguments import Parsed
 from txbroker.cli.exits import Exit, Failure

@@ -42,7 +42,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | None = None
 
 
-class Blow(msgspec.Struct, frozen=True, kw_only=True):
+class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was done to the broker or to a client.
 
     ``planned`` is the point (or what else was to be done), ``how`` what came of it. ``down_at`` and ``up_at``: from

@@ -40,7 +40,7 @@ def page(report: Report) -> str:
         found=list(_violations(report)),
         more=max(number - SHOWN, 0),
         counted=rows_of(report),
-        blows=list(_blows(report)),
+        disturbances=list(_disturbances(report)),
     )
 
 
@@ -80,9 +80,11 @@ def _violations(report: Report) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _blows(report: Report) -> Iterator[tuple[str, ...]]:
-    for blow in report.blows:
+def _disturbances(report: Report) -> Iterator[tuple[str, ...]]:
+    for disturbance in report.disturbances:
         down = (
-            "" if blow.up_at is None or blow.kind == "client kill" else f"{blow.up_at - blow.down_at:.2f} s"
+            ""
+            if disturbance.up_at is None or disturbance.kind == "client kill"
+            else f"{disturbance.up_at - disturbance.down_at:.2f} s"
         )
-        yield f"{blow.down_at:,.1f} s", blow.kind, blow.planned, blow.how, down
+        yield f"{disturbance.down_at:,.1f} s", disturbance.kind, disturbance.planned, disturbance.how, down

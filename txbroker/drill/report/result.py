@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from txbroker.drill.broker.victim import Blow, Start
+from txbroker.drill.broker.victim import Disturbance, Start
 from txbroker.drill.clients.coordinator import SENDER as COORDINATOR
 from txbroker.drill.clients.ledger import Acknowledged, Ended, Line
 from txbroker.drill.judgement.expectation import Expectation, Operation
@@ -67,7 +67,7 @@ class Report(msgspec.Struct, kw_only=True):
     client_deaths: int
     restarts: int
     recovery: list[float]
-    blows: list[Blow]
+    disturbances: list[Disturbance]
     starts: list[Start]
     counts: Counts
     violations: list[Violation]

@@ -7,7 +7,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from txbroker.drill.broker.victim import Blow
+from txbroker.drill.broker.victim import Disturbance
 from txbroker.drill.report.result import Report
 from txbroker.pages.charts import Scale, element, ticks, titled, together
 
@@ -22,7 +22,7 @@ GAP: Final = 34
 HEIGHT: Final = TOP + THROUGHPUT + STRIP + GAP + RECOVERY + 44
 
 ROWS: Final = {"kill": 0, "pause": 1, "stop": 2, "client kill": 3}
-"""The line of the strip that each kind of blow has."""
+"""The line of the strip that each kind of disturbance has."""
 
 LABELS: Final = {
     "kill": "SIGKILL",
@@ -35,15 +35,15 @@ LABELS: Final = {
 def timeline(report: Report) -> Markup:
     """The whole picture."""
     end = max(
-        [blow.up_at or blow.down_at for blow in report.blows]
+        [disturbance.up_at or disturbance.down_at for disturbance in report.disturbances]
         + [second for second, _ in report.throughput]
         + [1.0]
     )
     time = Scale(0.0, end, LEFT, WIDTH - RIGHT)
     parts = [
-        *_bands(report.blows, time),
+        *_bands(report.disturbances, time),
         *_throughput(report, time),
-        *_strip(report.blows, time),
+        *_strip(report.disturbances, time),
         *_recovery(report, time),
         *_time_axis(end, time),
     ]
@@ -51,12 +51,16 @@ def timeline(report: Report) -> Markup:
     return element("svg", together(parts), viewBox=f"0 0 {WIDTH} {HEIGHT}", **said)
 
 
-def _bands(blows: Sequence[Blow], time: Scale) -> Iterator[Markup]:
+def _bands(disturbances: Sequence[Disturbance], time: Scale) -> Iterator[Markup]:
     """When the broker did not answer; a start that was killed, too, belongs to the kill before it."""
     reached = 0.0
-    for blow in blows:
-        if blow.kind != "client kill" and blow.up_at is not None and blow.up_at > reached:
-            start, reached = max(blow.down_at, reached), blow.up_at
+    for disturbance in disturbances:
+        if (
+            disturbance.kind != "client kill"
+            and disturbance.up_at is not None
+            and disturbance.up_at > reached
+        ):
+            start, reached = max(disturbance.down_at, reached), disturbance.up_at
             x = time(start)
             width = f"{max(time(reached) - x, 0.5):.1f}"
             yield element("rect", class_="down", x=x, y=TOP, width=width, height=THROUGHPUT)
@@ -76,23 +80,25 @@ def _throughput(report: Report, time: Scale) -> Iterator[Markup]:
     yield element("path", class_="rate", d=f"M{line}")
 
 
-def _strip(blows: Sequence[Blow], time: Scale) -> Iterator[Markup]:
+def _strip(disturbances: Sequence[Disturbance], time: Scale) -> Iterator[Markup]:
     """What was done, one line a kind: shape and place tell it, not the colour alone."""
     top = TOP + THROUGHPUT + 20
     for kind, row in ROWS.items():
         y = top + row * 16
         yield _across("grid", y)
         yield _tick(LEFT - 8, y + 4, "end", LABELS[kind])
-    for blow in blows:
-        x, y = time(blow.down_at), top + ROWS[blow.kind] * 16
-        told = titled(f"{blow.down_at:.1f} s: {blow.kind} {blow.planned}: {blow.how}")
+    for disturbance in disturbances:
+        x, y = time(disturbance.down_at), top + ROWS[disturbance.kind] * 16
+        told = titled(
+            f"{disturbance.down_at:.1f} s: {disturbance.kind} {disturbance.planned}: {disturbance.how}"
+        )
         shape = {
             "kill": f"M{x - 4} {y - 5} L{x + 4} {y - 5} L{x} {y + 5} Z",
             "pause": f"M{x - 4} {y - 4} H{x + 4} V{y + 4} H{x - 4} Z",
             "stop": f"M{x - 4} {y} A4 4 0 1 0 {x + 4} {y} A4 4 0 1 0 {x - 4} {y} Z",
             "client kill": f"M{x} {y - 5} L{x + 5} {y} L{x} {y + 5} L{x - 5} {y} Z",
-        }[blow.kind]
-        yield element("path", told, class_=f"mark {blow.kind.replace(' ', '-')}", d=shape)
+        }[disturbance.kind]
+        yield element("path", told, class_=f"mark {disturbance.kind.replace(' ', '-')}", d=shape)
 
 
 def _recovery(report: Report, time: Scale) -> Iterator[Markup]:

@@ -15,14 +15,14 @@ from transaction.tests import savepointsample
 from zope.interface.verify import verifyObject
 
 import txbroker
-from tests.coordinator import joining_program
+from tests.coordinator import joined_program
 from tests.databases.topic_content import eventually
 from tests.support.dying_program import run_until_killed
 from tests.support.repository import ROOT
 from txbroker import errors
 from txbroker.coordinator import Coordinator
 from txbroker.coordinator.broker_resource import StagingBroker
-from txbroker.coordinator.joining import JoinedTransaction
+from txbroker.coordinator.joined_transaction import JoinedTransaction
 
 pytestmark = pytest.mark.slow
 
@@ -354,14 +354,14 @@ def test_without_the_package_it_says_which_extra_to_install():
     assert "pip install 'txbroker[zope]'" in failed.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("moment", joining_program.MOMENTS)
+@pytest.mark.parametrize("moment", joined_program.MOMENTS)
 def test_a_program_that_is_killed_between_vote_and_finish_is_made_good(scene, moment):
     arguments = [scene.directory, scene.database.url, scene.orders.address, scene.audit.address, scene.topic]
-    run_until_killed("tests.coordinator.joining_program", *arguments, 1, moment)
+    run_until_killed("tests.coordinator.joined_program", *arguments, 1, moment)
     with scene.coordinator(start=False) as coordinator:
         assert coordinator.resolve().failed == {}
         assert coordinator.in_doubt() == []
-    assert scene.everywhere() == ([1] if moment in joining_program.DECIDED else [])
+    assert scene.everywhere() == ([1] if moment in joined_program.DECIDED else [])
 
 
 def test_what_is_sent_is_looked_at_and_copied_where_it_is_sent(manager, messages, scene):

@@ -7,7 +7,7 @@ import time
 from txbroker.bench.connections import Client, Connections
 from txbroker.bench.load import Load
 from txbroker.bench.plan import HEADER, MICROS, Share
-from txbroker.bench.producing import Producing
+from txbroker.bench.send_load import Producing
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.options import consumer_options
 from txbroker.client.core.promise import start

@@ -6,7 +6,7 @@ from twisted.internet.task import Clock
 from journal.errors import JournalPoisoned
 from tests.support.broker_room import Room
 from txbroker.server.config import merged
-from txbroker.server.running import Serving
+from txbroker.server.running_broker import RunningBroker
 
 
 class Reactor(Clock):
@@ -16,7 +16,7 @@ class Reactor(Clock):
 
 def test_a_duty_that_fails_the_engine_ends_the_process_and_one_that_does_not_is_only_logged():
     room, failures = Room(), []
-    serving = Serving(
+    serving = RunningBroker(
         room.engine,
         merged({"data": "d"}),
         Reactor(),

@@ -1,7 +1,7 @@
 """A thread that the tests step by hand."""
 
 
-class ManualLane:
+class ManualWorker:
     """A thread that works when it is told to."""
 
     def __init__(self):

@@ -5,7 +5,7 @@ import transaction
 
 import txbroker
 from txbroker import errors
-from txbroker.coordinator import joining
+from txbroker.coordinator import joined_transaction
 
 pytestmark = pytest.mark.slow
 
@@ -24,8 +24,10 @@ def broker(scene):
 def test_the_size_of_a_message_is_taken_once_however_many_wait(scene, manager, broker, monkeypatch):
     """Each send added up all that were kept: 20,000 messages took minutes."""
     taken = []
-    size = joining._Message.size.fget
-    monkeypatch.setattr(joining._Message, "size", property(lambda message: taken.append(1) or size(message)))
+    size = joined_transaction._Message.size.fget
+    monkeypatch.setattr(
+        joined_transaction._Message, "size", property(lambda message: taken.append(1) or size(message))
+    )
     messages = txbroker.join(manager, broker)
     for _ in range(2000):
         messages.send(scene.topic, b"1")

@@ -129,7 +129,7 @@ def test_a_cancelled_commit_is_left_to_the_resolver(postgresql, rows, broker, sh
     assert (numbers(rows), values(broker, topic)) == ([], [])
 
 
-def test_each_face_refuses_the_others_connections(postgresql, rows, broker, shared_broker):
+def test_each_api_refuses_the_others_connections(postgresql, rows, broker, shared_broker):
     async def work(database, asynchronous):
         with pytest.raises(errors.Misuse, match=r"no connection of txbroker\.client\.asyncio"):
             atomic(database, broker)

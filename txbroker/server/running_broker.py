@@ -22,7 +22,7 @@ from txbroker.server.factory import BrokerFactory
 from txbroker.server.flusher import Flusher
 from txbroker.server.read_limits import Intake
 from txbroker.server.scrubber import Scrubber
-from txbroker.server.send_buffer import Outboxes
+from txbroker.server.send_buffer import SendBuffers
 from txbroker.server.worker_thread import WorkerThread
 from txbroker.server.writer import OnFailure, Writer
 
@@ -36,7 +36,7 @@ EXPIRY_INTERVAL: Final = 0.5
 RETENTION_INTERVAL: Final = 10.0
 
 
-class Serving:
+class RunningBroker:
     """Everything that serves, from :meth:`start` to :meth:`stop`. ``on_failure`` must end the process.
 
     ``make_lane`` makes the threads, from a name and what calls back on the reactor; a test may step the work by hand,
@@ -65,9 +65,9 @@ class Serving:
             engine, config.broker, self._reading.submit, call_later=reactor.callLater, random=random
         )
         self.broker.on_failure = on_failure
-        self.outboxes = Outboxes(reactor, config.service.unsent_bytes)
+        self.send_buffers = SendBuffers(reactor, config.service.unsent_bytes)
         self.intake = Intake(self.broker.accounts, config.broker.pending_bytes, config.service.assembly_bytes)
-        self.connections = Connections(self.broker, self.intake, self.outboxes, config.service, reactor)
+        self.connections = Connections(self.broker, self.intake, self.send_buffers, config.service, reactor)
         self.factory = BrokerFactory(self.connections)
         self.writer = Writer(
             engine, self._writing, reactor, self._before_publish, self._after_publish, on_failure,
@@ -85,18 +85,18 @@ class Serving:
     def start(self) -> None:
         """Start the threads and the clock; connections may come."""
         self.engine.on_flush_wanted = self.flusher.want
-        for lane in (self._writing, self._flushing, self._reading, self._scrubbing):
-            lane.start()
+        for worker in (self._writing, self._flushing, self._reading, self._scrubbing):
+            worker.start()
         self._timeouts.start()
         self.scrubber.start()
         self.writer.wake()
 
     def _before_publish(self) -> None:
-        self.outboxes.hold()
+        self.send_buffers.hold()
         self.connections.scheduler.hold()
 
     def _after_publish(self) -> None:
-        self.outboxes.flush()
+        self.send_buffers.flush()
         self.connections.scheduler.release()
         self.intake.published()
 
@@ -161,8 +161,8 @@ class Serving:
         self._timeouts.stop()
         self.scrubber.stop()
         self.connections.abort_all()
-        for lane in (self._writing, self._flushing, self._reading, self._scrubbing):
-            if not lane.stop(patience):
+        for worker in (self._writing, self._flushing, self._reading, self._scrubbing):
+            if not worker.stop(patience):
                 self.log.warn(
-                    "a thread is still at work after {seconds:g} s: {lane}", seconds=patience, lane=lane
+                    "a thread is still at work after {seconds:g} s: {worker}", seconds=patience, worker=worker
                 )

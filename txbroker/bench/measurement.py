@@ -14,10 +14,10 @@ import msgspec
 import txbroker
 from txbroker.bench.generator import Generator, GeneratorFailed
 from txbroker.bench.plan import Kind, Plan, shares
-from txbroker.bench.report import Report, report_of
+from txbroker.bench.result import Report, report_of
 from txbroker.bench.tally import Counted, Progress
 from txbroker.bench.topic import Ground, own_topic, topic_to_read, topic_to_write
-from txbroker.bench.verifying import Expected, Verification, read_back
+from txbroker.bench.verification import Expected, Verification, read_back
 from txbroker.errors import TxBrokerError
 
 LISTEN = 0.25

@@ -27,8 +27,8 @@ from spark.audit.claims.entries import (
 )
 from spark.audit.claims.facts import ARROW, SCHEMA, Fact, What, batches, facts
 from spark.audit.claims.known import Known
+from spark.audit.claims.live_files import stable
 from spark.audit.claims.log_tails import check_tail
-from spark.audit.claims.stable import stable
 
 DAY: Final = 86_400_000_000
 INNER: Final = [What.CLAIM.value, What.TURNED.value, What.GAP.value, What.END.value, What.SHORT.value, SHAPE]

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from journal.errors import StorageUnavailable
-from spark.audit.claims import stable as module
-from spark.audit.claims.stable import TRIES, stable
+from spark.audit.claims import live_files as module
+from spark.audit.claims.live_files import TRIES, stable
 
 
 def looking(times):

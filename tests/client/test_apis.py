@@ -12,9 +12,9 @@ from journal.settings import TopicSettings
 from tests.client.scripted_broker import ScriptedServer
 from tests.support.repository import ROOT
 from txbroker import errors
-from txbroker.client import asyncio as asyncio_face
+from txbroker.client import asyncio as asyncio_client
 from txbroker.client import blocking
-from txbroker.client import twisted as twisted_face
+from txbroker.client import twisted as twisted_client
 from txbroker.client.core.url import parse
 from txbroker.wire.messages import Refused, Send
 
@@ -30,15 +30,15 @@ def names(kind):
     return {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")}
 
 
-@pytest.mark.parametrize("face", [asyncio_face, twisted_face])
-def test_a_face_has_every_name_of_the_blocking_client(face):
+@pytest.mark.parametrize("api", [asyncio_client, twisted_client])
+def test_an_api_has_every_name_of_the_blocking_client(api):
     only_blocking = {"commit", "rollback", "run"}  # PEP 249's refusals, and the blocking client's own way
-    assert names(blocking.Connection) - only_blocking <= names(face.Connection)
-    assert names(blocking.Transaction) <= names(face.Transaction)
-    assert names(blocking.Consumer) - {"closed"} <= names(face.Consumer)
+    assert names(blocking.Connection) - only_blocking <= names(api.Connection)
+    assert names(blocking.Transaction) <= names(api.Transaction)
+    assert names(blocking.Consumer) - {"closed"} <= names(api.Consumer)
 
 
-@pytest.mark.parametrize("face", [asyncio_face, twisted_face])
+@pytest.mark.parametrize("api", [asyncio_client, twisted_client])
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
@@ -56,20 +56,20 @@ def test_a_face_has_every_name_of_the_blocking_client(face):
         ("Consumer", "close"),
     ],
 )
-def test_a_call_that_the_blocking_client_makes_in_its_own_way_takes_the_same_on_every_face(face, kind, name):
+def test_a_call_that_the_blocking_client_makes_in_its_own_way_takes_the_same_on_every_api(api, kind, name):
     taken = [
         [(each.name, each.default) for each in inspect.signature(call).parameters.values()]
-        for call in (getattr(getattr(client, kind), name) for client in (blocking, face))
+        for call in (getattr(getattr(client, kind), name) for client in (blocking, api))
     ]
     assert taken[0] == taken[1]
 
 
-@pytest.mark.parametrize("face", [blocking, asyncio_face, twisted_face])
-def test_a_call_that_all_clients_share_shows_its_parameters_and_what_it_does(face):
-    shared = face.Connection.show_transaction
+@pytest.mark.parametrize("api", [blocking, asyncio_client, twisted_client])
+def test_a_call_that_all_clients_share_shows_its_parameters_and_what_it_does(api):
+    shared = api.Connection.show_transaction
     assert list(inspect.signature(shared).parameters) == ["self", "which", "max_bytes"]
     assert shared.__doc__.startswith("Return a transaction, by its number")
-    assert face.Transaction.commit.__doc__.startswith("Commit, in one phase")
+    assert api.Transaction.commit.__doc__.startswith("Commit, in one phase")
 
 
 WEEK = 604_800_000_000
@@ -88,8 +88,8 @@ def test_settings_of_a_topic_are_in_seconds_and_bytes(server):
             connection.create_topic("d", retention_age="7d")
 
 
-async def through_everything(face, url):
-    async with await face.connect(url, timeout=5.0) as connection:
+async def through_everything(api, url):
+    async with await api.connect(url, timeout=5.0) as connection:
         made = await connection.create_topic("week", retention_age=7 * 86_400)
         assert made.settings.retention_age == WEEK
         with pytest.raises(errors.InvalidSetting, match="no setting 'retention'; known are"):
@@ -115,14 +115,14 @@ async def through_everything(face, url):
 
 
 def test_asyncio_goes_through_everything(broker, server):
-    seen = asyncio.run(through_everything(asyncio_face, server.url))
+    seen = asyncio.run(through_everything(asyncio_client, server.url))
     assert seen == [*(b"%d" % number for number in range(500)), b"tx", b"2pc"]
     assert broker.offsets == {1: 502}
 
 
 def test_asyncio_survives_cut_connections(broker, server):
     async def work():
-        async with await asyncio_face.connect(server.url) as connection:
+        async with await asyncio_client.connect(server.url) as connection:
             sends = []
             for number in range(600):
                 sends.append(connection.send("t", b"%d" % number))
@@ -141,7 +141,7 @@ def test_closing_does_not_raise_again_what_an_awaited_send_has_raised(broker, se
     )
 
     async def send_and_close():
-        connection = await asyncio_face.connect(server.url, timeout=5.0)
+        connection = await asyncio_client.connect(server.url, timeout=5.0)
         with pytest.raises(errors.MessageTooLarge):
             await connection.send("t", b"x")
         await connection.close()
@@ -160,7 +160,7 @@ def test_closing_a_connection_of_a_loop_raises_how_what_was_unanswered_has_ended
     leave_unanswered(broker)
 
     async def send_and_close():
-        connection = await asyncio_face.connect(server.url, timeout=5.0)
+        connection = await asyncio_client.connect(server.url, timeout=5.0)
         await connection.send("t", b"so that the way is known")
         sent = connection.send("t", b"unanswered")
         with pytest.raises(errors.OutcomeUnknown):
@@ -169,7 +169,7 @@ def test_closing_a_connection_of_a_loop_raises_how_what_was_unanswered_has_ended
         await connection.close()
 
     async def send_and_fail():
-        async with await asyncio_face.connect(server.url, timeout=0.2) as connection:
+        async with await asyncio_client.connect(server.url, timeout=0.2) as connection:
             await connection.send("t", b"so that the way is known")
             connection.send("t", b"unanswered").add_done_callback(lambda sent: sent.exception())
             raise LookupError
@@ -184,7 +184,7 @@ def test_asyncio_says_in_time_that_there_is_no_broker(server):
     server.close()
     place = parse(server.url).place
     with pytest.raises(errors.ConnectionUnavailable, match=f"to {place}: "):
-        asyncio.run(asyncio_face.connect(server.url, timeout=0.3))
+        asyncio.run(asyncio_client.connect(server.url, timeout=0.3))
 
 
 TWISTED = """

@@ -12,7 +12,7 @@ from txbroker.bench.histogram import Histogram, Packed, Percentiles
 from txbroker.bench.phases import Phase, Phases
 from txbroker.bench.plan import Kind, Plan
 from txbroker.bench.tally import Counted
-from txbroker.bench.verifying import Verification
+from txbroker.bench.verification import Verification
 
 BUSY = 0.9
 """A process of the generator that is busier than this may be what is measured."""

@@ -51,7 +51,7 @@ class Step(enum.Enum):
     ENDED = "ended"
 
 
-class Standing:
+class BlockProgress:
     """How far a block is. It refers to the broker's side of it only, so it does not keep the program's part alive."""
 
     def __init__(self, side: Side) -> None:
