@@ -66,7 +66,7 @@ class ArchiveCheck:
 
     def __init__(self, oldest: Checkpoint | None) -> None:
         self._known_from = oldest.header.lsn if oldest is not None else 0
-        self._head, frames = head_of(oldest.folds.get("archive", [])) if oldest else (HeadRow(False, 0), [])
+        self._head, frames = head_of(oldest) if oldest else (HeadRow(False, 0), [])
         self._waiting = [outcome_entry.unpack(frame[HEADER_BYTES:]) for frame in frames]
         self._expected: deque[Ended | ArchivedOutcome] = deque()
         self._strict = False

@@ -14,9 +14,10 @@ from journal.formats.checkpoint import Checkpoint, End, walk_sections
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.staged_header import STAGED_HEADER_BYTES, StagedHeader, staged_fault
 from journal.interfaces import IFilesystem
-from journal.log.catalog import HeadRow, TopicRow
+from journal.log.catalog import head_of_catalog, topic_rows
 from journal.transactions.outcome_archive import head_of
 from journal.transactions.state import TransactionRow
+from journal.transactions.table import live_rows
 from journal.vfs.file_window import file_size, read_some
 from journal.words import count_text
 
@@ -82,32 +83,10 @@ def reason_of(error: CorruptData) -> str:
     return told.removeprefix(f"{error.path} is damaged at {error.position}: ").removeprefix(f"{error.path}: ")
 
 
-def live_rows(checkpoint: Checkpoint) -> list[TransactionRow]:
-    """The transactions that were undecided when it was taken."""
-    rows = checkpoint.folds.get("transactions", [0])
-    return rows[1 : 1 + rows[0]]
-
-
-def next_partition(checkpoint: Checkpoint) -> int:
-    """The number that the next partition gets."""
-    return head_of_catalog(checkpoint).next_partition
-
-
-def head_of_catalog(checkpoint: Checkpoint) -> HeadRow:
-    """What it says of partitions' numbers and of the clock."""
-    head: HeadRow = checkpoint.folds.get("catalog", [HeadRow(1, 0)])[0]
-    return head
-
-
-def topic_rows(checkpoint: Checkpoint) -> list[TopicRow]:
-    """The topics that it has."""
-    return checkpoint.folds.get("catalog", [])[1:]
-
-
 def check_catalog(filesystem: IFilesystem, checkpoint: Checkpoint) -> Iterator[Finding]:
     """Whether its topics, its partitions and the partitions' directories agree."""
     path = filenames.checkpoint_file(checkpoint.header.lsn)
-    following = next_partition(checkpoint)
+    following = head_of_catalog(checkpoint).next_partition
     topics = topic_rows(checkpoint)
     wanted = {
         topic.first_partition + index: (topic.name, index)
@@ -196,7 +175,7 @@ def _check_frames(
 
 def check_head(checkpoint: Checkpoint) -> str:
     """What is wrong with what a checkpoint says of the outcome archive; empty if nothing."""
-    head, frames = head_of(checkpoint.folds.get("archive", []))
+    head, frames = head_of(checkpoint)
     logs = [store for store in checkpoint.stores if store.topic == OUTCOMES_TOPIC]
     end = logs[0].end_offset if logs else 0
     if not logs and (head.on or frames):

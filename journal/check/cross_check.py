@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from journal.check.archive_check import ArchiveCheck, Ended, by_record
-from journal.check.checkpoint_check import live_rows
 from journal.check.effects import Add, Effect, frames_of_add
 from journal.check.findings import Affected, Finding
 from journal.check.fold_check import FoldCheck
@@ -32,6 +31,7 @@ from journal.formats.record import (
 )
 from journal.interfaces import IFilesystem
 from journal.transaction import Cause, State, TransactionNumber
+from journal.transactions.table import live_rows
 from journal.vfs.file_window import read_some
 from journal.wal.reader import JournalEntry
 

@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from journal.check.checkpoint_check import live_rows, topic_rows
 from journal.check.findings import Affected, Finding
-from journal.check.outcome_check import remembered
 from journal.check.outcome_walk import archive_from, archive_state, walk_archive
 from journal.check.segment_walk import FrameEntry, walk_segment
 from journal.errors import TxBrokerError
@@ -27,9 +25,11 @@ from journal.formats.outcome_entry import ArchivedOutcome
 from journal.formats.spark_decision import FORMAT_ID, TOPIC, Decided, named_by
 from journal.formats.store_state import StoreState
 from journal.interfaces import IFilesystem
+from journal.log.catalog import topic_rows
 from journal.log.segment import segments_of
 from journal.transaction import State, TransactionNumber, Xid
 from journal.transactions.outcome_archive import head_of
+from journal.transactions.table import live_rows, remembered
 
 
 @dataclass(slots=True)
@@ -213,7 +213,7 @@ class _Check:
                 for each in walk_archive(self._filesystem, state, first):
                     if not isinstance(each, Finding) and _is_branch(each.outcome):
                         yield each.outcome
-        for waiting in head_of(self._newest.folds.get("archive", []))[1]:
+        for waiting in head_of(self._newest)[1]:
             entry = outcome_entry.unpack(memoryview(waiting)[HEADER_BYTES:])
             if _is_branch(entry):
                 yield entry

@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from journal.errors import CorruptJournal
+from journal.errors import InvalidFrame
 from journal.formats.record import (
     GroupPositions,
     Messages,
     Placement,
     Started,
     TopicCreated,
+    TopicDeleted,
     TransactionAdded,
     TransactionCommitted,
     TransactionOffsetsAdded,
@@ -129,7 +130,7 @@ def _of_deciding(entry: JournalEntry, record: TransactionPrepared | TransactionC
     try:
         if record.runs or entry.data:
             adds = tuple(_runs(entry, record))
-    except CorruptJournal as error:
+    except InvalidFrame as error:
         problem = str(error)
     return Effect(
         TransactionNumber(record.session, record.serial),
@@ -147,7 +148,7 @@ def _of_deciding(entry: JournalEntry, record: TransactionPrepared | TransactionC
 
 
 def _runs(entry: JournalEntry, record: TransactionPrepared | TransactionCommitted) -> Iterator[Add]:
-    """The runs of a deciding record; raises :class:`CorruptJournal` if they do not fit into its data."""
+    """The runs of a deciding record; raises :class:`InvalidFrame` if they do not fit into its data."""
     start = entry.position + entry.length - len(entry.data)
     bases: dict[int, int] = {}
     if isinstance(record, TransactionCommitted):
@@ -190,8 +191,11 @@ class LogEnds:
 
     def follow(self, entry: JournalEntry, effect: Effect) -> None:
         """Take in the next record."""
-        if isinstance(entry.record, TopicCreated):
-            self.create(entry.record)
+        match entry.record:
+            case TopicCreated() as made:
+                self.create(made)
+            case TopicDeleted() as gone:
+                self.delete(gone.topic)
         for placed in effect.placements:
             self.ends[placed.partition] = placed.base_offset + placed.count
 
@@ -205,7 +209,8 @@ class LogEnds:
         """A topic is gone: the numbers of its partitions."""
         gone = {number for number, (name, _) in self.names.items() if name == topic}
         for number in gone:
-            del self.names[number], self.ends[number]
+            del self.names[number]
+            self.ends.pop(number, None)
         return gone
 
 

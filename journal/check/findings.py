@@ -89,6 +89,7 @@ class Finding:
     ``unreadable`` says that the system did not give them, so that nothing is known of them.
     ``unproven`` says that the bytes are sound messages of a log that the journal does not have.
     ``of_no_crash`` says of what is harmless that no crash leaves it so.
+    ``refused`` says that they are a sound record, which a start would refuse: it does not follow those before it.
     ``of_decision`` says that the bytes are sound, and that a branch of a write of Spark ended otherwise than decided.
     """
 
@@ -102,6 +103,7 @@ class Finding:
     unproven: bool = False
     of_no_crash: bool = False
     of_decision: bool = False
+    refused: bool = False
 
 
 def unreadable(path: str, error: OSError, affects: Affected = NOBODY) -> Finding:

@@ -11,10 +11,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from journal.check.checkpoint_check import live_rows, topic_rows
 from journal.check.effects import Decision, Effect, LogEnds, Undecided
 from journal.check.findings import Affected, Finding
-from journal.check.outcome_check import remembered
 from journal.check.replayed_folds import ReplayedFolds
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
@@ -27,8 +25,9 @@ from journal.formats.record import (
     TopicCreated,
     TopicDeleted,
 )
-from journal.log.catalog import TopicRow
+from journal.log.catalog import TopicRow, topic_rows
 from journal.transaction import Cause, State, TransactionNumber, Xid
+from journal.transactions.table import live_rows, remembered
 from journal.wal.reader import JournalEntry
 
 
@@ -65,18 +64,18 @@ class FoldCheck:
         self._ended: dict[TransactionNumber, Ending] = {}
         self._moved: dict[int, set[int]] = {}
         """Where logs were told to start after the newest checkpoint: it may know that already."""
-        self._replayed: ReplayedFolds | None = ReplayedFolds(since)
-        self._of_replayed: list[Finding] | None = None
+        self._replayed = ReplayedFolds(since)
 
     def follow(self, entry: JournalEntry, effect: Effect) -> Iterator[Finding]:
         """Take in the next record; what is wrong with it."""
-        if entry.lsn > self._from and self._replayed is not None:
-            self._judge_replayed(entry.lsn)
-            yield from self._replayed.follow(entry)
         if not self._known or self._newest is None or entry.lsn <= self._from:
             return
         self._reached = entry.lsn
         if entry.lsn <= self._newest.header.lsn:
+            for problem in self._replayed.follow(entry):
+                what = f"{type(entry.record).__name__} at LSN {entry.lsn}: {problem}"
+                affects = Affected(first_lsn=entry.lsn, last_lsn=entry.lsn)
+                yield Finding(entry.path, entry.position, what, affects=affects)
             self._of_logs(entry, effect)
             self._of_transactions(entry, effect)
         elif isinstance(entry.record, LogStartMoved):
@@ -85,14 +84,6 @@ class FoldCheck:
     def interrupted(self) -> None:
         """Records are missing here: nothing more is known."""
         self._known = False
-        self._replayed = None
-
-    def _judge_replayed(self, lsn: int) -> None:
-        """What the newest checkpoint says of the folds, before a record beyond it is followed."""
-        if self._newest is None or self._replayed is None or self._of_replayed is not None:
-            return
-        if lsn > self._newest.header.lsn:
-            self._of_replayed = list(self._replayed.against(self._newest))
 
     def ended(self) -> Iterator[Finding]:
         """What the checkpoint says otherwise; call it after the last record."""
@@ -100,8 +91,7 @@ class FoldCheck:
             path = filenames.checkpoint_file(self._newest.header.lsn)
             for what, affects in (*self._wrong_logs(self._newest), *self._wrong_transactions(self._newest)):
                 yield Finding(path, 0, what, affects=affects)
-            self._judge_replayed(self._reached + 1)
-            yield from self._of_replayed or ()
+            yield from self._replayed.against(self._newest)
 
     # -- what the records say --------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from journal.formats.outcome_entry import NEVER_PLACED, ArchivedOutcome, unpack_
 from journal.formats.record import Messages
 from journal.interfaces import IFilesystem
 from journal.transactions.outcome_archive import head_of
+from journal.transactions.table import remembered
 from journal.wal.reader import JournalEntry
 
 _SAME: Final = (
@@ -29,12 +30,6 @@ _SAME: Final = (
     "checksum",
 )  # fmt: skip
 """Fields that both have, under the same names."""
-
-
-def remembered(checkpoint: Checkpoint) -> list[Outcome]:
-    """The outcomes in a checkpoint: behind the undecided transactions and the marks, in the order of the decisions."""
-    table = checkpoint.folds.get("transactions", [0])
-    return table[2 + table[0] :]
 
 
 class OutcomeCheck:
@@ -85,7 +80,7 @@ class OutcomeCheck:
                 for each in walk_archive(self._filesystem, self._state, first):
                     if not isinstance(each, Finding):
                         yield each.outcome
-        yield from (unpack_frame(frame) for frame in head_of(self._newest.folds.get("archive", []))[1])
+        yield from (unpack_frame(frame) for frame in head_of(self._newest)[1])
 
     def _wrong(self, outcome: Outcome, what: str) -> Finding:
         path = filenames.checkpoint_file(self._newest.header.lsn)

@@ -4,46 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from journal.check.checkpoint_check import next_partition
-from journal.check.effects import Effect, LogEnds
 from journal.check.findings import Finding, of_partition, unreadable
+from journal.check.record_check import RecordCheck
 from journal.check.segment_walk import partitions
 from journal.formats.checkpoint import Checkpoint
-from journal.formats.store_state import StoreState
 from journal.interfaces import IFilesystem
 from journal.log.proof import Beyond, files_beyond, unproven
-from journal.wal.reader import JournalEntry
 
 
-class ProofCheck:
-    """Follows the records above the newest checkpoint to where each log ends by them."""
-
-    def __init__(self, newest: Checkpoint | None) -> None:
-        stores = newest.stores if newest is not None else []
-        self._states: dict[int, StoreState] = {store.number: store for store in stores}
-        self._logs = LogEnds()
-        self._logs.know(stores)
-        self._lsn = newest.header.lsn if newest is not None else 0
-        self._next_partition = next_partition(newest) if newest is not None else 1
-
-    def follow(self, entry: JournalEntry, effect: Effect) -> None:
-        """Take in the next record."""
-        if entry.lsn > self._lsn:
-            self._logs.follow(entry, effect)
-
-    def findings(self, filesystem: IFilesystem) -> Iterator[Finding]:
-        """The first sound messages of each partition's file that nothing proves; call it after the last record."""
-        ends = self._logs.ends
-        next_partition = max([self._next_partition, *(number + 1 for number in self._logs.names)])
-        for partition, directory in partitions(filesystem):
-            number = partition.number
-            if number < next_partition and number not in ends:
-                continue  # of a topic that was deleted
-            state = self._states.get(number)
-            end = max(ends.get(number, 0), state.flushed_offset if state is not None else 0)
-            segments = state.segments if state is not None else ()
-            for beyond in files_beyond(number, directory, filesystem.list_directory(directory), segments):
-                yield from _judged(filesystem, beyond, end)
+def unproven_findings(
+    filesystem: IFilesystem, newest: Checkpoint | None, records: RecordCheck
+) -> Iterator[Finding]:
+    """The first sound messages of each partition's file that nothing proves; ``records`` has followed all of them."""
+    states = {store.number: store for store in newest.stores} if newest is not None else {}
+    for partition, directory in partitions(filesystem):
+        number, end = partition.number, records.logs.ends.get(partition.number)
+        if number < records.next_partition and end is None:
+            continue  # of a topic that was deleted
+        state = states.get(number)
+        end = max(end or 0, state.flushed_offset if state is not None else 0)
+        segments = state.segments if state is not None else ()
+        for beyond in files_beyond(number, directory, filesystem.list_directory(directory), segments):
+            yield from _judged(filesystem, beyond, end)
 
 
 def _judged(filesystem: IFilesystem, beyond: Beyond, end: int) -> Iterator[Finding]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from journal.check.checkpoint_check import (
     check_catalog,
     check_staged,
     checkpoint_lsns,
     checkpoints,
-    live_rows,
     reason_of,
 )
 from journal.check.cross_check import CrossCheck
@@ -26,7 +26,8 @@ from journal.check.journal_walk import (
     surveyed,
     walk_file,
 )
-from journal.check.proof_check import ProofCheck
+from journal.check.proof_check import unproven_findings
+from journal.check.record_check import RecordCheck
 from journal.check.segment_check import check_store
 from journal.check.strays import strays
 from journal.check.tally import Tally
@@ -34,12 +35,13 @@ from journal.errors import CorruptData, CorruptJournal
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.journal_headers import FileHeader
-from journal.formats.record import Started, TopicCreated
+from journal.formats.record import TopicCreated
 from journal.formats.repair_notes import UNFINISHED, repair_notes, told
 from journal.formats.store_state import StoreState
 from journal.formats.witness import NOTHING, WITNESS_LOST, Witness, read_witness
 from journal.interfaces import IFilesystem
 from journal.transaction import State, TransactionNumber
+from journal.transactions.table import live_rows
 from journal.vfs.file_window import file_size
 from journal.wal.end_scan import JournalScan, own_witness, stranger
 from journal.wal.reader import JournalEntry
@@ -67,7 +69,7 @@ def verify(
     progress: Progress | None = None,
     records: bool = False,
 ) -> Iterator[Finding]:
-    """Everything that is wrong with a directory that no broker has open. Memory does not grow with its size.
+    """Everything that is wrong with a directory that no broker has open. Memory grows with what a broker keeps itself.
 
     Segments are checked as far as the newest sound checkpoint knows them; beyond it the journal has the bytes. A file
     that cannot be read is a finding as well, and all others are read; a directory that cannot be raises ``OSError``.
@@ -107,7 +109,7 @@ class _Verification:
         self._records = records
         self._rolled_back: set[TransactionNumber] = set()
         self._created: set[int] = set()
-        self._proof: ProofCheck
+        self._following: RecordCheck
 
     def run(self) -> Iterator[Finding]:
         """Everything, in order."""
@@ -129,7 +131,7 @@ class _Verification:
         else:
             if witness is None and surveyed(self._filesystem):
                 yield Finding(filenames.WITNESS, 0, WITNESS_LOST, True)
-        self._proof = ProofCheck(newest)
+        self._following = RecordCheck(newest)
         yield from self._journal(sound, witness or NOTHING)
         if newest is not None and (self._records or self._level is Level.DEEP):
             yield from check_decisions(self._filesystem, newest)
@@ -157,10 +159,12 @@ class _Verification:
         needed = sound[-1].header.needed_from if sound else 1
         strangers = [Finding(path, 0, what) for path, what in foreign(files, sound, witness).items()]
         yield from strangers
-        damaged = bool(strangers)
+        if strangers:
+            self._following.interrupted()
         files = [file for file in files if file.path not in {each.path for each in strangers}]
         for finding in chain_findings(files, needed):
-            damaged = damaged or not finding.harmless
+            if not finding.harmless:
+                self._following.interrupted()
             yield finding
         yield from header_findings(files)
         cross = self._cross_check(sound, files) if self._records or self._level is Level.DEEP else None
@@ -168,29 +172,45 @@ class _Verification:
             self._read(file.path)
             if file.header is None:
                 continue
-            following = files[number + 1].header if number + 1 < len(files) else None
             before = files[number - 1].header if number else None
             if cross is not None and number and not _continues(before, file.header):
                 cross.interrupted(file.header.start, file.header.previous_end)
             dead = number < needed_from(files, needed)
+            following = files[number + 1].header if number + 1 < len(files) else None
             walk = walk_file(self._filesystem, file.path, file.header, following)
             for each in told_if_unreadable(file.path, walk, Affected(first_lsn=file.lsn)):
-                if isinstance(each, Finding):
-                    yield _not_needed(each) if dead and not each.harmless else each
-                    damaged = damaged or not (each.harmless or dead)
-                    if cross is not None and not each.harmless:
-                        cross.interrupted(file.header.start)
-                    continue
-                effect = effect_of(each)
-                self._note(each, effect, sound)
-                yield from _of_another_start(each, file.header)
-                if cross is not None:
-                    yield from cross.follow(each, effect)
+                if isinstance(each, JournalEntry):
+                    yield from self._record(each, file.header.start, sound, cross)
+                elif each.harmless:
+                    yield each
+                else:
+                    yield self._missing(each, dead, file.header.start, cross)
         if cross is not None:
             yield from cross.ended()
-        if not damaged:
-            refused = list(refusal(self._filesystem, sound[-1] if sound else None, witness))
-            yield from refused or self._proof.findings(self._filesystem)
+        if self._following.is_complete:
+            newest = sound[-1] if sound else None
+            scanned = list(refusal(self._filesystem, newest, witness))
+            yield from scanned or unproven_findings(self._filesystem, newest, self._following)
+
+    def _missing(self, damage: Finding, dead: bool, start: int, cross: CrossCheck | None) -> Finding:
+        """Records of that start cannot be read: what is told of it; ``dead``: nothing needs the file any more."""
+        if cross is not None:
+            cross.interrupted(start)
+        if dead:
+            return _not_needed(damage)
+        self._following.interrupted()
+        return damage
+
+    def _record(
+        self, entry: JournalEntry, start: int, sound: list[Checkpoint], cross: CrossCheck | None
+    ) -> Iterator[Finding]:
+        """What is wrong with a record of a file of that start; the first finding says it if a start refuses it."""
+        effect = effect_of(entry)
+        self._note(entry, effect, sound)
+        found = cross.follow(entry, effect) if cross is not None else iter(())
+        if (refused := self._following.follow(entry, effect, start)) is not None:
+            yield replace(next(found, refused), refused=True, affects=refused.affects)
+        yield from found
 
     def _cross_check(self, sound: list[Checkpoint], files: list[JournalFile]) -> CrossCheck:
         newest = sound[-1] if sound else None
@@ -207,7 +227,6 @@ class _Verification:
 
     def _note(self, entry: JournalEntry, effect: Effect, sound: list[Checkpoint]) -> None:
         self._tally.records += 1
-        self._proof.follow(entry, effect)
         if not sound or entry.lsn <= sound[-1].header.lsn:
             return
         if effect.number is not None and effect.outcome is State.ROLLED_BACK:
@@ -304,12 +323,6 @@ def needed_from(files: list[JournalFile], needed: int) -> int:
         n for n, file in enumerate(files) if file.header is not None and file.header.previous_end <= needed
     ]
     return found[-1] if found else 0
-
-
-def _of_another_start(entry: JournalEntry, header: FileHeader) -> Iterator[Finding]:
-    if isinstance(entry.record, Started) and entry.record.start != header.start:
-        what = f"start {entry.record.start} at LSN {entry.lsn} lies in a file of start {header.start}"
-        yield Finding(entry.path, entry.position, what, affects=Affected(first_lsn=entry.lsn))
 
 
 def is_whole(files: list[JournalFile]) -> bool:

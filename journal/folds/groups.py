@@ -228,15 +228,27 @@ class GroupsFold:
             return
         self._prepared.add(number)
         for group, _, offset in self._staged[number]:
-            holder = self._held.setdefault(group, {}).setdefault(offset.partition, number)
-            assert holder == number, f"{record} and {holder} hold {group!r} in {offset.partition}"
+            self._check_free(number, group, offset)
+            self._held.setdefault(group, {})[offset.partition] = number
 
     def _commit(self, record: TransactionCommitted) -> None:
         if self._staged:
             for group, group_id, offset in self._release(TransactionNumber(record.session, record.serial)):
                 self._move(group, group_id, (offset,))
         for each in record.positions:
+            for offset in each.offsets:
+                self._check_free(TransactionNumber(record.session, record.serial), each.group, offset)
             self._move(each.group, each.id, each.offsets)
+
+    def _check_free(self, number: TransactionNumber, group: str, offset: PartitionOffset) -> None:
+        """Assert what was judged before the record was made: the transaction may move the group there."""
+        partition, now = offset.partition, self.find(group).generation(offset.partition)
+        what = f"transaction {number} moves group {group!r} in partition number {partition}"
+        assert offset.generation == now, (
+            f"{what} as generation {offset.generation}, and generation {now} has it"
+        )
+        holder = self.holder(group, partition)
+        assert holder is None or holder == number, f"{what}, and transaction {holder} holds it"
 
     def _roll_back(self, record: TransactionRolledBack) -> None:
         self._release(TransactionNumber(record.session, record.serial))

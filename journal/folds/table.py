@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from struct import error as StructError
 from typing import Any, Final, Protocol
 
+from journal.errors import InvalidFrame
 from journal.folds.groups import GroupsFold
 from journal.folds.identity import IdentityFold
 from journal.folds.producers import ProducersFold
@@ -36,6 +38,9 @@ class ReplayedFold(StoredFold, Protocol):
     def apply(self, lsn: int, record: Any, data: bytes | memoryview) -> None:
         """Take one record into the state; raise AssertionError, saying why, or LookupError if it cannot come next."""
 
+    def snapshot(self) -> Iterator[Any]:
+        """The rows for a checkpoint."""
+
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the state by a checkpoint's rows, as :meth:`read` has drawn them."""
 
@@ -57,3 +62,14 @@ FOLDS: Final[dict[str, StoredFold]] = {
 def client_folds() -> list[IFold]:
     """The folds that a broker needs its engine to have, empty."""
     return [fold() for fold in CLIENT_FOLDS]
+
+
+MISFIT: Final = (AssertionError, LookupError, ValueError, OverflowError, StructError, InvalidFrame)
+"""What a fold raises for a record that does not follow those before it, sound as its bytes may be."""
+
+
+def misfit(fold: str, error: Exception) -> str:
+    """Why a record does not follow those before it, from what the fold of that name raised for it."""
+    if isinstance(error, LookupError):
+        return f"it does not continue the {fold} that the records before it make: there is no {error}"
+    return str(error)

@@ -16,7 +16,8 @@ from typing import Annotated, NamedTuple
 import msgspec
 from crc32c import crc32c
 
-from journal.errors import CorruptJournal
+from journal.errors import CorruptJournal, InvalidFrame
+from journal.formats.checkpoint_rows import Count
 from journal.formats.checksum import Checksum
 from journal.settings import TopicSettings
 from journal.transaction import Cause, State, Totals, Xid
@@ -25,6 +26,10 @@ HEADER = Struct(">III")
 HEADER_BYTES = HEADER.size
 CRC_END = 8
 """Where the bytes covered by the checksum begin."""
+
+
+Some = Annotated[int, msgspec.Meta(ge=1)]
+"""How many there are of what there is at least one."""
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -62,9 +67,9 @@ class Mark(Record, frozen=True, tag=2):
 class Messages(Record, frozen=True, tag=3):
     """One accepted send: its frames, stamped. ``producer_id`` 0 is a send without deduplication."""
 
-    partition: int
-    base_offset: int
-    count: int
+    partition: Count
+    base_offset: Count
+    count: Some
     at: int
     producer_id: int = 0
     epoch: int = 0
@@ -75,8 +80,8 @@ class TopicCreated(Record, frozen=True, tag=4):
     """A topic with partitions numbered ``first_partition`` and on. ``id`` is random, empty for the engine's own."""
 
     topic: str
-    first_partition: int
-    partitions: int
+    first_partition: Count
+    partitions: Some
     settings: TopicSettings
     at: int
     id: bytes = b""
@@ -92,8 +97,8 @@ class TopicDeleted(Record, frozen=True, tag=5):
 class LogStartMoved(Record, frozen=True, tag=6):
     """Retention, or an operator, dropped everything of a partition below ``start_offset``."""
 
-    partition: int
-    start_offset: int
+    partition: Count
+    start_offset: Count
     at: int
 
 
@@ -121,10 +126,10 @@ class TransactionAdded(Record, frozen=True, tag=9):
     SOSP 2015, section 3).
     """
 
-    session: int
-    serial: int
-    partition: int
-    count: int
+    session: Count
+    serial: Count
+    partition: Count
+    count: Some
     at: int
     seen: int
     xid: Xid | None = None
@@ -146,8 +151,8 @@ class TransactionOffsetsAdded(Record, frozen=True, tag=10):
     ``id`` is the group's id if the commit makes the group.
     """
 
-    session: int
-    serial: int
+    session: Count
+    serial: Count
     group: str
     offsets: list[PartitionOffset]
     at: int
@@ -163,9 +168,9 @@ class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
     ``checksum`` is CRC-32C over all frames of the transaction for that partition up to this run's end, unstamped.
     """
 
-    partition: int
-    count: int
-    start: int
+    partition: Count
+    count: Some
+    start: Count
     checksum: int
 
 
@@ -187,8 +192,8 @@ class TransactionPrepared(Record, frozen=True, tag=11):
     transaction if nothing was added before. ``totals`` is what the client says it had added before, None for nothing.
     """
 
-    session: int
-    serial: int
+    session: Count
+    serial: Count
     xid: Xid
     totals: Totals | None
     at: int
@@ -201,9 +206,9 @@ class TransactionPrepared(Record, frozen=True, tag=11):
 class Placement(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Where a committed transaction's messages of one partition begin, and how many there are."""
 
-    partition: int
-    base_offset: int
-    count: int
+    partition: Count
+    base_offset: Count
+    count: Some
 
 
 class TransactionCommitted(Record, frozen=True, tag=12):
@@ -215,8 +220,8 @@ class TransactionCommitted(Record, frozen=True, tag=12):
     and ``owner`` are those of a transaction that begins with this record.
     """
 
-    session: int
-    serial: int
+    session: Count
+    serial: Count
     placements: list[Placement]
     at: int
     cause: Cause
@@ -234,8 +239,8 @@ class TransactionCommitted(Record, frozen=True, tag=12):
 class TransactionRolledBack(Record, frozen=True, tag=13):
     """A transaction was rolled back."""
 
-    session: int
-    serial: int
+    session: Count
+    serial: Count
     at: int
     cause: Cause
     by: str = ""
@@ -340,19 +345,14 @@ AnyRecord = (
 def slices(
     record: TransactionPrepared | TransactionCommitted, data: bytes | memoryview
 ) -> list[tuple[Run, bytes | memoryview]]:
-    """Each run of a deciding record with its frames; raises :class:`CorruptJournal` if they do not fit."""
+    """Each run of a deciding record with its frames; raises :class:`InvalidFrame` if they do not fit."""
     runs = record.runs
     if len(runs) == 1 and not runs[0].start:
         return [(runs[0], data)]
     view = memoryview(data)
     edges = [*(run.start for run in runs), len(view)]
     if edges[0] != 0 or edges != sorted(edges):
-        raise CorruptJournal(
-            f"a {type(record).__name__} has runs that start at {edges[:-1]} in {edges[-1]} bytes of data; no "
-            "record was changed",
-            "",
-            0,
-        )
+        raise InvalidFrame(f"its runs start at {edges[:-1]} in {edges[-1]} bytes of data")
     return [(run, view[run.start : end]) for run, end in zip(runs, edges[1:], strict=True)]
 
 

@@ -21,6 +21,7 @@ from journal.errors import (
     UnknownTopic,
     reserved,
 )
+from journal.formats.checkpoint import Checkpoint
 from journal.formats.checkpoint_rows import RowReader
 from journal.formats.filenames import JOURNAL_DIRECTORY, check_topic_name, is_internal
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
@@ -254,6 +255,17 @@ class Catalog:
             partitions = [self.stores[number] for number in numbers]
             self.topics[row.name] = Topic(row.name, row.settings, partitions, row.created, row.id)
             self.internal += sum(store.internal for store in partitions)
+
+
+def head_of_catalog(checkpoint: Checkpoint) -> HeadRow:
+    """What a checkpoint says of partitions' numbers and of the clock."""
+    head: HeadRow = checkpoint.folds.get("catalog", [HeadRow(1, 0)])[0]
+    return head
+
+
+def topic_rows(checkpoint: Checkpoint) -> list[TopicRow]:
+    """The topics that a checkpoint has."""
+    return checkpoint.folds.get("catalog", [])[1:]
 
 
 def no_room() -> bool:

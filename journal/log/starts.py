@@ -57,6 +57,9 @@ class Starts:
 
     def apply(self, lsn: int, record: Started, data: bytes | memoryview) -> None:  # noqa: ARG002
         """Add a start; the oldest one too many is forgotten."""
+        assert not self._nonces or record.start > self.number, (
+            f"start {record.start} comes after start {self.number}"
+        )
         self._nonces[record.start] = record.nonce
         if len(self._nonces) > STARTS_KEPT:
             del self._nonces[self.oldest]

@@ -95,7 +95,7 @@ class CommittedRuns:
         for session, through in seen.items():
             outcomes.prune(session, through)
         for place in _unseen(sessions, serials, seen):
-            outcomes.remember(_outcome(run.record(place), len(run.frames[place]), wall))
+            outcomes.remember_new(_outcome(run.record(place), len(run.frames[place]), wall))
         if self._archive.on:
             self._archive_all(run)
         return True

@@ -6,12 +6,23 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from journal.engine.engine import Engine
-from journal.errors import InvalidSetting, MemoryExhausted
-from journal.formats.record import AnyRecord, Mark, Messages, TransactionCommitted
+from journal.errors import NEXT_STEP, CorruptJournal, InvalidFrame, InvalidSetting, MemoryExhausted
+from journal.folds.table import MISFIT, misfit
+from journal.formats.frame import walk
+from journal.formats.record import (
+    AnyRecord,
+    Mark,
+    Messages,
+    Started,
+    TransactionCommitted,
+    TransactionPrepared,
+    slices,
+)
 from journal.interfaces import IRunFold
 from journal.log.message_run import SHORT_RUN, MessageRun, Row
 from journal.recovery.committed_run import CommittedRun, CommittedRuns
 from journal.recovery.record_batches import Block, EvenCommits, EvenSends, blocks, is_whole
+from journal.words import span
 
 _AT: Final = 3
 assert Messages.__struct_fields__[_AT] == "at"
@@ -38,21 +49,33 @@ class Replay:
         self._commits = CommittedRuns(table, engine.catalog, others)
         self.at = at
         self.records = 0
+        self.start = 0
+        """The number of the start that wrote the file that is folded."""
+        self.place = "", 0
+        """Path and position of what is folded: for the error, if that does not follow what was folded before."""
 
     def group(self, first_lsn: int, count: int, body: bytes, path: str, start: int) -> None:
-        """Fold all records of a group whose checksum holds; its ``body`` is from ``start`` on in ``path``."""
+        """Fold all records of a group whose checksum holds; its ``body`` is from ``start`` on in ``path``.
+
+        Raises :class:`CorruptJournal` if they do not follow those before them.
+        """
+        self.place = path, start
         lsn = first_lsn
-        for block in blocks(body, count, path, start):
-            if isinstance(block, Block):
-                self._block(lsn, block.records, block.data)
-                lsn += len(block.records)
-            elif isinstance(block, EvenSends):
-                self._even(lsn, block.rows)
-                lsn += len(block.rows)
-            else:
-                self._even_commits(lsn, block)
-                lsn += len(block.frames)
-        self._fold_gathered()
+        try:
+            for block in blocks(body, count, path, start):
+                if isinstance(block, Block):
+                    self._block(lsn, block.records, block.data)
+                    lsn += len(block.records)
+                elif isinstance(block, EvenSends):
+                    self._even(lsn, block.rows)
+                    lsn += len(block.rows)
+                else:
+                    self._even_commits(lsn, block)
+                    lsn += len(block.frames)
+            self._fold_gathered()
+        except MISFIT as error:
+            what = f"a record with messages, {span('LSN', first_lsn, first_lsn + count - 1)},"
+            raise self._refused(what, "logs", error) from error
 
     def _even(self, lsn: int, rows: list[Row]) -> None:
         if not self._in_runs:
@@ -107,11 +130,23 @@ class Replay:
                 "would lose. Nothing was lost; open the directory with the program that wrote it"
             )
         engine.next_lsn, engine.forced_lsn = lsn + 1, lsn
-        for fold in folds:
-            if (applied := fold.apply(lsn, decision, data)) is not None:
-                engine.applied(applied)
-        if engine.busy:
-            engine.large_commits.finish(engine.continue_apply, engine.on_flush_wanted)
+        name = "frames"
+        try:
+            if type(decision) is TransactionPrepared or type(decision) is TransactionCommitted:
+                if decision.runs:
+                    _check_frames(decision, data)
+            elif type(decision) is Started:
+                assert decision.start == self.start, (
+                    f"it is of start {decision.start}, its file of {self.start}"
+                )
+            for fold in folds:
+                name = fold.name
+                if (applied := fold.apply(lsn, decision, data)) is not None:
+                    engine.applied(applied)
+            if engine.busy:
+                engine.large_commits.finish(engine.continue_apply, engine.on_flush_wanted)
+        except MISFIT as error:
+            raise self._refused(f"the {type(decision).__name__} at LSN {lsn}", name, error) from error
         if decision.at > self.at:
             self.at = decision.at
         self.records += 1
@@ -145,6 +180,15 @@ class Replay:
             else:
                 known.append(row)
 
+    def _refused(self, what: str, fold: str, error: Exception) -> CorruptJournal:
+        path, position = self.place
+        return CorruptJournal(
+            f"{path}: {what} does not follow the records before it: {misfit(fold, error)}. Its bytes are sound: a "
+            f"record is missing, or it is not of this journal. Nothing was changed. {NEXT_STEP}",
+            path,
+            position,
+        )
+
     def _fold_gathered(self) -> None:
         for rows in self._gathered.values():
             if len(rows) >= SHORT_RUN:
@@ -171,6 +215,15 @@ class Replay:
         if at > self.at:
             self.at = at
         self.records += count
+
+
+def _check_frames(record: TransactionPrepared | TransactionCommitted, data: bytes | memoryview) -> None:
+    """Look that the runs of a deciding record hold what they say: of a prepare only the commit would show it."""
+    for run, frames in slices(record, data):
+        if sum(count for *_, count in walk(frames)) != run.count:
+            raise InvalidFrame(
+                f"its run for partition number {run.partition} does not hold {run.count} messages"
+            )
 
 
 def row_of(send: Messages, frames: bytes) -> Row:

@@ -278,6 +278,7 @@ class _Recovery:
         return replay.at
 
     def _replay_file(self, replay: Replay, scan: ScannedFile, from_lsn: int, meter: Meter) -> None:
+        replay.start = scan.header.start
         with window(self._filesystem, scan.path) as bytes_of:
             reader = FileReader(bytes_of, scan.path, scan.header)
             for group in scan.groups:
@@ -288,6 +289,7 @@ class _Recovery:
                     replay.group(first_lsn, group.sound, body, scan.path, start)
                 elif group.next_lsn > from_lsn:
                     for entry in reader.records(group, from_lsn):
+                        replay.place = scan.path, entry.position
                         replay.one(entry.lsn, entry.record, entry.data)
 
     def _make_room(self) -> bool:

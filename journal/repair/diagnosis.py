@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from journal.check import Finding, Level, verify
-from journal.check.checkpoint_check import checkpoints, live_rows
+from journal.check.checkpoint_check import checkpoints
 from journal.check.effects import effect_of
 from journal.check.findings import Affected
 from journal.check.segment_walk import partitions, segments
@@ -37,6 +37,7 @@ from journal.repair.segment_plan import DamagedSegment, SegmentFiles, segments_o
 from journal.repair.staged_plan import StagedPlan, plan_staged
 from journal.transaction import State, TransactionNumber
 from journal.transactions.state import TransactionRow
+from journal.transactions.table import live_rows
 from journal.vfs.file_window import file_size
 from journal.wal.end_scan import own_witness, stranger
 from journal.words import count_text
@@ -103,6 +104,7 @@ class _Diagnosing:
         ]  # fmt: skip
         self._damaged = {f.path for f in ours if not f.harmless and not f.unproven}
         self._unproven = [f for f in ours if f.unproven]
+        self._refused = next((f.affects.first_lsn for f in ours if f.refused), None)
         self._bad_indexes = {f.path for f in ours if f.path.endswith((".index", ".time"))}
         self._result.damage = [f for f in ours if not f.harmless or f.path in self._bad_indexes]
         found = list(checkpoints(filesystem))
@@ -128,6 +130,8 @@ class _Diagnosing:
         choice = choose(files, self._newest, self._witness.forced)
         if not journal:
             choice.cut, choice.gaps = False, []
+        if self._refused is not None and self._refused < choice.end:
+            choice.cut, choice.end = True, self._refused
         damaged = self._damaged_segments()
         finder = self._follow_all(files, damaged)
         staged = plan_staged(self._filesystem, self._rows, self._damaged, choice.gaps, finder)
@@ -210,6 +214,9 @@ class _Diagnosing:
 
     def _journal(self, files: list[SoundFile], choice: Choice) -> None:
         result, newest = self._result, self._newest
+        for run in choice.kept:
+            for _ in entries(self._filesystem, run, newest.header.lsn + 1 if newest is not None else 1):
+                pass  # a start must be able to read each
         needed = newest.header.needed_from if newest is not None else 1
         start = newest.header.start if newest is not None else 0
         plan = plan_journal(self._filesystem, files, choice, needed, start)

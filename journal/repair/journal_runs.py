@@ -8,12 +8,13 @@ from itertools import pairwise
 
 from journal.check.journal_walk import survey_any
 from journal.constants import START_STRIDE
+from journal.errors import Irreparable
 from journal.formats import filenames
 from journal.formats.journal_headers import FIRST_GROUP, FileHeader
 from journal.interfaces import IFilesystem
 from journal.repair.salt import find_salt
 from journal.vfs.file_window import window
-from journal.wal.reader import FileReader, Group, JournalEntry, journal_files
+from journal.wal.reader import Damage, FileReader, Group, JournalEntry, journal_files
 
 
 @dataclass(slots=True)
@@ -135,10 +136,19 @@ def _placed(files: list[SoundFile], number: int) -> SoundFile:
 
 
 def entries(filesystem: IFilesystem, run: Run, from_lsn: int = 0) -> Iterator[JournalEntry]:
-    """The records of a run at ``from_lsn`` or after."""
+    """The records of a run at ``from_lsn`` or after; raises :class:`Irreparable` for one that is not known here."""
     with window(filesystem, run.path) as bytes_of:
         reader = FileReader(bytes_of, run.path, run.header)
         for group in run.groups:
-            if group.next_lsn > from_lsn:
-                told = reader.told(group, from_lsn)
-                yield from (each for each in told if isinstance(each, JournalEntry))
+            if group.next_lsn <= from_lsn:
+                continue
+            for each in reader.told(group, from_lsn):
+                if isinstance(each, Damage):
+                    raise Irreparable(
+                        f"{run.path}: {each.problem}. Its checksum holds: what it decided is there, and a repair "
+                        "would lose it. Nothing was changed. Open the directory with the program that wrote it, or "
+                        "restore it from a copy",
+                        run.path,
+                        each.position,
+                    )
+                yield each

@@ -9,12 +9,13 @@ is not made twice.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 import msgspec
 from zope.interface import implementer
 
+from journal.formats.checkpoint import Checkpoint
 from journal.formats.checkpoint_rows import RowReader
 from journal.formats.frame import HEADER_BYTES
 from journal.formats.outcome import Outcome
@@ -41,9 +42,10 @@ class HeadRow(msgspec.Struct, array_like=True, frozen=True):
     next_offset: int
 
 
-def head_of(rows: Sequence[Any]) -> tuple[HeadRow, list[bytes]]:
-    """What a checkpoint's rows say, and the frames of the entries that waited; without rows there is no archive."""
-    return (rows[0], list(rows[1:])) if rows else (HeadRow(False, 0), [])
+def head_of(checkpoint: Checkpoint) -> tuple[HeadRow, list[bytes]]:
+    """What a checkpoint says of the archive, and the frames of the entries that waited; without rows there is none."""
+    head, *frames = checkpoint.folds.get("archive") or [HeadRow(False, 0)]
+    return head, frames
 
 
 @implementer(IFold)
@@ -166,7 +168,7 @@ class OutcomeArchive:
 
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the state by what :meth:`snapshot` gave."""
-        head, frames = head_of(list(rows))
+        head, *frames = rows
         self.on, self.next_offset = head.on, head.next_offset
         self.waiting = deque(frames)
         self._store = None

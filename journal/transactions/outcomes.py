@@ -66,6 +66,15 @@ class OutcomeTable:
         if outcome.xid is not None:
             self.by_xid[outcome.xid] = number
 
+    def remember_new(self, outcome: Outcome) -> None:
+        """Keep an outcome; raise AssertionError if the transaction has one already."""
+        self.check_new(outcome.number)
+        self.remember(outcome)
+
+    def check_new(self, number: TransactionNumber) -> None:
+        """Raise AssertionError if the transaction has ended, and that is remembered."""
+        assert number not in self.by_number, f"transaction {number} has ended before"
+
     def find(self, number: TransactionNumber) -> Outcome | None:
         """The outcome, None for a number that never ended here; raises :class:`OutcomeForgotten`."""
         outcome = self.by_number.get(number)

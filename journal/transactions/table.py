@@ -14,6 +14,7 @@ from zope.interface import implementer
 
 from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
 from journal.errors import MemoryExhausted, UnknownTransaction
+from journal.formats.checkpoint import Checkpoint
 from journal.formats.checkpoint_rows import Count, RowReader
 from journal.formats.outcome import Outcome, Told
 from journal.formats.outcome_entry import PartFields
@@ -24,6 +25,7 @@ from journal.formats.record import (
     Placement,
     Run,
     Started,
+    TopicDeleted,
     TransactionAdded,
     TransactionCommitted,
     TransactionOffsetsAdded,
@@ -59,6 +61,7 @@ class TransactionTable:
         TransactionRolledBack,
         TransactionsForgotten,
         CoordinatorTold,
+        TopicDeleted,
     )
 
     def __init__(self, catalog: Catalog, staging: Staging) -> None:
@@ -133,6 +136,9 @@ class TransactionTable:
             case TransactionOffsetsAdded():
                 number = TransactionNumber(record.session, record.serial)
                 transaction = self.live.get(number) or self._begin(number, record)
+                assert transaction.state is not PREPARED, (
+                    f"it adds to transaction {number}, which is prepared"
+                )
                 self.outcomes.prune(record.session, record.seen)
                 transaction.requests += 1
                 self.totals.requests += 1
@@ -141,10 +147,14 @@ class TransactionTable:
                 self._presume_abort(lsn, record)
             case TransactionsForgotten():
                 self.outcomes.forget(record)
+            case TopicDeleted():
+                held = [number for number in self._partitions if number not in self._catalog.stores]
+                assert not held, f"undecided transactions have messages for partitions number {held}"
             case CoordinatorTold():
                 self._told(record)
 
     def _begin(self, number: TransactionNumber, record: _Begins) -> Transaction:
+        self.outcomes.check_new(number)
         xid = record.xid
         transaction = Transaction(number, record.at, record.owner, xid, wall_offset=self._catalog.wall_offset)
         if xid is not None:
@@ -186,6 +196,7 @@ class TransactionTable:
     def _added(self, lsn: int, record: TransactionAdded, frames: bytes) -> None:
         number = TransactionNumber(record.session, record.serial)
         transaction = self.live.get(number) or self._begin(number, record)
+        assert transaction.state is not PREPARED, f"it adds to transaction {number}, which is prepared"
         if record.seen:
             self.outcomes.prune(record.session, record.seen)
         partition = record.partition
@@ -199,6 +210,7 @@ class TransactionTable:
         partition, count, own = run.partition, run.count, run.checksum
         checksums = transaction.checksums
         if partition not in checksums:
+            assert partition in self._catalog.stores, f"there is no partition number {partition}"
             self._partitions[partition] = self._partitions.get(partition, 0) + 1
         checksums[partition] = own
         # Of the only partition there is, the checksum is that of all.
@@ -215,12 +227,16 @@ class TransactionTable:
 
     def _prepared(self, lsn: int, record: TransactionPrepared, data: bytes | memoryview) -> None:
         number = number_of((record.session, record.serial))
+        holder = self.live_xids.get(record.xid, number)
+        assert holder == number, f"transaction {holder} has xid {record.xid} already"
         transaction = self.live.get(number)
         if transaction is None:  # it begins prepared, and never is among those that are active
+            self.outcomes.check_new(number)
             xid, wall_offset = record.xid, self._catalog.wall_offset
             transaction = Transaction(number, record.at, record.owner, xid, wall_offset=wall_offset)
             self.live[number], self.live_xids[xid] = transaction, number
         else:
+            assert transaction.state is not PREPARED, f"transaction {number} is prepared already"
             self._deactivate(number)
             if transaction.xid is None:
                 transaction.xid = record.xid
@@ -269,7 +285,7 @@ class TransactionTable:
             number, COMMITTED, record.cause, at, record.xid, record.by, record.why, placements, False, None,
             record.owner, messages, len(data), wall, wall, 0, record.checksum,
         )  # fmt: skip
-        self.outcomes.remember(outcome)
+        self.outcomes.remember_new(outcome)
         stores, runs = catalog.stores, record.runs
         if self.archive.on:
             self.archive.note(lsn, outcome, 0, record.checksum, _parts(record, data, stores))
@@ -342,7 +358,7 @@ class TransactionTable:
     ) -> Outcome:
         at, wall = record.at, record.at + self._catalog.wall_offset
         outcome = outcome_of(transaction, state, record.cause, at, wall, record.by, record.why, placements)
-        self.outcomes.remember(outcome)
+        self.outcomes.remember_new(outcome)
         if self.archive.on:
             self.archive.note_transaction(lsn, outcome, transaction)
         return outcome
@@ -425,6 +441,18 @@ class TransactionTable:
             if t.staged.file_entries < len(t.staged.entries)
         ]
         return min([lsn, *firsts])
+
+
+def live_rows(checkpoint: Checkpoint) -> list[TransactionRow]:
+    """The transactions that were undecided at a checkpoint."""
+    rows = checkpoint.folds.get("transactions", [0])
+    return rows[1 : 1 + rows[0]]
+
+
+def remembered(checkpoint: Checkpoint) -> list[Outcome]:
+    """The outcomes in a checkpoint: behind the undecided transactions and the marks, in the order of the decisions."""
+    rows = checkpoint.folds.get("transactions", [0])
+    return rows[2 + rows[0] :]
 
 
 def placed_by(lsn: int, record: TransactionCommitted) -> dict[int, int]:

@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from journal.check.checkpoint_check import head_of_catalog
 from journal.check.outcome_walk import archive_from
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import HEADER_BYTES
 from journal.formats.index import OFFSET_FIELDS, DamagedIndex, around_time
 from journal.formats.outcome_entry import ArchivedOutcome, unpack
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
+from journal.log.catalog import head_of_catalog
 from journal.log.segment import Segment
 from journal.log.starts import Starts
 from journal.transactions.outcome_archive import head_of
@@ -143,7 +143,7 @@ class Directory:
 
     def archive_waiting(self) -> list[ArchivedOutcome]:
         """See :class:`spark.source.logs.Logs`."""
-        _, frames = head_of(self.checkpoint.folds.get("archive", []))
+        _, frames = head_of(self.checkpoint)
         return [unpack(frame[HEADER_BYTES:]) for frame in frames]
 
     def cursor(self, part: Slice) -> SegmentCursor:

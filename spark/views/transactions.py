@@ -21,12 +21,11 @@ from pyspark.sql.types import (
 )
 
 import txbroker
-from journal.check.checkpoint_check import live_rows
-from journal.check.outcome_check import remembered
 from journal.formats.outcome_entry import ArchivedOutcome
 from journal.formats.record import Placement
 from journal.transaction import BEGUN, State
 from journal.transactions.state import TransactionRow
+from journal.transactions.table import live_rows, remembered
 from spark.source.archive import archive_log, entries
 from spark.source.files import Directory
 from spark.source.logs import Logs, Losses

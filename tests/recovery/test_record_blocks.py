@@ -87,7 +87,7 @@ def ragged(records):
 
 
 NUMBERS = st.one_of(*(st.integers(1 << bits >> 1, (1 << bits) + 1) for bits in (0, 7, 8, 16, 32, 63)))
-SENDS = st.builds(Messages, *[NUMBERS] * 7)
+SENDS = st.builds(Messages, NUMBERS, NUMBERS, NUMBERS.filter(bool), *[NUMBERS] * 4)
 
 
 @given(

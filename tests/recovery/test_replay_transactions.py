@@ -116,17 +116,21 @@ def whole(at, session, serial, partition, base, seen=0, xid=None):
 
 def records_of(deeds, archive=False):
     """Adds and commits that a journal could hold, if clients said anything."""
-    ends, live, found = {1: 0, 2: 0}, {}, []
+    ends, live, found, ended = {1: 0, 2: 0}, {}, [], set()
     for at, (deed, session, serial, partition, seen, xid) in enumerate(deeds, 1):
         key = session, serial
+        if key in ended and deed != "archived":
+            continue
         named = Xid(1, b"%d-%d" % key, xid) if xid and key not in live else None
         if deed == "archived":
             found += [ARCHIVED] * archive
         elif deed == "whole" and key not in live:
             found.append(whole(at, *key, partition, ends[partition], seen, named))
             ends[partition] += 1
+            ended.add(key)
         elif deed == "commit":
             added = live.pop(key, [])
+            ended.update([key] if added else ())
             placed = [Placement(p, ends[p], added.count(p)) for p in dict.fromkeys(added)]
             for p in added:
                 ends[p] += 1
@@ -344,6 +348,6 @@ def test_runs_that_do_not_fit_their_data_are_refused(starts):
     record, frames = whole(1, 7, 1, 1, 0)
     runs = [Run(1, 1, start, 0) for start in starts]
     record = replace(record, runs=runs, placements=[Placement(1, 0, len(runs))])
-    with pytest.raises(CorruptJournal, match="has runs that start at"):
+    with pytest.raises(CorruptJournal, match="its runs start at"):
         Replay(room.engine, 0).group(5, 1, pack(record, frames, 0) + frames, "f", 0)
     assert room.engine.catalog.stores[1].end_offset == 0

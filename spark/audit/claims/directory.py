@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from journal.check import Level, verify
-from journal.check.checkpoint_check import checkpoints, head_of_catalog, live_rows
+from journal.check.checkpoint_check import checkpoints
 from journal.check.findings import Finding, of_partition
 from journal.check.journal_walk import JournalFile, leaves_out, surveyed
 from journal.check.verification import needed_from
@@ -20,9 +20,11 @@ from journal.formats.checkpoint import Checkpoint
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.store_state import StoreState
 from journal.formats.witness import NOTHING, read_witness
+from journal.log.catalog import head_of_catalog
 from journal.log.segment import segments_of
 from journal.transaction import State
 from journal.transactions.outcome_archive import head_of
+from journal.transactions.table import live_rows
 from journal.vfs.filesystem import OSFilesystem
 from spark.audit.claims.entries import SHAPE, Ground, entry_facts
 from spark.audit.claims.facts import Fact, What
@@ -117,7 +119,7 @@ def _look(root: str, slice_bytes: int, in_use: bool) -> Directory:
         cut(filesystem, checkpoint.stores, slice_bytes),
         checkpoint.header.at + head_of_catalog(checkpoint).wall_offset,
         archive,
-        head_of(checkpoint.folds.get("archive", []))[0].on,
+        head_of(checkpoint)[0].on,
         [file.path for file in files],
         _unbroken_from(files),
         tails(filesystem, checkpoint.stores),
@@ -253,7 +255,7 @@ def of_finding(found: Finding, repaired: bool = False) -> Fact:
 def waiting(directory: Directory, reached: Mapping[int, int]) -> Iterator[Fact]:
     """Entries of the archive that the checkpoint alone has: how far the journal has ``reached`` is given by log."""
     ground = directory.ground
-    head, frames = head_of(directory.checkpoint.folds.get("archive", []))
+    head, frames = head_of(directory.checkpoint)
     path = filenames.checkpoint_file(directory.checkpoint.header.lsn)
     for offset, frame in enumerate(frames, head.next_offset - len(frames)):
         if offset >= max(ground.archived, reached.get(ground.archive, 0)):

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from journal.check.journal_walk import surveyed, walk_file
-from journal.check.outcome_check import remembered
 from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.formats.frame import walk as walk_run
 from journal.formats.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, Part, unpack_frame
 from journal.formats.record import ArchiveSet, Messages, TransactionCommitted
 from journal.transaction import State
+from journal.transactions.table import remembered
 from journal.vfs.filesystem import OSFilesystem
 from journal.wal.reader import JournalEntry
 from spark.audit.claims.checksums import second_crc32c

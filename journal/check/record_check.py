@@ -1,0 +1,227 @@
+"""Records against the state that those before them lead to, as a start sees them: which one it would refuse, and why.
+
+Followed are the records above the newest checkpoint: no start applies others. Memory grows with what the broker itself
+keeps: undecided transactions, remembered outcomes, producers, groups.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from journal.check.effects import Effect, LogEnds, frames_of_add
+from journal.check.findings import Affected, Finding
+from journal.check.replayed_folds import ReplayedFolds
+from journal.errors import InvalidFrame
+from journal.formats.checkpoint import Checkpoint
+from journal.formats.frame import walk
+from journal.formats.outcome import Outcome
+from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from journal.formats.record import (
+    ArchiveSet,
+    LogStartMoved,
+    Messages,
+    Placement,
+    Started,
+    TopicCreated,
+    TopicDeleted,
+    TransactionsForgotten,
+)
+from journal.log.catalog import head_of_catalog, topic_rows
+from journal.transaction import State, TransactionNumber, Xid
+from journal.transactions.outcomes import OutcomeTable
+from journal.transactions.table import live_rows, remembered
+from journal.wal.reader import JournalEntry
+
+
+class _Live:
+    """An undecided transaction: how many messages it has for each partition, and its xid."""
+
+    __slots__ = ("counts", "prepared", "xid")
+
+    def __init__(self, prepared: bool = False, xid: Xid | None = None) -> None:
+        self.counts: Counter[int] = Counter()
+        self.prepared = prepared
+        self.xid = xid
+
+
+class RecordCheck:
+    """Follows records in order, up to the first that a start would refuse: behind it nothing is known."""
+
+    def __init__(self, newest: Checkpoint | None) -> None:
+        stores = newest.stores if newest is not None else []
+        self.logs = LogEnds()
+        self.logs.know(stores)
+        self.logs.ends.update((store.number, store.end_offset) for store in stores)
+        self._lsn, self.next_partition = 0, 1
+        self._topics: dict[str, range] = {}
+        self._live: dict[TransactionNumber, _Live] = {}
+        self._xids: dict[Xid, TransactionNumber] = {}
+        self._outcomes = OutcomeTable()
+        self._folds: ReplayedFolds | None = ReplayedFolds(newest)
+        """None where nothing is known any more."""
+        if newest is not None:
+            self._know(newest)
+
+    def _know(self, newest: Checkpoint) -> None:
+        self._lsn = newest.header.lsn
+        self.next_partition = head_of_catalog(newest).next_partition
+        for topic in topic_rows(newest):
+            self._topics[topic.name] = range(topic.first_partition, topic.first_partition + topic.partitions)
+        for row in live_rows(newest):
+            known = self._live[row.number] = _Live(row.state is State.PREPARED, row.xid)
+            for entry in row.entries:
+                known.counts[entry.partition] += entry.count
+        self._xids = {live.xid: number for number, live in self._live.items() if live.xid is not None}
+        for outcome in remembered(newest):
+            self._outcomes.remember(outcome)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all records so far could be followed."""
+        return self._folds is not None
+
+    def interrupted(self) -> None:
+        """Records are missing here."""
+        self._folds = None
+
+    def follow(self, entry: JournalEntry, effect: Effect, start: int) -> Finding | None:
+        """Take in the next record, of a file of that start; what is wrong with it."""
+        if entry.lsn <= self._lsn:
+            return None
+        found = None
+        if self._folds is not None:
+            problem = next(chain(self._problems(entry, effect, start), self._folds.follow(entry)), "")
+            if problem:
+                self._folds = None
+                affects = Affected(
+                    first_lsn=entry.lsn, last_lsn=entry.lsn, transaction=effect.number, xid=effect.xid
+                )
+                what = f"{type(entry.record).__name__} at LSN {entry.lsn}: {problem}"
+                found = Finding(entry.path, entry.position, what, affects=affects, refused=True)
+            else:
+                self._follow_transaction(entry, effect)
+        self.logs.follow(entry, effect)
+        match entry.record:
+            case TopicCreated() as made:
+                self.next_partition = made.first_partition + made.partitions
+                self._topics[made.topic] = range(made.first_partition, self.next_partition)
+            case TopicDeleted() as gone:
+                self._topics.pop(gone.topic, None)
+        return found
+
+    def _follow_transaction(self, entry: JournalEntry, effect: Effect) -> None:
+        number = effect.number
+        match entry.record:
+            case Started():
+                for gone in [each for each, live in self._live.items() if not live.prepared]:
+                    self._end(gone)
+            case TransactionsForgotten() as forgotten:
+                self._outcomes.forget(forgotten)
+        if number is None:
+            return
+        self._outcomes.prune(number.session, getattr(entry.record, "seen", 0))
+        if effect.decision is not None:
+            self._end(number)
+            state, cause, at, by, why = effect.decision
+            self._outcomes.remember(Outcome(number, state, cause, at, by=by, why=why))
+            return
+        known = self._live.setdefault(number, _Live(xid=effect.xid))
+        known.prepared = known.prepared or effect.prepares
+        if known.xid is None:
+            known.xid = effect.xid
+        if known.xid is not None:
+            self._xids[known.xid] = number
+        for add in effect.adds:
+            known.counts[add.partition] += add.count
+
+    def _end(self, number: TransactionNumber) -> None:
+        ended = self._live.pop(number, None)
+        if ended is not None and ended.xid is not None:
+            self._xids.pop(ended.xid, None)
+
+    # -- what cannot be ----------------------------------------------------------------------------
+
+    def _problems(self, entry: JournalEntry, effect: Effect, start: int) -> Iterator[str]:
+        match entry.record:
+            case Started() as started if started.start != start:
+                yield f"it is of start {started.start}, its file of start {start}"
+            case TopicCreated() as made:
+                if made.topic in self._topics:
+                    yield f"topic {made.topic!r} was created twice"
+                if made.first_partition != self.next_partition:
+                    yield f"it gives partition number {made.first_partition}, the next one is {self.next_partition}"
+            case TopicDeleted() as gone:
+                yield from self._undeletable(gone.topic)
+            case LogStartMoved() as moved:
+                end = self.logs.ends.get(moved.partition)
+                if end is None or moved.start_offset > end:
+                    yield f"the log of partition number {moved.partition} ends at offset {end}"
+            case ArchiveSet() if OUTCOMES_TOPIC not in self._topics:
+                yield f"there is no topic {OUTCOMES_TOPIC!r}"
+            case Messages() as sent:
+                yield from _wrong_frames(sent.partition, sent.count, entry.data)
+        if effect.number is not None:
+            yield from self._wrong_state(effect.number, effect)
+            yield from self._wrong_contents(entry, effect.number, effect)
+        yield from self._misplaced(effect.placements)
+
+    def _undeletable(self, topic: str) -> Iterator[str]:
+        gone = self._topics.get(topic)
+        if gone is None:
+            yield f"there is no topic {topic!r}"
+            return
+        for number, live in self._live.items():
+            if any(partition in gone for partition in live.counts):
+                yield f"undecided transaction {number} has messages for topic {topic!r}"
+
+    def _wrong_state(self, number: TransactionNumber, effect: Effect) -> Iterator[str]:
+        known = self._live.get(number)
+        if number in self._outcomes.by_number:
+            yield f"transaction {number} has ended before"
+        if known is not None and known.prepared and effect.decision is None:
+            yield f"transaction {number} is prepared already"
+        if effect.prepares and effect.xid is not None:
+            holder = self._xids.get(effect.xid, number)
+            if holder != number:
+                yield f"transaction {holder} has xid {effect.xid} already"
+
+    def _wrong_contents(
+        self, entry: JournalEntry, number: TransactionNumber, effect: Effect
+    ) -> Iterator[str]:
+        if effect.problem:
+            yield effect.problem
+        known = self._live.get(number)
+        counts = Counter(known.counts if known is not None else {})
+        for add in effect.adds:
+            counts[add.partition] += add.count
+            if add.partition not in self.logs.names:
+                yield f"there is no partition number {add.partition}"
+            if effect.decision is not None or effect.prepares:
+                yield from _wrong_frames(add.partition, add.count, frames_of_add(entry, add))
+        if effect.outcome is State.COMMITTED:
+            placed = {each.partition: each.count for each in effect.placements}
+            if placed != counts:
+                yield f"it places {placed} messages by partition, what was sent in it is {dict(counts)}"
+
+    def _misplaced(self, placements: Iterable[Placement]) -> Iterator[str]:
+        ends: dict[int, int] = {}
+        for placed in placements:
+            end = ends.get(placed.partition, self.logs.ends.get(placed.partition))
+            if end is None:
+                yield f"there is no partition number {placed.partition}"
+            elif placed.base_offset != end:
+                where = f"partition number {placed.partition} ends at {end}"
+                yield f"it places messages from offset {placed.base_offset} on, {where}"
+            ends[placed.partition] = placed.base_offset + placed.count
+
+
+def _wrong_frames(partition: int, count: int, frames: memoryview) -> Iterator[str]:
+    try:
+        held = sum(messages for *_, messages in walk(frames))
+    except InvalidFrame as error:
+        yield f"its messages for partition number {partition}: {error}"
+        return
+    if held != count:
+        yield f"it says {count} messages for partition number {partition}, it holds {held}"

@@ -1,0 +1,80 @@
+"""Records that do not follow those before them, with checksums that fit: everybody who reads the journal names them."""
+
+import re
+
+import pytest
+
+from journal.check import JournalEntry, Level, verify, walk_journal
+from journal.errors import CorruptJournal, Irreparable
+from journal.repair import diagnose
+from tests.repair.repair_scene import repaired
+from tests.support.engine_room import contents
+from tests.support.forged_records import REFUSED, TOLD, UNREADABLE, commit, forged, prepare, scene, started
+from txbroker.cli.dump_lines import line_json, line_text
+
+CHECKPOINT = pytest.mark.parametrize("checkpoint", [False, True], ids=["whole", "checkpoint"])
+
+
+def damages(filesystem, level):
+    return [each for each in verify(filesystem, level) if not each.harmless]
+
+
+@CHECKPOINT
+def test_sound_records_of_these_kinds_are_taken(checkpoint):
+    at = scene(checkpoint)
+    for records in ([commit()], [commit((1, 3), (2, 1), (1, 4))], [prepare()], [prepare(1, 2, 1)]):
+        filesystem = forged(at, *records)
+        assert damages(filesystem, Level.DEEP) == []
+        started(filesystem)
+
+
+@CHECKPOINT
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_does_not_follow_the_records_before_is_refused_named_and_cut_off(what, checkpoint):
+    at = scene(checkpoint)
+    filesystem = forged(at, *REFUSED[what](at))
+    with pytest.raises(CorruptJournal, match=r"Nothing was changed|No record was changed") as refused:
+        started(filesystem.kill_clone())
+    assert refused.value.path
+    for level in (Level.QUICK, Level.DEEP):
+        [named] = [each for each in damages(filesystem, level) if each.refused]
+        assert named.path.startswith("journal/")
+        assert named.position
+        assert named.affects.first_lsn is not None
+    dumped(filesystem)
+    diagnosis = repaired(filesystem)
+    assert diagnosis.lost
+    assert damages(filesystem, Level.DEEP) == []
+    started(filesystem)
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_what_has_no_form_of_a_record_is_named_and_no_repair_drops_it(what):
+    at = scene()
+    filesystem = forged(at, *UNREADABLE[what](at))
+    before = contents(filesystem)
+    for refuse in (lambda: started(filesystem.kill_clone()), lambda: diagnose(filesystem)):
+        with pytest.raises((CorruptJournal, Irreparable), match=r"of a kind or form that is not known here"):
+            refuse()
+    assert contents(filesystem) == before
+    for level in (Level.QUICK, Level.DEEP):
+        [named] = damages(filesystem, level)
+        assert re.search(r"form that is not known here: Expected `int` >= \d", named.problem)
+    dumped(filesystem)
+
+
+@pytest.mark.parametrize("what", TOLD)
+def test_what_says_otherwise_than_it_holds_is_told_by_a_deep_verification(what):
+    at = scene()
+    filesystem = forged(at, *TOLD[what](at))
+    started(filesystem.kill_clone())
+    assert damages(filesystem, Level.DEEP)
+    assert not [each for each in damages(filesystem, Level.DEEP) if each.refused]
+    dumped(filesystem)
+
+
+def dumped(filesystem):
+    """Every record and all damage can be printed."""
+    for each in walk_journal(filesystem, beyond=True):
+        assert line_text(each, values=True)
+        assert isinstance(each, JournalEntry) == ("lsn" in line_json(each))

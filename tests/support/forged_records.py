@@ -1,0 +1,310 @@
+"""Records that no engine makes, in a journal whose checksums fit: each by itself, behind what an engine has made.
+
+``REFUSED`` do not follow the records before them: a start refuses each of them. ``UNREADABLE`` have a form that no
+record has. ``TOLD`` change nothing that a start could see, and a deep verification tells of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from crc32c import crc32c
+from msgspec.structs import replace
+
+from journal.check.journal_walk import surveyed
+from journal.folds.table import client_folds
+from journal.formats import frame, record
+from journal.formats.journal_headers import pack_group_header
+from journal.formats.record import (
+    AnyRecord,
+    ArchiveSet,
+    GroupDeleted,
+    GroupPositions,
+    Identified,
+    LogStartMoved,
+    Messages,
+    PartitionOffset,
+    PartitionsClaimed,
+    Placement,
+    ProducersExpired,
+    Run,
+    Started,
+    TopicCreated,
+    TopicDeleted,
+    TransactionAdded,
+    TransactionCommitted,
+    TransactionOffsetsAdded,
+    TransactionPrepared,
+    TransactionRolledBack,
+)
+from journal.interfaces import IFilesystem
+from journal.recovery.start import recover
+from journal.testing import ManualClock, MemoryFilesystem
+from journal.transaction import Cause, Totals, TransactionNumber
+from journal.vfs.file_window import window
+from journal.wal.reader import FileReader
+from tests.support.engine_room import SMALL, Room, run_of, xid_of
+
+SESSION = 1 << 32 | 7
+NEW = TransactionNumber(SESSION, 900)
+Made = tuple[AnyRecord, bytes]
+"""A record and its data."""
+GROUP_ID = b"i" * 16
+
+
+class Scene(NamedTuple):
+    """A directory with a topic of two partitions, a group, and transactions that are prepared or active."""
+
+    room: Room
+    prepared: TransactionNumber
+    active: TransactionNumber
+
+
+def scene(checkpoint: bool = False) -> Scene:
+    """Partition 1 ends at offset 3, partition 2 at 1; group ``held`` is held in partition 2."""
+    filesystem = MemoryFilesystem()
+    room = Room(filesystem)
+    room.engine.close()
+    room.engine = engine = recover(filesystem, room.clock, SMALL, client_folds())
+    room.topic()
+    room.send(b"a", b"b")
+    room.send(b"c", number=2)
+    engine.accept(PartitionsClaimed("g", "m", [(1, 1)], engine.now(), GROUP_ID))
+    engine.accept(Identified("a" * 32, engine.now()))
+    room.begin((1, b"committed")).commit().sync()
+    prepared = room.begin((1, b"p"), (2, b"p")).prepare("p").sync()
+    holding = room.begin((2, b"q"))
+    engine.transactions.add_offsets(holding.number, "held", [PartitionOffset(2, 1)])
+    holding.totals = replace(holding.totals, requests=2)
+    holding.prepare("holding").sync()
+    active = room.begin((1, b"active")).sync()
+    if checkpoint:
+        room.checkpoint()
+    return Scene(room, prepared.number, active.number)
+
+
+def forged(at: Scene, *records: Made) -> MemoryFilesystem:
+    """The directory after a kill, with these records behind the last of its journal."""
+    filesystem = at.room.inner.kill_clone()
+    append(filesystem, *records)
+    return filesystem
+
+
+def append(filesystem: IFilesystem, *records: Made) -> int:
+    """Put a group of these records behind the last one of the newest file; its LSN."""
+    file = surveyed(filesystem)[-1]
+    assert file.header is not None
+    with window(filesystem, file.path) as bytes_of:
+        *_, end = FileReader(bytes_of, file.path, file.header).groups()
+    salt, lsn = file.header.salt, end.next_lsn
+    body = b"".join(
+        record.pack(each, data, record.seed(salt, at)) + data for at, (each, data) in enumerate(records, lsn)
+    )
+    header = pack_group_header(len(body), len(records), lsn, lsn - 1, crc32c(body), salt)
+    opened = filesystem.open(file.path)
+    opened.write_some(end.position, [header + body])
+    opened.force()
+    opened.close()
+    return lsn
+
+
+def stamped(base: int, *values: bytes) -> bytes:
+    """A run with dense offsets."""
+    frame.stamp(memoryview(data := bytearray(run_of(*values))), base)
+    return bytes(data)
+
+
+def commit(*runs: tuple[int, int], number: TransactionNumber = NEW, **fields: Any) -> Made:
+    """A sound commit of all that its transaction has: a message for each (partition, offset); then ``fields``."""
+    made, data, counts = [], b"", {}
+    sums: dict[int, int] = {}
+    checksum = 0
+    for partition, base in runs or [(1, 3)]:
+        sent = run_of(b"v")
+        sums[partition] = crc32c(sent, sums.get(partition, 0))
+        checksum = crc32c(sent, checksum)
+        made.append(Run(partition, 1, len(data), sums[partition]))
+        first, count = counts.get(partition, (base, 0))
+        counts[partition] = first, count + 1
+        data += stamped(base, b"v")
+    placements = [Placement(partition, *where) for partition, where in counts.items()]
+    sound = TransactionCommitted(
+        *number, placements, 10**9, Cause.CLIENT, runs=made, checksum=checksum, owner="x"
+    )
+    data = fields.pop("data", data)
+    return replace(sound, **fields), data
+
+
+def prepare(*partitions: int, number: TransactionNumber = NEW, **fields: Any) -> Made:
+    """A sound prepare with all that its transaction has: a message for each of these; then ``fields``."""
+    made, data = [], b""
+    sums: dict[int, int] = {}
+    for partition in partitions or [1]:
+        sent = run_of(b"v")
+        sums[partition] = crc32c(sent, sums.get(partition, 0))
+        made.append(Run(partition, 1, len(data), sums[partition]))
+        data += sent
+    sound = TransactionPrepared(*number, xid_of("new"), None, 10**9, 0, "x", made)
+    data = fields.pop("data", data)
+    return replace(sound, **fields), data
+
+
+def moved(*offsets: PartitionOffset, group: str = "g", group_id: bytes = GROUP_ID) -> dict[str, Any]:
+    """The positions of a deciding record."""
+    return {"positions": [GroupPositions(group, group_id, list(offsets))]}
+
+
+def alike(bad: int = -1, **fields: Any) -> list[Made]:
+    """Forty commits that look alike, as a start reads many at a time; one of them says something else."""
+    made = []
+    for n in range(40):
+        each, data = commit((1, 3 + n), number=TransactionNumber(SESSION, 900 + n))
+        made.append((replace(each, **fields) if n == bad else each, data))
+    return made
+
+
+def rollback(number: TransactionNumber) -> Made:
+    """The decision against."""
+    return TransactionRolledBack(*number, 10**9, Cause.CLIENT), b""
+
+
+def plain(made: AnyRecord) -> Made:
+    """A record without data."""
+    return made, b""
+
+
+Forge = Callable[[Scene], list[Made]]
+
+
+def _created(at: Scene, name: str, first: int) -> Made:
+    return plain(TopicCreated(name, first, 1, at.room.store().settings, 10**9, GROUP_ID))
+
+
+def _runs(kind: Callable[..., Made], *places: tuple[int, int, int], **fields: Any) -> Made:
+    """Of a record with a run of one message for 1 and one for 2: its runs as (partition, count, start)."""
+    sound, data = kind((1, 3), (2, 1)) if kind is commit else kind(1, 2)
+    return replace(sound, runs=[Run(*place, 0) for place in places], **fields), fields.pop("data", data)
+
+
+SIZE = len(run_of(b"v"))
+REFUSED: dict[str, Forge] = {}
+UNREADABLE: dict[str, Forge] = {}
+TOLD: dict[str, Forge] = {
+    "a one-phase commit with another checksum of its run": lambda _: [commit(runs=[Run(1, 1, 0, 7)])],
+    "a one-phase commit with another checksum of all": lambda _: [commit(checksum=7)],
+    "a one-phase commit that says that more was added before": lambda _: [commit(totals=Totals(5, 5, 5))],
+    "a prepare with another checksum of its run": lambda _: [prepare(runs=[Run(1, 1, 0, 7)])],
+    "a prepare that says that more was added before": lambda _: [prepare(totals=Totals(5, 5, 5))],
+}
+for _name, _kind in (("a one-phase commit", commit), ("a prepare", prepare)):
+    for _what, _places in {
+        "of a partition that is not there": [(1, 1, 0), (9, 1, SIZE)],
+        "whose run starts beyond its data": [(1, 1, 0), (2, 1, 10**6)],
+        "whose only run starts beyond its data": [(1, 2, 10**6)],
+        "whose first run does not start with its data": [(1, 1, 4), (2, 1, SIZE)],
+        "whose runs overlap": [(1, 1, 0), (2, 1, 3)],
+        "whose runs are not in order": [(2, 1, SIZE), (1, 1, 0)],
+        "whose run starts within a frame": [(1, 1, 0), (2, 1, SIZE + 10)],
+        "with a run of no bytes": [(1, 1, 0), (2, 1, 0)],
+        "whose runs hold other counts": [(1, 3, 0), (2, 1, SIZE)],
+        "with a huge count": [(1, 1 << 63, 0), (2, 1, SIZE)],
+        "with data and no runs": [],
+    }.items():
+        REFUSED[f"{_name} {_what}"] = lambda _, kind=_kind, places=_places: [_runs(kind, *places)]
+    for _what, _places in {
+        "with a negative start": [(1, 1, 0), (2, 1, -5)],
+        "with a negative count": [(1, -1, 0), (2, 1, SIZE)],
+        "with a count of none": [(1, 0, 0), (2, 1, SIZE)],
+        "with a negative partition": [(-1, 1, 0), (2, 1, SIZE)],
+    }.items():
+        UNREADABLE[f"{_name} {_what}"] = lambda _, kind=_kind, places=_places: [_runs(kind, *places)]
+    UNREADABLE[f"{_name} of a negative session"] = lambda _, kind=_kind: [
+        kind(number=TransactionNumber(-1, 3))
+    ]
+    REFUSED |= {
+        f"{_name} without its data": lambda _, kind=_kind: [kind(data=b"")],
+        f"{_name} whose data are no frames": lambda _, kind=_kind: [kind(data=b"\xff" * 50)],
+        f"{_name} whose data end within a frame": lambda _, kind=_kind: [kind(data=run_of(b"v")[:-1])],
+        f"{_name} by a generation that nobody has": lambda _, kind=_kind: [
+            kind(**moved(PartitionOffset(1, 1, 9)))
+        ],
+        f"{_name} by a generation of a group that is not there": lambda _, kind=_kind: [
+            kind(**moved(PartitionOffset(1, 1, 5), group="z"))
+        ],
+        f"{_name} that moves what another transaction holds": lambda _, kind=_kind: [
+            kind(**moved(PartitionOffset(2, 1), group="held"))
+        ],
+        f"{_name} of what was rolled back": lambda _, kind=_kind: [rollback(NEW), kind()],
+        f"{_name} of what was committed": lambda _, kind=_kind: [
+            commit(),
+            kind() if kind is prepare else commit((1, 4)),
+        ],
+    }
+REFUSED |= {
+    "a commit that is rolled back": lambda _: [commit(), rollback(NEW)],
+    "a prepare of what is prepared": lambda _: [prepare(), prepare(xid=xid_of("other"))],
+    "a prepare by the xid of another transaction": lambda _: [prepare(xid=xid_of("p"))],
+    "an add to what is prepared": lambda at: [(TransactionAdded(*at.prepared, 1, 1, 10**9, 0), run_of(b"z"))],
+    "an add for a partition that is not there": lambda at: [
+        (TransactionAdded(*at.active, 9, 1, 10**9, 0), run_of(b"z"))
+    ],
+    "positions for what is prepared": lambda at: [
+        plain(TransactionOffsetsAdded(*at.prepared, "g", [PartitionOffset(1, 1, 1)], 10**9, 0))
+    ],
+    "a commit that places less than was prepared": lambda at: [
+        plain(TransactionCommitted(*at.prepared, [Placement(1, 3, 1)], 10**9, Cause.CLIENT))
+    ],
+    "a commit that places in a partition that is not there, too": lambda at: [
+        plain(
+            TransactionCommitted(
+                *at.prepared,
+                [Placement(n, base, 1) for n, base in ((1, 3), (2, 1), (9, 0))],
+                10**9,
+                Cause.CLIENT,
+            )
+        )
+    ],
+    "a commit that places beyond the end": lambda _: [commit((1, 50))],
+    "a commit that places elsewhere": lambda _: [commit(placements=[Placement(2, 1, 1)])],
+    "a commit that places nothing": lambda _: [commit(placements=[])],
+    "a commit of messages that nobody has sent": lambda _: [
+        plain(TransactionCommitted(*NEW, [Placement(1, 3, 1)], 10**9, Cause.CLIENT))
+    ],
+    "a commit amid many for a partition that is not there": lambda _: alike(
+        20, placements=[Placement(9, 0, 1)], runs=[Run(9, 1, 0, 0)]
+    ),
+    "a commit amid many of another's number": lambda _: alike(20, serial=919),
+    "a commit amid many that leaves a gap": lambda _: alike(20, placements=[Placement(1, 99, 1)]),
+    "a commit amid many that says another count": lambda _: alike(
+        20, placements=[Placement(1, 23, 2)], runs=[Run(1, 2, 0, 0)]
+    ),
+    "messages for a partition that is not there": lambda _: [(Messages(9, 0, 1, 10**9), stamped(0, b"v"))],
+    "messages that say another count": lambda _: [(Messages(1, 3, 2, 10**9), stamped(3, b"v"))],
+    "messages of a producer that nobody opened": lambda _: [
+        (Messages(1, 3, 1, 10**9, 44, 1, 0), stamped(3, b"v"))
+    ],
+    "a generation that goes back": lambda _: [plain(PartitionsClaimed("g", "m", [(1, 1)], 10**9))],
+    "the end of a group that is not there": lambda _: [plain(GroupDeleted("z", 10**9))],
+    "the end of a producer that is not there": lambda _: [plain(ProducersExpired([5], 10**9))],
+    "a topic that is there": lambda at: [_created(at, "t", 3)],
+    "a topic with a partition of a later number": lambda at: [_created(at, "u", 7)],
+    "the end of a topic that is not there": lambda _: [plain(TopicDeleted("z", 10**9))],
+    "the end of a topic that transactions have messages for": lambda _: [plain(TopicDeleted("t", 10**9))],
+    "a log that starts beyond its end": lambda _: [plain(LogStartMoved(1, 100, 10**9))],
+    "the start of a log that is not there": lambda _: [plain(LogStartMoved(9, 0, 10**9))],
+    "an archive without a log": lambda at: [plain(ArchiveSet(True, at.room.store().settings, 10**9))],
+    "a second identity": lambda _: [plain(Identified("b" * 32, 10**9))],
+    "a start of another number than its file": lambda _: [plain(Started(9, 10**9, 0, bytes(16)))],
+}
+
+
+def started(filesystem: IFilesystem) -> None:
+    """A start that ends what is prepared, writes a checkpoint and stops."""
+    engine = recover(filesystem, ManualClock(monotonic=5_000_000), SMALL, client_folds())
+    for number in list(engine.transactions.prepared):
+        engine.transactions.rollback(number, Cause.OPERATOR)
+    engine.mark()
+    engine.sync()
+    engine.housekeeping.checkpoint_inline()
+    engine.close()
