@@ -28,8 +28,8 @@ from txbroker.drill.judgement.held import check_files, messages_of, partitions_o
 from txbroker.drill.judgement.judge import Judge
 from txbroker.drill.judgement.old_content import OldContent, compare_content, note_content
 from txbroker.drill.judgement.violation import Violation, Wrong
-from txbroker.drill.orders import BRISK, BRISK_TOPICS, Orders
-from txbroker.drill.plan import PROBE, SHAPE, Plan
+from txbroker.drill.plan.orders import BRISK, BRISK_TOPICS, Orders
+from txbroker.drill.plan.plan import PROBE, SHAPE, Plan
 from txbroker.drill.report.result import Report, count, throughput
 
 LOG = "broker.log"

@@ -7,7 +7,7 @@ from journal.transaction import Xid
 from txbroker.drill.clients.coordinator import Coordinator
 from txbroker.drill.clients.ledger import Decided, Ended, Ledger, Prepared, read_ledger
 from txbroker.drill.clients.transactor import FORMAT_ID
-from txbroker.drill.plan import Plan
+from txbroker.drill.plan.plan import Plan
 from txbroker.errors import UnknownTransaction
 
 XID = Xid(FORMAT_ID, b"drill1/transactor-1.1/6", b"drill")

@@ -13,7 +13,7 @@ from txbroker.drill.clients.ledger import Acknowledged, Began, Decided, Ended, L
 from txbroker.drill.drill import Drill, Progress
 from txbroker.drill.judgement.expectation import Expectation
 from txbroker.drill.judgement.violation import Violation, Wrong
-from txbroker.drill.orders import Orders
+from txbroker.drill.plan.orders import Orders
 from txbroker.drill.report.page import page, write_page
 from txbroker.drill.report.result import BINS, Counts, Report, count, percentile, rows_of, throughput
 from txbroker.drill.report.timeline import timeline

@@ -30,7 +30,7 @@ from txbroker.drill.broker.kill_points import POINTS
 from txbroker.drill.broker.schedule import RANDOM, all_points
 from txbroker.drill.directory import NoDirectory
 from txbroker.drill.drill import Drill
-from txbroker.drill.orders import ENTRY, LARGE_MESSAGES, LARGEST, Orders
+from txbroker.drill.plan.orders import ENTRY, LARGE_MESSAGES, LARGEST, Orders
 from txbroker.drill.report.page import write_page
 from txbroker.drill.report.result import Report, rows_of
 from txbroker.drill.screen import Screen

@@ -13,7 +13,7 @@ from txbroker.drill.clients.reader import look
 from txbroker.drill.clients.relay import relay
 from txbroker.drill.clients.senders import send_on, send_plainly
 from txbroker.drill.clients.transactor import LeftToCoordinator, transact
-from txbroker.drill.plan import read_plan
+from txbroker.drill.plan.plan import read_plan
 from txbroker.errors import StorageUnavailable
 from txbroker.quiet_logger import quieted
 

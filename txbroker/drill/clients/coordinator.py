@@ -12,7 +12,7 @@ from journal.transaction import State, Xid
 from txbroker.drill.clients.ledger import SUFFIX, Decided, Ended, Ledger, Surprise, read_ledger
 from txbroker.drill.clients.life import LOST, text_of
 from txbroker.drill.clients.transactor import owner_of
-from txbroker.drill.plan import Plan
+from txbroker.drill.plan.plan import Plan
 from txbroker.errors import TxBrokerError
 
 SENDER = "coordinator"

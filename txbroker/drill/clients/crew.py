@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from txbroker.drill.plan import Plan
+from txbroker.drill.plan.plan import Plan
 
 WRITERS = ("transactor", "sender", "transactor", "plain")
 """The roles of the clients in turn; a relay and a reader come on top."""

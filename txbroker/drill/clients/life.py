@@ -12,7 +12,7 @@ from typing import NoReturn
 import txbroker
 from txbroker.drill.clients.ledger import Ledger, Surprise
 from txbroker.drill.clients.messages import MessageId
-from txbroker.drill.plan import Plan
+from txbroker.drill.plan.plan import Plan
 from txbroker.errors import (
     ConnectionClosed,
     GenerationFenced,

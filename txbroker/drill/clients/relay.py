@@ -6,7 +6,7 @@ import txbroker
 from txbroker.client.blocking.consumer import Consumer
 from txbroker.drill.clients.life import EXPECTED, Life
 from txbroker.drill.clients.transactor import ROLLED_BACK, Carrying, Work
-from txbroker.drill.plan import SINK, SOURCE
+from txbroker.drill.plan.plan import SINK, SOURCE
 
 MOST_BYTES = 1 << 16
 

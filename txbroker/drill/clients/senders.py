@@ -9,7 +9,7 @@ from txbroker.client.blocking.send_future import SendFuture
 from txbroker.drill.clients.ledger import Acknowledged, Began, Refused, Unknown
 from txbroker.drill.clients.life import EXPECTED, LOST, Life, text_of
 from txbroker.drill.clients.messages import value_of
-from txbroker.drill.plan import WRITTEN
+from txbroker.drill.plan.plan import WRITTEN
 from txbroker.errors import OutcomeUnknown, TxBrokerError
 
 BATCHES = (1, 1, 5, 20, 60, 200)

@@ -13,8 +13,8 @@ from txbroker.client.blocking.transaction import Transaction
 from txbroker.drill.clients.ledger import Began, Decided, Ended, Prepared, Unknown
 from txbroker.drill.clients.life import EXPECTED, LOST, Life, text_of
 from txbroker.drill.clients.messages import MessageId, value_of
-from txbroker.drill.orders import LARGE_MESSAGES
-from txbroker.drill.plan import FORMAT_ID, WRITTEN, Plan
+from txbroker.drill.plan.orders import LARGE_MESSAGES
+from txbroker.drill.plan.plan import FORMAT_ID, WRITTEN, Plan
 from txbroker.errors import (
     OutcomeForgotten,
     OutcomeUnknown,

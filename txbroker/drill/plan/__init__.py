@@ -1,0 +1,1 @@
+"""The plan of a drill: what is asked of it, and what its processes are told."""
