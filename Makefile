@@ -78,6 +78,10 @@ lint-docs: .make/docs/.ready
 files: .venv/.ready  ## print every module and what it owns
 	@$(RUN) tests.support.file_table
 
+.PHONY: rooms
+rooms: .venv/.ready  ## draw the imports between the rooms, as text
+	@$(RUN) tests.support.room_diagram
+
 .PHONY: format
 format: .venv/.ready  ## sort the imports and format every file
 	$(RUN) ruff check --select I --fix .

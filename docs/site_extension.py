@@ -1,7 +1,7 @@
 """What the documentation site needs of Sphinx beside its extensions: help texts, references by public names, lexers.
 
 The directive ``command-help`` shows what ``txbroker COMMAND --help`` prints, for every command: the reference of the
-command line has no text of its own.
+command line has no text of its own. The directive ``room-diagram`` draws which room of the source imports which.
 """
 
 import builtins
@@ -21,6 +21,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.nodes import make_refnode
 
+from tests.support.room_diagram import drawn, room_imports
 from txbroker import Resolver
 from txbroker.cli import command_line
 from txbroker.coordinator import Coordinator
@@ -56,6 +57,15 @@ class CommandHelp(Directive):
             section += nodes.literal_block(text=context.command.get_help(context), language="text")
             made.append(section)
         return made
+
+
+class RoomDiagram(Directive):
+    """The imports between the rooms of the source, drawn as text."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return the diagram."""
+        text = "\n".join(drawn(room_imports()))
+        return [nodes.literal_block(text, text, language="text")]
 
 
 def refer_by_last_name(
@@ -155,6 +165,7 @@ def lead_to_the_first_page(app: Sphinx, failure: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Make all of it known to Sphinx."""
     app.add_directive("command-help", CommandHelp)
+    app.add_directive("room-diagram", RoomDiagram)
     app.connect("autodoc-process-signature", shown_signature)
     app.connect("autodoc-process-docstring", link_pages)
     app.connect("doctree-read", name_in_full)

@@ -1,35 +1,9 @@
 """No module imports one that imports it, however far around: what stands alone can be read, tested and moved alone."""
 
-import ast
-from collections.abc import Collection, Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.support.repository import ROOT
-
-
-def modules(root: Path, tops: tuple[str, ...]) -> dict[str, Path]:
-    """Every module and package by its name."""
-    return {
-        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
-        for top in tops
-        for path in (root / top).rglob("*.py")
-    }
-
-
-def imported(text: str, known: Collection[str]) -> Iterator[str]:
-    """Which of the known modules one names in an import: at its top, inside of functions, for type checkers only.
-
-    That a package is loaded before what is in it does not count.
-    """
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom) and node.module in known:
-            for alias in node.names:
-                submodule = f"{node.module}.{alias.name}"
-                yield submodule if submodule in known else node.module
+from tests.support.room_diagram import drawn, imported, modules, room_imports
 
 
 def cycles(imports: dict[str, set[str]]) -> list[set[str]]:
@@ -64,6 +38,22 @@ def test_no_modules_import_one_another():
     assert len(known) > 400, "there are no modules: is this the checkout?"
     imports = {module: set(imported(path.read_text(), known)) for module, path in known.items()}
     assert [sorted(each) for each in cycles(imports)] == []
+
+
+def test_no_rooms_import_one_another():
+    imports = room_imports()
+    assert len(imports) > 40, "there are no rooms: is this the checkout?"
+    assert [sorted(each) for each in cycles(imports)] == []
+
+
+def test_the_diagram_has_every_room_above_those_that_it_imports():
+    imports = {"top": {"middle", "bottom", "side"}, "middle": {"bottom"}, "bottom": set(), "side": set()}
+    assert [line.split() for line in drawn(imports)] == [
+        ["2", "top", "▶", "middle", "side"],
+        ["1", "middle", "▶", "bottom"],
+        ["0", "bottom"],
+        ["0", "side"],
+    ]
 
 
 @pytest.mark.parametrize(
