@@ -10,7 +10,7 @@ from journal.repair import diagnose
 from tests.repair.repair_scene import repaired
 from tests.support.engine_room import contents
 from tests.support.forged_records import REFUSED, TOLD, UNREADABLE, commit, forged, prepare, scene, started
-from txbroker.cli.dump_lines import line_json, line_text
+from txbroker.cli.directory.dump_lines import line_json, line_text
 
 CHECKPOINT = pytest.mark.parametrize("checkpoint", [False, True], ids=["whole", "checkpoint"])
 
