@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from demo.source import Day, Row
+from journal.message_headers import Headers, last_value
 
 EXAMPLES = 3
 """How many faults of each kind are told in full."""
@@ -27,12 +28,12 @@ class ReadMessage(Protocol):
     @property
     def value(self) -> bytes | None: ...
     @property
-    def headers(self) -> Mapping[str, bytes]: ...
+    def headers(self) -> Headers: ...
 
 
-def headers_for(row: Row) -> dict[str, bytes]:
+def headers_for(row: Row) -> Headers:
     """What a message says about the row that it carries as its value."""
-    return {"day": row.day.encode(), "row": b"%d" % row.number}
+    return (("day", row.day.encode()), ("row", b"%d" % row.number))
 
 
 @dataclass
@@ -98,11 +99,11 @@ class Verifier:
 
     def _row_of(self, message: ReadMessage) -> Row | None:
         where = f"{message.topic}-{message.partition} offset {message.offset}"
-        number = message.headers.get("row", b"")
+        number = last_value(message.headers, "row") or b""
         row = self._rows.get((message.topic, int(number))) if number.isdigit() else None
         if row is None:
             self._verdict.fault("not in the source", f"{where} says it is row {number!r}")
-        elif (message.value, message.key, dict(message.headers)) != (row.line, row.key, headers_for(row)):
+        elif (message.value, message.key, message.headers) != (row.line, row.key, headers_for(row)):
             self._verdict.fault("altered", f"{where} is not row {row.number} byte for byte")
             return None
         return row

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from operator import index
 from typing import Any, Final
@@ -129,56 +129,6 @@ def octets(parameter: str, value: Any, state: str = NOTHING_SENT, *, wanted: str
     raise WrongType(
         f"{parameter} is of type {type(value).__name__}; it must be {wanted or 'bytes, bytearray or memoryview'}; "
         f"{state}"
-    )
-
-
-def headers_of(headers: Any, state: str = NOTHING_SENT) -> Mapping[str, bytes]:
-    """Return a message's headers by name, copied unless they are a mapping already; raises :class:`WrongType`.
-
-    Whether the names are UTF-8 shows when they are encoded: :func:`check_names` then says which is not.
-    """
-    if type(headers) is dict:
-        for name, value in headers.items():
-            if type(name) is not str or type(value) is not bytes:
-                break
-        else:
-            return headers
-    if not isinstance(headers, Mapping):
-        raise WrongType(
-            f"headers is of type {type(headers).__name__}; it must be a dict of names (str) and values (bytes), or "
-            f"None: a list of pairs is not taken, for a name has one value; {state}"
-        )
-    return {
-        text("the name of a header", name, state): octets(f"the value of header {name!r:.60}", value, state)
-        for name, value in headers.items()
-    }
-
-
-def check_names(headers: Mapping[str, bytes], state: str = NOTHING_SENT) -> None:
-    """Raise :class:`WrongValue` for a header name that UTF-8 cannot encode."""
-    for name in headers:
-        text("the name of a header", name, state)
-
-
-Message = tuple[str, bytes | None, bytes | None, dict[str, bytes] | None, int | None, int | None]
-
-
-def message_of(
-    topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp: Any, state: str = NOTHING_SENT
-) -> Message:
-    """Return a message that is kept for later: checked in the caller's call, and copied, so that he may change his own.
-
-    Raises :class:`WrongType`, :class:`WrongValue`.
-    """
-    pairs = None if headers is None else dict(headers_of(headers, state))
-    check_names(pairs or {}, state)
-    return (
-        text("topic", topic, state),
-        None if value is None else octets("value", value, state, wanted=OCTETS_OR_NONE),
-        None if key is None else octets("key", key, state, wanted=OCTETS_OR_NONE),
-        pairs,
-        None if partition is None else index_of(partition, state),
-        None if timestamp is None else micros("timestamp", timestamp, state),
     )
 
 

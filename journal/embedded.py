@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -26,6 +26,7 @@ from journal.formats.frame_check import check_run
 from journal.formats.record import LogStartMoved
 from journal.interfaces import IClock, IFilesystem
 from journal.log.message_store import MessageStore
+from journal.message_headers import GivenHeaders
 from journal.random_id import new_id
 from journal.recovery.start import recover
 from journal.settings import TopicChoices, topic_settings
@@ -134,7 +135,7 @@ class Log:
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: GivenHeaders | None = None,
         partition: int = 0,
     ) -> int:
         """Append one message; return its offset, once it is forced to disk."""
@@ -226,7 +227,7 @@ class EmbeddedTransaction:
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: GivenHeaders | None = None,
         partition: int = 0,
     ) -> None:
         """Add one message. It gets its offset at commit."""

@@ -12,17 +12,18 @@ covers them) and their position in it as id. The run may be compressed (``journa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
 
 import msgspec
 from crc32c import crc32c
 
-from journal.arguments import NOTHING_SENT, OCTETS_OR_NONE, check_names, headers_of, octets, whole
+from journal.arguments import NOTHING_SENT, OCTETS_OR_NONE, octets, whole
 from journal.constants import MAX_ATTRIBUTE, MIB
 from journal.errors import InvalidFrame, MessageTooLarge, RequestRefused
 from journal.formats.compression import open_payload
+from journal.message_headers import GivenHeaders, Headers, check_names, headers_of, last_value
 
 HEADER = Struct(">IIQqIII")
 HEADER_BYTES = HEADER.size
@@ -56,17 +57,24 @@ class Attribute(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Key and headers of a message as its frame has them."""
 
     key: bytes | None = None
-    headers: dict[str, bytes] = {}
+    headers: Headers = ()
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A decoded message. ``timestamp`` is µs UTC as the client gave it; ``value`` is None for a tombstone."""
+    """A decoded message. ``timestamp`` is µs UTC as the client gave it; ``value`` is None for a tombstone.
+
+    ``headers`` are pairs of name and value; a name may come more than once.
+    """
 
     offset: int
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: dict[str, bytes]
+    headers: Headers = ()
+
+    def header(self, name: str) -> bytes | None:
+        """The value of the last header of that name, None if there is none."""
+        return last_value(self.headers, name)
 
 
 _encode_attribute = msgspec.msgpack.Encoder().encode
@@ -77,7 +85,7 @@ def encode(
     value: bytes | None,
     timestamp: int,
     key: bytes | None = None,
-    headers: Mapping[str, bytes] | None = None,
+    headers: GivenHeaders | None = None,
 ) -> bytes:
     """Return the frame of one message, id zero. ``value`` None makes a tombstone.
 
@@ -98,11 +106,11 @@ def encode_inner(
     value: bytes | None,
     timestamp: int,
     key: bytes | None = None,
-    headers: Mapping[str, bytes] | None = None,
+    headers: GivenHeaders | None = None,
 ) -> bytes:
     """Return the frame of one message for the inside of a wrapper: crc zero, id its position.
 
-    It is a copy: later changes of the caller's bytearray or dict have no effect. Raises :class:`WrongType` and
+    It is a copy: later changes of the caller's bytearray, dict or list have no effect. Raises :class:`WrongType` and
     :class:`WrongValue`, and :class:`MessageTooLarge` if key and headers are over ``MAX_ATTRIBUTE``.
     """
     flag, payload = (VERSION, value) if type(value) is bytes else _payload(value)
@@ -136,9 +144,6 @@ _HEAD = Struct(">IIQ")
 _TAIL = Struct(">qIII")
 
 
-_NO_HEADERS: Mapping[str, bytes] = {}
-
-
 def _payload(value: object) -> tuple[int, bytes]:
     """Return flag and payload of a value that is not plain bytes."""
     if value is None:
@@ -146,15 +151,15 @@ def _payload(value: object) -> tuple[int, bytes]:
     return VERSION, octets("value", value, wanted=OCTETS_OR_NONE)
 
 
-def _attribute_bytes(key: bytes | None, headers: Mapping[str, bytes] | None) -> bytes:
+def _attribute_bytes(key: bytes | None, headers: GivenHeaders | None) -> bytes:
     """Return the encoded key and headers; text is refused, because the broker would refuse the whole batch."""
-    pairs = _NO_HEADERS if headers is None else headers_of(headers)
+    pairs = () if headers is None else headers_of(headers)
     if key is None and not pairs:
         return b""
     if key is not None and type(key) is not bytes:
         key = octets("key", key, wanted=OCTETS_OR_NONE)
     try:
-        attribute = _encode_attribute(Attribute(key, pairs))  # type: ignore[arg-type]
+        attribute = _encode_attribute(Attribute(key, pairs))
     except UnicodeEncodeError:
         check_names(pairs)
         raise
@@ -339,7 +344,7 @@ def _decode_inner(
         after = position + length
         if offset >= from_offset:
             if flag == VERSION and not attribute_length:  # the most common frame: saves a call, 0.1 µs
-                append(Message(offset, timestamp, None, whole[position + HEADER_BYTES : after], {}))
+                append(Message(offset, timestamp, None, whole[position + HEADER_BYTES : after]))
             else:
                 append(_decode_one(whole, position, after, offset, timestamp, flag, attribute_length))
         offset += 1
@@ -361,7 +366,7 @@ def _decode_one(
         )
     value = None if flag & TOMBSTONE else whole[payload:after]
     if not attribute_length:
-        return Message(offset, timestamp, None, value, {})
+        return Message(offset, timestamp, None, value)
     try:
         attribute = unpack_attribute(whole[start:payload])
     except UNDECODABLE as error:

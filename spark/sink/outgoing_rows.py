@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from journal.message_headers import Headers
 from spark.sink.register import Extent
 from spark.sink.row_frames import Columns
 from txbroker import errors
@@ -146,18 +147,15 @@ def _times(column: pa.Array) -> pa.Array:
     return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
 
 
-def _headers(column: pa.Array) -> list[Mapping[str, bytes] | None]:
+def _headers(column: pa.Array) -> list[Headers | None]:
     is_map = pa.types.is_map(column.type)
     return [None if each is None else _header(each, is_map) for each in column.to_pylist()]
 
 
-def _header(pairs: Sequence[Any], is_map: bool) -> dict[str, bytes]:
+def _header(pairs: Sequence[Any], is_map: bool) -> Headers:
     named = pairs if is_map else [(each["key"], each["value"]) for each in pairs]
-    found: dict[str, bytes] = {}
-    for name, value in named:
-        if name is None or value is None or name in found:
-            raise errors.InvalidSetting(
-                f"header {name!r} of a message is there twice, or null; none of this write will be seen"
-            )
-        found[name] = value.encode() if isinstance(value, str) else value
-    return found
+    if any(name is None or value is None for name, value in named):
+        raise errors.InvalidSetting(
+            "a header of a message has null as its name or value; none of this write will be seen"
+        )
+    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in named)

@@ -8,7 +8,7 @@ a task took 3.5 µs of processor time for a row of 100 B, by the column it takes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from journal.constants import MAX_ATTRIBUTE
 from journal.formats.frame import HEADER_BYTES, TOMBSTONE, VERSION
+from journal.message_headers import Headers
 from spark.frame_columns import HEADER_FIELDS, Numbers
 from spark.sink.key_hash import murmur2
 from txbroker import errors
@@ -26,7 +27,7 @@ from txbroker import errors
 Mask = npt.NDArray[np.bool_]
 
 BYTES: Final = pa.large_binary()
-_NO_HEADERS: Final = b"\x80"
+_NO_HEADERS: Final = b"\x90"
 _MOST_BEFORE_KEY: Final = 6
 _POSITION: Final = 14
 """Where the low 16 bits of a frame's id are, which in a wrapper is its position there."""
@@ -41,7 +42,7 @@ class Columns(NamedTuple):
     values: pa.Array
     """Of type ``BYTES``, as ``keys``; null is a tombstone, or no key."""
     keys: pa.Array | None = None
-    headers: Sequence[Mapping[str, bytes] | None] | None = None
+    headers: Sequence[Headers | None] | None = None
     partitions: pa.Array | None = None
     """int64; null leaves it to the key."""
     timestamps: pa.Array | None = None
@@ -133,7 +134,7 @@ class _Attributes(NamedTuple):
 
     @classmethod
     def of(cls, columns: Columns) -> _Attributes:
-        """As msgpack has an array of a key or nil, and a map. Raises MessageTooLarge."""
+        """As msgpack has an array of a key or nil, and an array of pairs. Raises MessageTooLarge."""
         rows = len(columns.values)
         keys = pa.nulls(rows, BYTES) if columns.keys is None else columns.keys
         keyed, lengths = keys.is_valid().to_numpy(zero_copy_only=False), _sizes(keys)
@@ -156,8 +157,8 @@ class _Attributes(NamedTuple):
         return cls(before, used, keys, behind, sizes)
 
 
-def _behind(keyed: Mask, headers: Sequence[Mapping[str, bytes] | None] | None) -> pa.Array:
-    """The headers of each row; an empty map if there is a key, nothing at all if there is none."""
+def _behind(keyed: Mask, headers: Sequence[Headers | None] | None) -> pa.Array:
+    """The headers of each row; an empty array if there is a key, nothing at all if there is none."""
     if headers is None:
         return pc.if_else(pa.array(keyed), pa.scalar(_NO_HEADERS, BYTES), pa.scalar(b"", BYTES))
     nothing = (b"", _NO_HEADERS)

@@ -69,7 +69,7 @@ _CREATE_TIME = 0
 ORIGIN = frozenset({"transaction", "xid"})
 """The columns that the outcome archive is needed for."""
 
-_ARRAY_OF_TWO, _BIN_8, _BIN_16, _NIL, _NO_HEADERS = 0x92, 0xC4, 0xC5, 0xC0, 0x80
+_ARRAY_OF_TWO, _BIN_8, _BIN_16, _NIL, _NO_HEADERS = 0x92, 0xC4, 0xC5, 0xC0, 0x90
 """How msgpack begins key and headers, and how it says that there are none."""
 
 
@@ -188,8 +188,8 @@ def headers(heads: Heads) -> pa.Array:
     for place in places.tolist():
         pairs = decode_attribute(_attribute(heads, place)).headers
         lengths[place] = len(pairs)
-        names += pairs.keys()
-        contents += pairs.values()
+        names += [name for name, _ in pairs]
+        contents += [value for _, value in pairs]
     children = pa.StructArray.from_arrays(
         [pa.array(names, pa.string()), pa.array(contents, pa.binary())], fields=list(_HEADER.type)
     )

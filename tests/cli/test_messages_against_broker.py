@@ -21,7 +21,7 @@ class TestSending:
             (r["partition"], r["offset"]) for r in receipts
         ]
         assert [m["value"] for m in read] == ["Köln", "zwei"]
-        assert all((m["key"], m["headers"]) == ("42", {"kind": "new"}) for m in read)
+        assert all((m["key"], m["headers"]) == ("42", [["kind", "new"]]) for m in read)
 
     def test_lines_of_stdin_keep_their_order_however_many(self, run, topic):
         said = "".join(f"line {number}\n" for number in range(5_000))

@@ -53,7 +53,9 @@ def printed(renderable, width):
 
 
 def message(topic="orders", partition=0, value=b"v", **named):
-    return Message(topic, partition, 0, WALL, named.get("key"), value, named.get("headers", {}))
+    return Message(
+        topic, partition, 0, WALL, named.get("key"), value, tuple(named.get("headers", {}).items())
+    )
 
 
 def shown(info=PREPARED, messages=(), offsets=(), contents=(), runs=(), obstacle=""):

@@ -17,7 +17,20 @@ INDEX = WHOLE[:-1]
 """As an index in a topic the others are numbers of partitions that there are not."""
 NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001
 OCTETS = ("text", 5, True, 1.5, [b"x"], object())
-HEADERS = ([("a", b"b")], [], {"a": "b"}, {"a": None}, {b"a": b"b"}, {5: b"b"}, {"\udcff": b""}, 5, "", b"")
+HEADERS = (
+    [("a", "b")],
+    [("a",)],
+    ["ab"],
+    iter([("a", b"b")]),
+    {"a": "b"},
+    {"a": None},
+    {b"a": b"b"},
+    {5: b"b"},
+    {"\udcff": b""},
+    5,
+    "",
+    b"",
+)
 MOMENT = (1.7e15, "now", True, b"", 1_700_000_000, 1_700_000_000_000, 0, -5, 1 << 63, NAIVE)
 SECONDS = ("5", b"", True, math.nan, -1.0, math.inf, None)
 WAIT = SECONDS[:-1]
@@ -155,7 +168,9 @@ def _parts(wrong: Any) -> list[Any]:
     """A wrong value, and what is in it: what is named may be one of a list's."""
     if isinstance(wrong, dict):
         return [wrong, *wrong, *wrong.values()]
-    return [wrong, *wrong] if isinstance(wrong, (list, tuple)) else [wrong]
+    if not isinstance(wrong, (list, tuple)):
+        return [wrong]
+    return [wrong, *(part for each in wrong for part in _parts(each))]
 
 
 async def walk(connection: Any) -> None:

@@ -372,7 +372,7 @@ def test_what_is_sent_is_looked_at_and_copied_where_it_is_sent(manager, messages
             {"topic": b"orders"},
             {"value": "text"},
             {"key": 5},
-            {"headers": [("a", b"b")]},
+            {"headers": [("a", "b")]},
             {"partition": "0"},
         ):
             with pytest.raises(errors.WrongType):

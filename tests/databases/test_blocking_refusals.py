@@ -227,7 +227,7 @@ def test_what_a_block_sends_is_looked_at_when_it_is_sent(database, broker, topic
         for wrong in (
             {"value": "text"},
             {"value": b"x", "key": 5},
-            {"value": b"x", "headers": [("a", b"b")]},
+            {"value": b"x", "headers": [("a", "b")]},
         ):
             with pytest.raises(errors.WrongType):
                 tx.send(topic, **wrong)

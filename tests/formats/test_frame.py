@@ -5,6 +5,7 @@ frames removed `struct.error` does; with `count` believed instead of counted, th
 """
 
 import contextlib
+from collections import UserDict
 
 import pytest
 from crc32c import crc32c
@@ -66,7 +67,7 @@ def test_what_was_encoded_is_decoded_with_dense_offsets(batches, base):
     found = frame.decode_run(stamped(run_of(batches), base))
     bodies = [body for batch in batches for body in batch]
     assert [(m.value, m.timestamp, m.key, m.headers) for m in found] == [
-        (value, time, key, headers or {}) for value, time, key, headers in bodies
+        (value, time, key, tuple((headers or {}).items())) for value, time, key, headers in bodies
     ]
     assert [m.offset for m in found] == list(range(base, base + len(bodies)))
 
@@ -127,10 +128,23 @@ def test_any_kind_of_bytes_will_do(kind):
     assert {type(m.value) for m in decoded} == {bytes, type(None)}
 
 
-def test_messages_do_not_share_their_headers():
-    first, second = frame.decode_run(run_of([[(b"a", TIME, None, None)], [(b"b", TIME, None, None)]]))
-    first.headers["mine"] = b""
-    assert second.headers == {}
+@pytest.mark.parametrize("kind", [list, tuple, lambda pairs: dict(enumerate(pairs)).values()])
+def test_a_header_may_come_twice_and_keeps_its_place(kind):
+    pairs = (("a", b"1"), ("", b"2"), ("a", b"3"), ("b", b""), ("", b""))
+    (message,) = frame.decode_run(frame.encode(b"v", TIME, None, kind(pairs)))
+    assert message.headers == pairs
+    assert dict(message.headers) == {"a": b"3", "": b"", "b": b""}
+    assert [message.header(name) for name in ("a", "", "b", "c")] == [b"3", b"", b"", None]
+    assert check_run(frame.encode(b"v", TIME, None, kind(pairs))) == 1
+
+
+def test_headers_given_as_a_mapping_are_its_pairs():
+    given = frame.encode(b"v", TIME, b"k", {"a": b"1", "b": b"2"})
+    assert given == frame.encode(b"v", TIME, b"k", [("a", b"1"), ("b", b"2")])
+    assert given == frame.encode(b"v", TIME, b"k", UserDict({"a": bytearray(b"1"), "b": memoryview(b"2")}))
+    assert (
+        frame.encode(b"v", TIME, None, []) == frame.encode(b"v", TIME, None, {}) == frame.encode(b"v", TIME)
+    )
 
 
 def test_decoding_skips_the_checksums_of_what_is_not_asked_for_only():
@@ -143,7 +157,7 @@ def test_decoding_skips_the_checksums_of_what_is_not_asked_for_only():
         frame.decode_run(run, 10)
 
 
-NESTED = b"\x93\xc0\x80" + b"\x91" * 100_000 + b"\x01"
+NESTED = b"\x93\xc0\x90" + b"\x91" * 100_000 + b"\x01"
 """An attribute with a third field, as a later version might have, that nests deeper than any decoder goes."""
 
 REFUSED = {
@@ -164,15 +178,21 @@ REFUSED = {
     "a tombstone with a value": (made(flag=VERSION | TOMBSTONE, payload=b"v"), "tombstone with a value"),
     "an attribute beyond the frame": (made(attribute_length=1), "says 1 attribute bytes"),
     "a key of 2 GiB in 10 bytes": (made(attribute=b"\x92\xc6\x80\0\0\0" + b"k" * 4), "key and headers"),
-    "2^32 headers in 10 bytes": (made(attribute=b"\x92\xc0\xdf\xff\xff\xff\xff\xa1aa"), "key and headers"),
+    "2^32 headers in 10 bytes": (made(attribute=b"\x92\xc0\xdd\xff\xff\xff\xff\xa1aa"), "key and headers"),
     "an attribute of another type": (made(attribute=b"\x01"), "key and headers"),
-    "a header name that is no UTF-8": (made(attribute=b"\x92\xc0\x81\xa1\xff\xc4\0"), "key and headers"),
+    "a header name that is no UTF-8": (made(attribute=b"\x92\xc0\x91\x92\xa1\xff\xc4\0"), "key and headers"),
+    "a header that is no pair": (made(attribute=b"\x92\xc0\x91\x91\xa1a"), "key and headers"),
+    "a header of three": (made(attribute=b"\x92\xc0\x91\x93\xa1a\xc4\0\xc4\0"), "key and headers"),
+    "a header without a name": (made(attribute=b"\x92\xc0\x91\x92\xc0\xc4\0"), "key and headers"),
+    "a header whose value is text": (made(attribute=b"\x92\xc0\x91\x92\xa1a\xa1a"), "key and headers"),
+    "a header whose value is nil": (made(attribute=b"\x92\xc0\x91\x92\xa1a\xc0"), "key and headers"),
+    "headers as a map, as in version 1": (made(attribute=b"\x92\xc0\x81\xa1a\xc4\0"), "key and headers"),
     "nesting without end": (made(attribute=NESTED), "key and headers"),
-    "bytes after the attribute": (made(attribute=b"\x92\xc0\x80\0"), "key and headers"),
+    "bytes after the attribute": (made(attribute=b"\x92\xc0\x90\0"), "key and headers"),
     "an empty wrapper": (wrapped(b"", 0), "holds no frames"),
     "a wrapper that says too many": (wrapped(inner(b"a"), 2), "says 2 messages, it holds 1"),
     "a wrapper that says too few": (wrapped(inner(b"a", b"b"), 1), "says 1 messages, it holds 2"),
-    "a wrapper with a key": (made(WRAPPER | VERSION, b"\x92\xc0\x80", inner(b"a")), "wrapper at 0"),
+    "a wrapper with a key": (made(WRAPPER | VERSION, b"\x92\xc0\x90", inner(b"a")), "wrapper at 0"),
     "a wrapper as a tombstone": (made(WRAPPER | TOMBSTONE | VERSION, b"", inner(b"a")), "wrapper at 0"),
     "a wrapper in a wrapper": (
         wrapped(made(WRAPPER | VERSION, b"", inner(b"a")), 1),
@@ -184,7 +204,7 @@ REFUSED = {
     "inner ones out of order": (wrapped(inner(b"a", b"b")[37:] + inner(b"a"), 2), "number 1"),
     "an inner one of two messages": (wrapped(HEADER.pack(36, 0, 0, TIME, 2, VERSION, 0), 1), "count 2"),
     "an inner attribute that goes on into the next": (
-        wrapped(HEADER.pack(39, 0, 0, TIME, 1, VERSION, 4) + b"\x93\xc0\x80" + inner(b"", b"b")[36:], 2),
+        wrapped(HEADER.pack(39, 0, 0, TIME, 1, VERSION, 4) + b"\x93\xc0\x90" + inner(b"", b"b")[36:], 2),
         "frame 0 in the wrapper at 0 says 39 bytes",
     ),
     "an inner length of zero": (wrapped(bytes(40), 1), "frame 0 in the wrapper"),
@@ -224,7 +244,7 @@ def test_a_frame_over_the_limit_is_too_large_and_one_at_it_is_not():
 
 
 def attribute_of(size):
-    return b"\x92\xc6" + (size - 7).to_bytes(4, "big") + b"k" * (size - 7) + b"\x80"
+    return b"\x92\xc6" + (size - 7).to_bytes(4, "big") + b"k" * (size - 7) + b"\x90"
 
 
 @pytest.mark.parametrize("excess", [0, 1])
@@ -258,7 +278,7 @@ def check_either_way(data):
 U32 = st.sampled_from([0, 1, 2, 3, 35, 36, 37, 72, 0x7FFFFFFF, 0xFFFFFFFF]) | st.integers(0, 60)
 FLAGS = st.sampled_from([VERSION, VERSION | TOMBSTONE, VERSION | WRAPPER, 0]) | st.integers(0, 0xFFFFFFFF)
 ATTRIBUTES = st.sampled_from(
-    [b"", b"\x92\xc0\x80", b"\x92\xc4\x01k\x80", b"\x92\xc0\x81\xa1h\xc4\0", b"\x90"]
+    [b"", b"\x92\xc0\x90", b"\x92\xc4\x01k\x90", b"\x92\xc0\x91\x92\xa1h\xc4\0", b"\x90"]
 )
 
 
@@ -331,7 +351,7 @@ def test_a_reader_of_unchecked_bytes_gets_messages_or_one_kind_of_error(data, me
             reader(with_right_checksums(data) if mend else data)
 
 
-BORROWING = made(attribute_length=4, payload=b"\x93\xc0\x80") + made()
+BORROWING = made(attribute_length=4, payload=b"\x93\xc0\x90") + made()
 """Its attribute would be whole with the first byte of the next frame."""
 UNREADABLE = (
     "nesting without end",
@@ -367,7 +387,17 @@ def test_one_frame_is_sound_or_not():
         ("42", None, "^key is of type str; it must be bytes"),
         (None, {"kind": "new"}, "^the value of header 'kind' is of type str; it must be bytes"),
         (b"42", {b"kind": b"new"}, "^the name of a header is b'kind', of type bytes; it must be a str"),
-        (None, [("kind", b"new")], "^headers is of type list; .* a list of pairs is not taken"),
+        (None, [("kind", "new")], "^the value of header 'kind' is of type str; it must be bytes"),
+        (None, [(b"kind", b"new")], "^the name of a header is b'kind', of type bytes; it must be a str"),
+        (None, ["ab"], "^one of headers is of type str, and no pair; headers must be a dict"),
+        (None, [("a", b"b", b"c")], "^one of headers is of type tuple, and no pair"),
+        (
+            None,
+            iter([("a", b"b")]),
+            "^headers is an iterator, of type list_iterator; it must be what can be gone through again",
+        ),
+        (None, "ab", "^headers is of type str; it must be a dict"),
+        (None, 5, "^headers is of type int; it must be a dict"),
     ],
 )
 def test_text_is_no_key_and_no_header(key, headers, says):

@@ -132,10 +132,10 @@ MESSAGE = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})
 INNER = frame.encode_inner(0, b"a", TIME) + frame.encode_inner(1, None, TIME + 1, b"k", {"h": b""})
 # INNER as the packages compressed it (zstandard 0.25, lz4 4.4): what others of them write need not be the same bytes.
 PACKED = {
-    compression.ZSTD: "28b52ffd2052bd01008402000000250004d237315c280000000001010061"
-    "0000002d000101020000000992c4016b81a168c4000500200b52f9825d80e173400b",
-    compression.LZ4: "58000000250001 00c304d237315c280000000001011800536100"
-    "00002d0c0001190003250013012500e0020000000992c4016b81a168c400",
+    compression.ZSTD: "28b52ffd2053c501009402000000250004d237315c2800000000010100610000"
+    "002e000101020000000a92c4016b9192a168c4000500200b52f9825d80e173400b",
+    compression.LZ4: "5800000025000100c304d237315c28000000000101180053610000002e0c0001"
+    "190003250013012500f000020000000a92c4016b9192a168c400",
 }
 OUTCOME = ArchivedOutcome(
     SESSION, 7, State.COMMITTED, Cause.OPERATOR, LSN, 1011, TIME, TIME - 3, TIME - 2, XID, "ann", "why", "me", True,
@@ -279,11 +279,11 @@ def test_pinned_frames_are_read():
     pinned = golden("frames")
     assert [frame_check.check_run(data) for data in pinned.values()] == [1, 1, 2, 2, 2]
     assert [m for data in pinned.values() for m in frame.decode_run(data)] == [
-        frame.Message(0, TIME, b"42", b"hello", {"kind": b"new"}),
-        frame.Message(0, -1, None, None, {}),
+        frame.Message(0, TIME, b"42", b"hello", (("kind", b"new"),)),
+        frame.Message(0, -1, None, None, ()),
         *[
-            frame.Message(0, TIME, None, b"a", {}),
-            frame.Message(1, TIME + 1, b"k", None, {"h": b""}),
+            frame.Message(0, TIME, None, b"a", ()),
+            frame.Message(1, TIME + 1, b"k", None, (("h", b""),)),
         ]
         * 3,
     ]

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from zope.interface import implementer
 
-from journal.arguments import message_of
 from journal.constants import MIB
+from journal.message_headers import GivenHeaders, Headers, message_of, size_of
 from journal.transaction import State
 from txbroker import errors
 from txbroker.client.blocking import Connection
@@ -74,14 +74,14 @@ class _Message(NamedTuple):
     topic: str
     value: bytes | None
     key: bytes | None
-    headers: Mapping[str, bytes] | None
+    headers: Headers | None
     partition: int | None
     timestamp: int | None
 
     @property
     def size(self) -> int:
         sizes = [len(part) for part in (self.value, self.key) if part is not None]
-        return sum(sizes) + sum(len(name) + len(value) for name, value in (self.headers or {}).items())
+        return sum(sizes) + size_of(self.headers)
 
 
 class Messages:
@@ -101,7 +101,7 @@ class Messages:
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> None:

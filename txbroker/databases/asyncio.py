@@ -6,11 +6,12 @@ A blocking database connection works too, and blocks the loop while it does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from journal.message_headers import GivenHeaders
 from txbroker import errors
 from txbroker.client.asyncio import Connection, Transaction
 from txbroker.client.core.promise import Promise
@@ -104,7 +105,7 @@ class AsyncAtomic(Block[Transaction]):
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> Receipt:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from journal.message_headers import GivenHeaders
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.blocking.transaction import Transaction
@@ -107,7 +108,7 @@ class Calls(Begun, Protocol):
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> Receipt:
@@ -127,7 +128,7 @@ class Atomic(Block[Calls]):
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> Receipt:

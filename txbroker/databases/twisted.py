@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from journal.message_headers import GivenHeaders
+
 try:
     import twisted.internet as _twisted  # noqa: F401 - what follows needs it
 except ImportError as error:
@@ -11,7 +13,7 @@ except ImportError as error:
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -155,7 +157,7 @@ class ThreadTransaction:
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> Receipt:

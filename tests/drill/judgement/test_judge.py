@@ -56,7 +56,7 @@ class Room:
             "timestamp": 0,
             "key": sender.encode(),
             "value": value_of(MessageId("d", sender, operation, number, together, 10)),
-            "headers": {"place": b"%d" % place_said},
+            "headers": (("place", b"%d" % place_said),),
         }
         self.held[place].append(Message(**(fields | changes)))
 
@@ -164,7 +164,7 @@ class TestSends:
         "changes",
         [
             {"key": b"another"},
-            {"headers": {}},
+            {"headers": ()},
             {"value": value_of(MessageId("d", SENDER, 1, 0, 1, 10))[:-1] + b"?"},
             {"value": value_of(MessageId("d", SENDER, 1, 0, 1, 10)) + b"!"},
         ],

@@ -53,7 +53,7 @@ def anew(broker, connection, old):
                 usual = {
                     "value": b"%d" % number,
                     "key": b"k",
-                    "headers": {"h": b"v"},
+                    "headers": (("h", b"v"),),
                     "timestamp": 10**15 + number,
                 }
                 other.send("t", partition=number % 2, **(usual | message))
@@ -86,7 +86,7 @@ def test_a_topic_that_is_gone_is_missed(old, connection):
 
 
 @pytest.mark.parametrize(
-    "change", [{"value": b"x"}, {"key": b"x"}, {"headers": {}}, {"timestamp": 10**15 + 77}, {"value": None}]
+    "change", [{"value": b"x"}, {"key": b"x"}, {"headers": ()}, {"timestamp": 10**15 + 77}, {"value": None}]
 )
 def test_a_message_of_which_anything_has_changed_is_missed(old, anew, connection, change):
     anew(*((number, change if number == 2 else {}) for number in range(5)))

@@ -17,7 +17,12 @@ NOW = 1_770_000_000_000_000
 RUN = 1000
 
 keys = st.one_of(st.none(), st.binary(max_size=40), st.sampled_from([bytes(size) for size in (255, 256)]))
-headers = st.one_of(st.none(), st.dictionaries(st.text(max_size=20), st.binary(max_size=20), max_size=3))
+headers = st.one_of(
+    st.none(),
+    st.lists(st.tuples(st.sampled_from("ab") | st.text(max_size=20), st.binary(max_size=20)), max_size=3).map(
+        tuple
+    ),
+)
 times = st.one_of(st.none(), st.integers(-(1 << 63), (1 << 63) - 1))
 row = st.tuples(
     st.one_of(st.none(), st.binary(max_size=300)),

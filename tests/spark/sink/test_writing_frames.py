@@ -55,9 +55,9 @@ def test_every_column_arrives_where_and_as_it_was(spark, process):
     )
     write(spark.createDataFrame(rows, schema), process)
     named, keyed = sorted(messages(process, "rows"), key=lambda message: message.key != b"k")
-    assert (named.partition, named.key, named.value, named.headers) == (3, b"k", b"v", {"h": b"1"})
+    assert (named.partition, named.key, named.value, named.headers) == (3, b"k", b"v", (("h", b"1"),))
     assert named.timestamp == round(WHEN.timestamp() * 1_000_000)
-    assert (keyed.partition, keyed.value, keyed.headers) == (by_key(b"by key", 4), None, {})
+    assert (keyed.partition, keyed.value, keyed.headers) == (by_key(b"by key", 4), None, ())
     assert keyed.timestamp > named.timestamp
     (other,) = messages(process, "other")
     assert (other.key, other.value) == (None, b"")

@@ -58,7 +58,7 @@ def rows(data, base=0):
 def as_rows(messages):
     return [
         {"topic": "orders", "partition": 3, "offset": m.offset, "key": m.key, "value": m.value}
-        | {"headers": [{"key": k, "value": v} for k, v in m.headers.items()] or None, "timestampType": 0}
+        | {"headers": [{"key": k, "value": v} for k, v in m.headers] or None, "timestampType": 0}
         for m in messages
     ]
 
@@ -181,10 +181,10 @@ def test_a_key_that_another_client_has_packed_otherwise_is_read_all_the_same():
         tail += len(attribute).to_bytes(4, "big") + attribute
         return (len(tail) + 16).to_bytes(4, "big") + crc32c(tail).to_bytes(4, "big") + bytes(8) + tail
 
-    wide = b"\x92\xc6\x00\x00\x00\x02ab\x80"
+    wide = b"\x92\xc6\x00\x00\x00\x02ab\x90"
     short = b"\x91\xc4\x02ab"
-    longer = b"\x92\xc5\x00\x02ab\x81\xa1h\xc4\x01v"
-    for attributes in ([wide], [short], [longer], [wide, short, longer, b"\x92\xc4\x02ab\x80"]):
+    longer = b"\x92\xc5\x00\x02ab\x91\x92\xa1h\xc4\x01v"
+    for attributes in ([wide], [short], [longer], [wide, short, longer, b"\x92\xc4\x02ab\x90"]):
         data = bytearray(b"".join(map(packed, attributes)))
         frame.stamp(memoryview(data), 0)
         found, _, _ = rows(bytes(data))

@@ -38,7 +38,7 @@ WINDOW = 1_000
     multiple=True,
     metavar="NAME=VALUE",
     type=Parsed("header", header),
-    help="A header. Repeatable.",
+    help="A header. Repeatable, also with the same name.",
 )
 @click.option(
     "--file",
@@ -74,7 +74,7 @@ def send(
     tally = Tally(topic, invocation.as_json)
     encoded_key = None if key is None else key.encode("utf-8", "surrogateescape")
     with invocation.connect(compression) as broker:
-        sending = Sending(broker, topic, encoded_key, dict(headers), partition)
+        sending = Sending(broker, topic, encoded_key, headers, partition)
         try:
             for receipt in sending.receipts(bodies(values, files)):
                 tally.add(receipt)
@@ -101,7 +101,7 @@ class Sending:
     broker: Connection
     topic: str
     key: bytes | None
-    headers: dict[str, bytes]
+    headers: tuple[tuple[str, bytes], ...]
     partition: int | None
 
     def receipts(self, values: Iterable[bytes]) -> Iterator[Receipt]:

@@ -152,7 +152,7 @@ def message_text(message: Message) -> str:
     parts = [f"{message.topic}[{message.partition}] {message.offset}", time_text(message.timestamp)]
     if message.key is not None:
         parts.append(f"key={bytes_text(message.key)}")
-    parts += [f"{visible(name)}={bytes_text(value)}" for name, value in message.headers.items()]
+    parts += [f"{visible(name)}={bytes_text(value)}" for name, value in message.headers]
     parts.append("(tombstone)" if message.value is None else bytes_text(message.value))
     return "  ".join(parts)
 
@@ -166,5 +166,5 @@ def message_json(message: Message) -> dict[str, object]:
         "timestamp": message.timestamp,
         "key": bytes_json(message.key),
         "value": bytes_json(message.value),
-        "headers": {name: bytes_json(value) for name, value in message.headers.items()},
+        "headers": [[name, bytes_json(value)] for name, value in message.headers],
     }

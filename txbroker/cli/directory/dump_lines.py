@@ -77,7 +77,7 @@ def _values(run: memoryview) -> dict[str, Any]:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    headers = {name: bytes_json(value) for name, value in message.headers.items()}
+    headers = [[name, bytes_json(value)] for name, value in message.headers]
     return {
         "offset": message.offset, "key": bytes_json(message.key), "value": bytes_json(message.value),
         "headers": headers,

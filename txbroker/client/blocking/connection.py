@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from journal.arguments import LEAST_TIME, MOST_TIME, micros, seconds
+from journal.message_headers import GivenHeaders
 from journal.transaction import Xid
 from txbroker import errors
 from txbroker.client.blocking.consumer import Consumer
@@ -161,7 +162,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> Receipt:
@@ -188,7 +189,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> SendFuture:
@@ -206,7 +207,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        headers: Mapping[str, bytes] | None,
+        headers: GivenHeaders | None,
         partition: int | None,
         timestamp: int | datetime | None,
         watched: bool,
@@ -248,7 +249,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        headers: Mapping[str, bytes] | None,
+        headers: GivenHeaders | None,
         partition: int | None,
         timestamp: int | datetime | None,
     ) -> Receipt:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
+from journal.message_headers import GivenHeaders
 from txbroker import errors
 from txbroker.client.blocking.driver import Driver
 from txbroker.client.consumer.receiver import Receivers
@@ -53,7 +54,7 @@ class Transaction(ClientTransaction):
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> Receipt:
@@ -71,7 +72,7 @@ class Transaction(ClientTransaction):
         topic: str,
         values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None = None,
-        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+        headers: Sequence[GivenHeaders | None] | None = None,
         partitions: Sequence[int | None] | None = None,
         timestamps: Sequence[int | datetime | None] | None = None,
         *,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from journal.formats import frame
+from journal.message_headers import Headers, last_value
 from txbroker.wire.messages import TransactionInfo
 
 
@@ -37,7 +38,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     """A message that was read. ``partition`` is the index in the topic, ``timestamp`` the sender's, µs since 1970
     UTC.
 
-    ``value`` is None for a tombstone.
+    ``value`` is None for a tombstone. ``headers`` are pairs of name and value in the order in which they were sent; a
+    name may come more than once.
     """
 
     topic: str
@@ -46,7 +48,11 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: dict[str, bytes]
+    headers: Headers = ()
+
+    def header(self, name: str) -> bytes | None:
+        """The value of the last header of that name, None if there is none."""
+        return last_value(self.headers, name)
 
 
 class Frames(NamedTuple):

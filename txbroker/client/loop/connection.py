@@ -6,12 +6,13 @@ import math
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from journal.arguments import micros, seconds
+from journal.message_headers import GivenHeaders
 from journal.transaction import Xid
 from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
@@ -196,7 +197,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> Awaitable[Receipt]:
@@ -213,7 +214,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        headers: Mapping[str, bytes] | None,
+        headers: GivenHeaders | None,
         partition: int | None,
         timestamp: int | datetime | None,
     ) -> Receipt:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
+from journal.message_headers import GivenHeaders
 from txbroker import errors
 from txbroker.client.core.results import Message, Receipt
 from txbroker.client.core.waits import until
@@ -33,7 +34,7 @@ class LoopTransaction(ClientTransaction):
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> Awaitable[Receipt]:
@@ -47,7 +48,7 @@ class LoopTransaction(ClientTransaction):
         topic: str,
         values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None = None,
-        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+        headers: Sequence[GivenHeaders | None] | None = None,
         partitions: Sequence[int | None] | None = None,
         timestamps: Sequence[int | datetime | None] | None = None,
         *,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from journal.constants import MAX_OPENED_HEADS, MAX_REQUEST_MESSAGES, OPENED_FRAME
 from journal.formats import frame
 from journal.formats.compression import Compressor
 from journal.formats.frame import HEADER, HEADER_BYTES
+from journal.message_headers import GivenHeaders
 from txbroker import errors
 from txbroker.client.core.call import Call
 from txbroker.wire.messages import Answer, Request, Send, Sent
@@ -67,7 +68,7 @@ class Batch(Call[Sent]):
         value: bytes | None,
         timestamp: int,
         key: bytes | None,
-        headers: Mapping[str, bytes] | None,
+        headers: GivenHeaders | None,
         room: int,
     ) -> int:
         """Add a message and return its position; -1 if the batch would exceed ``room`` bytes, or is full.

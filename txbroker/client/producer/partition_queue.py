@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
 from typing import Protocol, cast
 
 from journal.formats.compression import Compressor
+from journal.message_headers import GivenHeaders
 from txbroker import errors
 from txbroker.client.core.call import Call
 from txbroker.client.core.core import Core
@@ -90,7 +90,7 @@ class PartitionQueue:
         self._core = producer.core
 
     def append(
-        self, value: bytes | None, timestamp: int, key: bytes | None, headers: Mapping[str, bytes] | None
+        self, value: bytes | None, timestamp: int, key: bytes | None, headers: GivenHeaders | None
     ) -> tuple[Batch, int]:
         """Add a message; return its batch and its position there. Raises the error that makes sending impossible."""
         producer = self._producer
@@ -108,7 +108,7 @@ class PartitionQueue:
         return batch, position
 
     def _begin(
-        self, value: bytes | None, timestamp: int, key: bytes | None, headers: Mapping[str, bytes] | None
+        self, value: bytes | None, timestamp: int, key: bytes | None, headers: GivenHeaders | None
     ) -> tuple[Batch, int]:
         """Add the first message of a batch, and send it alone if nothing is in flight, or it is large."""
         producer = self._producer

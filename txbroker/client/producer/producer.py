@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import partial
 from itertools import chain
 from typing import cast
@@ -11,6 +10,7 @@ from typing import cast
 from journal.arguments import text, wrong_type
 from journal.formats.compression import compressor
 from journal.formats.frame import HEADER_BYTES
+from journal.message_headers import GivenHeaders
 from txbroker import errors
 from txbroker.client.core.core import Core
 from txbroker.client.core.options import Backoff
@@ -267,7 +267,7 @@ class Producer:
         value: bytes | None,
         timestamp: int,
         key: bytes | None,
-        headers: Mapping[str, bytes] | None,
+        headers: GivenHeaders | None,
         partition: int | None,
         watched: bool,
     ) -> tuple[PartitionQueue, Batch, int]:
@@ -315,7 +315,7 @@ class Producer:
         self,
         route: Route,
         partition: int | None,
-        message: tuple[bytes | None, int, bytes | None, Mapping[str, bytes] | None],
+        message: tuple[bytes | None, int, bytes | None, GivenHeaders | None],
         watched: bool,
     ) -> tuple[PartitionQueue, Batch, int]:
         value, timestamp, key, headers = message

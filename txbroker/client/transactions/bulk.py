@@ -8,6 +8,7 @@ from itertools import repeat
 from typing import Any, Final, TypeVar
 
 from journal.arguments import LEAST_TIME, MOST_TIME, micros, wrong_type
+from journal.message_headers import GivenHeaders
 from txbroker import errors
 from txbroker.client.producer.batch import Frames
 from txbroker.client.transactions.transaction import Transaction
@@ -27,7 +28,7 @@ async def send_many(
     topic: str,
     values: Sequence[bytes | None],
     keys: Sequence[bytes | None] | None = None,
-    headers: Sequence[Mapping[str, bytes] | None] | None = None,
+    headers: Sequence[GivenHeaders | None] | None = None,
     partitions: Sequence[int | None] | None = None,
     timestamps: Sequence[int | datetime | None] | None = None,
     *,
@@ -56,9 +57,8 @@ async def send_many(
     now = core.wall()
     route = await transaction.ready(topic)
     choose, append = route.choose, transaction.contents.append
-    rows = zip(
-        values, _column(keys), _column(headers), _column(partitions), _column(timestamps), strict=False
-    )
+    given: Iterable[GivenHeaders | None] = _column(headers)
+    rows = zip(values, _column(keys), given, _column(partitions), _column(timestamps), strict=False)
     for value, key, header, partition, timestamp in rows:
         if timestamp is None:
             moment = now

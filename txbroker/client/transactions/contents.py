@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from crc32c import crc32c
@@ -11,6 +11,7 @@ from crc32c import crc32c
 from journal.constants import MAX_OPENED_HEADS, MAX_REQUEST_ENTRIES, MAX_REQUEST_MESSAGES, OPENED_FRAME
 from journal.formats.frame import is_compressed
 from journal.formats.record import GroupPositions, PartitionOffset, Placement
+from journal.message_headers import GivenHeaders
 from journal.random_id import new_id
 from journal.transaction import Totals, TransactionNumber, Xid
 from txbroker import errors
@@ -81,7 +82,7 @@ class Contents:
         value: bytes | None,
         timestamp: int,
         key: bytes | None,
-        headers: Mapping[str, bytes] | None,
+        headers: GivenHeaders | None,
     ) -> None:
         """Add a message to the queue's batch; if it does not fit, raise the reason and change nothing."""
         self.added += 1
@@ -97,7 +98,7 @@ class Contents:
         value: bytes | None,
         timestamp: int,
         key: bytes | None,
-        headers: Mapping[str, bytes] | None,
+        headers: GivenHeaders | None,
     ) -> None:
         found = self._batches.get(queue.number)
         batch = found[1] if found else Batch(math.inf)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import cast
 
 from journal.arguments import checked_xid, micros
 from journal.formats.record import PartitionOffset
+from journal.message_headers import GivenHeaders
 from journal.transaction import State, TransactionNumber, Xid
 from txbroker import errors
 from txbroker.client.consumer.receiver import Received, Receiver
@@ -67,7 +67,7 @@ class Transaction:
         topic: str,
         value: bytes | None,
         key: bytes | None,
-        headers: Mapping[str, bytes] | None,
+        headers: GivenHeaders | None,
         partition: int | None,
         timestamp: int | datetime | None = None,
     ) -> Receipt:

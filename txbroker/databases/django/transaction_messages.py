@@ -9,13 +9,13 @@ that one method is shadowed on the connection, when the first message is sent th
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from journal.arguments import message_of
+from journal.message_headers import GivenHeaders, message_of
 from txbroker import errors
 from txbroker.client.core.results import Message
 from txbroker.databases.adapters import adapter
@@ -52,7 +52,7 @@ def send(
     topic: str,
     value: bytes | None,
     key: bytes | None = None,
-    headers: Mapping[str, bytes] | None = None,
+    headers: GivenHeaders | None = None,
     partition: int | None = None,
     timestamp: int | datetime | None = None,
     *,

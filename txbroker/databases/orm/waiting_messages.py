@@ -6,9 +6,10 @@ no savepoints. So they are bounded, by :data:`MAX_BYTES` unless told otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, cast
 
+from journal.message_headers import Headers, size_of
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.databases import identity
@@ -31,19 +32,14 @@ class Waiting(NamedTuple):
     topic: str
     value: bytes | None
     key: bytes | None = None
-    headers: Mapping[str, bytes] | None = None
+    headers: Headers | None = None
     partition: int | None = None
     timestamp: int | None = None
 
     @property
     def size(self) -> int:
         """Bytes it counts for."""
-        headers = self.headers or {}
-        return (
-            len(self.value or b"")
-            + len(self.key or b"")
-            + sum(len(name) + len(value) for name, value in headers.items())
-        )
+        return len(self.value or b"") + len(self.key or b"") + size_of(self.headers)
 
 
 def check_room(taken: int, message: Waiting, bound: int) -> None:

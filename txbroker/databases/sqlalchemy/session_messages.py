@@ -8,14 +8,13 @@ inside of the event. The COMMIT that SQLAlchemy then sends finds nothing to do.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, TwoPhaseTransaction, event
 from sqlalchemy.orm import Session, SessionTransaction
 
-from journal.arguments import message_of
+from journal.message_headers import GivenHeaders, message_of
 from txbroker import errors
 from txbroker.client import blocking
 from txbroker.databases.adapters.adapter import kind_of, run
@@ -133,7 +132,7 @@ class Messages:
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> None:

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+from journal.message_headers import Headers
 from txbroker.drill.clients.ledger import HalfSeen, Line, Surprise, WentBack
 from txbroker.drill.clients.messages import identity_of, value_of
 from txbroker.drill.clients.reader import checksum_of, digest_of
@@ -30,7 +31,7 @@ class Held(Protocol):
         """Its bytes."""
 
     @property
-    def headers(self) -> Mapping[str, bytes]:
+    def headers(self) -> Headers:
         """What else it says."""
 
 
@@ -72,8 +73,8 @@ class Judge:
             said = (message.value or b"")[:80]
             self._violate(Wrong.NEVER_SENT, f"no ledger has asked for {said!r}", place, message.offset)
             return None
-        labels = (identity.sender.encode(), {"place": b"%d" % operation.began.places[identity.number]})
-        if message.value != value_of(identity) or (message.key, dict(message.headers)) != labels:
+        labels = (identity.sender.encode(), (("place", b"%d" % operation.began.places[identity.number]),))
+        if message.value != value_of(identity) or (message.key, message.headers) != labels:
             self._violate(
                 Wrong.CHANGED,
                 f"{identity} is not byte for byte what was sent",
