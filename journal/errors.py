@@ -125,18 +125,21 @@ class TransactionCommitted(RequestRefused):
 class HeuristicOutcome(RequestRefused):
     """The prepared transaction was ended by a person or the orphan policy, without its coordinator.
 
-    ``by`` and ``why`` say who did it and why, ``wall`` when: µs since 1970 UTC, 0 if it is not known.
+    ``by`` and ``why`` say who did it and why, with which ``principal`` ("" for none), ``wall`` when: µs since 1970 UTC,
+    0 if it is not known.
     """
 
     by: str = ""
     why: str = ""
     wall: int = 0
+    principal: str = ""
 
-    def __init__(self, message: str, by: str = "", why: str = "", wall: int = 0) -> None:
+    def __init__(self, message: str, by: str = "", why: str = "", wall: int = 0, principal: str = "") -> None:
         super().__init__(message)
         self.by = by
         self.why = why
         self.wall = wall
+        self.principal = principal
 
 
 class HeuristicallyRolledBack(HeuristicOutcome, TransactionRolledBack):

@@ -287,17 +287,17 @@ class ITransactionStore(Interface):
         count: int,
         xid: Any = None,
         seen: int = 0,
-        owner: str = "",
+        owner: Any = None,
     ) -> int:
         """Stage frames for a partition in a transaction; the first add begins it. Returns the LSN."""
 
-    def prepare(number: Any, xid: Any, totals: Any, seen: int = 0, owner: str = "") -> None:
+    def prepare(number: Any, xid: Any, totals: Any, seen: int = 0, owner: Any = None) -> None:
         """Make the transaction survive everything until it is committed or rolled back."""
 
     def commit(
-        number: Any, cause: Any, totals: Any = None, seen: int = 0, by: str = "", why: str = ""
+        number: Any, cause: Any, totals: Any = None, seen: int = 0, by: Any = None, why: str = ""
     ) -> Any:
         """Commit: its messages become visible everywhere at once, when the decision is forced."""
 
-    def rollback(number: Any, cause: Any, by: str = "", why: str = "") -> Any:
+    def rollback(number: Any, cause: Any, by: Any = None, why: str = "") -> Any:
         """Roll back: its messages never become visible. Returns how it ended, None if it had ended or never begun."""

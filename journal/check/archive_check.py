@@ -18,6 +18,7 @@ from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import HEADER_BYTES, walk
 from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome
 from journal.formats.record import ArchiveSet, Messages, TopicCreated
+from journal.parties import Actor
 from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
 from journal.transactions.outcome_archive import HeadRow, head_of
 from journal.wal.reader import JournalEntry
@@ -35,7 +36,7 @@ class Ended:
     state: State
     cause: Cause
     at: int
-    by: str = ""
+    by: Actor | None = None
     why: str = ""
     xid: Xid | None = None
     placements: tuple[tuple[int, int, int], ...] | None = None

@@ -27,6 +27,7 @@ from journal.formats.record import (
     slices,
 )
 from journal.formats.store_state import StoreState
+from journal.parties import Actor
 from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
 from journal.transactions.state import TransactionRow
 from journal.transactions.unsent import NO_TOTALS
@@ -57,7 +58,7 @@ class Decision(NamedTuple):
     state: State
     cause: Cause
     at: int
-    by: str
+    by: Actor | None
     why: str
 
 

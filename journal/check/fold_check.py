@@ -40,9 +40,10 @@ class Ending(NamedTuple):
 
     def __str__(self) -> str:
         state, cause, at, by, why = self.decision
-        by, why = f" by {by!r}" if by else "", f": {why!r}" if why else ""
+        ended_by = f" by {by}" if by else ""
+        why = f": {why!r}" if why else ""
         placed = f", placed {[tuple(each) for each in self.placements]}" if self.placements else ""
-        return f"{state.name} ({cause.name}) at {at}{by}{why}, xid {self.xid}{placed}"
+        return f"{state.name} ({cause.name}) at {at}{ended_by}{why}, xid {self.xid}{placed}"
 
 
 class FoldCheck:

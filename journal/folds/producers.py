@@ -27,9 +27,9 @@ from journal.folds.partition_ranges import PartitionRanges, RangeRow
 from journal.formats.checkpoint_rows import Count, Fact, RowReader
 from journal.formats.record import (
     Messages,
-    Owner,
     ProducerOpened,
     ProducersExpired,
+    SecretHash,
     TopicCreated,
     TopicDeleted,
 )
@@ -137,7 +137,7 @@ class ProducerRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     name: str
     used: int
     sequences: list[SequencesRow]
-    owner: Owner
+    owner: SecretHash
 
 
 @implementer(IRunFold)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from journal.formats.record import Placement
+from journal.parties import Actor, Owner
 from journal.transaction import Cause, State, TransactionNumber, Xid
 
 
@@ -15,7 +16,7 @@ class Told(msgspec.Struct, array_like=True, frozen=True):
 
     decided: State
     wall: int
-    by: str
+    by: Actor | None
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True):
@@ -23,7 +24,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
 
     ``at`` is journal time. ``wall`` is when it ended, ``began`` and ``prepared`` (0: never) when it did so, by the wall
     clock, for people. ``messages`` and ``checksum`` (CRC-32C of all frames as they were sent) are what a repeated
-    request for a decision must have.
+    request for a decision must have. ``by`` ended it from elsewhere, ``owner`` began it.
     """
 
     number: TransactionNumber
@@ -31,12 +32,12 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     cause: Cause
     at: int
     xid: Xid | None = None
-    by: str = ""
+    by: Actor | None = None
     why: str = ""
     placements: list[Placement] = []
     heuristic: bool = False
     told: Told | None = None
-    owner: str = ""
+    owner: Owner | None = None
     messages: int = 0
     bytes: int = 0
     wall: int = 0

@@ -15,6 +15,7 @@ from journal.errors import InvalidFrame
 from journal.formats import frame
 from journal.formats.filenames import RESERVED_PREFIX
 from journal.formats.outcome import Outcome
+from journal.parties import Actor, Owner
 from journal.transaction import Cause, State, TransactionNumber, Xid
 
 OUTCOMES_TOPIC: Final = RESERVED_PREFIX + "outcomes"
@@ -59,9 +60,9 @@ class ArchivedOutcome(msgspec.Struct, array_like=True, frozen=True, tag=1):
     began: int
     prepared: int
     xid: Xid | None
-    by: str
+    by: Actor | None
     why: str
-    owner: str
+    owner: Owner | None
     heuristic: bool
     messages: int
     bytes: int

@@ -19,6 +19,7 @@ from crc32c import crc32c
 from journal.errors import CorruptJournal, InvalidFrame
 from journal.formats.checkpoint_rows import Count
 from journal.formats.checksum import Checksum
+from journal.parties import Actor, Owner
 from journal.settings import TopicSettings
 from journal.transaction import Cause, State, Totals, Xid
 
@@ -41,8 +42,8 @@ Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_B
 """Random bytes that distinguish a start from another one of the same number, which a copy of the data may use again."""
 
 
-OWNER_BYTES = 16
-Owner = Annotated[bytes, msgspec.Meta(min_length=OWNER_BYTES, max_length=OWNER_BYTES)]
+SECRET_HASH_BYTES = 16
+SecretHash = Annotated[bytes, msgspec.Meta(min_length=SECRET_HASH_BYTES, max_length=SECRET_HASH_BYTES)]
 """The owner of a producer: a hash of the secret of the session that opened it."""
 
 
@@ -109,7 +110,7 @@ class ProducerOpened(Record, frozen=True, tag=7):
     epoch: int
     name: str
     at: int
-    owner: Owner
+    owner: SecretHash
 
 
 class ProducersExpired(Record, frozen=True, tag=8):
@@ -123,7 +124,7 @@ class TransactionAdded(Record, frozen=True, tag=9):
     """Frames (unstamped) staged for a partition. The first such record of a transaction begins it.
 
     ``seen`` is the highest serial up to which the client has seen every outcome of its session, as in RIFL (Lee et al.,
-    SOSP 2015, section 3).
+    SOSP 2015, section 3). ``owner`` is said only by what begins a transaction.
     """
 
     session: Count
@@ -133,7 +134,7 @@ class TransactionAdded(Record, frozen=True, tag=9):
     at: int
     seen: int
     xid: Xid | None = None
-    owner: str = ""
+    owner: Owner | None = None
 
 
 class PartitionOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -158,7 +159,7 @@ class TransactionOffsetsAdded(Record, frozen=True, tag=10):
     at: int
     seen: int
     xid: Xid | None = None
-    owner: str = ""
+    owner: Owner | None = None
     id: bytes = b""
 
 
@@ -198,7 +199,7 @@ class TransactionPrepared(Record, frozen=True, tag=11):
     totals: Totals | None
     at: int
     seen: int
-    owner: str = ""
+    owner: Owner | None = None
     runs: list[Run] = []
     positions: list[GroupPositions] = []
 
@@ -226,24 +227,24 @@ class TransactionCommitted(Record, frozen=True, tag=12):
     at: int
     cause: Cause
     seen: int = 0
-    by: str = ""
+    by: Actor | None = None
     why: str = ""
     totals: Totals | None = None
     runs: list[Run] = []
     positions: list[GroupPositions] = []
     checksum: int = 0
     xid: Xid | None = None
-    owner: str = ""
+    owner: Owner | None = None
 
 
 class TransactionRolledBack(Record, frozen=True, tag=13):
-    """A transaction was rolled back."""
+    """A transaction was rolled back. ``by`` is who decided it, if not the transaction's own session."""
 
     session: Count
     serial: Count
     at: int
     cause: Cause
-    by: str = ""
+    by: Actor | None = None
     why: str = ""
 
 
@@ -256,7 +257,7 @@ class TransactionsForgotten(Record, frozen=True, tag=14):
     numbers: list[tuple[int, int]]
     session_mark: int
     at: int
-    by: str = ""
+    by: Actor | None = None
     why: str = ""
 
 
@@ -270,7 +271,7 @@ class CoordinatorTold(Record, frozen=True, tag=15):
     serial: int
     at: int
     decided: State
-    by: str
+    by: Actor | None
 
 
 class OffsetsCommitted(Record, frozen=True, tag=16):

@@ -14,10 +14,11 @@ from journal.formats import filenames
 from journal.interfaces import IClock, IFilesystem, ILock
 from journal.log.segment import Segment
 from journal.log.segment_index import SegmentIndex
+from journal.parties import Actor
 from journal.recovery.start import recover
 from journal.transaction import Cause, TransactionNumber
 
-BY = "txbroker repair"
+BY = Actor("txbroker repair")
 WHY = "frames of it were lost to damage of the broker's files; see repairs.json"
 
 

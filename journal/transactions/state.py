@@ -11,6 +11,7 @@ import msgspec
 from journal.formats.filenames import staged_file
 from journal.formats.outcome import Outcome
 from journal.formats.record import PartitionOffset, Placement
+from journal.parties import Actor, Owner
 from journal.transaction import PREPARED, Cause, State, Totals, TransactionNumber, Xid
 from journal.transactions.staging import Entry, Staged
 
@@ -26,7 +27,7 @@ class Transaction(msgspec.Struct, eq=False):
 
     number: TransactionNumber
     began: int
-    owner: str = ""
+    owner: Owner | None = None
     xid: Xid | None = None
     state: State = State.ACTIVE
     prepared_at: int = 0
@@ -83,7 +84,7 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
 
     number: TransactionNumber
     began: int
-    owner: str
+    owner: Owner | None
     xid: Xid | None
     state: State
     prepared_at: int
@@ -146,7 +147,7 @@ def outcome_of(
     cause: Cause,
     at: int,
     wall: int,
-    by: str = "",
+    by: Actor | None = None,
     why: str = "",
     placements: list[Placement] = _NOWHERE,
 ) -> Outcome:

@@ -39,6 +39,7 @@ from journal.formats.record import TransactionRolledBack as RolledBackRecord
 from journal.interfaces import IBuffer, ITransactionStore
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
+from journal.parties import Actor, Owner, parts_of_actor
 from journal.transaction import TRANSITIONS, Action, Cause, Input, State, Totals, TransactionNumber, Xid
 from journal.transactions.admission import Admission
 from journal.transactions.decisions import Decisions
@@ -78,7 +79,7 @@ class JournalTransactionStore:
         count: int,
         xid: Xid | None = None,
         seen: int = 0,
-        owner: str = "",
+        owner: Owner | None = None,
     ) -> int:
         """Stage frames (checked, unstamped) for a partition; the first add begins the transaction."""
         transaction = self.live.get(number)
@@ -96,7 +97,7 @@ class JournalTransactionStore:
             self._engine.now(),
             seen,
             xid if begins else None,
-            owner if begins else "",
+            owner if begins else None,
         )
         return self._engine.accept(record, bytes(frames))
 
@@ -107,7 +108,7 @@ class JournalTransactionStore:
         offsets: list[PartitionOffset],
         xid: Xid | None = None,
         seen: int = 0,
-        owner: str = "",
+        owner: Owner | None = None,
         group_id: bytes = b"",
     ) -> int:
         """Let the transaction move a group's positions when it commits. They are held from prepare on.
@@ -131,7 +132,7 @@ class JournalTransactionStore:
             self._engine.now(),
             seen,
             xid if begins else None,
-            owner if begins else "",
+            owner if begins else None,
             group_id,
         )
         return self._engine.accept(record)
@@ -180,7 +181,7 @@ class JournalTransactionStore:
         xid: Xid,
         totals: Totals | None = None,
         seen: int = 0,
-        owner: str = "",
+        owner: Owner | None = None,
         unsent: Unsent = NOTHING,
     ) -> None:
         """Make the transaction survive everything until it is decided. Repeating it with the same xid is fine.
@@ -239,11 +240,11 @@ class JournalTransactionStore:
         cause: Cause,
         totals: Totals | None = None,
         seen: int = 0,
-        by: str = "",
+        by: Actor | None = None,
         why: str = "",
         unsent: Unsent = NOTHING,
         xid: Xid | None = None,
-        owner: str = "",
+        owner: Owner | None = None,
     ) -> Outcome:
         """Decide for. A repeated one returns the first outcome, and is refused if it brings another content.
 
@@ -314,7 +315,7 @@ class JournalTransactionStore:
         seen: int,
         unsent: Unsent,
         xid: Xid | None,
-        owner: str,
+        owner: Owner | None,
     ) -> Outcome:
         """Decide for what nothing was added to: its frames go to the tails of the logs at once."""
         if xid is not None:
@@ -328,7 +329,7 @@ class JournalTransactionStore:
         checksum = runs[0].checksum if len(runs) == 1 else unsent.checksum(0)
         session, serial = number
         record = CommittedRecord(
-            session, serial, placements, at, cause, seen, "", "", None, runs, unsent.positions, checksum, xid, owner
+            session, serial, placements, at, cause, seen, None, "", None, runs, unsent.positions, checksum, xid, owner
         )  # fmt: skip
         return self._engine.decide(record, data)
 
@@ -375,7 +376,7 @@ class JournalTransactionStore:
         return [Placement(n, stores[n].end_offset, count) for n, count in counts.items()]
 
     def rollback(
-        self, number: TransactionNumber, cause: Cause, by: str = "", why: str = ""
+        self, number: TransactionNumber, cause: Cause, by: Actor | None = None, why: str = ""
     ) -> Outcome | None:
         """Decide against; nothing of it is ever seen. Repeating it, or an unknown number, is fine, and returns None."""
         if number not in self.live:
@@ -385,7 +386,9 @@ class JournalTransactionStore:
             return None
         return self._rollback(number, cause, by, why)
 
-    def _rollback(self, number: TransactionNumber, cause: Cause, by: str = "", why: str = "") -> Outcome:
+    def _rollback(
+        self, number: TransactionNumber, cause: Cause, by: Actor | None = None, why: str = ""
+    ) -> Outcome:
         return self._engine.decide(RolledBackRecord(*number, self._engine.now(), cause, by, why))
 
     def _step(self, transaction: Transaction, event: Input) -> Action:
@@ -409,14 +412,16 @@ class JournalTransactionStore:
         if not outcome.heuristic:
             error = TransactionCommitted if committed else TransactionRolledBack
             raise error(f"transaction {outcome.number} was {outcome.describe()}; nothing was changed")
+        by, principal = parts_of_actor(outcome.by)
         forced = HeuristicallyCommitted if committed else HeuristicallyRolledBack
         raise forced(
             f"transaction {outcome.number} was {outcome.describe()}. That was decided here while it was in "
             "doubt, not by its coordinator; nothing was changed. If the coordinator has decided otherwise, what else "
             "took part disagrees with this broker and must be made to agree by hand",
-            outcome.by or "the orphan policy",
+            by or "the orphan policy",
             outcome.why,
             outcome.wall,
+            principal,
         )
 
     def disconnect(self, session: int) -> None:
@@ -439,7 +444,7 @@ class JournalTransactionStore:
         if record is not None:
             self._engine.accept(record)
 
-    def forget(self, number: TransactionNumber, by: str = "", why: str = "") -> None:
+    def forget(self, number: TransactionNumber, by: Actor | None = None, why: str = "") -> None:
         """Forget how a decided transaction ended, a forced outcome too."""
         if number in self.live:
             raise TransactionConflict(
@@ -454,7 +459,7 @@ class JournalTransactionStore:
             )
         )
 
-    def tell(self, number: TransactionNumber, decided: State, by: str = "") -> bool:
+    def tell(self, number: TransactionNumber, decided: State, by: Actor | None = None) -> bool:
         """The coordinator of a forced outcome ``decided`` too, and will be told; return whether that is news."""
         outcome = self.outcomes.by_number[number]
         contradicts = decided is not outcome.state

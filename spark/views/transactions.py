@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 import txbroker
 from journal.formats.outcome_entry import ArchivedOutcome
 from journal.formats.record import Placement
+from journal.parties import Owner, parts_of, parts_of_actor
 from journal.transaction import BEGUN, State
 from journal.transactions.state import TransactionRow
 from journal.transactions.table import live_rows, remembered
@@ -44,6 +45,8 @@ PARTITION = StructType(
         StructField("bytes", LongType()),
     ]
 )
+OWNER = StructType([StructField(name, StringType()) for name in ("principal", "client", "address")])
+"""Whose a transaction is."""
 SCHEMA = StructType(
     [
         StructField("transaction", StringType()),
@@ -52,8 +55,9 @@ SCHEMA = StructType(
         StructField("heuristic", BooleanType()),
         StructField("cause", StringType()),
         StructField("resolved_by", StringType()),
+        StructField("resolved_by_principal", StringType()),
         StructField("why", StringType()),
-        StructField("owner", StringType()),
+        StructField("owner", OWNER),
         StructField("began", TimestampType()),
         StructField("prepared", TimestampType()),
         StructField("ended", TimestampType()),
@@ -140,7 +144,8 @@ def _undecided(live: TransactionRow, names: dict[int, tuple[str, int]]) -> Row:
         None,
         None,
         None,
-        live.owner or None,
+        None,
+        _owner(live.owner),
         time_of(live.began + live.wall_offset),
         time_of(prepared),
         None,
@@ -186,17 +191,27 @@ def _named(number: int, names: dict[int, tuple[str, int]]) -> tuple[str, int]:
     return names.get(number, (f"(log {number}, deleted)", 0))
 
 
+def _owner(owner: Owner | None) -> tuple[str | None, ...] | None:
+    return None if owner is None else tuple(part or None for part in parts_of(owner))
+
+
 def _row(each: Any, number: str, times: tuple[int, int, int], partitions: list[Row]) -> Row:
     """What entries, outcomes and the broker's answers have alike."""
+    if isinstance(each, TransactionInfo):
+        by, principal = each.by, each.by_principal
+        owner = Owner(each.principal, each.owner, each.address) if each.principal else None
+    else:
+        (by, principal), owner = parts_of_actor(each.by), each.owner
     return (
         number,
         None if each.xid is None else str(each.xid),
         each.state.name,
         each.heuristic,
         None if each.cause is None else each.cause.name,
-        each.by or None,
+        by or None,
+        principal or None,
         each.why or None,
-        each.owner or None,
+        _owner(owner),
         *map(time_of, times),
         each.messages,
         each.bytes,

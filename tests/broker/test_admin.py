@@ -190,7 +190,7 @@ class TestTransactions:
         [info] = room.peer().ask(messages.ListTransactions).transactions
         assert TransactionNumber(info.session, info.serial) == (peer.session.number, 1)
         assert (info.state, info.age) == (State.ACTIVE, 5)
-        assert (info.owner, info.address) == ("tester", "10.0.0.1:5")
+        assert (info.principal, info.owner, info.address) == ("anonymous", "tester", "10.0.0.1:5")
         assert (info.messages, info.bytes) == (2, len(frames(b"a", b"b")))
         assert (info.topics, info.groups) == (["orders"], ["g"])
 
@@ -213,6 +213,7 @@ class TestTransactions:
         room.peer().ask(messages.Commit, xid=XID, operator=True, by="ann", why="stuck")
         shown = room.peer().ask(messages.ShowTransaction, xid=XID)
         assert (shown.transaction.state, shown.transaction.by) == (State.COMMITTED, "ann")
+        assert shown.transaction.by_principal == "anonymous"
         assert (shown.transaction.topics, shown.parts) == (["orders"], [])
 
     def test_showing_an_unknown_one_is_refused(self, room):

@@ -6,6 +6,7 @@ from crc32c import crc32c
 from journal.errors import CorruptJournal
 from journal.formats.record import PartitionOffset
 from journal.formats.staged_header import STAGED_HEADER_BYTES
+from journal.parties import Owner
 from journal.settings import TopicSettings
 from journal.transaction import State, Totals, Xid
 from journal.vfs.filesystem import write_fully
@@ -26,7 +27,7 @@ class TestHello:
         welcome = peer.ask(messages.Hello, messages.MAGIC, [1, 7], "billing")
         assert (welcome.version, welcome.session) == (1, peer.session.number)
         assert welcome.max_request == room.settings.max_request
-        assert peer.session.owner == "billing@10.0.0.1:5"
+        assert peer.session.owner == Owner("anonymous", "billing", "10.0.0.1:5")
 
     def test_session_numbers_are_never_used_twice_not_even_over_restarts(self, room):
         numbers = [room.peer().session.number, room.peer().session.number]
@@ -49,6 +50,7 @@ class TestHello:
         [
             ("HTTP", "", "PeerViolation"),
             (messages.MAGIC, "x" * 256, "InvalidName"),
+            (messages.MAGIC, "x" * 1_000_000, "InvalidName"),
             (messages.MAGIC, "a\nb", "InvalidName"),
         ],
     )

@@ -18,11 +18,22 @@ from tests.repair.repair_checks import damages, is_repaired
 from tests.repair.repair_scene import held
 from tests.support.engine_room import SMALL, Room, checkpoint_path, decide, xid_of
 
+
+def _undecided(owner):
+    """A row of an undecided transaction of this owner."""
+    return [[1, 2], 5, owner, None, 1, 0, [0, 0, 0], [], 0, [], 0]
+
+
 ROWS = [
     pytest.param("transactions", 0, "word", id="how many are undecided is a word"),
     pytest.param("transactions", 0, 9_999, id="more are undecided than there are rows"),
     pytest.param("transactions", 1, [[1, 2], 3], id="an undecided transaction is short"),
     pytest.param("transactions", 1, b"\x93", id="an undecided transaction is no list"),
+    pytest.param("transactions", 1, _undecided("c@a"), id="an owner is a text, as in version 1"),
+    pytest.param("transactions", 1, _undecided(["p", 5, "a"]), id="a part of an owner is a number"),
+    pytest.param(
+        "transactions", 1, _undecided(["p", "c" * 1_000_000, "a"]), id="a client has a megabyte's name"
+    ),
     pytest.param("transactions", 2, [1, 2, 3], id="the marks are no marks"),
     pytest.param("catalog", 0, 7, id="the head of the catalog is a number"),
     pytest.param("catalog", 1, [7, [], 1, 1, 0], id="the name of a topic is a number"),

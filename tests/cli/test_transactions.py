@@ -22,7 +22,7 @@ from txbroker.cli.transactions.heuristic_ending import (
 )
 from txbroker.cli.transactions.json_form import shown_json, transaction_json
 from txbroker.cli.transactions.views import details, listing
-from txbroker.cli.transactions.words import next_sentence, next_text, summary, totals
+from txbroker.cli.transactions.words import by_text, next_sentence, next_text, owner_text, summary, totals
 from txbroker.client.core.results import GroupMove, Message, PartContent, Run, TransactionDetails
 from txbroker.wire.messages import CoordinatorWord, Policy, TransactionInfo
 
@@ -31,7 +31,7 @@ WALL = 1_767_268_800_000_000  # 2026-01-01T12:00Z
 PREPARED = TransactionInfo(
     session=5, serial=3, state=State.PREPARED, xid=Xid(1, b"day-1", b"flights"), owner="billing",
     age=2 * MINUTE, messages=2, bytes=1536, topics=["orders", "payments"], groups=["g"], address="10.0.0.7:51",
-    prepared_age=MINUTE, began=WALL, prepared=WALL + MINUTE,
+    prepared_age=MINUTE, began=WALL, prepared=WALL + MINUTE, principal="anonymous",
 )  # fmt: skip
 FORCED = TransactionInfo(
     session=5, serial=3, state=State.COMMITTED, xid=None, owner="billing", age=0, messages=1, bytes=10,
@@ -98,7 +98,7 @@ def test_what_the_coordinator_says_to_it_is_told_everywhere(info, said):
 def test_what_a_coordinator_decided_is_in_the_json():
     assert transaction_json(FORCED)["coordinator"] is None
     assert transaction_json(DAMAGED)["coordinator"] == {
-        "decided": "rolled-back", "at": WALL, "by": "billing@10.0.0.7:51",
+        "decided": "rolled-back", "at": WALL, "by": "billing@10.0.0.7:51", "by_principal": "",
     }  # fmt: skip
 
 
@@ -207,6 +207,8 @@ def test_totals_count_everything_and_tell_the_oldest():
         (Choice(owner="billing"), True),
         (Choice(owner="10.0.0.7:51"), True),
         (Choice(owner="bill"), False),
+        (Choice(principal="anonymous"), True),
+        (Choice(principal="ops"), False),
         (Choice(older_than=0, topic="orders", owner="nobody"), False),
     ],
 )
@@ -297,3 +299,18 @@ def test_a_question_names_some_and_counts_the_rest():
     assert f"... and {50 - NAMED} more" in asked
     assert asked.endswith("End these 50 transactions, 100 messages (75.0 KiB), the oldest 1m?")
     assert question(ENDING, [PREPARED]).endswith("\nEnd it?")
+
+
+def test_a_principal_is_shown_where_it_says_something():
+    told = CoordinatorWord(State.COMMITTED, 0, "c", "d")
+    known = replace(FORCED, principal="billing-app", by_principal="ops", told=told)
+    plain = replace(FORCED, principal="anonymous", by_principal="anonymous")
+    assert (owner_text(known), by_text(known), by_text(known.told)) == (
+        "billing (billing-app)",
+        "ann (ops)",
+        "c (d)",
+    )
+    assert (owner_text(plain), by_text(plain)) == ("billing", "ann")
+    data = transaction_json(known)
+    assert (data["principal"], data["by_principal"]) == ("billing-app", "ops")
+    assert data["coordinator"]["by_principal"] == "d"

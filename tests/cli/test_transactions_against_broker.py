@@ -89,6 +89,7 @@ def test_one_that_is_not_known_is_refused(run):
 def test_what_is_shown_names_owner_address_history_and_the_commands(run, run_json, prepared, topic):
     shown = run_json("transactions", "show", prepared)
     assert (shown["owner"], shown["address"].startswith("127.0.0.1:")) == ("billing", True)
+    assert shown["principal"] == "anonymous"
     assert 0 <= shown["prepared_age"] <= shown["age"]
     assert 0 < shown["began"] <= shown["prepared"]
     assert (shown["policy"], shown["ended"], shown["obstacle"]) == (None, None, None)

@@ -36,6 +36,7 @@ from journal.formats.record import (
     TopicCreated,
     TopicDeleted,
 )
+from journal.parties import Actor, Owner
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
@@ -47,6 +48,7 @@ SETTINGS = JournalSettings(
     pool_bytes=4 * MIB, file_bytes=128 * KIB, checkpoint_bytes=1 << 40, checkpoint_interval=1 << 50,
     low_water_bytes=0, open_files=8,
 )  # fmt: skip
+WHOSE = Owner("anonymous", "", "c")
 OWNER = b"owner".ljust(16, b".")
 TOPICS, GROUPS, SESSIONS = ("t1", "t2", "t3"), ("g1", "g2"), (1, 2, 3)
 
@@ -175,10 +177,10 @@ class History:
         if self.random.random() < 0.15:
             group = self.random.choice(GROUPS)
             named = group.encode().ljust(16, b".")
-            self.engine.transactions.add_offsets(number, group, self.offsets(), owner="c", group_id=named)
+            self.engine.transactions.add_offsets(number, group, self.offsets(), owner=WHOSE, group_id=named)
         else:
             frames, count = self.frames()
-            self.engine.transactions.add(number, self.partition(), frames, count, owner="c")
+            self.engine.transactions.add(number, self.partition(), frames, count, owner=WHOSE)
         sent = self.sent[number]
         checksum = crc32c(frames, sent.checksum)
         self.sent[number] = Totals(sent.messages + count, sent.requests + 1, checksum)
@@ -194,7 +196,7 @@ class History:
 
     def prepare_new(self) -> None:
         number = self.begin()
-        self.engine.transactions.prepare(number, self.xid(number), self.sent[number], owner="c")
+        self.engine.transactions.prepare(number, self.xid(number), self.sent[number], owner=WHOSE)
         if self.random.random() < 0.3:
             self.engine.transactions.commit(number, Cause.CLIENT)
 
@@ -203,7 +205,7 @@ class History:
 
     def prepare(self) -> None:
         if number := self.some(State.ACTIVE):
-            self.engine.transactions.prepare(number, self.xid(number), self.sent[number], owner="c")
+            self.engine.transactions.prepare(number, self.xid(number), self.sent[number], owner=WHOSE)
 
     def commit(self) -> None:
         if number := self.some(State.ACTIVE):
@@ -216,7 +218,7 @@ class History:
         if number := self.some(State.PREPARED):
             cause = self.random.choice((Cause.CLIENT, Cause.CLIENT, Cause.OPERATOR, Cause.ORPHAN_POLICY))
             if self.random.random() < 0.6:
-                self.engine.transactions.commit(number, cause, by="me", why="because")
+                self.engine.transactions.commit(number, cause, by=Actor("me", "anonymous"), why="because")
             else:
                 self.engine.transactions.rollback(number, cause, "me", "because")
 
@@ -240,7 +242,7 @@ class History:
         elif what == "roll back":
             transactions.rollback(number, Cause.CLIENT)
         elif what == "tell":
-            transactions.tell(number, self.random.choice((State.COMMITTED, State.ROLLED_BACK)), "c")
+            transactions.tell(number, self.random.choice((State.COMMITTED, State.ROLLED_BACK)), Actor("c"))
         else:
             transactions.forget(number, "me", "because")
 
@@ -363,14 +365,31 @@ def _live(engine: Engine, number: TransactionNumber) -> list[Any]:
         for partition, data in engine.transactions.table.preview(number, 64 * MIB, engine.forced_lsn)
     ]
     offsets = [[group, o.partition, o.offset, o.metadata] for group, o in each.offsets]
-    return [number, each.state.name, str(each.xid), each.owner, each.messages, each.requests, parts, offsets]
+    return [
+        number,
+        each.state.name,
+        str(each.xid),
+        str(each.owner or ""),
+        each.messages,
+        each.requests,
+        parts,
+        offsets,
+    ]
 
 
 def _outcome(each: Any) -> list[Any]:
     placements = [[p.partition, p.base_offset, p.count] for p in each.placements]
-    told = None if each.told is None else [each.told.decided.name, each.told.by]
-    how = [each.number, each.state.name, each.cause.name, str(each.xid), each.by, each.heuristic, told]
-    return [*how, each.owner, each.messages, placements]
+    told = None if each.told is None else [each.told.decided.name, str(each.told.by)]
+    how = [
+        each.number,
+        each.state.name,
+        each.cause.name,
+        str(each.xid),
+        str(each.by or ""),
+        each.heuristic,
+        told,
+    ]
+    return [*how, str(each.owner or ""), each.messages, placements]
 
 
 def _archive(engine: Engine) -> list[Any]:

@@ -26,6 +26,7 @@ from journal.formats import record as r
 from journal.formats.checkpoint import CheckpointHeader
 from journal.formats.outcome_entry import NEVER_PLACED, ArchivedOutcome, Part
 from journal.formats.store_state import SegmentState, StoreState
+from journal.parties import Actor, Owner
 from journal.settings import TopicSettings
 from journal.testing import MemoryFilesystem
 from journal.transaction import Cause, State, Totals, Xid
@@ -47,10 +48,12 @@ PLACED = [r.Placement(1, 1 << 40, 3)]
 RUNS = [r.Run(1, 2, 0, 0xFFFFFFFF), r.Run(2, 1, 57, 7)]
 MOVED = [r.GroupPositions("group", ID, OFFSETS)]
 SETTINGS = TopicSettings(10, 1_000_000, 1 << 20, 1 << 30, None, 4096, 0)
+ME = Owner("anonymous", "me", "host:1")
+ANN = Actor("ann", "ops")
 INFO = c.TransactionInfo(
     SESSION, 7, State.PREPARED, XID, "me", 5, 3, 300, ["t"], ["g"], Cause.OPERATOR, "ann", "why", True,
-    c.CoordinatorWord(State.COMMITTED, TIME, "me@host:1"), "host:1", 4, TIME, TIME + 1, TIME + 2,
-    c.Policy("rollback", 1 << 33, True, "damaged"),
+    c.CoordinatorWord(State.COMMITTED, TIME, "me@host:1", "ops"), "host:1", 4, TIME, TIME + 1, TIME + 2,
+    c.Policy("rollback", 1 << 33, True, "damaged"), "anonymous", "ops",
 )  # fmt: skip
 
 RECORDS = [
@@ -62,15 +65,15 @@ RECORDS = [
     r.LogStartMoved(1, 1 << 33, 1005),
     r.ProducerOpened(3, 4, "name", 1006, bytes(range(16))),
     r.ProducersExpired([3, 1 << 40], 1007),
-    r.TransactionAdded(SESSION, 7, 1, 2, 1008, 6, XID, "me"),
-    r.TransactionOffsetsAdded(SESSION, 7, "group", OFFSETS, 1009, 6, XID, "me", ID),
-    r.TransactionPrepared(SESSION, 7, XID, TOTALS, 1010, 6, "me", RUNS, MOVED),
+    r.TransactionAdded(SESSION, 7, 1, 2, 1008, 6, XID, ME),
+    r.TransactionOffsetsAdded(SESSION, 7, "group", OFFSETS, 1009, 6, XID, ME, ID),
+    r.TransactionPrepared(SESSION, 7, XID, TOTALS, 1010, 6, ME, RUNS, MOVED),
     r.TransactionCommitted(
-        SESSION, 7, PLACED, 1011, Cause.OPERATOR, 6, "ann", "why", TOTALS, RUNS, MOVED, 0xFFFFFFFF, XID, "me"
+        SESSION, 7, PLACED, 1011, Cause.OPERATOR, 6, ANN, "why", TOTALS, RUNS, MOVED, 0xFFFFFFFF, XID, ME
     ),
-    r.TransactionRolledBack(SESSION, 7, 1012, Cause.MISMATCH, "ann", "why"),
-    r.TransactionsForgotten([(SESSION, 7)], SESSION, 1013, "ann", "why"),
-    r.CoordinatorTold(SESSION, 7, 1014, State.COMMITTED, "me@host:1"),
+    r.TransactionRolledBack(SESSION, 7, 1012, Cause.MISMATCH, ANN, "why"),
+    r.TransactionsForgotten([(SESSION, 7)], SESSION, 1013, ANN, "why"),
+    r.CoordinatorTold(SESSION, 7, 1014, State.COMMITTED, Actor("me@host:1", "anonymous")),
     r.OffsetsCommitted("group", OFFSETS, 1015, ID),
     r.PartitionsClaimed("group", "member", [(1, 2)], 1016, ID),
     r.GroupDeleted("group", 1017),
@@ -117,7 +120,7 @@ ANSWERS = [
     c.Fetched(7, [c.FetchedPartition(1, 0, 2, 2, 3, "UnknownPartition", "text")]),
     c.Offsets(8, [(1, 1 << 40)]),
     c.Committed(9, PLACED, True),
-    c.Outcome(10, SESSION, 7, State.COMMITTED, Cause.OPERATOR, "ann", "why", PLACED, True, TIME),
+    c.Outcome(10, SESSION, 7, State.COMMITTED, Cause.OPERATOR, "ann", "why", PLACED, True, TIME, "ops"),
     c.Transactions(11, [INFO], True),
     c.TransactionShown(12, INFO, [(1, 57)], [("group", OFFSETS[0])], [(1, 3, 300)], PLACED, "damaged"),
     c.GroupOffsets(13, [c.GroupOffset(1, None, 2, "note", "4294967297-7 1:x:y")], ID),
@@ -138,12 +141,12 @@ PACKED = {
     "190003250013012500f000020000000a92c4016b9192a168c400",
 }
 OUTCOME = ArchivedOutcome(
-    SESSION, 7, State.COMMITTED, Cause.OPERATOR, LSN, 1011, TIME, TIME - 3, TIME - 2, XID, "ann", "why", "me", True,
+    SESSION, 7, State.COMMITTED, Cause.OPERATOR, LSN, 1011, TIME, TIME - 3, TIME - 2, XID, ANN, "why", ME, True,
     3, 300, 2, 0xFFFFFFFF, [Part("orders", 0, 1, 1 << 40, 2, 200, 1), Part("orders", 3, 4, 0, 1, 100, 2)],
 )  # fmt: skip
 ROLLED_BACK = ArchivedOutcome(
-    SESSION, 8, State.ROLLED_BACK, Cause.RESTART, LSN, 1012, TIME, TIME - 3, 0, None, "", "", "", False, 1, 57, 1, 3,
-    [Part("orders", 0, 1, NEVER_PLACED, 1, 57, 3)],
+    SESSION, 8, State.ROLLED_BACK, Cause.RESTART, LSN, 1012, TIME, TIME - 3, 0, None, None, "", None, False, 1, 57, 1,
+    3, [Part("orders", 0, 1, NEVER_PLACED, 1, 57, 3)],
 )  # fmt: skip
 FILE_HEADER = journal_headers.FileHeader(1 << 36, 2, SALT, 1, (1 << 20) + 1, 64 << 20)
 CHECKPOINT = (

@@ -7,6 +7,7 @@ empty head reaches the decoder; without RecursionError and UnicodeDecodeError th
 import typing
 from struct import pack
 
+import msgspec
 import pytest
 from crc32c import crc32c
 from hypothesis import given
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from journal.errors import CorruptJournal
 from journal.formats import record
-from journal.formats.record import AnyRecord, Mark, Messages
+from journal.formats.record import AnyRecord, Mark, Messages, decode_head
+from journal.parties import MAX_ACTOR, MAX_ADDRESS, MAX_CLIENT, MAX_PRINCIPAL, Actor, Owner
 from tests.wire.test_codec import values_of
 
 SALT, LSN = 0xFFFFFFF0, (1 << 36) + 7
@@ -117,3 +119,44 @@ def test_fields_appended_by_a_later_version_do_not_keep_it_from_being_read():
 def test_garbage_is_corrupt(data, position):
     with pytest.raises(CorruptJournal):
         unpacked(data, position)
+
+
+_WRONG_OWNERS = {
+    "text, as in version 1": "client@host:1",
+    "a number": 5,
+    "too few parts": ["anonymous", "client"],
+    "a part of another type": ["anonymous", 5, "host:1"],
+    "a principal that is too long": ["p" * (MAX_PRINCIPAL + 1), "client", "host:1"],
+    "a client's name that is too long": ["anonymous", "c" * (MAX_CLIENT + 1), "host:1"],
+    "an address that is too long": ["anonymous", "client", "a" * (MAX_ADDRESS + 1)],
+    "a megabyte": ["anonymous", "c" * 1_000_000, "host:1"],
+    "no UTF-8": ["anonymous", b"\xff", "host:1"],
+}
+
+
+@pytest.mark.parametrize("owner", _WRONG_OWNERS.values(), ids=list(_WRONG_OWNERS))
+def test_an_owner_of_another_form_makes_a_record_corrupt_and_no_crash(owner):
+    def heads(owner):
+        yield [9, 1, 1, 1, 1, 5, 0, None, owner]
+        yield [10, 1, 1, "g", [], 5, 0, None, owner, bytes(16)]
+        yield [11, 1, 1, [1, b"g", b"b"], None, 5, 0, owner]
+        yield [12, 1, 1, [], 5, 1, 0, None, "", None, [], [], 0, None, owner]
+
+    for sound, wrong in zip(heads(["p", "c", "a"]), heads(owner), strict=True):
+        assert decode_head(msgspec.msgpack.encode(sound)).owner == Owner("p", "c", "a")
+        with pytest.raises(
+            CorruptJournal, match="the record at 0 is of a kind or form that is not known here"
+        ):
+            unpacked(forged(msgspec.msgpack.encode(wrong)))
+
+
+@pytest.mark.parametrize(
+    "by", ["ann", 5, ["ann"], ["ann", 5], ["a" * (MAX_ACTOR + 1), "ops"], ["ann", "p" * (MAX_PRINCIPAL + 1)]]
+)
+def test_who_decided_is_a_name_and_a_principal_or_the_record_is_corrupt(by):
+    if by != ["ann"]:  # without a principal it is one, as of the broker's own tools
+        with pytest.raises(CorruptJournal, match="is of a kind or form that is not known here"):
+            unpacked(forged(msgspec.msgpack.encode([13, 1, 1, 5, 6, by, "why"])))
+    assert decode_head(msgspec.msgpack.encode([13, 1, 1, 5, 6, ["ann", "ops"], "why"])).by == Actor(
+        "ann", "ops"
+    )

@@ -16,6 +16,7 @@ from journal.formats import frame, journal_headers, outcome_entry, record
 from journal.formats.compression import SIZE
 from journal.formats.outcome_entry import ArchivedOutcome, Part
 from journal.formats.record import AnyRecord, Messages, Started
+from journal.parties import Owner
 from journal.recovery.start import recover
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction import Cause, State, Totals, Xid
@@ -46,7 +47,8 @@ def outcome_of(message: bytes) -> ArchivedOutcome:
     checksum = crc32c(message)
     return ArchivedOutcome(
         session=(1 << 32) + 1, serial=7, state=State.COMMITTED, cause=Cause.CLIENT, lsn=LSN, at=1000, wall=TIME,
-        began=TIME - 3, prepared=TIME - 1, xid=Xid(1, b"day-2013-01-01", b"flights"), by="", why="", owner="loader",
+        began=TIME - 3, prepared=TIME - 1, xid=Xid(1, b"day-2013-01-01", b"flights"), by=None, why="",
+        owner=Owner("anonymous", "loader", "10.0.0.7:40312"),
         heuristic=False, messages=1, bytes=len(message), requests=1, checksum=checksum,
         parts=[Part("flights", 0, 1, 7, 1, len(message), checksum)],
     )  # fmt: skip

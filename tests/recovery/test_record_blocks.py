@@ -21,6 +21,7 @@ from journal.formats.record import (
     pack,
     unpack,
 )
+from journal.parties import Actor, Owner
 from journal.recovery.record_batches import (
     BLOCK_RECORDS,
     FEWEST_EVEN,
@@ -77,6 +78,7 @@ def commits(count, first=1, at=10**15, session=3, partition=1, **more):
     return found
 
 
+WHOSE = Owner("anonymous", "a client", "host:1")
 RAGGED = [b"v" * length for length in (0, 1, 30, 5, 300, 6)]
 """Data of many lengths, one after the other."""
 
@@ -155,7 +157,16 @@ def test_a_wider_number_whose_value_looks_like_the_next_ones_first_byte_is_notic
     assert read(packed(records), 40) == (records, 40)
 
 
-@pytest.mark.parametrize("more", [{}, {"owner": "a client"}, {"why": "so"}, {"frames": b""}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"owner": WHOSE},
+        {"why": "so"},
+        {"by": Actor("a", "b")},
+        {"frames": b""},
+    ],
+)
 def test_commits_that_look_alike_come_by_columns(more):
     records = commits(BLOCK_RECORDS, first=70_000, **more)
     assert read(packed(records), len(records)) == (records, len(records))
@@ -173,7 +184,8 @@ OTHERS = [
     {"runs": [Run(2, 1, 0, 0xDEADBEEF)]},
     {"runs": [Run(1, 2, 0, 0xDEADBEEF)]},
     {"xid": Xid(1, b"x", b"y")},
-    {"owner": "another"},
+    {"owner": Owner("anonymous", "another", "host:1")},
+    {"by": Actor("ann", "ops")},
     {"why": "so"},
     {"totals": Totals(1, 1, 7)},
     {"session": 300},
@@ -220,8 +232,14 @@ def test_a_commit_that_says_something_else_ends_what_looks_alike(other):
 
 
 def test_texts_of_one_length_are_told_apart():
-    for name in ("owner", "why"):
-        records = commits(20, first=1000, **{name: "one"}) + commits(20, first=1020, **{name: "two"})
+    for name, one, two in (
+        ("why", "one", "two"),
+        ("by", Actor("one", "p"), Actor("one", "q")),
+        ("owner", Owner("p", "one", "a"), Owner("q", "one", "a")),
+        ("owner", Owner("p", "one", "a"), Owner("p", "two", "a")),
+        ("owner", Owner("p", "ab", "c"), Owner("p", "a", "bc")),
+    ):
+        records = commits(20, first=1000, **{name: one}) + commits(20, first=1020, **{name: two})
         assert read(packed(records), 40) == (records, 40)
 
 

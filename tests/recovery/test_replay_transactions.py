@@ -13,6 +13,7 @@ from journal.formats.frame import stamp
 from journal.formats.record import Messages, Placement, Run, TransactionAdded, TransactionCommitted, pack
 from journal.interfaces import ICommitFold
 from journal.log.message_run import SHORT_RUN
+from journal.parties import Owner
 from journal.recovery.replay import Replay
 from journal.recovery.start import recover
 from journal.transaction import Cause, Xid
@@ -27,6 +28,8 @@ from tests.recovery.replay_scene import (
 )
 from tests.support.engine_room import SMALL, Room, run_of
 from tests.support.thoroughness import examples
+
+WHOSE = Owner("ops", "c", "host:1")
 
 SLOTS = st.integers(0, 3)
 
@@ -137,7 +140,12 @@ def records_of(deeds, archive=False):
             if added:
                 found.append((TransactionCommitted(*key, placed, at, Cause.CLIENT, seen), b""))
         else:
-            found.append((TransactionAdded(*key, partition, 1, at, seen, named, "c"), run_of(b"v%d" % at)))
+            found.append(
+                (
+                    TransactionAdded(*key, partition, 1, at, seen, named, WHOSE),
+                    run_of(b"v%d" % at),
+                )
+            )
             live.setdefault(key, []).append(partition)
     return found
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from journal import check
 from journal.formats.outcome_entry import unpack
 from journal.formats.record import Messages, TransactionPrepared
+from journal.parties import Actor
 from journal.transaction import Cause, State, TransactionNumber
 from tests.repair.repair_checks import is_repaired
 from tests.repair.repair_scene import all_files, held, repaired, scene
@@ -48,7 +49,7 @@ def test_a_prepared_transaction_that_lost_its_frames_is_rolled_back_and_its_coor
     number = started.engine.transactions.find(xid_of("old"))
     outcome = started.engine.transactions.outcome(number)
     assert (outcome.state, outcome.cause, outcome.heuristic) == (State.ROLLED_BACK, Cause.OPERATOR, True)
-    assert (outcome.by, "lost to damage" in outcome.why) == ("txbroker repair", True)
+    assert (outcome.by.name, "lost to damage" in outcome.why) == ("txbroker repair", True)
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -63,7 +64,7 @@ def test_what_a_repair_rolls_back_is_archived_if_outcomes_were(before, asked):
     archive = after.engine.transactions.archive
     assert archive.on is before
     found = [unpack(value) for value in after.values(archive.store.number)] if before else []
-    assert [(each.xid, each.by) for each in found] == [(xid_of("old"), "txbroker repair")] * before
+    assert [(each.xid, each.by) for each in found] == [(xid_of("old"), Actor("txbroker repair"))] * before
 
 
 def test_staged_frames_that_the_journal_still_holds_are_written_again(disk):

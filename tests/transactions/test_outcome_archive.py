@@ -12,6 +12,7 @@ from journal.errors import InvalidName, LimitExceeded
 from journal.formats import outcome_entry
 from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC
 from journal.formats.record import PartitionOffset, TopicDeleted
+from journal.parties import Actor
 from journal.random_id import new_id
 from journal.settings import TopicSettings
 from journal.transaction import Cause, State, TransactionNumber
@@ -28,12 +29,17 @@ class TestWhatAnEntrySays:
         begun.prepare("x").sync()
         room.clock.advance(30)
         number = begun.number
-        room.engine.transactions.commit(number, Cause.OPERATOR, by="ann", why="stuck")
+        room.engine.transactions.commit(number, Cause.OPERATOR, by=Actor("ann", "ops"), why="stuck")
         lsn = room.engine.last_lsn
         room.engine.sync()
         [entry] = entries(room)
         assert (entry.number, entry.state, entry.cause) == (number, State.COMMITTED, Cause.OPERATOR)
-        assert (entry.xid, entry.by, entry.why, entry.heuristic) == (xid_of("x"), "ann", "stuck", True)
+        assert (entry.xid, entry.by, entry.why, entry.heuristic) == (
+            xid_of("x"),
+            Actor("ann", "ops"),
+            "stuck",
+            True,
+        )
         assert (entry.lsn, entry.at) == (lsn, room.engine.now())
         wall = room.clock.wall()
         assert (entry.began, entry.prepared, entry.wall) == (wall - 50, wall - 30, wall)

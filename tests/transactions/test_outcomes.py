@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from journal.errors import OutcomeForgotten
 from journal.formats.outcome import Outcome, Told
 from journal.formats.record import Placement, TransactionsForgotten
+from journal.parties import Actor
 from journal.transaction import Cause, State, TransactionNumber
 from journal.transactions.outcomes import PLACEMENTS_PER_OUTCOME, OutcomeTable
 from tests.support.builders import reread, xid
@@ -56,7 +57,7 @@ def test_what_is_remembered_is_found_by_number_and_xid():
 
 def test_a_later_word_on_the_same_transaction_replaces_the_first():
     table = filled(ended(1, 1))
-    told = msgspec.structs.replace(ended(1, 1), told=Told(State.COMMITTED, 0, ""))
+    told = msgspec.structs.replace(ended(1, 1), told=Told(State.COMMITTED, 0, None))
     table.remember(told)
     table.prune(1, 1)
     assert table.by_number == {}
@@ -130,13 +131,15 @@ def test_an_outcome_below_the_mark_of_sessions_is_still_told():
 def test_an_outcome_says_in_a_clause_what_happened_by_whom_and_why():
     plain = ended(1, 1)
     assert plain.describe() == "committed (client)"
-    forced = Outcome(plain.number, State.ROLLED_BACK, Cause.OPERATOR, 0, by="ann", why="gone")
+    forced = Outcome(plain.number, State.ROLLED_BACK, Cause.OPERATOR, 0, by=Actor("ann"), why="gone")
     assert forced.describe() == "rolled back by ann (operator): gone"
 
 
 def test_a_snapshot_holds_all_of_it():
     table = filled(ended(1, 1), ended(2, 1, heuristic=True))
-    table.remember(msgspec.structs.replace(ended(3, 1), placements=[Placement(1, 2, 3)], by="b", why="w"))
+    table.remember(
+        msgspec.structs.replace(ended(3, 1), placements=[Placement(1, 2, 3)], by=Actor("b"), why="w")
+    )
     table.prune(1, 1)
     table.forget(TransactionsForgotten([], 1, 0))
     copy = OutcomeTable()
@@ -254,5 +257,5 @@ def test_outcomes_of_many_partitions_are_evicted_earlier():
 
 def test_a_later_word_does_not_count_the_placements_again():
     placed = msgspec.structs.replace(ended(1, 1), placements=[Placement(1, 0, 1)])
-    table = filled(placed, msgspec.structs.replace(placed, told=Told(State.COMMITTED, 0, "")))
+    table = filled(placed, msgspec.structs.replace(placed, told=Told(State.COMMITTED, 0, None)))
     assert table.placements == 1

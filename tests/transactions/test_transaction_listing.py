@@ -6,9 +6,13 @@ asked of ended ones a resolver is given everybody's.
 
 import pytest
 
+from journal.parties import Actor, Owner
 from journal.transaction import BEGUN, Cause, State, Xid
 from journal.transactions.listing import Wanted, page
 from tests.support.builders import OTHER_SESSION, Place, frames, number, totals, xid
+
+ME = Owner("anonymous", "me", "host:1")
+ANN = Actor("ann", "ops")
 
 ONE = frames(b"a", b"b")
 SENT = totals(ONE)
@@ -21,7 +25,7 @@ def place():
 
 def prepare(place, which, name="x"):
     named = xid(name) if isinstance(name, str) else name
-    place.transactions.add(which, 1, ONE, 2, owner="me")
+    place.transactions.add(which, 1, ONE, 2, owner=ME)
     place.transactions.prepare(which, named, SENT)
 
 
@@ -86,13 +90,13 @@ def test_forced_outcomes_are_told_from_others(place):
     store = place.transactions
     for serial, cause in ((1, Cause.OPERATOR), (2, Cause.CLIENT), (3, Cause.ORPHAN_POLICY)):
         prepare(place, number(serial), f"x{serial}")
-        store.rollback(number(serial), cause, "ann", "w")
+        store.rollback(number(serial), cause, ANN, "w")
     prepare(place, number(4), "x4")
-    store.commit(number(4), Cause.OPERATOR, by="ann", why="w")
+    store.commit(number(4), Cause.OPERATOR, by=ANN, why="w")
     assert listed(store, forced=True) == [number(1), number(3), number(4)]
     assert listed(store, [State.ROLLED_BACK], forced=True) == [number(1), number(3)]
     assert listed(store, [State.PREPARED], forced=True) == []
-    store.forget(number(3), "ann", "seen to")
+    store.forget(number(3), ANN, "seen to")
     assert listed(store, forced=True) == [number(1), number(4)]
 
 

@@ -9,9 +9,13 @@ import pytest
 from journal.engine.settings import JournalSettings
 from journal.errors import TransactionRolledBack
 from journal.formats.record import PartitionOffset
+from journal.parties import Actor, Owner
 from journal.transaction import Cause, State
 from journal.transactions.limits import TransactionLimits
 from tests.support.builders import OTHER_SESSION, SESSION, Place, frames, number, totals, xid
+
+ME = Owner("anonymous", "me", "host:1")
+ANN = Actor("ann", "ops")
 
 ONE = frames(b"a", b"b")
 SENT = totals(ONE)
@@ -23,7 +27,7 @@ def place():
 
 
 def prepare(place, which, name="x"):
-    place.transactions.add(which, 1, ONE, 2, owner="me")
+    place.transactions.add(which, 1, ONE, 2, owner=ME)
     place.transactions.prepare(which, xid(name), SENT)
 
 
@@ -63,7 +67,7 @@ def test_all_that_a_prepared_transaction_holds_is_held_after_a_restart(place, ch
     place.restart(checkpoint)
     store = place.transactions
     first, second = store.live[number(1)], store.live[number(2)]
-    assert (first.owner, first.xid, first.state, first.totals) == ("me", xid("x"), State.PREPARED, SENT)
+    assert (first.owner, first.xid, first.state, first.totals) == (ME, xid("x"), State.PREPARED, SENT)
     assert second.offsets == [("g", PartitionOffset(2, 7, 3, "note"))]
     assert store.holds_partition(1) == number(1)
     assert store.table.pending_offsets["g", 2] == second.number
@@ -96,7 +100,7 @@ def test_only_an_end_forced_on_what_was_prepared_is_heuristic(place, cause, prep
     store.add(number(1), 1, ONE, 2)
     if prepared:
         store.prepare(number(1), xid("x"), SENT)
-    store.rollback(number(1), cause, "ann", "coordinator gone")
+    store.rollback(number(1), cause, ANN, "coordinator gone")
     forced = prepared and cause in (Cause.OPERATOR, Cause.ORPHAN_POLICY)
     assert store.outcome(number(1)).heuristic is forced
 
@@ -104,16 +108,16 @@ def test_only_an_end_forced_on_what_was_prepared_is_heuristic(place, cause, prep
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_a_forced_outcome_survives_with_who_and_why_until_it_is_forgotten(place, checkpoint):
     prepare(place, number(1))
-    place.transactions.rollback(number(1), Cause.OPERATOR, "ann", "coordinator gone")
+    place.transactions.rollback(number(1), Cause.OPERATOR, ANN, "coordinator gone")
     place.transactions.add(number(9), 1, ONE, 2, seen=8)
     place.restart(checkpoint)
     store = place.transactions
     outcome = store.outcome(store.find(xid("x")))
-    assert (outcome.state, outcome.by, outcome.why) == (State.ROLLED_BACK, "ann", "coordinator gone")
-    assert (outcome.heuristic, outcome.told, outcome.owner) == (True, None, "me")
+    assert (outcome.state, outcome.by, outcome.why) == (State.ROLLED_BACK, ANN, "coordinator gone")
+    assert (outcome.heuristic, outcome.told, outcome.owner) == (True, None, ME)
     assert (outcome.messages, outcome.bytes) == (2, len(ONE))
     with pytest.raises(
-        TransactionRolledBack, match=r"rolled back by ann at \S+Z \(operator\): coordinator gone"
+        TransactionRolledBack, match=r"rolled back by ann \(ops\) at \S+Z \(operator\): coordinator gone"
     ):
         store.commit(number(1), Cause.CLIENT)
 
@@ -122,16 +126,16 @@ def test_a_forced_outcome_survives_with_who_and_why_until_it_is_forgotten(place,
 def test_that_the_coordinator_was_told_is_journaled_once_and_remembered(place, checkpoint):
     prepare(place, number(1))
     store = place.transactions
-    store.commit(number(1), Cause.OPERATOR, by="ann", why="w")
+    store.commit(number(1), Cause.OPERATOR, by=ANN, why="w")
     place.journaled()
-    assert store.tell(number(1), State.COMMITTED, "me@host:1")
-    assert not store.tell(number(1), State.COMMITTED, "me@host:2")
+    assert store.tell(number(1), State.COMMITTED, Actor("me@host:1"))
+    assert not store.tell(number(1), State.COMMITTED, Actor("me@host:2"))
     assert [type(each).__name__ for each in place.journaled()] == ["CoordinatorTold"]
     place.restart(checkpoint)
     outcome = place.transactions.outcome(number(1))
     assert (outcome.told.decided, outcome.told.by, outcome.contradicted) == (
         State.COMMITTED,
-        "me@host:1",
+        Actor("me@host:1"),
         False,
     )
 
@@ -142,7 +146,7 @@ def test_that_a_coordinator_contradicted_is_never_taken_back_by_what_it_says_bef
 ):
     prepare(place, number(1))
     store = place.transactions
-    store.commit(number(1), Cause.OPERATOR, by="ann", why="w")
+    store.commit(number(1), Cause.OPERATOR, by=ANN, why="w")
     said = [store.tell(number(1), state) for state in (State.COMMITTED, State.ROLLED_BACK, State.COMMITTED)]
     assert said == [True, True, False]
     assert store.outcomes.contradicted == {number(1)}
@@ -152,9 +156,9 @@ def test_that_a_coordinator_contradicted_is_never_taken_back_by_what_it_says_bef
     outcomes = place.transactions.outcomes
     assert (outcomes.contradicted, list(outcomes.forced)) == ({number(1)}, [number(1)])
     assert outcomes.by_number[number(1)].told.decided is State.ROLLED_BACK
-    place.transactions.forget(number(1), "ann", "mended")
+    place.transactions.forget(number(1), ANN, "mended")
     assert (outcomes.contradicted, outcomes.forced) == (set(), {})
-    assert (place.journaled()[-1].by, place.journaled()) == ("ann", [])
+    assert (place.journaled()[-1].by, place.journaled()) == (ANN, [])
 
 
 def test_people_are_told_the_times_of_the_wall_clock_of_the_start_in_which_it_happened(place):
@@ -167,7 +171,7 @@ def test_people_are_told_the_times_of_the_wall_clock_of_the_start_in_which_it_ha
     place.restart(checkpoint=True)
     live = place.transactions.live[number(1)]
     assert live.began + live.wall_offset == began
-    place.transactions.rollback(number(1), Cause.OPERATOR, "ann", "w")
+    place.transactions.rollback(number(1), Cause.OPERATOR, ANN, "w")
     place.transactions.tell(number(1), State.COMMITTED)
     ended = place.engine.now() + place.engine.wall_offset
     outcome = place.transactions.outcome(number(1))
@@ -178,7 +182,7 @@ def test_people_are_told_the_times_of_the_wall_clock_of_the_start_in_which_it_ha
 def test_being_told_of_a_forgotten_outcome_changes_nothing(place):
     prepare(place, number(1))
     store = place.transactions
-    store.commit(number(1), Cause.OPERATOR, by="ann", why="w")
+    store.commit(number(1), Cause.OPERATOR, by=ANN, why="w")
     store.tell(number(1), State.COMMITTED)
     told = place.journaled()[-1]
     store.forget(number(1))

@@ -5,8 +5,11 @@ from dataclasses import replace
 import msgspec
 
 from journal.formats.record import PartitionOffset
+from journal.parties import Owner
 from journal.transaction import Cause
 from tests.support.builders import frames, number, totals, xid
+
+ME = Owner("anonymous", "me", "host:1")
 
 ONE, TWO = frames(b"a1", b"a2"), frames(b"b1")
 SENT = totals(ONE, TWO)
@@ -15,7 +18,7 @@ OFFSETS = [PartitionOffset(1, 5)]
 
 
 def begin(place, which=NUMBER, name=XID):
-    place.transactions.add(which, 1, ONE, 2, name, owner="me")
+    place.transactions.add(which, 1, ONE, 2, name, owner=ME)
     place.transactions.add(which, 2, TWO, 1)
 
 

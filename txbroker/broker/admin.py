@@ -13,13 +13,14 @@ from journal.formats.filenames import is_internal
 from journal.formats.outcome import Outcome
 from journal.formats.record import TopicDeleted
 from journal.log.catalog import Topic
+from journal.parties import parts_of, parts_of_actor
 from journal.transaction import State, TransactionNumber
 from journal.transactions import listing
 from journal.transactions.listing import Wanted
 from journal.transactions.state import Transaction
 from txbroker.broker.accounts import Accounts
 from txbroker.broker.sends import disk_full
-from txbroker.broker.session import Session, owner_parts
+from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
 from txbroker.broker.slow_forces import SlowForces
 from txbroker.broker.stepwise_answers import Steps, Stepwise
@@ -223,13 +224,16 @@ class Describing:
 
     def _info(self, each: Transaction | Outcome) -> TransactionInfo:
         now = self._engine.now()
-        owner, address = owner_parts(each.owner)
+        principal, owner, address = parts_of(each.owner)
         if isinstance(each, Outcome):
-            told = None if each.told is None else CoordinatorWord(*msgspec.structs.astuple(each.told))
+            told = each.told
+            word = CoordinatorWord(told.decided, told.wall, *parts_of_actor(told.by)) if told else None
+            by, by_principal = parts_of_actor(each.by)
             return TransactionInfo(
                 *each.number, each.state, each.xid, owner, now - each.at, each.messages, each.bytes,
-                self._topics({p.partition for p in each.placements}), [], each.cause, each.by, each.why,
-                each.heuristic, told, address, None, each.began, each.prepared, each.wall,
+                self._topics({p.partition for p in each.placements}), [], each.cause, by, each.why,
+                each.heuristic, word, address, None, each.began, each.prepared, each.wall, None, principal,
+                by_principal,
             )  # fmt: skip
         prepared = each.state is State.PREPARED
         return TransactionInfo(
@@ -240,6 +244,7 @@ class Describing:
             began=each.began + each.wall_offset,
             prepared=each.prepared_at + each.wall_offset if prepared else 0,
             policy=self._policy(each, now),
+            principal=principal,
         )  # fmt: skip
 
     def _topics(self, partitions: set[int]) -> list[str]:

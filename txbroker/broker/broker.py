@@ -32,6 +32,7 @@ from txbroker.broker.hello import Greeting
 from txbroker.broker.orphan_policy import Orphans
 from txbroker.broker.pins import Pinning
 from txbroker.broker.request_times import Timing
+from txbroker.broker.rights import Policy, Rights, Unrestricted, needs_of
 from txbroker.broker.sends import Sending
 from txbroker.broker.session import (
     OPEN,
@@ -41,7 +42,6 @@ from txbroker.broker.session import (
     SessionState,
     input_of,
     judge_hello,
-    owner_text,
 )
 from txbroker.broker.settings import BrokerSettings
 from txbroker.broker.staged_proof import Proving
@@ -95,8 +95,8 @@ class Broker:
     """The commands' meaning over an engine that was recovered with :func:`journal.folds.table.client_folds`.
 
     ``run_blocking(work, done, failed)`` runs work on the reader pool, ``call_later(seconds, call)`` is the
-    reactor's, ``random`` gives random bytes; ``on_failure(doing, error)`` must end the process.
-    ``sessions`` has those that go on, by number.
+    reactor's, ``random`` gives random bytes, ``policy`` says who may do what; ``on_failure(doing,
+    error)`` must end the process. ``sessions`` has those that go on, by number.
     """
 
     log = Logger()
@@ -108,9 +108,11 @@ class Broker:
         run_blocking: RunBlocking = run_inline,
         call_later: CallLater | None = None,
         random: Callable[[int], bytes] = secrets.token_bytes,
+        policy: Policy | None = None,
     ) -> None:
         self.engine = engine
         self.settings = settings
+        self.policy: Policy = policy or Unrestricted()
         self.sessions: dict[int, Session] = {}
         self.on_failure: Callable[[str, BaseException], None] | None = None
         self._started_at = engine.now()
@@ -239,8 +241,8 @@ class Broker:
     def _welcome(self, session: Session, command: Hello) -> None:
         if (before := self.greeting.former(command)) is not None:
             self._supersede(before)
-        session.client = command.client
-        session.owner = owner_text(command.client, session.peer)
+        session.name(command.client)
+        session.rights = self.policy.rights_of(session.principal)
         welcome = encode(self.greeting.welcome(session, command))
         if self.greeting.may_be_told:
             session.deliver(welcome)
@@ -289,6 +291,8 @@ class Broker:
     def _carry_out(self, session: Session, command: Any, data: memoryview) -> None:
         """Judge, decide, and answer when it is forced; raises ``MemoryExhausted`` if it must be tried again."""
         try:
+            if session.rights is not None and type(command) is not Disconnected:
+                self._judge_rights(session.rights, command)
             answer = self._handlers[type(command)](session, command, data)
             if answer is None:
                 return
@@ -317,6 +321,12 @@ class Broker:
             self._when_forced(session.deliver, encoded)
         else:
             self.accounts.put(session, encoded)
+
+    @staticmethod
+    def _judge_rights(rights: Rights, command: Any) -> None:
+        """The one place where a request's rights are asked for, whether it was parked, timed or came just now."""
+        for need in needs_of(command):
+            rights.judge(need, command)
 
     def _give_up(self, session: Session, command: Any, error: MemoryExhausted) -> None:
         """There is no memory even after flushing: refuse, and as with any refusal the transaction cannot go on."""

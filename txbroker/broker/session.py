@@ -11,9 +11,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
 
+from journal.parties import ANONYMOUS, MAX_CLIENT, Actor, Owner
+from txbroker.broker.rights import Rights
 from txbroker.errors import InvalidName, PeerViolation, TxBrokerError, VersionRefused
 from txbroker.wire.messages import MAGIC, VERSIONS, Hello
-from txbroker.wire.refusals import MAX_NAME
 from txbroker.wire.secret import Secret
 
 
@@ -73,7 +74,10 @@ assert len(TRANSITIONS) == len(SessionState) * len(SessionInput)
 
 
 class Session:
-    """One connection. ``peer`` is its address, ``client`` what it calls itself, ``owner`` both, for people.
+    """One connection. ``peer`` is its address, ``client`` what it calls itself, ``principal`` who it has proven to be.
+
+    ``owner`` has all three: whose its transactions are. ``rights`` is what its principal may do, looked up once (None:
+    everything).
 
     ``secret`` is told to its client alone: who shows it with a later hello had this session, and has it again in the
     new one; ``producer_owner`` is its hash, which the client's producers have as theirs. ``deliver`` takes the
@@ -90,8 +94,8 @@ class Session:
 
     __slots__ = (
         "_congested", "client", "close", "deliver", "due", "fetches", "held", "hold", "last_serial", "making",
-        "number", "on_drained", "opened_at", "owner", "parked", "peer", "producer_owner", "reading", "secret", "state",
-        "uncounted", "wake", "work",
+        "number", "on_drained", "opened_at", "owner", "parked", "peer", "principal", "producer_owner", "reading",
+        "rights", "secret", "state", "uncounted", "wake", "work",
     )  # fmt: skip
 
     def __init__(
@@ -108,7 +112,9 @@ class Session:
         self.producer_owner = secret.owner
         self.peer = peer
         self.client = ""
-        self.owner = peer
+        self.principal = ANONYMOUS
+        self.owner = Owner(ANONYMOUS, "", peer)
+        self.rights: Rights | None = None
         self.deliver = deliver
         self.close = close
         self.opened_at = now
@@ -138,6 +144,15 @@ class Session:
         if not congested and self.fetches and self.on_drained is not None:
             self.on_drained(self)
 
+    def name(self, client: str) -> None:
+        """Its client has said what it calls itself."""
+        self.client = client
+        self.owner = Owner(self.principal, client, self.peer)
+
+    def as_actor(self) -> Actor:
+        """Who acts when it decides what another session began."""
+        return Actor(f"{self.client}@{self.peer}" if self.client else self.peer, self.principal)
+
     def go_on_with(self, secret: Secret) -> None:
         """It is of a client that had this secret before."""
         self.secret = secret
@@ -154,17 +169,6 @@ class Session:
         return action
 
 
-def owner_text(client: str, peer: str) -> str:
-    """Whose a session's transactions are, as records have it: the client's name, if it gave one, and its address."""
-    return f"{client}@{peer}" if client else peer
-
-
-def owner_parts(owner: str) -> tuple[str, str]:
-    """Name and address out of :func:`owner_text`. An address never has an ``@``, a name may."""
-    client, _, peer = owner.rpartition("@")
-    return client, peer
-
-
 def input_of(command: object) -> SessionInput:
     """Which input a command is, before it has been looked at closely."""
     return SessionInput.HELLO if type(command) is Hello else SessionInput.REQUEST
@@ -179,8 +183,8 @@ def judge_hello(hello: Hello) -> TxBrokerError | None:
         return VersionRefused(
             f"the client speaks protocol versions {theirs or 'none'}, the broker {VERSIONS}"
         )
-    if len(hello.client) > MAX_NAME or not hello.client.isprintable():
+    if len(hello.client) > MAX_CLIENT or not hello.client.isprintable():
         return InvalidName(
-            f"a client name of {len(hello.client)} characters: at most {MAX_NAME} printable ones"
+            f"a client name of {len(hello.client)} characters: at most {MAX_CLIENT} printable ones"
         )
     return None

@@ -16,6 +16,7 @@ from journal.arguments import checked_xid
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.formats.frame_check import check_run
 from journal.formats.outcome import Outcome, verb
+from journal.parties import Actor, Owner, parts_of_actor
 from journal.transaction import CLIENT, Cause, State, Totals, TransactionNumber, number_of
 from txbroker.broker.consumer_groups import Consuming
 from txbroker.broker.request_content import RequestContent, carries
@@ -132,11 +133,11 @@ class Transacting:
         else:
             session.last_serial = max(session.last_serial, command.serial)
 
-    def _begun(self, session: Session, serial: int, seen: int) -> tuple[TransactionNumber, str]:
+    def _begun(self, session: Session, serial: int, seen: int) -> tuple[TransactionNumber, Owner | None]:
         """The number, and the owner to be noted if this begins it; raises for a serial that cannot begin any more."""
         number = TransactionNumber(session.number, serial)
         if number in self._live:
-            return number, ""
+            return number, None
         if session.last_serial < serial <= MAX_SERIAL and 0 <= seen < serial:
             return number, session.owner
         raise TransactionConflict(
@@ -224,7 +225,7 @@ class Transacting:
         try:
             unsent = self._content.of(session, number, command, data)
             outcome = self._transactions.commit(
-                number, CLIENT, command.totals, command.seen, "", "", unsent, xid, session.owner
+                number, CLIENT, command.totals, command.seen, None, "", unsent, xid, session.owner
             )
         except (RequestRefused, StorageUnavailable) as error:
             self._refused(session, number, True, before, error)
@@ -283,12 +284,12 @@ class Transacting:
 
     def _authority(
         self, session: Session, command: Commit | Rollback, number: TransactionNumber
-    ) -> tuple[Cause, str, str]:
+    ) -> tuple[Cause, Actor | None, str]:
         """Cause, by and why of a decision; raises if this session may not take it."""
         known = self._live.get(number)
         own = number.session == session.number
         if own and known is not None and not command.operator:
-            return CLIENT, "", ""
+            return CLIENT, None, ""
         if own and known is None:
             self._claim_serial(session, number.serial)
         owned_elsewhere = not own and known is not None and known.state in _UNDECIDED_OWNED
@@ -301,7 +302,7 @@ class Transacting:
         if not own and known is None:
             self._check_begun(number)
         if not command.operator:
-            return Cause.CLIENT, "" if own else session.owner, ""
+            return Cause.CLIENT, None if own else session.as_actor(), ""
         if not command.by.strip() or not command.why.strip():
             raise InvalidSetting(
                 f"forcing transaction {number} needs `by` and `why`: both are kept with the outcome and told "
@@ -309,7 +310,7 @@ class Transacting:
             )
         check_text("by", command.by)
         check_text("why", command.why)
-        return Cause.OPERATOR, command.by, command.why
+        return Cause.OPERATOR, Actor(command.by, session.principal), command.why
 
     def _claim_new(self, session: Session, number: TransactionNumber, command: Prepare | Commit) -> None:
         """Claim the serial of a transaction that may begin with this request; raises if it has passed."""
@@ -369,7 +370,7 @@ class Transacting:
         if not outcome.heuristic:
             return
         decided = State.COMMITTED if isinstance(command, Commit) else State.ROLLED_BACK
-        if self._transactions.tell(number, decided, session.owner):
+        if self._transactions.tell(number, decided, session.as_actor()):
             say = self.log.info if decided is outcome.state else self.log.warn
             say(
                 "the coordinator of transaction {number} (xid {xid}), {owner}, has decided: {decided}. It had been "
@@ -406,9 +407,10 @@ class Transacting:
             return messages.Outcome(command.correlation, number.session, number.serial, known.state)
         self._check_begun(number)
         outcome = self._transactions.outcome(number)
+        by, principal = parts_of_actor(outcome.by)
         return messages.Outcome(
-            command.correlation, number.session, number.serial, outcome.state, outcome.cause, outcome.by,
-            outcome.why, outcome.placements, outcome.heuristic, outcome.wall,
+            command.correlation, number.session, number.serial, outcome.state, outcome.cause, by,
+            outcome.why, outcome.placements, outcome.heuristic, outcome.wall, principal,
         )  # fmt: skip
 
     def forget(self, session: Session, command: Forget, data: memoryview) -> Done:  # noqa: ARG002
@@ -428,7 +430,7 @@ class Transacting:
                 f"forgetting transaction {number}, whose outcome was forced, needs `by` and `why`: both are kept in "
                 "the journal and the log; nothing has changed"
             )
-        by = command.by or session.owner
+        by = Actor(command.by, session.principal) if command.by else session.as_actor()
         self._transactions.forget(number, by, command.why)
         if outcome is not None and forced:
             self.log.warn(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from journal.parties import with_principal
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.coordinator.gids import Branch
@@ -61,7 +62,9 @@ class BrokerResource(Resource):
 
 
 def _otherwise(error: errors.TxBrokerError, commit: bool) -> Ending:
-    by, why = (error.by, error.why) if isinstance(error, HeuristicOutcome) else ("", str(error))
+    by, why = "", str(error)
+    if isinstance(error, HeuristicOutcome):
+        by, why = with_principal(error.by, error.principal), error.why
     return decided(not commit)._replace(by=by, why=why)
 
 

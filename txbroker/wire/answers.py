@@ -133,7 +133,7 @@ class Committed(Answer, frozen=True, tag=72):
 class Outcome(Answer, frozen=True, tag=73):
     """A transaction's state and, if it is decided, why and when. ``heuristic``: a person or policy forced it.
 
-    ``wall`` is 0 if it is not known.
+    ``wall`` is 0 if it is not known. ``by_principal`` is that of the session of ``by``.
     """
 
     session: int
@@ -145,6 +145,7 @@ class Outcome(Answer, frozen=True, tag=73):
     placements: list[Placement] = []
     heuristic: bool = False
     wall: int = 0
+    by_principal: str = ""
 
 
 class CoordinatorWord(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -153,6 +154,7 @@ class CoordinatorWord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     decided: State
     wall: int
     by: str
+    by_principal: str = ""
 
 
 class Policy(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -170,6 +172,8 @@ class Policy(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 class TransactionInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A transaction as operators see it. ``owner`` is the client's name, ``address`` where it connected from.
+
+    ``principal`` is that of the session that began it, ``by_principal`` of whoever ended it from elsewhere.
 
     ``age`` is since it began, or ended if it has, ``prepared_age`` since it was prepared (None: it is not): both count
     only while the broker runs. ``began``, ``prepared`` and ``ended`` are of the wall clock, 0 for what has not
@@ -198,6 +202,8 @@ class TransactionInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     prepared: int = 0
     ended: int = 0
     policy: Policy | None = None
+    principal: str = ""
+    by_principal: str = ""
 
     @property
     def contradicted(self) -> bool:

@@ -41,7 +41,7 @@ def extras(error: TxBrokerError) -> tuple[dict[str, int], dict[str, str]]:
         case OffsetOutOfRange():
             return {"start": error.start, "end": error.end}, {}
         case HeuristicOutcome():
-            return {"wall": error.wall}, {"by": error.by, "why": error.why}
+            return {"wall": error.wall}, {"by": error.by, "why": error.why, "principal": error.principal}
         case CorruptSegment():
             offsets = {"first_offset": error.first_offset, "last_offset": error.last_offset}
             return {"position": error.position, **offsets}, {"path": error.path}

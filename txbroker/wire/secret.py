@@ -7,7 +7,7 @@ from hmac import compare_digest
 
 import msgspec
 
-from journal.formats.record import OWNER_BYTES
+from journal.formats.record import SECRET_HASH_BYTES
 
 SECRET_BYTES = 16
 
@@ -27,7 +27,7 @@ class Secret(msgspec.Struct, array_like=True, frozen=True, gc=False):
     @property
     def owner(self) -> bytes:
         """What may be written of it: tells in a record whose a producer is, and does not tell the secret."""
-        return sha256(self.value).digest()[:OWNER_BYTES]
+        return sha256(self.value).digest()[:SECRET_HASH_BYTES]
 
     def __repr__(self) -> str:
         return "Secret(hidden)"

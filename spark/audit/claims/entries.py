@@ -12,6 +12,7 @@ from journal.formats import filenames
 from journal.formats.frame import walk as walk_run
 from journal.formats.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, Part, unpack_frame
 from journal.formats.record import ArchiveSet, Messages, TransactionCommitted
+from journal.parties import parts_of, parts_of_actor
 from journal.transaction import State
 from journal.transactions.table import remembered
 from journal.vfs.filesystem import OSFilesystem
@@ -162,9 +163,11 @@ def entry_facts(
 
 
 def _facts(entry: ArchivedOutcome) -> dict[str, Any]:
+    by, by_principal = parts_of_actor(entry.by)
+    owner = dict(zip(("principal", "client", "address"), parts_of(entry.owner), strict=True))
     return {
         "cause": entry.cause.name.lower(), "wall": entry.wall, "began": entry.began, "prepared": entry.prepared,
-        "by": entry.by, "why": entry.why, "owner": entry.owner, "heuristic": entry.heuristic,
+        "by": by, "by_principal": by_principal, "why": entry.why, "owner": owner, "heuristic": entry.heuristic,
         "partitions": len(entry.parts),
     }  # fmt: skip
 

@@ -16,7 +16,8 @@ LISTED: Final = 1_000
 BARS: Final = 120
 """Windows in the plot; more are put together."""
 _ENTRY: Final = (
-    "cause string, wall bigint, began bigint, prepared bigint, by string, why string, owner string, heuristic boolean, "
+    "cause string, wall bigint, began bigint, prepared bigint, by string, by_principal string, why string, "
+    "owner struct<principal:string,client:string,address:string>, heuristic boolean, "
     "partitions int"
 )
 

@@ -63,11 +63,12 @@ class TestOperators:
         answer = peer.ask(messages.Commit, xid=XID)
         told = refused(answer, "HeuristicallyRolledBack")
         assert all(word in told for word in ("ann", "stuck", "2027-01-15T08:00:00Z"))
-        assert answer.texts == {"by": "ann", "why": "stuck"}
+        assert answer.texts == {"by": "ann", "why": "stuck", "principal": "anonymous"}
         assert 0 <= answer.numbers["wall"] - 1_800_000_000_000_000 < SECOND
         [info] = self.ended(room)
         assert info.contradicted
         assert (info.told.decided, info.told.by) == (State.COMMITTED, "tester@10.0.0.7:9")
+        assert info.told.by_principal == "anonymous"
         assert said()[-1] == ("warn", "DAMAGE")
         assert room.broker._status()["outcomes_contradicted"] == 1
 

@@ -12,6 +12,7 @@ import txbroker
 from journal.check import Level, verify
 from journal.engine.settings import JournalSettings
 from journal.formats.spark_decision import TOPIC, Decided, xid_of
+from journal.parties import Actor
 from journal.repair import diagnose
 from journal.transaction import Cause, Totals, TransactionNumber
 from journal.vfs.filesystem import OSFilesystem
@@ -68,7 +69,7 @@ class Job(World):
             if commit:
                 self.engine.transactions.commit(number, Cause.CLIENT)
             elif by:
-                self.engine.transactions.rollback(number, Cause.OPERATOR, by=by, why="night shift")
+                self.engine.transactions.rollback(number, Cause.OPERATOR, by=Actor(by), why="night shift")
             else:
                 self.engine.transactions.rollback(number, Cause.CLIENT)
         self.engine.sync()

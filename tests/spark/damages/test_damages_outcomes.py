@@ -14,12 +14,15 @@ from journal.formats import filenames
 from journal.formats.frame import HEADER_BYTES
 from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome, unpack
 from journal.formats.outcome_entry import pack as pack_outcome
+from journal.parties import Actor, Owner
 from journal.transaction import Cause, State, Xid
 from journal.vfs.filesystem import OSFilesystem
 from tests.spark.audit.audited import SETTINGS, Making, copied, violations
 from tests.spark.damages.damages import Damages, outcomes
 from tests.spark.damages.forger import forge, newest, refold
 from tests.spark.world import World, everything
+
+SOMEBODY = Owner("anonymous", "somebody", "host:1")
 
 pytestmark = pytest.mark.slow
 
@@ -62,8 +65,8 @@ def _entry(name: str, state: State = State.COMMITTED, **changes: object) -> None
                 "says": f"with {field} "}  # fmt: skip
 
 
-_entry("owner", owner="somebody")
-_entry("person", by="somebody")
+_entry("owner", owner=SOMEBODY)
+_entry("person", by=Actor("somebody"))
 _entry("reason", why="for no reason")
 _entry("xid", xid=Xid(1, b"another", b""))
 _entry("begin", began=7)
@@ -71,7 +74,7 @@ _entry("time of its prepare", prepared=7)
 _entry("time", wall=7)
 _entry("cause", cause=Cause.OPERATOR)
 _entry("manner of its end", heuristic=True)
-_entry("owner", State.ROLLED_BACK, owner="somebody")
+_entry("owner", State.ROLLED_BACK, owner=SOMEBODY)
 
 
 def _turned(path: Path, old: ArchivedOutcome) -> None:
@@ -114,10 +117,10 @@ def test_a_damage_is_found_and_named(sound, tmp_path, name):
 def test_a_verification_finds_it_too_if_it_is_deep(sound, tmp_path):
     path = copied(sound, tmp_path / "data")
     old = _old(path)
-    _say(path, old, replace(old, owner="somebody"))
+    _say(path, old, replace(old, owner=SOMEBODY))
     found = [each for each in verify(OSFilesystem(path), Level.DEEP) if not each.harmless]
     assert [(each.path, each.affects.transaction) for each in found] == [(_checkpoint(path), old.number)]
-    assert "with owner '', the outcome archive with 'somebody'" in found[0].problem
+    assert "with owner None, the outcome archive with Owner(" in found[0].problem
 
 
 class TestWithoutAnArchive:

@@ -168,7 +168,7 @@ def closing_lines(
         pages = -(-len(found) // size)
         lines.append(
             f"These are {len(shown):,} of them, page {page} of {pages}; --page {page % pages + 1} has others, "
-            "--older-than, --topic, --owner and --xid choose."
+            "--older-than, --topic, --owner, --principal and --xid choose."
         )
     if any(info.state is State.PREPARED and info.policy is None for info in found):
         lines.append("There is no orphan policy: what is prepared waits until somebody decides it.")

@@ -1,4 +1,4 @@
-"""Which transactions a command is about: named one by one, or chosen by age, topic, owner and xid."""
+"""Which transactions a command is about: named one by one, or chosen by age, topic, owner, principal and xid."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ class Choice:
     older_than: int | None = None
     topic: str | None = None
     owner: str | None = None
+    principal: str | None = None
     xid: XidPrefix | None = None
 
     def __bool__(self) -> bool:
         """Whether any filter was given."""
-        return any(each is not None for each in (self.older_than, self.topic, self.owner, self.xid))
+        given = (self.older_than, self.topic, self.owner, self.principal, self.xid)
+        return any(each is not None for each in given)
 
     def ask(
         self, broker: Connection, states: Iterable[State] = (), forced: bool = False
@@ -49,6 +51,7 @@ class Choice:
             (self.older_than is None or waiting(info) > self.older_than)
             and (self.topic is None or self.topic in info.topics)
             and (self.owner is None or self.owner in (info.owner, info.address))
+            and self.principal in (None, info.principal)
         )
 
 
@@ -63,6 +66,9 @@ def choice_options(command: F) -> F:
         click.option("--topic", metavar="NAME", help="Choose transactions with messages for this topic."),
         click.option(
             "--owner", metavar="NAME", help="Choose transactions of the client with this name or address."
+        ),
+        click.option(
+            "--principal", metavar="NAME", help="Choose transactions of sessions with this principal."
         ),
         click.option(
             "--xid",

@@ -75,7 +75,7 @@ def end(
     """End those that are named, after a question; or show those that filters choose, and end them if told to."""
     if bool(which) == bool(choice):
         raise click.UsageError(
-            "name the transactions, or choose them with --older-than, --topic, --owner or --xid; not both"
+            "name the transactions, or choose them with --older-than, --topic, --owner, --principal or --xid; not both"
         )
     if execute and which:
         raise click.UsageError(

@@ -30,6 +30,7 @@ def transaction_json(info: TransactionInfo) -> dict[str, object]:
         "state": state_name(info.state),
         "owner": info.owner,
         "address": info.address,
+        "principal": info.principal,
         "age": info.age,
         "prepared_age": info.prepared_age,
         "messages": info.messages,
@@ -42,6 +43,7 @@ def transaction_json(info: TransactionInfo) -> dict[str, object]:
         "policy": policy_json(info.policy),
         "cause": cause_text(info),
         "by": info.by,
+        "by_principal": info.by_principal,
         "why": info.why,
         "forced": info.heuristic,
         "coordinator": told_json(info.told),
@@ -65,7 +67,12 @@ def told_json(told: CoordinatorWord | None) -> dict[str, object] | None:
     """What a coordinator decided after the outcome had been forced, or null."""
     if told is None:
         return None
-    return {"decided": state_name(told.decided), "at": told.wall, "by": told.by}
+    return {
+        "decided": state_name(told.decided),
+        "at": told.wall,
+        "by": told.by,
+        "by_principal": told.by_principal,
+    }
 
 
 def shown_json(shown: TransactionDetails) -> dict[str, object]:

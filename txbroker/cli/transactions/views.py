@@ -24,12 +24,14 @@ from txbroker.cli.output import (
 from txbroker.cli.transactions.json_form import preview
 from txbroker.cli.transactions.words import (
     DAMAGE,
+    by_text,
     cause_text,
     decision,
     has_ended,
     next_sentence,
     next_text,
     number_of,
+    owner_text,
     state_text,
     summary,
 )
@@ -76,7 +78,7 @@ def undecided_table(infos: Sequence[TransactionInfo], empty: str) -> RenderableT
         row = [
             number_of(info), info.xid, None if info.prepared_age is None else age_text(info.prepared_age),
             age_text(info.age), info.messages, size_text(info.bytes), ", ".join(info.topics) or None,
-            info.owner or None, info.address or None, next_text(info),
+            owner_text(info) or None, info.address or None, next_text(info),
         ]  # fmt: skip
         if groups:
             row.insert(7, ", ".join(info.groups) or None)
@@ -95,7 +97,7 @@ def paragraph(info: TransactionInfo) -> RenderableType:
     holds = f"{count_text(info.messages, 'message')} ({size_text(info.bytes)})"
     holds += f" for {', '.join(info.topics)}" if info.topics else ""
     holds += f", offsets of {', '.join(info.groups)}" if info.groups else ""
-    whose = f"owner {info.owner or '–'}, address {info.address or '–'}; next: {next_text(info)}"
+    whose = f"owner {owner_text(info) or '–'}, address {info.address or '–'}; next: {next_text(info)}"
     rest = Text(f"{visible(f'{since}: {holds}')}\n{visible(whose)}")
     name = f"{number_of(info)}  {info.xid if info.xid is not None else '(no xid)'}"
     return Stack(Text(visible(name)), Padding(rest, (0, 0, 0, 2)))
@@ -106,7 +108,7 @@ def ended_table(infos: Sequence[TransactionInfo]) -> RenderableType:
     columns = ("number", "xid", "outcome", "ended", "cause", "by", "why", "coordinator")
     rows = [
         (
-            number_of(info), info.xid, state_text(info), age_text(info.age), cause_text(info), info.by or None,
+            number_of(info), info.xid, state_text(info), age_text(info.age), cause_text(info), by_text(info) or None,
             info.why or None, coordinator_text(info),
         )
         for info in infos
@@ -137,6 +139,7 @@ def details(shown: TransactionDetails) -> RenderableType:
         ("state", state_text(info)),
         ("owner", info.owner or None),
         ("address", info.address or None),
+        ("principal", info.principal or None),
         ("messages", info.messages),
         ("bytes", size_text(info.bytes)),
     ]
@@ -184,7 +187,8 @@ def history(info: TransactionInfo) -> list[tuple[str, object]]:
     """What has happened to it, when by the broker's wall clock, by whom and why."""
     who = " ".join(
         filter(
-            None, [f"by {info.owner}" if info.owner else "", f"from {info.address}" if info.address else ""]
+            None,
+            [f"by {owner_text(info)}" if info.owner else "", f"from {info.address}" if info.address else ""],
         )
     )
     lines: list[tuple[str, object]] = []
@@ -198,13 +202,13 @@ def history(info: TransactionInfo) -> list[tuple[str, object]]:
         )
         lines.append((time_text(info.prepared), f"prepared{ago}"))
     if has_ended(info):
-        by = f" by {info.by}" if info.by else ""
+        by = f" by {by_text(info)}" if info.by else ""
         why = f": {info.why}" if info.why else ""
         when = time_text(info.ended) if info.ended else "at an unknown time"
         lines.append((when, f"{state_text(info)}, cause {cause_text(info)}{by}{why}"))
     if info.told is not None:
         agrees = f": {DAMAGE}" if info.contradicted else ", as had been forced"
-        told = f"its coordinator decided to {decision(info.told.decided)}, from {info.told.by or '–'}{agrees}"
+        told = f"its coordinator decided to {decision(info.told.decided)}, from {by_text(info.told) or '–'}{agrees}"
         lines.append((time_text(info.told.wall), told))
     return lines
 

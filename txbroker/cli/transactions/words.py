@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from journal.parties import with_principal
 from journal.transaction import State, TransactionNumber
 from txbroker.cli.output import age_text, count_text, size_text, time_text, visible
 from txbroker.wire.messages import CoordinatorWord, TransactionInfo
@@ -95,8 +96,18 @@ def ended_sentence(info: TransactionInfo) -> str:
 
 def told_text(told: CoordinatorWord) -> str:
     """What its coordinator decided, and when."""
-    place = told.by or "an unknown place"
+    place = by_text(told) or "an unknown place"
     return f"its coordinator decided to {decision(told.decided)} at {time_text(told.wall)}, from {place}"
+
+
+def owner_text(info: TransactionInfo) -> str:
+    """The name of the client that began it, with its session's principal where that says something."""
+    return with_principal(info.owner, info.principal)
+
+
+def by_text(said: TransactionInfo | CoordinatorWord) -> str:
+    """Who decided from elsewhere, likewise."""
+    return with_principal(said.by, said.by_principal)
 
 
 def decision(state: State) -> str:
@@ -113,7 +124,7 @@ def summary(info: TransactionInfo) -> str:
     if info.xid is not None:
         parts.append(f"(xid {info.xid})")
     if info.owner:
-        parts.append(f"of {info.owner}")
+        parts.append(f"of {owner_text(info)}")
     ended = has_ended(info)
     since = "ended" if ended else "began"
     state = f"is {state_text(info)}; it {since} {age_text(info.age)} ago"
@@ -124,7 +135,7 @@ def summary(info: TransactionInfo) -> str:
     holds += [f"and offsets of {', '.join(info.groups)}"] if info.groups else []
     parts.append(f"{state} and {'held' if ended else 'holds'} {' '.join(holds)}.")
     if ended and info.heuristic:
-        parts.append(f"It was forced by {info.by or 'the orphan policy'}: {info.why}.")
+        parts.append(f"It was forced by {by_text(info) or 'the orphan policy'}: {info.why}.")
         if info.told is None:
             parts.append("Its coordinator has not been heard of.")
         else:
