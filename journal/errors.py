@@ -237,7 +237,7 @@ class CorruptJournal(CorruptData):
 
 
 class UnknownFormat(CorruptJournal):
-    """A checkpoint has a format version that is unknown here: it may well be sound."""
+    """A directory, or a checkpoint, has a format version that is unknown here: it may well be sound."""
 
 
 class Irreparable(CorruptData):

@@ -40,6 +40,7 @@ from journal.formats.repair_notes import UNFINISHED, repair_notes, told
 from journal.formats.store_state import StoreState
 from journal.formats.witness import NOTHING, WITNESS_LOST, Witness, read_witness
 from journal.interfaces import IFilesystem
+from journal.recovery.first_use import check_version
 from journal.transaction import State, TransactionNumber
 from journal.transactions.table import live_rows
 from journal.vfs.file_window import file_size
@@ -72,10 +73,12 @@ def verify(
     """Everything that is wrong with a directory that no broker has open. Memory grows with what a broker keeps itself.
 
     Segments are checked as far as the newest sound checkpoint knows them; beyond it the journal has the bytes. A file
-    that cannot be read is a finding as well, and all others are read; a directory that cannot be raises ``OSError``.
+    that cannot be read is a finding as well, and all others are read; a directory that cannot be raises ``OSError``,
+    one of another format version :class:`UnknownFormat`.
     With ``records`` those of the journal are compared with each other also where the logs are not: for who has read the
     logs.
     """
+    check_version(filesystem)
     return _Verification(filesystem, level, tally or Tally(), progress or _nobody, records).run()
 
 

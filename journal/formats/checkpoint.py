@@ -19,11 +19,12 @@ from journal.constants import MIB
 from journal.errors import CorruptJournal, UnknownFormat
 from journal.formats import filenames
 from journal.formats.store_state import StoreState
+from journal.formats.version import magic
 from journal.interfaces import IFilesystem
 from journal.vfs.file_window import opened
 from journal.vfs.filesystem import write_fully
 
-MAGIC = b"TXBCKPT\x01"
+MAGIC = magic(b"TXBCKPT")
 _SECTION = Struct(">II")
 _ROWS_PER_SECTION = 1000
 _encode = msgspec.msgpack.Encoder().encode

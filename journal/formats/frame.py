@@ -23,6 +23,7 @@ from journal.arguments import NOTHING_SENT, OCTETS_OR_NONE, octets, whole
 from journal.constants import MAX_ATTRIBUTE, MIB
 from journal.errors import InvalidFrame, MessageTooLarge, RequestRefused
 from journal.formats.compression import open_payload
+from journal.formats.version import FORMAT
 from journal.message_headers import GivenHeaders, Headers, check_names, headers_of, last_value
 
 HEADER = Struct(">IIQqIII")
@@ -30,7 +31,7 @@ HEADER_BYTES = HEADER.size
 CRC_START = 16
 """Where the bytes covered by the checksum begin."""
 
-VERSION = 0x01000000
+VERSION = FORMAT << 24
 VERSION_MASK = 0xFF000000
 WRAPPER = 0x1
 TOMBSTONE = 0x2

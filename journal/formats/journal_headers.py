@@ -15,8 +15,9 @@ from journal.constants import BLOCK
 from journal.errors import NEXT_STEP, CorruptJournal
 from journal.formats import record
 from journal.formats.checksum import Checksum
+from journal.formats.version import magic
 
-FILE_MAGIC = b"TXBJRNL\x01"
+FILE_MAGIC = magic(b"TXBJRNL")
 GROUP_MAGIC = 0x54584247
 HEADER_COPIES = 2
 FIRST_GROUP = HEADER_COPIES * BLOCK

@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-SEGMENT_MAGIC = b"TXBSEGM\x01"
+from journal.formats.version import magic
+
+SEGMENT_MAGIC = magic(b"TXBSEGM")
 _LAYOUT = Struct(">8s16sQQQQII")
 _SALT = Struct(">Q")
 _CRC = Struct(">I")

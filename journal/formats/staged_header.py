@@ -12,9 +12,10 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from journal.formats.segment_header import Checksum, HeaderFault
+from journal.formats.version import magic
 from journal.transaction import TransactionNumber
 
-STAGED_MAGIC = b"TXBSTGD\x01"
+STAGED_MAGIC = magic(b"TXBSTGD")
 _LAYOUT = Struct(">8sQQQI")
 _CRC = Struct(">I")
 STAGED_HEADER_BYTES = _LAYOUT.size

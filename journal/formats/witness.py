@@ -14,11 +14,12 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from journal.formats import filenames
+from journal.formats.version import magic
 from journal.interfaces import IFilesystem
 from journal.vfs.file_window import read_some
 from journal.vfs.filesystem import write_fully
 
-MAGIC = b"TXBWITN\x01"
+MAGIC = magic(b"TXBWITN")
 _LAYOUT = Struct(">8sIQQQI")
 _CRC = Struct(">I")
 

@@ -1,12 +1,18 @@
-"""Whether a directory may be taken for a data directory: a first start fills none that holds something else."""
+"""Whether a directory may be taken for a data directory, and is of a format version that is known."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from journal.errors import ForeignDirectory
+from journal.errors import ForeignDirectory, UnknownFormat
 from journal.formats import filenames
+from journal.formats.checkpoint import MAGIC as CHECKPOINT_MAGIC
+from journal.formats.journal_headers import FILE_MAGIC
+from journal.formats.version import FORMAT, version_of
+from journal.formats.witness import MAGIC as WITNESS_MAGIC
 from journal.interfaces import IFilesystem
+from journal.vfs.file_window import read_some
 
 SHOWN = 5
 """Foreign names that the refusal tells."""
@@ -36,6 +42,42 @@ def check_ours(filesystem: IFilesystem) -> None:
             "directory, or one that does not exist yet. If data of a broker was here, its journal is gone: restore "
             "that from a copy"
         )
+
+
+def check_version(filesystem: IFilesystem) -> None:
+    """Raise :class:`UnknownFormat` if the directory is of another format version. Writes nothing.
+
+    That is, if a file says so and none says that it is of ours: a single one may be damaged.
+    """
+    foreign: tuple[str, int] | None = None
+    for path, known in _versioned(filesystem):
+        try:
+            found = version_of(read_some(filesystem, path, 0, len(known)), known)
+        except OSError:
+            continue  # it says nothing here; what needs the file tells of it
+        if found == FORMAT:
+            return
+        if found and foreign is None:
+            foreign = path, found
+    if foreign is not None:
+        path, found = foreign
+        raise UnknownFormat(
+            f"{path} is of format version {found}, which is not known here: another version of this program wrote "
+            f"the directory, and this one reads and writes {FORMAT}. Nothing was written or changed. Go on with the "
+            "version that wrote it, or begin with an empty directory",
+            path,
+        )
+
+
+def _versioned(filesystem: IFilesystem) -> Iterator[tuple[str, bytes]]:
+    """The files that say the version, each with what it begins with in ours; the first one is nearly always there."""
+    if filesystem.exists(filenames.WITNESS):
+        yield filenames.WITNESS, WITNESS_MAGIC
+    kinds = {filenames.CHECKPOINT_DIRECTORY: CHECKPOINT_MAGIC, filenames.JOURNAL_DIRECTORY: FILE_MAGIC}
+    for directory, known in kinds.items():
+        if filesystem.exists(directory):
+            for name in filesystem.list_directory(directory):
+                yield f"{directory}/{name}", known
 
 
 def _is_data_directory(filesystem: IFilesystem) -> bool:

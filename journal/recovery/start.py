@@ -34,7 +34,7 @@ from journal.log.catalog import Catalog, no_room
 from journal.log.message_store import MessageStore
 from journal.log.segment_origin import SegmentOrigin
 from journal.progress import Meter, Progress
-from journal.recovery.first_use import check_ours
+from journal.recovery.first_use import check_ours, check_version
 from journal.recovery.log_files import LogFiles
 from journal.recovery.replay import Replay
 from journal.settings import TopicSettings
@@ -82,12 +82,14 @@ def recover(
 
     ``random`` gives so many random bytes: what the new start draws is in the journal before anybody can see it.
     ``cut_logs``: what logs hold beyond the checkpoint is dropped, whether the journal has it or not; for repairs.
-    Raises :class:`ForeignDirectory` for one of something else, :class:`DirectoryLocked`, :class:`CorruptJournal` or
-    :class:`CorruptSegment` (then nothing on disk has changed but what an earlier recovery would have rewritten
-    identically), :class:`CorruptData` where a repair was not finished, or the ``OSError`` of a failed call.
+    Raises :class:`ForeignDirectory` for one of something else, :class:`UnknownFormat` for one of another version,
+    :class:`DirectoryLocked`, :class:`CorruptJournal` or :class:`CorruptSegment` (then nothing on disk has changed but
+    what an earlier recovery would have rewritten identically), :class:`CorruptData` where a repair was not finished, or
+    the ``OSError`` of a failed call.
     """
     settings = (settings or JournalSettings()).check()
     check_ours(filesystem)
+    check_version(filesystem)
     filesystem.make_directory("")
     for name in filenames.DIRECTORIES:
         filesystem.make_directory(name)

@@ -18,6 +18,7 @@ from journal.formats.checkpoint import Checkpoint, packed_checkpoint
 from journal.formats.filenames import SegmentKind
 from journal.formats.witness import NOTHING, Witness, pack_witness, read_witness
 from journal.interfaces import IFilesystem
+from journal.recovery.first_use import check_version
 from journal.repair.followed import Finder
 from journal.repair.journal_choice import Choice, choose
 from journal.repair.journal_files import plan_journal
@@ -76,11 +77,12 @@ class Diagnosis:
 def diagnose(
     filesystem: IFilesystem, progress: Progress | None = None, accept_unproven: bool = False
 ) -> Diagnosis:
-    """Read everything and decide; writes nothing. Raises :class:`Irreparable`.
+    """Read everything and decide; writes nothing. Raises :class:`Irreparable`, and :class:`UnknownFormat`.
 
     ``accept_unproven``: frames behind damage that fulfil their own checksums stay, though nothing proves that they are
     of this log.
     """
+    check_version(filesystem)
     return _Diagnosing(filesystem, progress or _silent, accept_unproven).run()
 
 

@@ -28,7 +28,7 @@ class Door:
         self.transport = StringTransport()
         self.protocol.makeConnection(self.transport)
         if hello:
-            self.protocol.dataReceived(encode(commands.Hello(1, MAGIC, [1])))
+            self.protocol.dataReceived(encode(commands.Hello(1, MAGIC, [2])))
         self.carry()
         self.transport.clear()
         self.records = []

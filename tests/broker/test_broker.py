@@ -24,8 +24,8 @@ def room():
 class TestHello:
     def test_a_hello_is_answered_with_version_and_session_number(self, room):
         peer = room.peer(hello=False)
-        welcome = peer.ask(messages.Hello, messages.MAGIC, [1, 7], "billing")
-        assert (welcome.version, welcome.session) == (1, peer.session.number)
+        welcome = peer.ask(messages.Hello, messages.MAGIC, [1, 2, 7], "billing")
+        assert (welcome.version, welcome.session) == (2, peer.session.number)
         assert welcome.max_request == room.settings.max_request
         assert peer.session.owner == Owner("anonymous", "billing", "10.0.0.1:5")
 
@@ -38,9 +38,9 @@ class TestHello:
 
     def test_versions_without_one_in_common_are_refused_with_both_and_the_connection_closed(self, room):
         peer = room.peer(hello=False)
-        answer = peer.ask(messages.Hello, messages.MAGIC, [8, 9])
+        answer = peer.ask(messages.Hello, messages.MAGIC, [1, 8, 9])
         said = refused(answer, "VersionRefused")
-        assert "8, 9" in said
+        assert "1, 8, 9" in said
         assert str(messages.VERSIONS) in said
         assert peer.closed == [said]
         assert peer.session.state is SessionState.CLOSED
@@ -56,7 +56,7 @@ class TestHello:
     )
     def test_a_hello_that_is_not_one_is_refused_and_closed(self, room, magic, client, error):
         peer = room.peer(hello=False)
-        refused(peer.ask(messages.Hello, magic, [1], client), error)
+        refused(peer.ask(messages.Hello, magic, [2], client), error)
         assert len(peer.closed) == 1
 
     def test_anything_else_first_is_refused_closed_and_not_carried_out(self, room):
@@ -71,7 +71,7 @@ class TestHello:
         [partition] = room.topic()
         peer = room.peer()
         peer.tell(messages.Add, 1, partition, data=frames(b"a"))
-        refused(peer.ask(messages.Hello, messages.MAGIC, [1]), "PeerViolation")
+        refused(peer.ask(messages.Hello, messages.MAGIC, [2]), "PeerViolation")
         assert room.engine.transactions.live == {}
         assert peer.session.number not in room.broker.sessions
 
@@ -80,7 +80,7 @@ class TestHello:
         old, other = room.peer(), room.peer()
         old.tell(messages.Add, 1, partition, data=frames(b"a"))
         new = room.peer(hello=False)
-        new.ask(messages.Hello, messages.MAGIC, [1], "tester", old.former)
+        new.ask(messages.Hello, messages.MAGIC, [2], "tester", old.former)
         assert len(old.closed) == 1
         assert new.ask(messages.AskOutcome, old.session.number, 1).state is State.ROLLED_BACK
         assert old.ask(messages.DeleteTopic, "orders", room.topic_id()) is None
@@ -92,7 +92,7 @@ class TestHello:
         old = room.peer()
         room.broker.parking.park(old.session, messages.Send(7, partition), memoryview(frames(b"late")))
         new = room.peer(hello=False)
-        new.ask(messages.Hello, messages.MAGIC, [1], "tester", old.former)
+        new.ask(messages.Hello, messages.MAGIC, [2], "tester", old.former)
         room.engine.on_idle()
         room.engine.sync()
         assert (old.answers, room.broker.parking.bytes, len(room.broker.parking.line)) == ([], 0, 0)

@@ -29,7 +29,7 @@ def greeted(
     room: Room, after: FormerSession | None = None
 ) -> tuple[Peer, messages.Welcome | messages.Refused]:
     peer = room.peer(hello=False)
-    return peer, peer.ask(messages.Hello, messages.MAGIC, [1], "tester", after)
+    return peer, peer.ask(messages.Hello, messages.MAGIC, [2], "tester", after)
 
 
 def client(room: Room) -> tuple[Peer, FormerSession]:
@@ -79,7 +79,7 @@ class TestWelcome:
         refusal = room.broker.greeting.judge(replace(former, session=1 << 40))
         for holder, secret in (
             (former.secret, former.secret), (former, former.secret), (refusal, former.secret),
-            (messages.Hello(1, messages.MAGIC, [1], "c", former), former.secret), (welcome, welcome.secret),
+            (messages.Hello(1, messages.MAGIC, [2], "c", former), former.secret), (welcome, welcome.secret),
         ):  # fmt: skip
             for text in (repr(holder), str(holder), f"{holder}"):
                 assert repr(secret.value)[2:-1] not in text
@@ -305,7 +305,7 @@ def test_a_brokers_randomness_comes_from_where_it_is_told():
     broker = Broker(room.engine, room.settings, random=random)
     said = []
     session = broker.opened("peer", said.append, said.append)
-    broker.received(session, messages.Hello(1, messages.MAGIC, [1]), memoryview(b""))
+    broker.received(session, messages.Hello(1, messages.MAGIC, [2]), memoryview(b""))
     [(welcome, _)] = answer_decoder(1 << 20).feed(said[0])
     assert welcome.secret == Secret(bytes([1]) * SECRET_BYTES)
     assert drawn == [SECRET_BYTES]

@@ -138,7 +138,7 @@ class Stage:
         self.opened[name] = self.opened.get(name, 0) + 1
         client = self.clients[name] = Client(self, name, f"{name}.{self.opened[name]}")
         hello = messages.Hello(
-            self.next(name, None), messages.MAGIC, [1], name, self.former.get(name) if shows else None
+            self.next(name, None), messages.MAGIC, [2], name, self.former.get(name) if shows else None
         )
         client.protocol.dataReceived(encode(hello))
         return self.carry()

@@ -48,6 +48,7 @@ SETTINGS = JournalSettings(
     pool_bytes=4 * MIB, file_bytes=128 * KIB, checkpoint_bytes=1 << 40, checkpoint_interval=1 << 50,
     low_water_bytes=0, open_files=8,
 )  # fmt: skip
+ME = Actor("me", "anonymous")
 WHOSE = Owner("anonymous", "", "c")
 OWNER = b"owner".ljust(16, b".")
 TOPICS, GROUPS, SESSIONS = ("t1", "t2", "t3"), ("g1", "g2"), (1, 2, 3)
@@ -218,9 +219,9 @@ class History:
         if number := self.some(State.PREPARED):
             cause = self.random.choice((Cause.CLIENT, Cause.CLIENT, Cause.OPERATOR, Cause.ORPHAN_POLICY))
             if self.random.random() < 0.6:
-                self.engine.transactions.commit(number, cause, by=Actor("me", "anonymous"), why="because")
+                self.engine.transactions.commit(number, cause, by=ME, why="because")
             else:
-                self.engine.transactions.rollback(number, cause, "me", "because")
+                self.engine.transactions.rollback(number, cause, ME, "because")
 
     def roll_back(self) -> None:
         if number := self.some(State.ACTIVE):
@@ -244,7 +245,7 @@ class History:
         elif what == "tell":
             transactions.tell(number, self.random.choice((State.COMMITTED, State.ROLLED_BACK)), Actor("c"))
         else:
-            transactions.forget(number, "me", "because")
+            transactions.forget(number, ME, "because")
 
     def disconnect(self) -> None:
         session = self.random.choice(SESSIONS)

@@ -15,7 +15,7 @@ from txbroker.wire import messages
 
 def told(room: Room) -> str:
     peer = room.peer(hello=False)
-    return peer.ask(messages.Hello, messages.MAGIC, [1], "tester").identity
+    return peer.ask(messages.Hello, messages.MAGIC, [2], "tester").identity
 
 
 def test_two_brokers_have_two_identities():
@@ -41,7 +41,7 @@ def test_nobody_is_told_an_identity_that_a_crash_could_take_back():
     engine = recover(type(room.filesystem)(), room.clock, room.journal, folds=client_folds())
     room.engine, room.broker = engine, Broker(engine, room.settings)
     peer = room.peer(hello=False)
-    peer.tell(messages.Hello, messages.MAGIC, [1], "tester")
+    peer.tell(messages.Hello, messages.MAGIC, [2], "tester")
     assert peer.answers == []
     engine.sync()
     assert len(peer.answers[0].identity) == 32

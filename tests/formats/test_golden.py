@@ -81,7 +81,7 @@ RECORDS = [
     r.ArchiveSet(True, SETTINGS, 1019),
 ]
 REQUESTS = [
-    c.Hello(1, c.MAGIC, [1], "example", c.FormerSession(SESSION, NONCE, SECRET)),
+    c.Hello(1, c.MAGIC, [2], "example", c.FormerSession(SESSION, NONCE, SECRET)),
     c.Ping(2),
     c.Send(3, 1, 2, 3, 4),
     c.OpenProducer(4, "name"),
@@ -111,7 +111,7 @@ REQUESTS = [
     c.UnpinFiles(28),
 ]
 ANSWERS = [
-    c.Welcome(1, 1, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000),
+    c.Welcome(1, 2, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000),
     c.Done(2),
     c.Refused(3, "HeuristicallyCommitted", "text", {"wall": 3}, {"by": "ann"}),
     c.Sent(4, 1 << 40),
@@ -135,9 +135,9 @@ MESSAGE = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})
 INNER = frame.encode_inner(0, b"a", TIME) + frame.encode_inner(1, None, TIME + 1, b"k", {"h": b""})
 # INNER as the packages compressed it (zstandard 0.25, lz4 4.4): what others of them write need not be the same bytes.
 PACKED = {
-    compression.ZSTD: "28b52ffd2053c501009402000000250004d237315c2800000000010100610000"
+    compression.ZSTD: "28b52ffd2053c501009402000000250004d237315c2800000000010200610000"
     "002e000101020000000a92c4016b9192a168c4000500200b52f9825d80e173400b",
-    compression.LZ4: "5800000025000100c304d237315c28000000000101180053610000002e0c0001"
+    compression.LZ4: "5800000025000100c304d237315c28000000000102180053610000002e0c0001"
     "190003250013012500f000020000000a92c4016b9192a168c400",
 }
 OUTCOME = ArchivedOutcome(

@@ -37,10 +37,10 @@ LSN = (1 << 36) + 2
 NONCE, SECRET = bytes(range(16)), Secret(bytes(range(16, 32)))
 # The wrapper's payload as the packages compressed it (zstandard 0.25, lz4 4.4); other versions may write other bytes.
 BY_ZSTD = (
-    "28b52ffd204e8501003402000000250004d237315c2800000000010100610000"
+    "28b52ffd204e8501003402000000250004d237315c2800000000010200610000"
     "00290001020000000592c4016b900400487501760186cf012d"
 )
-BY_LZ4 = "5800000025000100c304d237315c2800000000010118005361000000290c000119000b2500a0020000000592c4016b90"
+BY_LZ4 = "5800000025000100c304d237315c2800000000010218005361000000290c000119000b2500a0020000000592c4016b90"
 
 
 def outcome_of(message: bytes) -> ArchivedOutcome:
@@ -68,7 +68,7 @@ def worked_bytes() -> dict[str, bytes]:
     prepare = commands.Prepare(3, 1, Xid(1, b"day-2013-01-01", b"flights"), Totals(1, 1, 0x12345678), 0)
     welcome = commands.Welcome(
         1,
-        1,
+        2,
         (1 << 32) + 1,
         "txbroker 0.1.0",
         16777216,
@@ -91,9 +91,9 @@ def worked_bytes() -> dict[str, bytes]:
         "outcome": bytes(entry),
         "file-header": header[:56],
         "group-header": journal_headers.pack_group_header(len(whole), 1, LSN, LSN - 1, body_crc, SALT),
-        "hello": codec.encode(commands.Hello(1, "txbroker", [1], "example")),
+        "hello": codec.encode(commands.Hello(1, "txbroker", [2], "example")),
         "welcome": codec.encode(welcome),
-        "hello-again": codec.encode(commands.Hello(1, "txbroker", [1], "example", former)),
+        "hello-again": codec.encode(commands.Hello(1, "txbroker", [2], "example", former)),
         "send": codec.encode(commands.Send(2, 1, 3, 0, 7), message),
         "sent": codec.encode(commands.Sent(2, 7)),
         "prepare": codec.encode(prepare),

@@ -1,4 +1,6 @@
-"""A start takes only what is empty, or a data directory, or a half-made one: never a directory of something else."""
+"""A start takes only what is empty, or a data directory, or a half-made one: never a directory of something else, and
+none of another format version.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,13 @@ import os
 import pytest
 
 import journal
-from journal.errors import ForeignDirectory
+from journal.check import verify
+from journal.constants import BLOCK
+from journal.errors import ForeignDirectory, UnknownFormat
 from journal.recovery.first_use import check_ours
+from journal.repair import diagnose
 from journal.testing import MemoryFilesystem, PowerCut
-from journal.vfs.filesystem import OSFilesystem
+from journal.vfs.filesystem import OSFilesystem, write_fully
 from tests.support.engine_room import Room, contents
 
 
@@ -83,3 +88,73 @@ def test_a_first_start_that_was_cut_anywhere_is_taken_up_and_so_is_one_that_was_
             Room(killed)
             assert "README" in contents(killed)
     assert cuts > 8
+
+
+def used():
+    """A directory with everything that says a version: witness, two checkpoints, a journal file or more."""
+    room = Room()
+    room.topic("t", 1)
+    for value in (b"1", b"2"):
+        room.send(value)
+        room.checkpoint()
+    return room.inner.kill_clone()
+
+
+def versioned(filesystem):
+    """The places of the version in the files that a start looks at."""
+    yield "witness", 7
+    for directory in ("checkpoints", "journal"):
+        for name in filesystem.list_directory(directory):
+            if not name.endswith(".next"):
+                yield f"{directory}/{name}", 7
+                if directory == "journal":
+                    yield f"{directory}/{name}", BLOCK + 7
+
+
+def says(filesystem, path, position, version):
+    file = filesystem.open(path)
+    write_fully(file, position, [bytes((version,))])
+    file.close()
+
+
+@pytest.mark.parametrize("version", [1, 3, 255])
+@pytest.mark.parametrize("without", ["", "witness", "checkpoints"])
+def test_a_directory_of_another_format_version_is_refused_by_name_and_left_as_it_was(version, without):
+    filesystem = used()
+    for path, position in list(versioned(filesystem)):
+        says(filesystem, path, position, version)
+    for path, _ in list(versioned(filesystem)) if without else ():
+        if path.startswith(without) and filesystem.exists(path):
+            filesystem.unlink(path)
+    before = contents(filesystem)
+    for looks in (Room, diagnose, lambda each: list(verify(each))):
+        with pytest.raises(UnknownFormat) as refused:
+            looks(filesystem)
+        said = str(refused.value)
+        assert f"is of format version {version}, which is not known here" in said
+        assert "this one reads and writes 2. Nothing was written or changed" in said
+        assert said.startswith(refused.value.path)
+        assert contents(filesystem) == before
+
+
+def test_one_file_that_says_another_version_is_damage_as_any_other():
+    for damaged in dict(versioned(used())):
+        filesystem = used()
+        for path, position in list(versioned(filesystem)):
+            if path == damaged:
+                says(filesystem, path, position, 1)
+        assert [each for each in verify(filesystem) if each.path == damaged], damaged
+
+
+def test_a_directory_of_version_1_as_it_was_written_then_is_refused(tmp_path):
+    """The first bytes of such a directory's files, as the program of that version wrote them."""
+    for directory in ("journal", "checkpoints", "partitions", "staged"):
+        (tmp_path / directory).mkdir()
+    (tmp_path / "lock").touch()
+    (tmp_path / "witness").write_bytes(bytes.fromhex("5458425749544e01"))
+    (tmp_path / "checkpoints" / f"{68719476743:032}.checkpoint").write_bytes(
+        bytes.fromhex("545842434b505401")
+    )
+    (tmp_path / "journal" / f"{68719476736:032}.journal").write_bytes(bytes.fromhex("5458424a524e4c01"))
+    with pytest.raises(UnknownFormat, match="witness is of format version 1, which is not known here"):
+        journal.open(tmp_path)

@@ -16,7 +16,7 @@ from txbroker.wire.messages import MAGIC, Done, Fetch, Fetched, Hello, Ping, Ref
 
 pytestmark = pytest.mark.slow
 
-HELLO = encode(Hello(1, MAGIC, [1]))
+HELLO = encode(Hello(1, MAGIC, [2]))
 SEND = encode(Send(2, 1), bytes(MIB))
 
 GARBAGE = {

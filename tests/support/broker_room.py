@@ -44,7 +44,7 @@ class Peer:
         self.session = room.broker.opened(name, self._deliver, self.closed.append)
         self._correlation = 0
         if hello:
-            self.tell(messages.Hello, messages.MAGIC, [1], "tester", after)
+            self.tell(messages.Hello, messages.MAGIC, [2], "tester", after)
             [welcome] = self.answers or [None]
             if isinstance(welcome, messages.Welcome):
                 self.former = messages.FormerSession(welcome.session, welcome.start, welcome.secret)

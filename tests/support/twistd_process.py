@@ -141,7 +141,7 @@ class Peer:
         self._answers = []
         self.correlation = 0
         if hello:
-            answer = self.ask(commands.Hello, commands.MAGIC, [1], "tester")
+            answer = self.ask(commands.Hello, commands.MAGIC, [2], "tester")
             if not isinstance(answer, commands.Welcome):
                 self.socket.close()
                 pytest.fail(f"instead of a welcome the broker says {answer}")

@@ -26,7 +26,7 @@ from txbroker.wire.codec import encode as encode_message
 
 MAX_DATA = 16 * MIB
 KINDS = [*typing.get_args(commands.AnyRequest), *typing.get_args(commands.AnyAnswer)]
-HELLO = encode_message(commands.Hello(1, commands.MAGIC, [1], "tester"))
+HELLO = encode_message(commands.Hello(1, commands.MAGIC, [2], "tester"))
 
 
 def requests():

@@ -36,13 +36,13 @@ def broker(tmp_path_factory):
 
 
 def hello(stranger, **values):
-    return stranger.ask("Hello", magic="txbroker", versions=[1], client="a stranger", **values)
+    return stranger.ask("Hello", magic="txbroker", versions=[2], client="a stranger", **values)
 
 
 def test_all_of_the_protocol_is_used_from_its_document_alone(broker):
     first = Stranger(broker.port)
     welcome = hello(first)
-    assert (welcome[""], welcome["version"]) == ("Welcome", 1)
+    assert (welcome[""], welcome["version"]) == ("Welcome", 2)
     first.close()
     stranger = Stranger(broker.port)
     after = {"session": welcome["session"], "start": welcome["start"], "secret": welcome["secret"]}

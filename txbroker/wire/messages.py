@@ -15,7 +15,7 @@ from txbroker.wire.answers import *  # noqa: F403
 from txbroker.wire.requests import *  # noqa: F403
 
 MAGIC = "txbroker"
-VERSIONS = (1,)
+VERSIONS = (2,)
 """The protocol versions this code speaks."""
 
 MAX_HEAD = 1 << 20

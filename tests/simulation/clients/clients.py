@@ -74,7 +74,7 @@ class Client:
         if self.producer is not None:
             self.producer.stale = True
             self.producer.foreign = self.producer.foreign or after is None
-        self.ask(commands.Hello, commands.MAGIC, [1], f"c{self.number}", after, then=self._welcomed)
+        self.ask(commands.Hello, commands.MAGIC, [2], f"c{self.number}", after, then=self._welcomed)
 
     def _welcomed(self, answer: Any, data: bytes, since: int) -> None:
         if isinstance(answer, commands.Welcome):

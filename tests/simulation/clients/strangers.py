@@ -46,7 +46,7 @@ def _changed(world: World, former: messages.FormerSession) -> list[tuple[str, me
 
 def _told(world: World, shown: messages.FormerSession) -> str:
     stranger, decoder = world.connect(), answer_decoder(1 << 20)
-    stranger.to_broker += encode(messages.Hello(1, messages.MAGIC, [1], "stranger", shown))
+    stranger.to_broker += encode(messages.Hello(1, messages.MAGIC, [2], "stranger", shown))
     world.pump()
     answers: list[Any] = [answer for answer, _ in decoder.feed(stranger.take(1 << 30))]
     stranger.leave(0)

@@ -210,8 +210,8 @@ def _(path):
 def _(path):
     file = _newest_journal(path)
     for at in (7, 4096 + 7):
-        write(path, file, at, b"\x02")
-    return {"kind": "journal", "path": file, "says": "format version 2, which is not known here"}
+        write(path, file, at, b"\x03")
+    return {"kind": "journal", "path": file, "says": "format version 3, which is not known here"}
 
 
 @damage("the newest journal file is missing")
@@ -337,6 +337,6 @@ def test_a_damage_is_found_and_named(sound, tmp_path, name):
 def test_checkpoints_of_a_newer_format_are_no_damage_that_could_be_judged(sound, tmp_path):
     path = copied(sound, tmp_path / "data")
     for each in (path / "checkpoints").iterdir():
-        write(path, f"checkpoints/{each.name}", 7, b"\x02")
-    with pytest.raises(StorageUnavailable, match="of format version 2, which is not known here"):
+        write(path, f"checkpoints/{each.name}", 7, b"\x03")
+    with pytest.raises(StorageUnavailable, match="of format version 3, which is not known here"):
         audited(path)

@@ -121,10 +121,10 @@ def _(path):
 @damage("a frame is of a newer format version, with a checksum that fits")
 def _(path):
     found = holding(path, "quiet", 0, b"quiet 05")
-    write(path, found.segment, found.entry.position, altered(bytes(found.entry.frame), 28, b"\x02"))
+    write(path, found.segment, found.entry.position, altered(bytes(found.entry.frame), 28, b"\x03"))
     return {
         "kind": "damaged frame", "topic": "quiet", "first": found.entry.offset, "path": found.segment,
-        "position": found.entry.position, "says": "its flag is 0x2000000, which is not known",
+        "position": found.entry.position, "says": "its flag is 0x3000000, which is not known",
     }  # fmt: skip
 
 

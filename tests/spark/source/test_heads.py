@@ -155,7 +155,9 @@ def test_a_wrapper_with_a_good_checksum_is_refused_if_what_it_holds_cannot_be(wh
         check_run(frame.encode_wrapper(bytes(inner), count, 1))
 
 
-@pytest.mark.parametrize(("flag", "attribute"), [(0, 0), (0x01000008, 0), (0x02000000, 0), (0x01000000, 200)])
+@pytest.mark.parametrize(
+    ("flag", "attribute"), [(0, 0), (0x02000008, 0), (0x01000000, 0), (0x03000000, 0), (0x02000000, 200)]
+)
 def test_frames_of_a_form_that_is_not_known_here_are_refused(flag, attribute):
     from crc32c import crc32c
 

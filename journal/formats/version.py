@@ -1,0 +1,21 @@
+"""The version of the formats of a data directory: the last byte of every file's magic, and a byte of every frame.
+
+All of a directory's files have one. A directory of another version is refused by name, with all its files as they were.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+FORMAT: Final = 2
+"""The version that is written and read."""
+
+
+def magic(name: bytes) -> bytes:
+    """What files of this kind begin with."""
+    return name + bytes((FORMAT,))
+
+
+def version_of(data: bytes, known: bytes) -> int:
+    """The format version of a file that begins so, where ``known`` is its kind's magic; 0 for another kind of file."""
+    return data[len(known) - 1] if len(data) >= len(known) and data.startswith(known[:-1]) else 0
