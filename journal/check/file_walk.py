@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
 from journal.check.checkpoint_check import reason_of
 from journal.check.findings import Finding, second_crc32c
 from journal.check.journal_walk import survey_any, walk_file
 from journal.check.run_check import frames_of
 from journal.check.segment_walk import FrameEntry, header_of, walk_segment
+from journal.checkpoints.rows import typed_rows
 from journal.errors import CorruptData
 from journal.formats import filenames
 from journal.formats.checkpoint import CheckpointHeader, End, Rows, Stores, walk_sections
@@ -92,15 +94,28 @@ def walk_any(filesystem: IFilesystem, path: str, kind: FileKind, from_lsn: int =
         case FileKind.INDEX | FileKind.TIME:
             yield from _walk_index(filesystem, path, kind)
         case FileKind.CHECKPOINT:
-            for position, section in walk_sections(filesystem, path, second_crc32c):
-                if isinstance(section, CorruptData):
-                    yield Finding(path, position, reason_of(section))
-                else:
-                    yield SectionItem(position, section)
+            yield from _walk_checkpoint(filesystem, path)
         case FileKind.STAGED:
             staged = unpack_staged_header(read_some(filesystem, path, 0, STAGED_HEADER_BYTES), second_crc32c)
             yield staged if staged is not None else Finding(path, 0, "its header is damaged")
             yield from frames_of(filesystem, path)
+
+
+def _walk_checkpoint(filesystem: IFilesystem, path: str) -> Iterator[Item]:
+    sections = list(walk_sections(filesystem, path, second_crc32c))
+    rows: dict[str, list[Any]] = {}
+    for _, section in sections:
+        if isinstance(section, Rows):
+            rows.setdefault(section.fold, []).extend(section.rows)
+    told = {fold: iter(typed_rows(fold, found)) for fold, found in rows.items()}
+    for position, section in sections:
+        if isinstance(section, CorruptData):
+            yield Finding(path, position, reason_of(section))
+        elif isinstance(section, Rows):
+            typed = list(islice(told[section.fold], len(section.rows)))
+            yield SectionItem(position, Rows(section.fold, typed))
+        else:
+            yield SectionItem(position, section)
 
 
 def _base_of(path: str) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import msgspec
 from crc32c import crc32c
@@ -38,6 +40,17 @@ def read_sound(filesystem: IFilesystem, lsn: int, checksum: Callable[[bytes], in
         at = _position(filesystem, path, name, number)
         raise CorruptJournal(f"{path} is damaged at {at}: {what}. Nothing was changed", path, at)
     return checkpoint
+
+
+def typed_rows(fold: str, rows: list[Any]) -> list[Any]:
+    """Return rows as the types that their fold gives them, as far as they are of these; the others as they are."""
+    reader = RowReader(rows)
+    if fold in FOLDS:
+        with suppress(
+            msgspec.ValidationError, InvalidFrame, RowsEnded
+        ):  # told of the section, by who verifies it
+            FOLDS[fold].read(reader)
+    return [*reader.typed, *rows[len(reader.typed) :]]
 
 
 def _position(filesystem: IFilesystem, path: str, fold: str, number: int) -> int:

@@ -12,13 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal import check
-from journal.check import Finding, FrameEntry, JournalEntry, findings
+from journal.check import FileKind, Finding, FrameEntry, JournalEntry, findings, walk_any
+from journal.checkpoints.rows import typed_rows
 from journal.engine.settings import JournalSettings
 from journal.formats import filenames
 from journal.formats.record import Mark, Messages, Started, TopicCreated, TransactionCommitted
 from journal.testing import Fault, FaultFilesystem, FaultPlan, Operation
 from journal.transaction import Cause
 from tests.support.builders import Place, frames, number, totals
+from tests.support.engine_room import checkpoint_path
+from tests.support.forged_records import scene
+from txbroker.cli.directory.dump_lines import line_json
 
 RUN = frames(b"a", b"b")
 
@@ -204,3 +208,21 @@ def test_nothing_is_ever_written(place):
     assert list(check.verify(readonly)) == []
     assert list(check.walk_journal(readonly))
     assert readonly.plan.counts[Operation.WRITE] == 0
+
+
+def test_the_rows_of_a_checkpoint_are_dumped_with_the_names_of_their_fields():
+    at = scene(checkpoint=True)
+    path = checkpoint_path(at.room.checkpoints()[-1])
+    lines = [line_json(each) for each in walk_any(at.room.inner, path, FileKind.CHECKPOINT)]
+    rows = {line["fold"]: line["rows"] for line in lines if line["section"] == "Rows"}
+    assert rows["catalog"][0] == {"next_partition": 3, "wall_offset": rows["catalog"][0]["wall_offset"]}
+    [undecided, *_] = rows["transactions"][1:]
+    assert (undecided["number"], undecided["xid"]) == (str(at.prepared), "1:p:")
+    assert undecided["entries"][0]["partition"] == 1
+    assert rows["groups"][1]["name"] == "g"
+    assert "number" in rows["starts"][0]
+
+
+def test_rows_that_their_fold_does_not_know_are_dumped_as_they_are():
+    assert typed_rows("starts", [[1, b"n" * 16], ["another form"]])[1] == ["another form"]
+    assert typed_rows("a fold of somebody else", [[1, 2]]) == [[1, 2]]

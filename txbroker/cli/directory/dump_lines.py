@@ -13,7 +13,7 @@ from journal.formats.frame import LOST, Message
 from journal.formats.journal_headers import FileHeader
 from journal.formats.segment_header import SegmentHeader
 from journal.formats.staged_header import StagedHeader
-from journal.transaction import Xid
+from journal.transaction import TransactionNumber, Xid
 from txbroker.cli.directory.data_directory import finding_json
 from txbroker.cli.directory.findings import severity
 from txbroker.cli.output import bytes_json, bytes_text, visible
@@ -65,7 +65,20 @@ def _plain(value: Any) -> Any:
 
 
 def _section(section: Any) -> dict[str, Any]:
-    return {"section": type(section).__name__, **msgspec.to_builtins(msgspec.structs.asdict(section))}
+    return {"section": type(section).__name__, **_named(section)}
+
+
+def _named(value: Any) -> Any:
+    """The row of a fold, or a part of it, with the names that the fold gives its fields."""
+    if isinstance(value, Xid | TransactionNumber):
+        return str(value)
+    if isinstance(value, msgspec.Struct):
+        return {name: _named(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, list | tuple):
+        return [_named(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _named(each) for key, each in value.items()}
+    return bytes_json(value) if isinstance(value, bytes) else msgspec.to_builtins(value)
 
 
 def _values(run: memoryview) -> dict[str, Any]:
