@@ -22,10 +22,10 @@ from spark.audit.claims.entries import (
     REMEMBERED,
     SHAPE,
     archive_facts,
-    journal_facts,
     remembered_facts,
 )
 from spark.audit.claims.facts import ARROW, SCHEMA, Fact, What, batches, facts
+from spark.audit.claims.journal_fold import journal_facts
 from spark.audit.claims.known import Known
 from spark.audit.claims.live_files import stable
 from spark.audit.claims.log_tails import check_tail

@@ -6,14 +6,11 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
 from typing import NamedTuple
 
 from journal.check import Level, verify
 from journal.check.checkpoint_check import checkpoints
 from journal.check.findings import Finding, of_partition
-from journal.check.journal_walk import JournalFile, leaves_out, surveyed
-from journal.check.verification import needed_from
 from journal.errors import DirectoryLocked, StorageUnavailable
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
@@ -28,17 +25,18 @@ from journal.transactions.table import live_rows
 from journal.vfs.filesystem import OSFilesystem
 from spark.audit.claims.entries import SHAPE, Ground, entry_facts
 from spark.audit.claims.facts import Fact, What
+from spark.audit.claims.journal_fold import of_journal
+from spark.audit.claims.journal_reader import journal_files, needed_files, unbroken_from
 from spark.audit.claims.live_files import stable
 from spark.audit.claims.log_tails import Tail, left_over, tails
 from spark.audit.claims.slices import SLICE_BYTES, Slice, cut
-from spark.audit.claims.uncheckpointed import of_journal
 from spark.source.checkpoints import NoCheckpoint, newest_checkpoint
 
 
 class Directory(NamedTuple):
     """A data directory at its newest sound checkpoint. ``wall`` is when that was taken, µs since 1970.
 
-    Without one it is at LSN 0, see :func:`spark.audit.claims.uncheckpointed.of_journal`.
+    Without one it is at LSN 0, see :func:`spark.audit.claims.journal_fold.of_journal`.
     """
 
     root: str
@@ -110,8 +108,7 @@ def _look(root: str, slice_bytes: int, in_use: bool) -> Directory:
         checkpoint = newest_checkpoint(root)
     except NoCheckpoint:
         checkpoint = of_journal(filesystem)
-    files = surveyed(filesystem)
-    files = files[needed_from(files, checkpoint.header.needed_from) :]
+    files = needed_files(journal_files(filesystem), checkpoint.header.needed_from)
     archive = next((store for store in checkpoint.stores if store.topic == OUTCOMES_TOPIC), None)
     return Directory(
         root,
@@ -121,7 +118,7 @@ def _look(root: str, slice_bytes: int, in_use: bool) -> Directory:
         archive,
         head_of(checkpoint)[0].on,
         [file.path for file in files],
-        _unbroken_from(files),
+        unbroken_from(files),
         tails(filesystem, checkpoint.stores),
         in_use,
     )
@@ -141,15 +138,6 @@ def check_seen(root: str, lsn: int) -> None:
             "for this worker. Nothing is proven. Every worker needs the directory, or the same copy of it, at the path "
             "that --data names, and must be allowed to read it"
         )
-
-
-def _unbroken_from(files: list[JournalFile]) -> int:
-    """The LSN from which on no repair has left anything out; 0 without a journal."""
-    found = files[0].lsn if files else 0
-    for before, file in pairwise(files):
-        if before.header is None or file.header is None or leaves_out(before.header, file.header):
-            found = file.lsn
-    return found
 
 
 def is_taken(root: str, part: Slice) -> bool:

@@ -1,4 +1,4 @@
-"""Who says what of the logs: entries of the outcome archive, and the sends and entries that the journal still holds."""
+"""Who says what of the logs: entries of the outcome archive, and outcomes in the newest checkpoint."""
 
 from __future__ import annotations
 
@@ -6,21 +6,15 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from journal.check.journal_walk import surveyed, walk_file
 from journal.errors import InvalidFrame
 from journal.formats import filenames
-from journal.formats.frame import walk as walk_run
 from journal.formats.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, Part, unpack_frame
-from journal.formats.record import ArchiveSet, Messages, TransactionCommitted
 from journal.parties import parts_of, parts_of_actor
 from journal.transaction import State
 from journal.transactions.table import remembered
 from journal.vfs.filesystem import OSFilesystem
-from journal.wal.reader import JournalEntry
-from spark.audit.claims.checksums import second_crc32c
 from spark.audit.claims.facts import Fact, What
 from spark.audit.claims.frames import Frames, walk
-from spark.audit.claims.live_files import stable
 from spark.audit.claims.slices import Slice, SliceMap
 from spark.source.checkpoints import newest_checkpoint
 
@@ -36,8 +30,6 @@ REMEMBERED = "checkpoint"
 """A claim by an outcome in the newest checkpoint: it says no more than a commit's record."""
 NEVER = 1 << 62
 """An LSN above all others."""
-MERGED_BYTES = 256 * 1024
-"""Sends of one log that follow each other in the journal are claimed together up to so many bytes."""
 
 
 class Ground:
@@ -181,91 +173,6 @@ def _contradiction(entry: ArchivedOutcome) -> str:
     return ""
 
 
-def journal_facts(root: str, path: str, ground: Ground) -> Iterator[Fact]:
-    """What one file of the journal says of the logs: sends, commits, and entries that the archive has not yet.
-
-    A file that is gone, for a broker at work needs it no more, and damage are reported as a gap.
-    """
-    filesystem = OSFilesystem(root)
-    files = stable(root, lambda: surveyed(filesystem))
-    number = next((n for n, file in enumerate(files) if file.path == path), None)
-    lsns = [file.lsn for file in files if file.path > path]
-    gap = Fact(What.GAP, path=path, lsn=min(lsns, default=NEVER))
-    header = files[number].header if number is not None else None
-    if header is None:
-        yield gap
-        return
-    following = files[number + 1].header if number is not None and number + 1 < len(files) else None
-    records = _RecordFacts(ground)
-    try:
-        for each in walk_file(filesystem, path, header, following):
-            if isinstance(each, JournalEntry):
-                yield from records.facts(each)
-            elif not each.harmless:
-                yield gap
-    except FileNotFoundError:
-        yield gap
-    yield from records.finish()
-    if not filesystem.exists(path):
-        yield gap  # it may have been written over while it was read
-
-
-def _entries(entry: JournalEntry, sent: Messages, ground: Ground) -> Iterator[Fact]:
-    offset = sent.base_offset
-    for position, length, _, count in walk_run(entry.data):
-        if offset >= ground.archived:
-            yield from entry_facts(
-                entry.data[position : position + length], offset, entry.path, entry.position, ground
-            )
-        offset += count
-
-
-class _RecordFacts:
-    """What the records of a file tell, and how far they let each log go."""
-
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
-        self._sends = _Sends(ground)
-        self._ends: dict[int, int] = {}
-
-    def facts(self, entry: JournalEntry) -> Iterator[Fact]:
-        """Another record."""
-        match entry.record:
-            case ArchiveSet():
-                yield Fact(What.TURNED, path=entry.path, position=entry.position, lsn=entry.lsn)
-            case Messages() as sent:
-                if sent.partition == self._ground.archive:
-                    yield from _entries(entry, sent, self._ground)
-                self._reach(sent.partition, sent.base_offset + sent.count)
-                yield from self._sends.take(entry, sent)
-            case TransactionCommitted() as committed:
-                for placed in committed.placements:
-                    self._reach(placed.partition, placed.base_offset + placed.count)
-                yield from _committed(entry, committed, self._ground)
-
-    def _reach(self, number: int, end: int) -> None:
-        self._ends[number] = max(end, self._ends.get(number, 0))
-
-    def finish(self) -> Iterator[Fact]:
-        """The file is over."""
-        yield from self._sends.finish()
-        for number, end in self._ends.items():
-            yield Fact(What.END, number=number, last=end)
-
-
-def _committed(entry: JournalEntry, committed: TransactionCommitted, ground: Ground) -> Iterator[Fact]:
-    """By a commit's record alone messages are known by their places: whose they are, and how many."""
-    for placed in committed.placements:
-        yield from ground.lay(
-            Fact(
-                What.CLAIM, COMMIT, number=placed.partition, first=placed.base_offset,
-                last=placed.base_offset + placed.count - 1, path=entry.path, position=entry.position,
-                session=committed.session, serial=committed.serial, lsn=entry.lsn, messages=placed.count,
-                text=RETAINED,
-            )
-        )  # fmt: skip
-
-
 def remembered_facts(root: str, ground: Ground) -> Iterator[Fact]:
     """What the newest checkpoint remembers of committed transactions; the archive and the journal may say more."""
     checkpoint = newest_checkpoint(root)
@@ -280,46 +187,3 @@ def remembered_facts(root: str, ground: Ground) -> Iterator[Fact]:
                     messages=placed.count, text=RETAINED,
                 )
             )  # fmt: skip
-
-
-class _Sends:
-    """Sends by log, put together while they follow each other."""
-
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
-        self._open: dict[int, Fact] = {}
-
-    def take(self, entry: JournalEntry, sent: Messages) -> Iterator[Fact]:
-        """Another send."""
-        if sent.partition not in self._ground.names:
-            return
-        known = self._open.get(sent.partition)
-        if known is not None and (
-            known.last + 1 != sent.base_offset
-            or known.bytes >= MERGED_BYTES
-            or self._ground.is_edge(sent.partition, sent.base_offset)
-        ):
-            yield from self._ground.lay(known)
-            known = None
-        if known is None:
-            known = Fact(
-                What.CLAIM, SEND, number=sent.partition, first=sent.base_offset, last=sent.base_offset - 1,
-                path=entry.path, position=entry.position, lsn=entry.lsn,
-            )  # fmt: skip
-        self._open[sent.partition] = known._replace(
-            last=known.last + sent.count, messages=known.messages + sent.count,
-            bytes=known.bytes + len(entry.data), checksum=second_crc32c(_bare(entry.data), known.checksum),
-        )  # fmt: skip
-
-    def finish(self) -> Iterator[Fact]:
-        """The file is over."""
-        for known in self._open.values():
-            yield from self._ground.lay(known)
-
-
-def _bare(data: memoryview) -> bytes:
-    """The frames with ids zero, as they were sent."""
-    found = bytearray(data)
-    for position, _, _, _ in walk_run(data):
-        found[position + 8 : position + 16] = bytes(8)
-    return bytes(found)

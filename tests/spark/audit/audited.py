@@ -18,8 +18,9 @@ from spark.audit.checks.shifts import Shifted
 from spark.audit.checks.slice_check import Limits, check_slice, joined
 from spark.audit.checks.uncommitted import arranged
 from spark.audit.claims.directory import Directory, look, undecided, verified, waiting
-from spark.audit.claims.entries import NEVER, SHAPE, archive_facts, journal_facts, remembered_facts
+from spark.audit.claims.entries import NEVER, SHAPE, archive_facts, remembered_facts
 from spark.audit.claims.facts import What
+from spark.audit.claims.journal_fold import journal_facts
 from spark.audit.claims.known import Known, highest
 from spark.audit.claims.log_tails import check_tail
 from tests.spark.directories import wrapper_of

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from journal.check.journal_walk import JournalFile, walk_journal
+from journal.check.journal_walk import walk_file, walk_journal
 from journal.formats.frame import HEADER_BYTES
-from journal.formats.journal_headers import FileHeader
+from journal.formats.journal_headers import FIRST_GROUP, FileHeader
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.record import Messages
 from journal.vfs.filesystem import OSFilesystem
 from journal.wal.reader import JournalEntry, journal_files
-from spark.audit.claims.directory import _unbroken_from, look
-from spark.audit.claims.entries import journal_facts
+from spark.audit.claims.directory import look
 from spark.audit.claims.facts import What
+from spark.audit.claims.journal_fold import journal_facts
+from spark.audit.claims.journal_reader import JournalFile, records, unbroken_from
+from spark.audit.claims.journal_reader import journal_files as read_by_audit
 from tests.spark.audit.audited import audited, violations
 from tests.spark.damages.forger import altered, flip, holding, refold, store_of, write
 from tests.spark.world import World
@@ -84,10 +86,34 @@ def test_records_prove_the_logs_from_behind_the_last_place_where_some_are_missin
         return JournalFile(f"journal/{lsn}", lsn, header)
 
     whole = [file(10, 1, 1), file(20, 1, 20), file(50, 2, 31)]
-    assert [_unbroken_from(files) for files in ([], whole[:1], whole)] == [0, 10, 10]
-    assert _unbroken_from([*whole, file(70, 2, 60), file(80, 2, 80)]) == 70
-    assert _unbroken_from([*whole, file(70, 4, 51)]) == 70
-    assert _unbroken_from([*whole, file(70, 0, 0)]) == 70
+    assert [unbroken_from(files) for files in ([], whole[:1], whole)] == [0, 10, 10]
+    assert unbroken_from([*whole, file(70, 2, 60), file(80, 2, 80)]) == 70
+    assert unbroken_from([*whole, file(70, 4, 51)]) == 70
+    assert unbroken_from([*whole, file(70, 0, 0)]) == 70
+
+
+def test_the_audits_own_reader_finds_the_records_that_the_journals_finds(tmp_path):
+    """Also of files that are cut, zeroed or turned over anywhere: then both miss records, or neither."""
+    made = World(tmp_path / "data")
+    for number in range(12):
+        made.put("a", 0, b"sent %d" % number)
+        made.among(("a", 0, b"t"), ("orders", 1, b"t"))
+    path = made.kill()
+    filesystem = OSFilesystem(path)
+    [file] = read_by_audit(filesystem)
+    whole = (path / file.path).read_bytes()
+    end = len(whole.rstrip(b"\0"))
+    for at in range(FIRST_GROUP, end, 997):
+        flipped = whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :]
+        for damaged in (flipped, whole[:at] + bytes(len(whole) - at)):
+            (path / file.path).write_bytes(damaged)
+            mine = list(records(filesystem, file, None))
+            assert file.header is not None
+            others = list(walk_file(filesystem, file.path, file.header))
+            entries = [each for each in others if isinstance(each, JournalEntry)]
+            assert [each.lsn for each in mine if each] == [each.lsn for each in entries]
+            assert [each.record for each in mine if each] == [each.record for each in entries]
+            assert (None in mine) == any(not each.harmless for each in others if each not in entries)
 
 
 def _sends(path: Path) -> list[JournalEntry]:
