@@ -25,18 +25,20 @@ SURVIVAL = (0.0, 0.1, 0.5, 0.9, 1.0)
 class MemoryFile:
     """One open file of a :class:`MemoryFilesystem`."""
 
-    __slots__ = ("_content", "_open", "_writable", "path")
+    __slots__ = ("_content", "_guard", "_open", "_writable", "path")
 
-    def __init__(self, path: str, content: Content, writable: bool) -> None:
+    def __init__(self, path: str, content: Content, writable: bool, guard: RLock) -> None:
         self.path = path
         self._content = content
         self._writable = writable
+        self._guard = guard
         self._open = True
 
     def read(self, position: int, length: int) -> bytes:
         """Return ``length`` bytes from ``position``; fewer only where the file ends."""
         self._check(position)
-        return self._content.read(position, length)
+        with self._guard:
+            return self._content.read(position, length)
 
     def read_now(self, position: int, length: int) -> bytes | None:
         """As :meth:`read`: memory never waits. A fault plan can make it seem so."""
@@ -51,13 +53,15 @@ class MemoryFile:
         if not self._writable:
             raise os_error(errno.EBADF, self.path)
         data = buffers[0] if len(buffers) == 1 else b"".join(buffers[:IOV_MAX])
-        self._content.write(position, data)
+        with self._guard:
+            self._content.write(position, data)
         return len(data)
 
     def force(self) -> None:
         """Make every byte of the file durable, but for pages that :meth:`lose` marked clean."""
         self._check()
-        self._content.force()
+        with self._guard:
+            self._content.force()
 
     def lose(self) -> None:
         """What a failed force leaves: pages that are clean in the cache and perhaps never on disk."""
@@ -74,7 +78,8 @@ class MemoryFile:
         self._check(length)
         if not self._writable:
             raise os_error(errno.EINVAL, self.path)
-        self._content.truncate(length)
+        with self._guard:
+            self._content.truncate(length)
 
     def close(self) -> None:
         """Any later use but another close raises EBADF."""
@@ -113,14 +118,13 @@ class MemoryLock:
 class MemoryFilesystem:
     """Files and directories in memory, for tests that cut the power.
 
-    Changes of names may come from several threads, those of one file from one at a time. A file system and
-    its clones share no file: what is written to one is never seen in another.
+    Any thread may use it. A file system and its clones share no file: what is written to one is never seen in another.
     """
 
-    def __init__(self, free: int = 1 << 40) -> None:
+    def __init__(self, free: int = 1 << 40, names: Names | None = None) -> None:
         self.free = free
         """What :meth:`free_bytes` answers; a full disk is played by a fault plan."""
-        self._names = Names()
+        self._names = Names() if names is None else names
         self.locked: set[Directory | Content] = set()
         """The directories and files that a :class:`MemoryLock` holds."""
         self._guard = RLock()
@@ -131,13 +135,14 @@ class MemoryFilesystem:
         Of all that is unforced, each page, change of length and change of name survives with the chance
         ``survive``: 0 keeps nothing, 1 everything, and None lets the seed draw one of :data:`SURVIVAL`.
         """
-        random = Random(seed)
-        clone = MemoryFilesystem(self.free)
-        with self._guard:
-            clone._names = self._names.crashed(
-                random, random.choice(SURVIVAL) if survive is None else survive
-            )
+        clone = self.kill_clone()
+        clone.cut_power(Random(seed), survive)
         return clone
+
+    def cut_power(self, random: Random, survive: float | None = None) -> None:
+        """Lose what a power cut at this moment would, by the rules of :meth:`crash_clone`."""
+        with self._guard:
+            self._names.cut_power(random, random.choice(SURVIVAL) if survive is None else survive)
 
     def kill_clone(self, seed: int | None = None) -> MemoryFilesystem:
         """What the next process finds after SIGKILL: all is still readable, no more durable than it was.
@@ -145,9 +150,8 @@ class MemoryFilesystem:
         With a seed memory was short meanwhile: of the pages that a failed force has marked clean some have left the
         cache, and are read as the disk has them.
         """
-        clone = MemoryFilesystem(self.free)
         with self._guard:
-            clone._names = self._names.copy()
+            clone = MemoryFilesystem(self.free, self._names.copy())
         if seed is not None:
             random = Random(seed)
             for content in clone._names.contents():
@@ -161,11 +165,12 @@ class MemoryFilesystem:
             if node is None:
                 if not create:
                     raise os_error(errno.ENOENT, path)
-                node = Content()
-                self._names.change(node, self._names.now.place(path))
+                place = self._names.now.place(path)
+                node = self._new_file()
+                self._names.change(node, place)
             if isinstance(node, Directory):
                 raise os_error(errno.EISDIR, path)
-            return MemoryFile(path, node, writable)
+            return MemoryFile(path, node, writable, self._guard)
 
     def rename(self, old: str, new: str) -> None:
         """Give a file a new name, replacing whatever had it, atomically. Directories stay put."""
@@ -187,7 +192,8 @@ class MemoryFilesystem:
             if isinstance(node, Content):
                 raise os_error(errno.EEXIST, path)
             if node is None:
-                self._names.change(Directory(), self._names.now.place(path))
+                place = self._names.now.place(path)
+                self._names.change(self._new_directory(), place)
 
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory."""
@@ -240,6 +246,12 @@ class MemoryFilesystem:
     def free_bytes(self) -> int:
         """What :attr:`free` says."""
         return self.free
+
+    def _new_file(self) -> Content:
+        return Content()
+
+    def _new_directory(self) -> Directory:
+        return Directory()
 
     def _file(self, path: str) -> Content:
         node = self._names.now.find(check_path(path))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
@@ -22,7 +22,6 @@ class Directory:
 
 Node = Content | Directory
 Place = tuple[Directory, str]
-Settle = Callable[[Content], Content]
 
 
 @dataclass(eq=False, slots=True)
@@ -77,6 +76,25 @@ class Table:
             other.places.update((node, (copied, name)) for name, node in other.entries[copied].items())
         return other
 
+    def reachable(self) -> Table:
+        """A table of the same nodes, without what lies in directories that are gone."""
+        other = Table(self.root)
+        directories = [self.root]
+        for directory in directories:
+            for name, node in sorted(self.entries[directory].items()):
+                other.apply(Change(node, None, (directory, name), []))
+                if isinstance(node, Directory):
+                    directories.append(node)
+        return other
+
+    def files(self, directory: Directory) -> Iterator[Content]:
+        """Every file below a directory, in the order of their paths."""
+        for _, node in sorted(self.entries[directory].items()):
+            if isinstance(node, Content):
+                yield node
+            else:
+                yield from self.files(node)
+
     def find(self, path: str) -> Node | None:
         """The node at ``path``. Raises ENOENT or ENOTDIR for a parent that is none."""
         if not path:
@@ -101,10 +119,9 @@ class Table:
 class Names:
     """The table that everybody sees, the durable one, and the changes between them in their order."""
 
-    def __init__(self) -> None:
-        root = Directory()
-        self.now = Table(root)
-        self._disk = Table(root)
+    def __init__(self, disk: Table | None = None) -> None:
+        self._disk = Table(Directory()) if disk is None else disk
+        self.now = self._disk.reachable()
         self._pending: list[Change] = []
 
     def change(self, node: Node, target: Place | None) -> None:
@@ -141,9 +158,8 @@ class Names:
     def copy(self) -> Names:
         """The same names over copies of all files: what a new process finds."""
         twin = _Twins()
-        other = Names()
+        other = Names(self._disk.copy(twin))
         other.now = self.now.copy(twin)
-        other._disk = self._disk.copy(twin)
         changes: dict[Change, Change] = {}
         for old in self._pending:
             changes[old] = Change(
@@ -155,21 +171,20 @@ class Names:
         other._pending = list(changes.values())
         return other
 
-    def crashed(self, random: Random, survive: float) -> Names:
-        """The names, with the files, that a power cut may leave; all of it is durable then."""
+    def cut_power(self, random: Random, survive: float) -> None:
+        """Make names and files what a power cut may leave; all of it is durable then."""
         survivors: set[Change] = set()
         for change in reversed(self._pending):
             if change in survivors or survive == 1 or (survive and random.random() < survive):
                 survivors.add(change)
                 survivors.update(change.needs)
-        left = self._disk.copy(_same)
         for change in self._pending:
             if change in survivors:
-                left.apply(change)
-        other = Names()
-        _settle(left, left.root, other.now, other.now.root, lambda file: file.crashed(random, survive))
-        other._disk = other.now.copy(_same)
-        return other
+                self._disk.apply(change)
+        self._pending.clear()
+        self.now = self._disk.reachable()
+        for file in self.now.files(self.now.root):
+            file.cut_power(random, survive)
 
     def _needs(self, node: Node, source: Place | None, target: Place | None) -> list[Change]:
         """What left the names that this change takes or leaves, what left a directory, what made one."""
@@ -203,10 +218,6 @@ class _Twins:
         return made
 
 
-def _same(node: Node) -> Node:
-    return node
-
-
 def _place_twin(place: Place | None, twin: Callable[[Node], Node]) -> Place | None:
     return (_directory(twin(place[0])), place[1]) if place else None
 
@@ -214,12 +225,3 @@ def _place_twin(place: Place | None, twin: Callable[[Node], Node]) -> Place | No
 def _directory(node: Node) -> Directory:
     assert isinstance(node, Directory)
     return node
-
-
-def _settle(left: Table, source: Directory, table: Table, target: Directory, settle: Settle) -> None:
-    """Copy what can be reached from ``source`` in ``left`` to ``target`` in ``table``, files settled."""
-    for name, node in sorted(left.entries[source].items()):
-        copied = settle(node) if isinstance(node, Content) else Directory()
-        table.apply(Change(copied, None, (target, name), []))
-        if isinstance(node, Directory):
-            _settle(left, node, table, _directory(copied), settle)

@@ -8,10 +8,10 @@ without the bytes it makes room for (a hole reads zeros), and growth may be cut 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from random import Random
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 PAGE = 4096
 SECTOR = 512
@@ -33,16 +33,69 @@ class _Resize(NamedTuple):
     tail: int = -1
 
 
-class Content:
-    """What reads see (the cache), what is surely on disk, and every version of a page written since."""
+class DiskFile(Protocol):
+    """What of one file is surely on the disk: ``size`` bytes, in whole pages that end with zeros."""
 
-    __slots__ = ("_cache", "_disk", "_disk_size", "_lost", "_resizes", "_versions", "size")
+    size: int
+
+    def read(self, first: int, last: int) -> list[bytes]:
+        """Return the pages from ``first`` to ``last``; zeros where there is nothing."""
+
+    def pages_from(self, first: int) -> Iterable[int]:
+        """Return the numbers of all pages from ``first`` on that may hold something else than zeros."""
+
+    def store(self, pages: Mapping[int, bytes], size: int) -> None:
+        """Put pages in place and make the file ``size`` bytes long; what lies behind that is cut off."""
+
+    def copy(self) -> DiskFile:
+        """Return another file with the same bytes."""
+
+
+class MemoryDiskFile:
+    """A :class:`DiskFile` in memory."""
+
+    __slots__ = ("_pages", "size")
 
     def __init__(self) -> None:
         self.size = 0
-        self._cache: dict[int, bytes] = {}
-        self._disk: dict[int, bytes] = {}
-        self._disk_size = 0
+        self._pages: dict[int, bytes] = {}
+
+    def read(self, first: int, last: int) -> list[bytes]:
+        """Return the pages from ``first`` to ``last``."""
+        get = self._pages.get
+        return [get(page, ZERO) for page in range(first, last + 1)]
+
+    def pages_from(self, first: int) -> Iterable[int]:
+        """Return the numbers of the pages that were ever written."""
+        return [page for page, data in self._pages.items() if page >= first and data is not ZERO]
+
+    def store(self, pages: Mapping[int, bytes], size: int) -> None:
+        """Put pages in place, and cut."""
+        self._pages.update(pages)
+        self.size = size
+        whole, rest = divmod(size, PAGE)
+        for page in [page for page in self._pages if page >= whole]:
+            if page == whole and rest:
+                self._pages[page] = self._pages[page][:rest] + ZERO[rest:]
+            else:
+                del self._pages[page]
+
+    def copy(self) -> MemoryDiskFile:
+        """Return another file with the same bytes."""
+        other = MemoryDiskFile()
+        other.size = self.size
+        other._pages = self._pages.copy()
+        return other
+
+
+class Content:
+    """What is surely on disk, and every version of a page written since; reads see the newest."""
+
+    __slots__ = ("_disk", "_lost", "_resizes", "_versions", "size")
+
+    def __init__(self, disk: DiskFile | None = None) -> None:
+        self._disk: DiskFile = MemoryDiskFile() if disk is None else disk
+        self.size = self._disk.size
         self._versions: dict[int, list[bytes]] = {}
         self._lost: set[int] = set()
         self._resizes: list[_Resize] = []
@@ -54,13 +107,17 @@ class Content:
             return b""
         first, offset = divmod(position, PAGE)
         last = (end - 1) // PAGE
-        pages = [self._cache.get(page, ZERO) for page in range(first, last + 1)]
+        pages = self._disk.read(first, last)
+        if self._versions:
+            for page in range(first, last + 1):
+                if (versions := self._versions.get(page)) is not None:
+                    pages[page - first] = versions[-1]
         pages[-1] = pages[-1][: end - last * PAGE]
         pages[0] = pages[0][offset:]
         return pages[0] if len(pages) == 1 else b"".join(pages)
 
     def write(self, position: int, data: bytes | memoryview) -> None:
-        """Put ``data`` into the cache. A page written whole costs about 1 µs."""
+        """Put ``data`` into the file. A page written whole costs about 1 µs."""
         view = memoryview(data)
         length = len(view)
         page, offset = divmod(position, PAGE)
@@ -71,7 +128,7 @@ class Content:
             if count == PAGE:
                 self._put(page, bytes(part))
             else:
-                old = self._cache.get(page, ZERO)
+                old = self._seen(page)
                 self._put(page, b"".join((old[:offset], part, old[offset + count :])))
             done += count
             offset = 0
@@ -88,22 +145,23 @@ class Content:
         whole, rest = divmod(length, PAGE)
         tail = whole if rest else -1
         if length < self.size:
-            for page in [page for page, data in self._cache.items() if page >= whole and data is not ZERO]:
-                self._put(page, self._cache[page][:rest] + ZERO[rest:] if page == tail else ZERO)
+            for page in sorted({*self._disk.pages_from(whole), *self._versions}):
+                if page < whole or (data := self._seen(page)) is ZERO:
+                    continue
+                self._put(page, data[:rest] + ZERO[rest:] if page == tail else ZERO)
                 cut[page] = len(self._versions[page]) - 1
         self.size = length
         self._resizes.append(_Resize(length, cut, tail))
 
     def force(self) -> None:
-        """Make the cache durable, but for pages that a failed force has marked clean."""
+        """Make durable what reads see, but for pages that a failed force has marked clean."""
         if self._lost:
-            self._force_around_lost()
+            forced = self._taken_around_lost()
         else:
-            for page in self._versions:
-                self._disk[page] = self._cache[page]
+            forced = {page: versions[-1] for page, versions in self._versions.items()}
             self._versions.clear()
         self._resizes.clear()
-        self._disk_size = self.size
+        self._disk.store(forced, self.size)
 
     def lose(self) -> None:
         """A force fails: dirty pages count as clean from now on, though they may never have reached the disk.
@@ -119,29 +177,26 @@ class Content:
         """
         for page in sorted(self._lost):
             if random.random() < 0.5:
-                versions = [self._disk.get(page, ZERO), *self._versions.pop(page)]
-                self._cache[page] = self._disk[page] = random.choice(versions)
+                versions = [*self._disk.read(page, page), *self._versions.pop(page)]
+                self._disk.store({page: random.choice(versions)}, self._disk.size)
                 self._lost.discard(page)
 
     def copy(self) -> Content:
         """The same file as a new process finds it: nothing more durable, nothing less."""
-        other = Content()
+        other = Content(self._disk.copy())
         other.size = self.size
-        other._cache = self._cache.copy()
-        other._disk = self._disk.copy()
-        other._disk_size = self._disk_size
         other._versions = {page: versions.copy() for page, versions in self._versions.items()}
         other._lost = self._lost.copy()
         other._resizes = self._resizes.copy()
         return other
 
-    def crashed(self, random: Random, survive: float) -> Content:
-        """The same file as a machine may find it after a power cut; all of it is durable then.
+    def cut_power(self, random: Random, survive: float) -> None:
+        """Make the file what a machine may find after a power cut; all of it is durable then.
 
         ``survive`` is the chance of an unforced change: at 0 none is left, at 1 all that was written last.
         """
         size, oldest, newest = self._surviving_size(random, survive)
-        pages = self._disk.copy()
+        pages: dict[int, bytes] = {}
         for page, versions in self._versions.items():
             low = oldest.get(page, -1)
             high = newest.get(page, len(versions) - 1)
@@ -157,7 +212,15 @@ class Content:
             page = random.choice(list(self._versions))
             low, high = oldest.get(page, -1), newest.get(page, len(self._versions[page]) - 1)
             pages[page] = self._torn(random, page, low, high)
-        return _durable(pages, size)
+        self._disk.store(pages, size)
+        self.size = size
+        self._versions.clear()
+        self._lost.clear()
+        self._resizes.clear()
+
+    def _seen(self, page: int) -> bytes:
+        versions = self._versions.get(page)
+        return self._disk.read(page, page)[0] if versions is None else versions[-1]
 
     def _surviving_size(self, random: Random, survive: float) -> tuple[int, dict[int, int], dict[int, int]]:
         """A length, and for pages that were ever cut the oldest and newest version that can go with it."""
@@ -172,7 +235,7 @@ class Content:
             oldest.update(resize.cut)
         for resize in reversed(self._resizes[kept:]):
             newest.update((page, index - 1) for page, index in resize.cut.items() if page != resize.tail)
-        sizes = [self._disk_size, *(resize.size for resize in self._resizes[:kept])]
+        sizes = [self._disk.size, *(resize.size for resize in self._resizes[:kept])]
         size = sizes[-1]
         if kept and survive < 1:
             boundaries = range(sizes[-2] // PAGE + 1, size // PAGE + 1)
@@ -181,14 +244,13 @@ class Content:
         return size, oldest, newest
 
     def _torn(self, random: Random, page: int, low: int, high: int) -> bytes:
-        versions = [self._disk.get(page, ZERO), *self._versions[page]][low + 1 : high + 2]
+        versions = [*self._disk.read(page, page), *self._versions[page]][low + 1 : high + 2]
         starts = range(0, PAGE, SECTOR)
         return b"".join(random.choice(versions)[start : start + SECTOR] for start in starts)
 
     def _put(self, page: int, data: bytes) -> None:
         if data == ZERO:
             data = ZERO
-        self._cache[page] = data
         versions = self._versions.get(page)
         if versions is None:
             self._versions[page] = [data]
@@ -196,7 +258,9 @@ class Content:
             versions.append(data)
             self._lost.discard(page)
 
-    def _force_around_lost(self) -> None:
+    def _taken_around_lost(self) -> dict[int, bytes]:
+        """Take what a force writes out of the versions, and return it."""
+        forced: dict[int, bytes] = {}
         cut: dict[int, int] = {}
         for resize in self._resizes:
             cut.update(resize.cut)
@@ -204,25 +268,12 @@ class Content:
             if page in self._lost:
                 index = cut.get(page, -1)
                 if index >= 0:
-                    self._disk[page] = versions[index]
+                    forced[page] = versions[index]
                     del versions[: index + 1]
             else:
-                self._disk[page] = self._cache[page]
+                forced[page] = versions[-1]
                 versions.clear()
             if not versions:
                 del self._versions[page]
                 self._lost.discard(page)
-
-
-def _durable(pages: dict[int, bytes], size: int) -> Content:
-    whole, rest = divmod(size, PAGE)
-    for page in [page for page in pages if page >= whole]:
-        if page == whole and rest:
-            pages[page] = pages[page][:rest] + ZERO[rest:]
-        else:
-            del pages[page]
-    content = Content()
-    content.size = content._disk_size = size
-    content._cache = pages
-    content._disk = pages.copy()
-    return content
+        return forced

@@ -9,12 +9,12 @@ from zlib import crc32
 
 from journal.engine.engine import Engine
 from journal.formats.record import Started
+from journal.testing import PowerCutDirectory
 from journal.transactions.commit_application import SlicedApply
 from journal.transactions.table import TransactionTable
 from journal.vfs.filesystem import OSFilesystem
 from journal.wal.writer import Journal
 from txbroker.drill.broker.entry import run
-from txbroker.drill.broker.power_cuts import UnforcedIsLost
 
 
 def answer_early():
@@ -29,7 +29,7 @@ def believe_the_page_cache():
 
 def forget_names():
     """No directory is ever forced."""
-    OSFilesystem.force_directory = UnforcedIsLost.force_directory = lambda self, path: None
+    OSFilesystem.force_directory = PowerCutDirectory.force_directory = lambda self, path: None
 
 
 def drop_sends():

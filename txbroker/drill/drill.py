@@ -11,10 +11,10 @@ import msgspec
 
 import txbroker
 from journal.errors import RequestRefused
+from journal.testing.directory import holding
 from journal.vfs.filesystem import OSFilesystem
 from txbroker.drill.broker.broker_process import BrokerFailed, BrokerProcess
 from txbroker.drill.broker.kill_points import MID_APPLY, POWER_CUTS, RECOVERY
-from txbroker.drill.broker.power_cuts import holding
 from txbroker.drill.broker.schedule import Event, Kind, draw
 from txbroker.drill.broker.victim import Disturbance, Victim
 from txbroker.drill.clients.coordinator import Coordinator
@@ -80,7 +80,7 @@ class Drill:
         self._data = orders.data if orders.in_place and orders.data else orders.out / "data"
         log = orders.out / LOG
         self._process = BrokerProcess(self._data, log, self._options(), self._entry())
-        self._victim = Victim(self._process, self._probe, self._tick)
+        self._victim = Victim(self._process, self._probe, self._tick, orders.power_cuts)
         self._plan = self._planned("")
         self._crew = Crew(self._plan, [])
         self._coordinator: Coordinator | None = None

@@ -12,7 +12,7 @@ from journal.interfaces import IFile, IFilesystem
 from journal.testing.faults import Operation
 from journal.transaction import Totals, Xid
 from journal.wal.writer import JournalGroup
-from txbroker.drill.broker.fatal_calls import KillingFilesystem, PowerCutFilesystem, Trigger
+from txbroker.drill.broker.fatal_calls import Trigger, on_power_cuts, on_system
 from txbroker.drill.broker.kill_points import MID_APPLY, POINTS, RECOVERY, Moment
 
 JOURNAL = "journal/00000000000000000000000000000001.journal"
@@ -42,7 +42,7 @@ def trigger():
 
 @pytest.fixture
 def files(tmp_path, trigger):
-    made = KillingFilesystem(tmp_path, trigger)
+    made = on_system(tmp_path, trigger)
     for name in ("journal", "checkpoints", "partitions", "partitions/t-0.1", "staged"):
         made.make_directory(name)
     return made
@@ -66,10 +66,10 @@ def test_disarmed_it_is_a_file_system_like_any_other(files, tmp_path):
     assert files.list_directory("journal") == []
 
 
-@pytest.mark.parametrize("kind", [KillingFilesystem, PowerCutFilesystem])
-def test_it_has_all_that_a_file_system_has(tmp_path, trigger, kind):
+@pytest.mark.parametrize("made", [on_system, on_power_cuts])
+def test_it_has_all_that_a_file_system_has(tmp_path, trigger, made):
     """The scrubber of a drilled broker took a call that was not there for a disk that cannot be read."""
-    files = kind(tmp_path, trigger=trigger)
+    files = made(tmp_path, trigger=trigger)
     assert verifyObject(IFilesystem, files)
     assert verifyObject(IFile, files.open("a", create=True), tentative=True)
 

@@ -3,7 +3,8 @@
 Production code has no hooks for this. The entry gives the service a file system that watches its calls, and wraps
 three methods of the engine to know what is being forced and applied. ARMED is ``-``, or a point and a number as
 ``during-recovery:7``; later ones come as such lines on standard input. When that is closed, whoever ran the drill is
-gone, and the broker stops. With ``--power-cuts`` what is not forced dies with the process.
+gone, and the broker stops. With ``--power-cuts`` what is not forced dies with the process; the line ``power-cut`` lets
+some of that survive, as a kernel may have written it back, and then the process dies.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import os
 import signal
 import sys
 import threading
-from functools import partial, wraps
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from twisted.scripts import twistd
@@ -20,8 +22,8 @@ from twisted.scripts import twistd
 from journal.engine.engine import Engine
 from journal.transactions.commit_application import SlicedApply
 from journal.wal.writer import Journal
-from txbroker.drill.broker.fatal_calls import KillingFilesystem, PowerCutFilesystem, Trigger
-from txbroker.drill.broker.kill_points import DISARMED, MID_APPLY, POINTS, POWER_CUTS
+from txbroker.drill.broker.fatal_calls import KillingFilesystem, Trigger, on_power_cuts, on_system
+from txbroker.drill.broker.kill_points import DISARMED, MID_APPLY, POINTS, POWER_CUT, POWER_CUTS
 from txbroker.server import service
 
 
@@ -37,9 +39,9 @@ def set_trigger(trigger: Trigger, text: str) -> None:
     trigger.arm(POINTS[name] if name else None, nth)
 
 
-def install(trigger: Trigger, files: type[KillingFilesystem] = KillingFilesystem) -> None:
+def install(trigger: Trigger, files: Callable[[str, Trigger], KillingFilesystem] = on_system) -> None:
     """Have the process's engine tell the trigger what it does."""
-    setattr(service, "OSFilesystem", partial(files, trigger=trigger))  # noqa: B010  (mypy knows a class)
+    setattr(service, "OSFilesystem", lambda root: files(root, trigger))  # noqa: B010  (mypy knows a class)
     queue, write, step = Engine.queue, Journal.write, SlicedApply.step
 
     @wraps(queue)
@@ -68,6 +70,8 @@ def install(trigger: Trigger, files: type[KillingFilesystem] = KillingFilesystem
 def listen(trigger: Trigger) -> None:
     """Take orders from standard input until it ends."""
     for line in sys.stdin:
+        if line.strip() == POWER_CUT:
+            trigger.die("a moment by chance")
         set_trigger(trigger, line)
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -78,7 +82,7 @@ def run(arguments: list[str]) -> None:
     power_cuts = arguments[0] == POWER_CUTS
     arguments = arguments[power_cuts:]
     set_trigger(trigger, arguments[0])
-    install(trigger, PowerCutFilesystem if power_cuts else KillingFilesystem)
+    install(trigger, on_power_cuts if power_cuts else on_system)
     threading.Thread(target=listen, args=(trigger,), name="drill's orders", daemon=True).start()
     sys.argv = ["twistd", *arguments[1:]]
     twistd.run()

@@ -1,4 +1,4 @@
-"""The operating system's files, in a broker that is to die at a call on one of them."""
+"""Files in a broker that is to die at a call on one of them: the operating system's, or a model of a power cut."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from random import Random
 from typing import Any, Final
 
-from journal.interfaces import IFile
+from zope.interface import implementer
+
+from journal.interfaces import IFile, IFilesystem
+from journal.testing.directory import PowerCutDirectory
 from journal.testing.faults import Operation
-from journal.vfs.filesystem import OSFile, OSFilesystem
+from journal.vfs.filesystem import OSFilesystem
 from journal.wal.writer import JournalGroup
 from txbroker.drill.broker.kill_points import Moment, Point
-from txbroker.drill.broker.power_cuts import UnforcedIsLost
 
 SECTOR: Final = 512
 """Bytes that a disk writes whole or not at all. A killed process leaves whole pages, which are made of them."""
@@ -29,6 +32,8 @@ class Trigger:
         self._left = 0
         self._lsns: set[int] = set()
         self._in_group = False
+        self.last_act: Callable[[], None] = lambda: None
+        """What is done just before the death."""
 
     def arm(self, point: Point | None, nth: int = 1) -> None:
         """Die at the ``nth`` time from now that this point is reached; None: not at all."""
@@ -74,6 +79,7 @@ class Trigger:
         """SIGKILL; does not return."""
         name = self._point.name if self._point is not None else ""
         os.write(2, f"drill: SIGKILL at {name}: {where}\n".encode())
+        self.last_act()
         os.kill(os.getpid(), signal.SIGKILL)
         while True:  # the signal is on its way; nothing more may be done in this thread
             time.sleep(1)
@@ -92,7 +98,7 @@ class Trigger:
 class KillingFile:
     """An open file whose changing calls go through the trigger; reading is the file's own."""
 
-    def __init__(self, file: OSFile, trigger: Trigger) -> None:
+    def __init__(self, file: Any, trigger: Trigger) -> None:
         self.path = file.path
         self.read = file.read
         self.read_now = file.read_now
@@ -123,36 +129,54 @@ class KillingFile:
         self._trigger.call(Operation.TRUNCATE, self.path, self._file.truncate, length)
 
 
-class KillingFilesystem(OSFilesystem):
-    """The file system of the broker's entry in a drill."""
+@implementer(IFilesystem)
+class KillingFilesystem:
+    """The file system of the broker's entry in a drill: another one, whose changing calls go through the trigger."""
 
-    def __init__(self, root: str | os.PathLike[str], trigger: Trigger) -> None:
-        super().__init__(root)
+    def __init__(self, inner: Any, trigger: Trigger) -> None:
+        self.remove_directory = inner.remove_directory
+        self.list_directory = inner.list_directory
+        self.exists = inner.exists
+        self.lock = inner.lock
+        self.free_bytes = inner.free_bytes
+        self._inner = inner
         self._trigger = trigger
 
-    def open(self, path: str, create: bool = False, writable: bool = True) -> IFile:  # type: ignore[override]
+    def open(self, path: str, create: bool = False, writable: bool = True) -> KillingFile:
         """Open; counts as CREATE where the file may be made."""
-        file = super().open(path, create, writable)
+        file = self._inner.open(path, create, writable)
         if create and self._trigger.reached(Moment.AFTER, Operation.CREATE, path):
             self._trigger.die(f"after opening {path} to be made")
-        return KillingFile(file, self._trigger)  # type: ignore[return-value]
+        return KillingFile(file, self._trigger)
 
     def rename(self, old: str, new: str) -> None:
         """Rename; the point's path is the old name."""
-        self._trigger.call(Operation.RENAME, old, super().rename, old, new)
+        self._trigger.call(Operation.RENAME, old, self._inner.rename, old, new)
 
     def unlink(self, path: str) -> None:
         """Remove."""
-        self._trigger.call(Operation.UNLINK, path, super().unlink, path)
+        self._trigger.call(Operation.UNLINK, path, self._inner.unlink, path)
 
     def make_directory(self, path: str) -> None:
         """Make a directory."""
-        self._trigger.call(Operation.MAKE_DIRECTORY, path, super().make_directory, path)
+        self._trigger.call(Operation.MAKE_DIRECTORY, path, self._inner.make_directory, path)
 
     def force_directory(self, path: str) -> None:
         """Force a directory's names."""
-        self._trigger.call(Operation.FORCE_DIRECTORY, path, super().force_directory, path)
+        self._trigger.call(Operation.FORCE_DIRECTORY, path, self._inner.force_directory, path)
+
+    def force_files(self, files: Sequence[IFile]) -> None:
+        """Force them as the other file system does, each through the trigger."""
+        self._inner.force_files(files)
 
 
-class PowerCutFilesystem(KillingFilesystem, UnforcedIsLost):
-    """The same where each kill is a power cut: what was not forced dies with the process."""
+def on_system(root: str | os.PathLike[str], trigger: Trigger) -> KillingFilesystem:
+    """The operating system's files: what is written survives the death, forced or not."""
+    return KillingFilesystem(OSFilesystem(root), trigger)
+
+
+def on_power_cuts(root: str | os.PathLike[str], trigger: Trigger) -> KillingFilesystem:
+    """The same where each death is a power cut: what is not forced dies with the process, or some of it does."""
+    files = PowerCutDirectory(root)
+    trigger.last_act = lambda: files.cut_power(Random())
+    return KillingFilesystem(files, trigger)

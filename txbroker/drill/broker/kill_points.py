@@ -17,6 +17,9 @@ DISARMED: Final = "-"
 POWER_CUTS: Final = "--power-cuts"
 """What it is told first if its death is to be a power cut."""
 
+POWER_CUT: Final = "power-cut"
+"""What it is told to die of one at once."""
+
 
 class Moment(enum.Enum):
     """When, of a call on a file, the process dies."""

@@ -12,7 +12,7 @@ import msgspec
 
 import txbroker
 from txbroker.drill.broker.broker_process import BrokerProcess
-from txbroker.drill.broker.kill_points import DISARMED, POINTS, RECOVERY
+from txbroker.drill.broker.kill_points import DISARMED, POINTS, POWER_CUT, RECOVERY
 from txbroker.drill.broker.schedule import RANDOM
 from txbroker.drill.clients.life import LOST
 
@@ -25,6 +25,9 @@ STOP_WITHIN: Final = 120.0
 
 REACH_WITHIN: Final = 4.0
 """Seconds; a point that is not reached under load in that time is not waited for any longer."""
+
+CUT_WITHIN: Final = 10.0
+"""Seconds for deciding what a power cut leaves; a broker that has not died by then is killed, and has lost all."""
 
 POLL: Final = 0.004
 """Seconds between two tries to connect, and two looks whether the process has died."""
@@ -57,10 +60,17 @@ class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Victim:
-    """The broker's process over the whole drill. ``tick`` is called while waiting, often."""
+    """The broker's process over the whole drill. ``tick`` is called while waiting, often.
+
+    With ``power_cuts`` a kill asks the process to die of one.
+    """
 
     def __init__(
-        self, process: BrokerProcess, probe: Callable[[txbroker.Connection], None], tick: Tick
+        self,
+        process: BrokerProcess,
+        probe: Callable[[txbroker.Connection], None],
+        tick: Tick,
+        power_cuts: bool = False,
     ) -> None:
         self.kills = 0
         self.restarts = 0
@@ -69,6 +79,7 @@ class Victim:
         self._process = process
         self._probe = probe
         self._tick = tick
+        self._power_cuts = power_cuts
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -114,9 +125,13 @@ class Victim:
     # -- ending ------------------------------------------------------------------------------------
 
     def kill(self) -> float:
-        """SIGKILL; returns when that was."""
+        """SIGKILL, or a power cut; returns when that was."""
         self.check()
         at = time.monotonic()
+        if self._power_cuts:
+            self._process.tell(POWER_CUT)
+            if self._dies_within(CUT_WITHIN):
+                return at
         self._process.kill()
         self.kills += 1
         self.state = "killed"

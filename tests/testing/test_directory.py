@@ -1,15 +1,17 @@
-"""What a process has not forced dies with it; what it has forced does not; and meanwhile it sees its own writes."""
+"""The crash model over a real directory: what a process has not forced dies with it, or some of it does.
 
-import contextlib
+Seen to fail: with a rename that does not keep the file it replaces, with a force that cuts no file.
+"""
+
 import os
 from random import Random
 
 import pytest
 
-from journal.testing import MemoryFilesystem
+from journal.testing import MemoryFilesystem, PowerCutDirectory
+from journal.testing.directory import holding
 from journal.vfs.filesystem import OSFilesystem, write_fully
 from tests.support.filesystem_conformance import FilesystemConformance
-from txbroker.drill.broker.power_cuts import UnforcedIsLost, holding
 
 
 @pytest.fixture
@@ -18,33 +20,13 @@ def root(tmp_path):
     return tmp_path / "data"
 
 
-class Tidy(UnforcedIsLost):
-    """Closes at the end what a test opened: with hundreds left open, later tests find no descriptor for `select`."""
-
-    def __init__(self, *given):
-        super().__init__(*given)
-        self.files = []
-
-    def open(self, *given, **named):
-        self.files.append(super().open(*given, **named))
-        return self.files[-1]
-
-    def close(self):
-        for file in self.files:
-            file.close()
-
-
 @pytest.fixture
 def fs(root):
-    with contextlib.closing(Tidy(root, 0.0)) as tidy:
-        yield tidy
+    return PowerCutDirectory(root)
 
 
-class TestUnforcedIsLost(FilesystemConformance):
-    @pytest.fixture(params=[0.0, 0.5, 1.0])
-    def fs(self, root, request):
-        with contextlib.closing(Tidy(root, request.param, 1)) as tidy:
-            yield tidy
+class TestPowerCutDirectory(FilesystemConformance):
+    pass
 
 
 def left(root):
@@ -117,17 +99,36 @@ def test_a_directory_is_lost_with_all_in_it_until_the_one_above_is_forced(fs, ro
     assert left(root) == {"d/a": b"x"}
 
 
+def test_a_file_that_is_open_is_read_whatever_becomes_of_its_name(fs, root):
+    for name in ("a", "b"):
+        written(fs, name, b"old " + name.encode()).force()
+    fs.force_directory("")
+    removed, replaced = fs.open("a"), fs.open("b")
+    fs.unlink("a")
+    written(fs, "c", b"new").force()
+    fs.rename("c", "b")
+    fs.force_directory("")
+    assert (removed.read(0, 9), replaced.read(0, 9)) == (b"old a", b"old b")
+    assert left(root) == {"b": b"new"}
+    write_fully(removed, 0, [b"OLD"])
+    removed.force()
+    assert removed.read(0, 9) == b"OLD a"
+
+
 def test_files_without_a_name_go_with_the_next_process(fs, root):
     written(fs, "a", b"x")
     assert list(holding(root).iterdir())
-    UnforcedIsLost(root)
+    PowerCutDirectory(root)
     assert not holding(root).exists()
+
+
+NAMES = ["a", "b", "d/a", "d/b"]
 
 
 def do(fs, step, name, to, position, data):
     """One random step; nothing if there is no such file."""
     if step == "write":
-        written(fs, name, data, position).close()
+        written(fs, name, data, position)
     elif step == "name":
         fs.force_directory(name[:-2])
     elif not fs.exists(name):
@@ -136,40 +137,61 @@ def do(fs, step, name, to, position, data):
         fs.rename(name, to)
     elif step == "unlink":
         fs.unlink(name)
+    elif step == "force":
+        fs.open(name).force()
     else:
-        file = fs.open(name)
-        file.force() if step == "force" else file.truncate(position)
-        file.close()
+        fs.open(name).truncate(position)
 
 
-def seen(fs, names):
-    contents = {}
-    for name in filter(fs.exists, names):
-        with contextlib.closing(fs.open(name)) as file:
-            contents[name] = file.read(0, 20_000)
-    return contents
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
-def test_it_shows_what_memory_shows_whatever_is_done_and_keeps_what_was_forced(root, share):
-    """2,000 random steps on both; then all is forced, and the operating system's files say the same."""
-    random = Random(7)
-    fs, model = UnforcedIsLost(root, share, 3), MemoryFilesystem()
-    names = ["a", "b", "d/a", "d/b"]
-    for each in (fs, model):
+def many_steps(random, count, *systems):
+    """Do the same on all of them."""
+    for each in systems:
         each.make_directory("d")
-    for _ in range(2000):
-        name = random.choice(names)
+        each.force_directory("")
+    for _ in range(count):
+        name = random.choice(NAMES)
         step = random.choice(("write", "write", "cut", "force", "name", "rename", "unlink"))
         position, data = random.choice((0, 100, 4000, 9000)), random.randbytes(random.choice((1, 500, 5000)))
-        to = name[:-1] + random.choice("ab")
-        for each in (fs, model):
+        to = random.choice(NAMES)
+        for each in systems:
             do(each, step, name, to, position, data)
-        assert seen(fs, names) == seen(model, names)
-    for name in seen(fs, names):
-        with contextlib.closing(fs.open(name)) as file:
-            file.force()
+
+
+def seen(fs):
+    return {name: fs.open(name).read(0, 20_000) for name in NAMES if fs.exists(name)}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("survive", [0.0, 0.1, 0.5, 0.9, 1.0, None])
+def test_a_power_cut_leaves_what_the_model_in_memory_says_byte_for_byte(tmp_path, survive):
+    """Whatever was done, and forced or not: one model decides, once for real files and once for those in memory."""
+    found = set()
+    for seed in range(25):
+        root = tmp_path / str(seed)
+        root.mkdir()
+        fs, model = PowerCutDirectory(root), MemoryFilesystem()
+        many_steps(Random(seed), 40, fs, model)
+        assert seen(fs) == seen(model)
+        fs.cut_power(Random(seed), survive)
+        after = model.crash_clone(seed, survive)
+        assert left(root) == seen(after) == seen(fs) == seen(PowerCutDirectory(root))
+        found.add(seen(after) == seen(model))
+    assert found == {True} if survive == 1.0 else False in found, "something was lost"
+
+
+def test_once_all_is_forced_nothing_is_lost(fs, root):
+    model = MemoryFilesystem()
+    many_steps(Random(7), 1000, fs, model)
+    for name in seen(fs):
+        fs.open(name).force()
     for directory in ("d", ""):
         fs.force_directory(directory)
-    assert left(root) == seen(OSFilesystem(root), names) == seen(model, names)
+    assert left(root) == seen(OSFilesystem(root)) == seen(model)
+    fs.cut_power(Random(7), 0.5)
+    assert left(root) == seen(model)
+
+
+def test_a_process_that_dies_without_a_cut_leaves_what_was_forced(fs, root):
+    model = MemoryFilesystem()
+    many_steps(Random(3), 200, fs, model)
+    assert left(root) == seen(model.crash_clone(0, 0.0))
