@@ -24,9 +24,10 @@ from benchmarks.harness.load import (
     send_chunks,
 )
 from benchmarks.harness.peer import Peer, UnexpectedAnswer
-from benchmarks.harness.processes import ServerProcess
+from benchmarks.harness.process_memory import memory_of, processor_seconds
 from benchmarks.harness.transactions import OnePhase, TwoPhase
 from journal.constants import MIB
+from txbroker.drill.broker.broker_process import BrokerProcess
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import Send
 
@@ -53,7 +54,7 @@ Measured = tuple[Sample, Usage | None]
 
 
 @contextlib.contextmanager
-def fresh_broker(folder: Path, sample: Sample) -> Iterator[ServerProcess]:
+def fresh_broker(folder: Path, sample: Sample) -> Iterator[BrokerProcess]:
     """A broker on an empty directory, which goes with it; its start and its memory are figures, too."""
     data = folder / "data"
     folder.mkdir(parents=True, exist_ok=True)
@@ -62,17 +63,17 @@ def fresh_broker(folder: Path, sample: Sample) -> Iterator[ServerProcess]:
         with processes.broker(data) as broker:
             sample[figures.READY] = broker.started_in
             yield broker
-            sample[figures.MEMORY] = broker.peak_resident() / MIB
+            sample[figures.MEMORY] = memory_of(broker.pid).peak / MIB
     finally:
         shutil.rmtree(data, ignore_errors=True)
 
 
-def timed(broker: ServerProcess, run: Callable[[], Tally]) -> tuple[Tally, Usage]:
+def timed(broker: BrokerProcess, run: Callable[[], Tally]) -> tuple[Tally, Usage]:
     """Run, and see how busy both sides were meanwhile."""
-    before, own_before, began = broker.cpu_seconds(), time.process_time(), time.perf_counter()
+    before, own_before, began = processor_seconds(broker.pid), time.process_time(), time.perf_counter()
     tally = run()
     elapsed = time.perf_counter() - began
-    used, own = broker.cpu_seconds() - before, time.process_time() - own_before
+    used, own = processor_seconds(broker.pid) - before, time.process_time() - own_before
     return tally, Usage(used / elapsed, own / elapsed, used * 1e6 / max(1, tally.completed))
 
 

@@ -28,8 +28,10 @@ from benchmarks.atomic.worker import Done
 from benchmarks.figure_tables import number, table
 from benchmarks.figures import Figure, Result, Samples, share
 from benchmarks.harness import processes
+from benchmarks.harness.process_memory import processor_seconds
 from demo.database_process import children
 from demo.postgresql import PostgresqlServer
+from txbroker.drill.broker.broker_process import BrokerProcess
 
 MANY = 16
 WARM_UP = 0.5
@@ -42,8 +44,6 @@ WIDTH = 150
 PARTITIONS = 4
 SETTLE_WITHIN = 30.0
 """Seconds within which the broker must show what was decided."""
-
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Way(NamedTuple):
@@ -93,7 +93,7 @@ class BenchmarkFailed(Exception):
 
 
 @contextmanager
-def servers(folder: Path) -> Iterator[tuple[PostgresqlServer, processes.ServerProcess]]:
+def servers(folder: Path) -> Iterator[tuple[PostgresqlServer, BrokerProcess]]:
     """PostgreSQL and the broker, new ones, forced, on the same disk."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = {"max_prepared_transactions": 2 * MANY, "shared_buffers": "128MB"}
@@ -110,14 +110,14 @@ def servers(folder: Path) -> Iterator[tuple[PostgresqlServer, processes.ServerPr
         yield postgresql, broker
 
 
-def url_of(broker: processes.ServerProcess) -> str:
+def url_of(broker: BrokerProcess) -> str:
     return f"tcp:127.0.0.1:{broker.port}"
 
 
 class Bench:
     """Runs a way again and again, on the same servers."""
 
-    def __init__(self, postgresql: PostgresqlServer, broker: processes.ServerProcess) -> None:
+    def __init__(self, postgresql: PostgresqlServer, broker: BrokerProcess) -> None:
         self._postgresql = postgresql
         self._broker = broker
         self._runs = 0
@@ -189,7 +189,7 @@ class Bench:
         """Processor seconds of PostgreSQL, with the processes of its connections, and of the broker."""
         assert self._postgresql.pid is not None
         backends = [self._postgresql.pid, *children(self._postgresql.pid)]
-        return sum(map(processor_seconds, backends)), self._broker.cpu_seconds()
+        return sum(map(processor_seconds, backends)), processor_seconds(self._broker.pid)
 
     def _verify(self, way: Way, messages: int, total: int) -> None:
         """What was counted must be there, all of it."""
@@ -211,15 +211,6 @@ class Bench:
 def stdin(worker: subprocess.Popen[str]) -> IO[str]:
     assert worker.stdin is not None
     return worker.stdin
-
-
-def processor_seconds(pid: int) -> float:
-    """Of a process that may just have ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def results(samples: Samples) -> list[Result]:

@@ -28,8 +28,8 @@ from benchmarks.harness import processes
 from benchmarks.harness.frames import TINY
 from benchmarks.harness.peer import Peer
 from benchmarks.harness.process_memory import memory_of
-from benchmarks.harness.processes import ServerProcess
 from journal.constants import MIB
+from txbroker.drill.broker.broker_process import BrokerProcess
 from txbroker.wire.messages import Send, Sent
 
 FOLDER: Final = Path("build/bench/fair")
@@ -91,7 +91,7 @@ def fill(peer: Peer) -> None:
         peer.ask(Send(1, full), Sent, TINY * CHUNK)
 
 
-def measure(broker: ServerProcess, certificate: Path | None, seconds: float, name: str) -> Latency:
+def measure(broker: BrokerProcess, certificate: Path | None, seconds: float, name: str) -> Latency:
     """Have the client do it for so long, one after the other."""
     found: list[float] = []
     client = CLIENTS[name]

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from benchmarks.fair.greedy_peers import TOPIC
 from benchmarks.harness.frames import SINGLE, TIMESTAMP
 from benchmarks.harness.peer import Peer
-from benchmarks.harness.processes import ServerProcess
 from journal.formats import frame
+from txbroker.drill.broker.broker_process import BrokerProcess
 from txbroker.wire.messages import OpenProducer, ProducerOpened, Send, Sent
 
 LARGE: Final = frame.encode(bytes(2_000_000), TIMESTAMP)
@@ -22,12 +22,12 @@ Once = Callable[[], None]
 class Client(NamedTuple):
     """What it does, made from a peer that has connected, and where and how; it rests ``pause`` seconds."""
 
-    begin: Callable[[Peer, ServerProcess, Path | None], Once]
+    begin: Callable[[Peer, BrokerProcess, Path | None], Once]
     pause: float
 
 
-def _sends(place: int, data: bytes) -> Callable[[Peer, ServerProcess, Path | None], Once]:
-    def begin(peer: Peer, _: ServerProcess, __: Path | None) -> Once:
+def _sends(place: int, data: bytes) -> Callable[[Peer, BrokerProcess, Path | None], Once]:
+    def begin(peer: Peer, _: BrokerProcess, __: Path | None) -> Once:
         partition = peer.partitions(TOPIC)[place].number
         return lambda: _send(peer, partition, data)
 
@@ -38,7 +38,7 @@ def _send(peer: Peer, partition: int, data: bytes) -> None:
     peer.ask(Send(1, partition), Sent, data)
 
 
-def _produces(peer: Peer, broker: ServerProcess, certificate: Path | None) -> Once:
+def _produces(peer: Peer, broker: BrokerProcess, certificate: Path | None) -> Once:
     partition = peer.partitions(TOPIC)[1].number
 
     def once() -> None:

@@ -1,11 +1,14 @@
-"""A process's memory as the system counts it, from outside; and how many files this one may open."""
+"""Memory and processor time of a process, as the system counts them; and how many files this one may open."""
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 from pathlib import Path
 from typing import NamedTuple
+
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Memory(NamedTuple):
@@ -20,6 +23,15 @@ def memory_of(pid: int) -> Memory:
     status = Path(f"/proc/{pid}/status").read_text()
     found = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", status, re.MULTILINE))
     return Memory(int(found["VmRSS"]) * 1024, int(found["VmHWM"]) * 1024)
+
+
+def processor_seconds(pid: int) -> float:
+    """Processor time of one process so far, all its threads, in user and system mode; 0 if it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def allow_descriptors() -> int:

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.harness.peer import UnexpectedAnswer
-from benchmarks.harness.processes import ServerFailed
+from benchmarks.harness.process_memory import processor_seconds
 from benchmarks.peers import charts, forces, markdown
 from benchmarks.peers.artemis import Artemis
 from benchmarks.peers.contender import Contender
@@ -33,8 +33,9 @@ from benchmarks.peers.own import Txbroker
 from benchmarks.peers.postgresql import Postgresql
 from benchmarks.peers.rabbitmq import Rabbitmq
 from benchmarks.peers.redis import Redis
-from benchmarks.peers.server import PeerFailed, PeerMissing, processor_seconds
+from benchmarks.peers.server import PeerFailed, PeerMissing
 from demo.database_process import DatabaseFailed
+from txbroker.drill.broker.broker_process import BrokerFailed
 
 CONTENDERS: Mapping[str, Callable[[], Contender]] = {
     "txbroker": Txbroker, "kafka": lambda: Kafka(True), "kafka-default": lambda: Kafka(False), "redis": Redis,
@@ -44,7 +45,7 @@ KEYS = ("batches", "large-batches", "singles", "depth-1", "one-phase", "one-phas
 """What runs one after the other; "python" measures sending and reading."""
 
 TROUBLE = (
-    PeerFailed, PeerMissing, JarsMissing, DatabaseFailed, ServerFailed, UnexpectedAnswer, OSError, KafkaException,
+    PeerFailed, PeerMissing, JarsMissing, DatabaseFailed, BrokerFailed, UnexpectedAnswer, OSError, KafkaException,
     pika.exceptions.AMQPError, psycopg.Error, redis.exceptions.RedisError,
 )  # fmt: skip
 """What goes wrong with one system: it is reported, and the others go on."""

@@ -22,10 +22,11 @@ from benchmarks.harness.load import (
     send_chunks,
 )
 from benchmarks.harness.peer import Peer, UnexpectedAnswer
-from benchmarks.harness.processes import ServerProcess, broker
+from benchmarks.harness.processes import broker
 from benchmarks.harness.transactions import OnePhase, TwoPhase
 from benchmarks.peers.contender import Contender, Measure, Measures, Run
 from benchmarks.peers.python_clients import run_python
+from txbroker.drill.broker.broker_process import BrokerProcess
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import Send
 
@@ -79,7 +80,7 @@ class Txbroker(Contender):
     durability = "journal forced before the answer, as always"
 
     def __init__(self) -> None:
-        self._server: ServerProcess | None = None
+        self._server: BrokerProcess | None = None
         self._topics = 0
 
     def version(self) -> str:
@@ -128,7 +129,7 @@ class Txbroker(Contender):
         ]
 
     @property
-    def _running(self) -> ServerProcess:
+    def _running(self) -> BrokerProcess:
         assert self._server is not None, "the broker does not run"
         return self._server
 

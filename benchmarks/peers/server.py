@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
+from benchmarks.harness.process_memory import processor_seconds
 from demo.database_process import children
 
 PATIENCE = 90.0
@@ -33,7 +34,6 @@ ATTEMPTS = 3
 """Starts, where a port that was free is taken by another program just before the server has it."""
 
 _TAKEN = re.compile(r"address (?:is )?already in use|eaddrinuse|failed to bind", re.IGNORECASE)
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class PeerMissing(Exception):
@@ -221,12 +221,3 @@ def free_ports(count: int) -> list[int]:
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         return [int(one.getsockname()[1]) for one in sockets]
-
-
-def processor_seconds(pid: int) -> float:
-    """Processor time of one process so far, all its threads; 0 if it is gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / _TICKS

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from benchmarks.harness import machine_limits, processes
 from benchmarks.harness.frames import SINGLE
 from benchmarks.harness.peer import PATIENCE, Peer, UnexpectedAnswer
+from benchmarks.harness.process_memory import memory_of
 from benchmarks.recovery.scenes import SETTINGS, Scene
 from journal.constants import MIB
 from journal.formats import filenames
@@ -59,8 +60,8 @@ def restart(data: Path, scene: Scene) -> Restart:
     with processes.broker(data, *NO_CHECKPOINT) as broker:
         with Peer(broker.port) as peer:
             peer.ask(Send(2, 1), Sent, SINGLE)
-            seconds = broker.age()
-            memory = broker.peak_resident() / MIB
+            seconds = time.monotonic() - broker.executed_at
+            memory = memory_of(broker.pid).peak / MIB
             _wait_for_spare(data)
             if not scene.stopped:
                 broker.kill()

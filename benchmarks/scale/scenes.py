@@ -16,9 +16,9 @@ from benchmarks.harness.frames import SINGLE
 from benchmarks.harness.load import FIRST_CORRELATION, Pipeline, SendDialogue, Tally, converse, send_chunks
 from benchmarks.harness.peer import Peer, UnexpectedAnswer
 from benchmarks.harness.process_memory import Memory, memory_of
-from benchmarks.harness.processes import ServerProcess
 from benchmarks.scale.large_transaction import one_large_transaction
 from benchmarks.scale.many_transactions import commit_all, open_many, prepare_many
+from txbroker.drill.broker.broker_process import BrokerProcess
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import Send
 
@@ -63,7 +63,7 @@ class Measured(NamedTuple):
 class Ground(NamedTuple):
     """What a scene works on."""
 
-    broker: ServerProcess
+    broker: BrokerProcess
     peer: Peer
     scene: Scene
 
@@ -108,7 +108,7 @@ def typical(turns: Sequence[Measured]) -> Measured:
     )  # fmt: skip
 
 
-def _broker(scene: Scene, data: Path) -> ServerProcess:
+def _broker(scene: Scene, data: Path) -> contextlib.AbstractContextManager[BrokerProcess]:
     return processes.broker(data, *SETTINGS.get(scene.kind, ()), descriptors=DESCRIPTORS.get(scene.kind))
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from rich.progress import Progress
 
-from benchmarks.harness.processes import ServerFailed
 from benchmarks.peers import charts, forces
 from benchmarks.peers.__main__ import CONTENDERS, KEYS, Bench, chosen
 from benchmarks.peers.contender import Contender, Measure
 from benchmarks.peers.goals import KAFKA, OWN
 from benchmarks.peers.server import PeerFailed, PeerMissing
+from txbroker.drill.broker.broker_process import BrokerFailed
 
 
 class Pretended(Contender):
@@ -38,7 +38,7 @@ class Pretended(Contender):
     @contextmanager
     def open(self, folder):
         if self._fails == "open":
-            raise ServerFailed("it did not start")
+            raise BrokerFailed("it did not start")
         yield
 
     def runs(self):

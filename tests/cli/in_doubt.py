@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 
 import txbroker
-from tests.support.twistd_process import twistd_process
+from tests.support.broker_process import told_broker
 from txbroker.cli.transactions.choice import Choice
 
 
@@ -29,5 +29,5 @@ def infos_of(connection, topic):
 @contextmanager
 def started(data, *options):
     """A start of a broker on this data; killed at the end. Gives its process and its address."""
-    with twistd_process(data, *options) as process:
+    with told_broker(data, *options) as process:
         yield process, f"tcp:127.0.0.1:{process.ready()}"

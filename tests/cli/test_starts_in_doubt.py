@@ -9,7 +9,7 @@ from crc32c import crc32c
 from journal.transaction import Totals, Xid
 from tests.cli.in_doubt import started
 from tests.cli.invocations import runner
-from tests.support.twistd_process import Peer, frames
+from tests.support.peer import Peer, frames
 from txbroker.wire import messages
 
 pytestmark = pytest.mark.slow

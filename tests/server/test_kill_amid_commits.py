@@ -8,7 +8,7 @@ from crc32c import crc32c
 from journal.settings import TopicSettings
 from journal.transaction import State, Totals, Xid
 from tests.support.broker_process import BrokerProcess
-from tests.support.twistd_process import Peer, frames
+from tests.support.peer import Peer, frames
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
     Add,

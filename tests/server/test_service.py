@@ -10,7 +10,8 @@ import time
 import pytest
 
 from benchmarks.fair.certificate import write_certificate
-from tests.support.twistd_process import PATIENCE, Peer, TwistdProcess, frames, twistd_process
+from tests.support.broker_process import PATIENCE, told_broker
+from tests.support.peer import Peer, frames
 from txbroker.server.service import with_backlog
 from txbroker.wire.messages import AskStatus, Done, Ping, Send, Sent
 
@@ -23,24 +24,24 @@ def data(tmp_path):
 
 
 def test_a_second_broker_is_refused_by_the_directory_and_what_to_do(data):
-    with twistd_process(data) as broker:
+    with told_broker(data) as broker:
         broker.ready()
-        with twistd_process(data) as second:
+        with told_broker(data) as second:
             assert second.wait() == 1
             second.wait_for(
                 rf"DirectoryLocked: {data} is locked by process {broker.pid}: .*Stop that process"
             )
-        assert broker.stop() == 0
+        broker.stop()
 
 
 def test_a_broker_whose_lock_is_removed_ends_with_the_reason_and_loses_nothing(data):
-    with twistd_process(data) as broker:
+    with told_broker(data) as broker:
         sent = send_many(broker.ready(), 10)
         (data / "lock").unlink()
         assert broker.wait() == 1
         broker.wait_for(rf"critical.*LockLost: {data}/lock, by which .* has been removed: .*start again")
         assert "Traceback" not in broker.output
-    with twistd_process(data) as broker, Peer(broker.ready()) as peer:
+    with told_broker(data) as broker, Peer(broker.ready()) as peer:
         assert peer.values(peer.topic()) == sent
 
 
@@ -59,22 +60,24 @@ def send_many(port, count):
 
 
 def test_one_line_says_when_and_where_it_is_ready_and_what_was_recovered(data):
-    with twistd_process(data) as broker:
+    with told_broker(data) as broker:
         port = broker.ready()
         with Peer(port) as peer:
             assert peer.ask(Ping) == Done(peer.correlation)
-        assert [line for line in broker.lines if "txbroker ready" in line] == [broker.ready_line]
+        assert [line for line in broker.output.splitlines() if "txbroker ready" in line] == [
+            broker.ready_line
+        ]
         for name in ("start=1", "recovery=0.", "replayed=0", "rolled_back=0", "in_doubt=0"):
             assert name in broker.ready_line
 
 
 def test_sigterm_ends_well_and_leaves_a_clean_start_behind(data):
-    with twistd_process(data) as broker:
+    with told_broker(data) as broker:
         sent = send_many(broker.ready(), 50)
-        assert broker.stop() == 0, broker.output
+        broker.stop()
         assert "txbroker stopped" in broker.output
         assert "Traceback" not in broker.output
-    with twistd_process(data) as broker:
+    with told_broker(data) as broker:
         port = broker.ready()
         assert broker.field("start") == 2
         assert broker.field("replayed") <= 2, "the checkpoint has it all"
@@ -83,44 +86,45 @@ def test_sigterm_ends_well_and_leaves_a_clean_start_behind(data):
 
 
 def test_sigterm_answers_what_is_in_flight_and_then_closes(data):
-    with twistd_process(data) as broker:
+    with told_broker(data) as broker:
         with Peer(broker.ready()) as peer:
             partition = peer.topic()
             for _ in range(2000):
                 peer.say(Send, partition, data=frames(b"x"))
             assert isinstance(peer.read()[0], Sent)
-            broker.send_signal(signal.SIGTERM)
+            broker.terminate()
             answered = 1
             while (found := peer.read()) is not None:
                 assert isinstance(found[0], Sent)
                 answered += 1
         assert broker.wait() == 0
-    with twistd_process(data) as broker, Peer(broker.ready()) as peer:
+    with told_broker(data) as broker, Peer(broker.ready()) as peer:
         assert len(peer.values(peer.topic())) == answered, "what was accepted was answered, and nothing else"
 
 
 def test_after_sigkill_everything_acknowledged_is_there(data):
     for start in range(3):
-        with twistd_process(data) as broker:
+        with told_broker(data) as broker:
             with Peer(broker.ready()) as peer:
                 partition = peer.topic()
                 assert peer.values(partition) == [b"%d" % number for number in range(start * 10)]
                 for number in range(start * 10, start * 10 + 10):
                     assert isinstance(peer.ask(Send, partition, data=frames(b"%d" % number)), Sent)
-            assert broker.kill() == -signal.SIGKILL
+            broker.kill()
+            assert broker.exit_code == -signal.SIGKILL
 
 
 def test_an_idle_connection_does_not_hold_up_stopping(data):
-    with twistd_process(data) as broker, Peer(broker.ready()), Peer(broker.ready(), hello=False):
+    with told_broker(data) as broker, Peer(broker.ready()), Peer(broker.ready(), hello=False):
         begun = time.monotonic()
-        assert broker.stop() == 0
+        broker.stop()
         assert time.monotonic() - begun < PATIENCE / 2
 
 
 def test_a_second_process_on_the_same_directory_is_refused_by_name_and_harms_nothing(data):
-    with twistd_process(data) as first:
+    with told_broker(data) as first:
         port = first.ready()
-        with twistd_process(data) as second:
+        with told_broker(data) as second:
             assert second.wait() == 1
             assert f"locked by process {first.pid}" in second.output
             assert "txbroker ready" not in second.output
@@ -129,7 +133,7 @@ def test_a_second_process_on_the_same_directory_is_refused_by_name_and_harms_not
 
 
 def test_damaged_data_is_refused_with_the_place_and_what_to_do_and_nothing_is_listened_to(data):
-    with twistd_process(data) as broker:
+    with told_broker(data) as broker:
         send_many(broker.ready(), 5)
         broker.kill()
     file = newest_journal_file(data)
@@ -137,7 +141,7 @@ def test_damaged_data_is_refused_with_the_place_and_what_to_do_and_nothing_is_li
     damaged = whole.replace(b"message 1", b"massage 1")
     assert damaged != whole
     file.write_bytes(damaged)
-    with twistd_process(data) as broker:
+    with told_broker(data) as broker:
         assert broker.wait() == 1
         assert "CorruptJournal" in broker.output
         assert file.name in broker.output
@@ -150,17 +154,17 @@ def test_damaged_data_is_refused_with_the_place_and_what_to_do_and_nothing_is_li
 def test_an_address_that_is_taken_ends_the_process_with_the_reason(data):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         endpoint = f"tcp:{taken.getsockname()[1]}:interface=127.0.0.1"
-        with twistd_process(data, "--listen", endpoint) as broker:
+        with told_broker(data, "--listen", endpoint) as broker:
             assert broker.wait() == 1
             assert f"{endpoint} cannot be listened to: CannotListenError: " in broker.output
             assert "Traceback" not in broker.output
             assert "txbroker ready" not in broker.output
-    with twistd_process(data) as broker:
+    with told_broker(data) as broker:
         broker.ready()
 
 
 def test_a_disk_too_small_for_the_settings_is_refused_with_the_numbers_while_there_are_no_data(data):
-    with twistd_process(data, "--set", "low_water_bytes=1048576GiB") as broker:
+    with told_broker(data, "--set", "low_water_bytes=1048576GiB") as broker:
         assert broker.wait() == 1
         assert re.search(r"DiskFull: the disk is too small .* [\d,.]+ MiB are free", broker.output)
         assert "low_water_bytes=1,073,741,824.0 MiB" in broker.output
@@ -169,10 +173,10 @@ def test_a_disk_too_small_for_the_settings_is_refused_with_the_numbers_while_the
 
 
 def test_on_a_disk_that_is_too_small_by_now_it_says_what_it_refuses_and_ends_what_was_begun(data):
-    with twistd_process(data) as broker:
+    with told_broker(data) as broker:
         send_many(broker.ready(), 5)
-        assert broker.stop() == 0
-    with twistd_process(data, "--set", "low_water_bytes=1048576GiB") as broker:
+        broker.stop()
+    with told_broker(data, "--set", "low_water_bytes=1048576GiB") as broker:
         port = broker.ready()
         said = broker.wait_for("NEW WORK IS REFUSED")
         assert "low_water_bytes=1,073,741,824.0 MiB" in said
@@ -180,13 +184,13 @@ def test_on_a_disk_that_is_too_small_by_now_it_says_what_it_refuses_and_ends_wha
             status = peer.ask(AskStatus).values
             assert status["disk_full"] == 1
             assert status["disk_bytes_free"] < status["disk_bytes_needed"] == (1 << 50) + (64 << 20)
-        assert broker.stop() == 0
+        broker.stop()
 
 
 def test_a_foreign_directory_is_refused_and_not_a_file_is_made_in_it(data):
     data.mkdir()
     (data / "hosts").touch()
-    with twistd_process(data) as broker:
+    with told_broker(data) as broker:
         assert broker.wait() == 1
         assert f"{data} cannot be opened: ForeignDirectory: the directory holds 'hosts'" in broker.output
     assert [file.name for file in data.iterdir()] == ["hosts"]
@@ -198,7 +202,7 @@ def test_a_foreign_directory_is_refused_and_not_a_file_is_made_in_it(data):
 )
 def test_what_cannot_be_a_directory_is_not_taken_for_a_failing_disk(tmp_path, place, said):
     (tmp_path / "file").touch()
-    with twistd_process(tmp_path / place) as broker:
+    with told_broker(tmp_path / place) as broker:
         assert broker.wait() == 1
         assert f"{tmp_path / place} {said}; nothing was written" in broker.output
         assert "failing" not in broker.output
@@ -207,32 +211,32 @@ def test_what_cannot_be_a_directory_is_not_taken_for_a_failing_disk(tmp_path, pl
 
 
 def test_a_socket_in_a_missing_folder_is_refused_with_the_folder(data, tmp_path):
-    with twistd_process(data, "--listen", f"unix:{tmp_path}/no/s") as broker:
+    with told_broker(data, "--listen", f"unix:{tmp_path}/no/s") as broker:
         assert broker.wait() == 1
         assert f"(the folder {tmp_path}/no is missing; make it" in broker.output
         assert "Traceback" not in broker.output
 
 
 def test_a_failed_write_ends_the_process_and_loses_nothing_acknowledged(data):
-    with twistd_process(data) as broker:
+    with told_broker(data) as broker:
         port = broker.ready()
         sent = send_many(port, 5)
         with Peer(port) as peer:
             partition = peer.topic()
-            # From now on the system refuses every write to a file beyond its first 100 bytes.
-            resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (100, 100))
+            # From now on no file is written beyond its first two pages: the log has less, groups lie behind.
+            resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (8192, 8192))
             assert peer.ask(Send, partition, data=frames(b"lost")) is None, (
                 "no answer: the outcome is unknown"
             )
         assert broker.wait() == 1
         assert "File too large" in broker.output
-    with twistd_process(data) as broker, Peer(broker.ready()) as peer:
+    with told_broker(data) as broker, Peer(broker.ready()) as peer:
         assert peer.values(peer.topic())[:5] == sent
 
 
 def test_it_listens_on_every_endpoint_that_it_is_given(data, tmp_path):
     path = tmp_path / "s"
-    with twistd_process(data, "--listen", f"unix:{path}") as broker:
+    with told_broker(data, "--listen", f"unix:{path}") as broker:
         port = broker.ready()
         assert f",unix:{path} " in broker.ready_line
         with Peer(port) as one, Peer(path) as other:
@@ -246,7 +250,7 @@ def certificate(tmp_path_factory):
 
 def test_over_tls_not_a_byte_goes_in_the_clear(data, certificate):
     endpoint = f"ssl:0:interface=127.0.0.1:privateKey={certificate}"
-    with twistd_process(data, "--listen", endpoint) as broker:
+    with told_broker(data, "--listen", endpoint) as broker:
         broker.ready()
         port = int(re.search(r"ssl:127\.0\.0\.1:(\d+)", broker.ready_line)[1])
         context = ssl.create_default_context(cafile=certificate)
@@ -261,20 +265,17 @@ def test_over_tls_not_a_byte_goes_in_the_clear(data, certificate):
 
 
 def test_sigterm_while_it_recovers_ends_well_too(data):
-    broker = TwistdProcess("--data", data, "--listen", "tcp:0:interface=127.0.0.1")
-    try:
+    with told_broker(data) as broker:
         broker.wait_for("recovering")
-        broker.send_signal(signal.SIGTERM)
+        broker.terminate()
         assert broker.wait() in (0, -signal.SIGTERM)
         assert "Traceback" not in broker.output
-    finally:
-        broker.kill()
-    with twistd_process(data) as again:
+    with told_broker(data) as again:
         again.ready()
 
 
 def test_what_is_missing_of_the_way_to_the_directory_is_said(tmp_path):
-    with twistd_process(tmp_path / "no" / "such" / "place") as broker:
+    with told_broker(tmp_path / "no" / "such" / "place") as broker:
         assert broker.wait() == 1
         assert "FileNotFoundError" in broker.output
 

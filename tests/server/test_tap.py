@@ -2,13 +2,15 @@
 
 import re
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from twisted.application.service import IService, IServiceMaker
 from twisted.plugin import getPlugins
 from twisted.python.usage import UsageError
 
-from tests.support.twistd_process import PATIENCE, TWISTD
+from tests.support.broker_process import PATIENCE
 from txbroker.server.tap import Options, makeService
 
 
@@ -110,7 +112,16 @@ def test_the_plugin_is_found_and_makes_this_service():
 
 @pytest.mark.slow
 def test_twistd_shows_the_mistake_and_the_way_to_help(tmp_path):
-    command = [TWISTD, "--nodaemon", "--pidfile=", "txbroker", "--data", "d", "--set", "max_session=5"]
+    command = [
+        Path(sys.executable).with_name("twistd"),
+        "--nodaemon",
+        "--pidfile=",
+        "txbroker",
+        "--data",
+        "d",
+        "--set",
+        "max_session=5",
+    ]
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
     )

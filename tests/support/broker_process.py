@@ -1,13 +1,23 @@
-"""A real broker in a process of its own, for tests that must see it die."""
+"""A real broker in a process of its own, for tests that must see it die, or what it says."""
 
 from __future__ import annotations
 
 import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import ClassVar
+
+import pytest
 
 from tests.support.repository import ROOT
 from txbroker.drill.broker import broker_process
+
+PATIENCE = 30.0
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 class BrokerProcess(broker_process.BrokerProcess):
@@ -20,5 +30,50 @@ class BrokerProcess(broker_process.BrokerProcess):
         directory = Path(data_dir)
         options = [word for setting in settings for word in ("--set", setting)]
         log = directory.with_name(f"{directory.name}.log")
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        super().__init__(directory, log, options, certificate=self.certificate, environment=environment)
+        super().__init__(directory, log, options, certificate=self.certificate, environment=ENVIRONMENT)
+
+
+class ToldBroker(broker_process.BrokerProcess):
+    """A broker with any options of ``twistd txbroker``, which may fail to start; what it says is waited for."""
+
+    def wait_for(self, pattern: str) -> str:
+        """Return the first line that has the pattern; the test fails if the process ends without having said it."""
+        pause = threading.Event()
+        for _ in range(int(PATIENCE / 0.01)):
+            ended = self.exit_code is not None
+            for line in self.output.splitlines():
+                if re.search(pattern, line):
+                    return line
+            if ended:
+                break
+            pause.wait(0.01)
+        return pytest.fail(f"the process never said {pattern!r} but:\n{self.output}", pytrace=False)
+
+    def ready(self) -> int:
+        """Wait until it is ready, and return the port."""
+        self.wait_for(r"txbroker ready ")
+        return self.port
+
+    def field(self, name: str) -> int:
+        """Return a number of the ready line."""
+        found = re.search(rf"\b{name}=(\d+)", self.ready_line)
+        assert found is not None, self.ready_line
+        return int(found[1])
+
+    def resident_bytes(self) -> int:
+        """Return how much of its memory is resident."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextmanager
+def told_broker(data: Path, *options: str, descriptors: int | None = None) -> Iterator[ToldBroker]:
+    """A broker whose process has been executed, ready or not; killed at the end if it still runs."""
+    with TemporaryDirectory(prefix="txbroker-log-") as folder:
+        log = Path(folder) / "broker.log"
+        process = ToldBroker(data, log, options, environment=ENVIRONMENT, descriptors=descriptors)
+        process.launch()
+        try:
+            yield process
+        finally:
+            process.kill()

@@ -1,4 +1,4 @@
-"""A broker as its users run it, ``twistd -n txbroker``: started, killed, started again by demo, drills, tests."""
+"""A broker as its users run it, ``twistd -n txbroker``: started, killed, started again by whatever needs a real one."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ READY_WITHIN = 60.0
 """Seconds until a broker that has not said that it is ready is given up."""
 
 
+POLL = 0.005
+"""Seconds between two looks whether it is ready."""
+
+READY = re.compile(r"txbroker ready .*\n")
+
+
 class BrokerFailed(Exception):
     """The broker did not start, or ended by itself; the message has the end of its log."""
 
@@ -31,7 +37,8 @@ class BrokerProcess:
     ``options`` are of ``twistd txbroker``. ``entry`` starts Python code that behaves as ``twistd`` does; without it,
     that is ``twistd`` itself. What :meth:`tell` says such code reads from its standard input. In a session of its own
     (``own_session``) it does not hear the Ctrl-C that is meant for whoever has started it. With a ``certificate``, a
-    file that has its key too, it listens over TLS. As a context manager it is started, and killed if it still runs.
+    file that has its key too, it listens over TLS. ``descriptors`` is how many files it may open at most, if not what
+    this process may. As a context manager it is started, and killed if it still runs.
     """
 
     def __init__(
@@ -43,12 +50,19 @@ class BrokerProcess:
         own_session: bool = False,
         certificate: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        descriptors: int | None = None,
     ) -> None:
         self.port = free_port()
         self.log = log
         self._certificate = certificate
         self._environment = environment
+        self._descriptors = descriptors
         self.data_dir = data
+        self.executed_at = 0.0
+        """When the last process was executed, on the monotonic clock."""
+        self.started_in = 0.0
+        """Seconds from then until :meth:`start` has seen that it is ready."""
+        self._log_began = 0
         self._options = options
         self._entry = entry
         self._own_session = own_session
@@ -66,18 +80,17 @@ class BrokerProcess:
 
     def start(self) -> Self:
         """Start, and wait until it says that it is ready; may raise BrokerFailed."""
-        began = time.monotonic()
-        starts = len(self.recoveries()) + 1
         self.launch()
-        while len(self.recoveries()) < starts:
+        while not self.ready_line:
             if (code := self.exit_code) is not None:
                 raise BrokerFailed(f"the broker ended with {code}\n{self._end_of_log()}")
-            if time.monotonic() - began > READY_WITHIN:
+            if time.monotonic() - self.executed_at > READY_WITHIN:
                 self.kill()
                 raise BrokerFailed(
                     f"the broker is not ready after {READY_WITHIN:.0f} s\n{self._end_of_log()}"
                 )
-            time.sleep(0.01)
+            time.sleep(POLL)
+        self.started_in = time.monotonic() - self.executed_at
         return self
 
     def launch(self, *first: str) -> None:
@@ -88,6 +101,8 @@ class BrokerProcess:
             stdin = subprocess.PIPE if self._entry else subprocess.DEVNULL
             self._close_control()
             self._killed = False
+            self._log_began = log.tell()
+            self.executed_at = time.monotonic()
             self._process = subprocess.Popen(
                 self._command(*first),
                 stdout=log,
@@ -149,25 +164,38 @@ class BrokerProcess:
         if self._process is None or self._killed:
             return
         self._process.terminate()
-        try:
-            code = self._process.wait(READY_WITHIN)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise BrokerFailed(f"the broker did not stop on SIGTERM\n{self._end_of_log()}") from None
+        code = self.wait()
         self._close_control()
         if code:
             raise BrokerFailed(f"the broker stopped on SIGTERM with {code}\n{self._end_of_log()}")
 
+    def wait(self) -> int:
+        """Wait until the process has ended, and return its exit code. Kills and raises BrokerFailed if it does not."""
+        assert self._process is not None, "the broker has not been started"
+        try:
+            return self._process.wait(READY_WITHIN)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise self.failed("the broker did not end") from None
+
     def recoveries(self) -> list[float]:
         """How long the recovery of each start took by the broker's own clock, in seconds, from its log."""
         return [
-            float(seconds) for seconds in re.findall(r"txbroker ready .*\brecovery=([\d.]+)s", self._said())
+            float(seconds)
+            for seconds in re.findall(
+                r"txbroker ready .*\brecovery=([\d.]+)s", self._said().decode(errors="replace")
+            )
         ]
 
     @property
     def ready_line(self) -> str:
-        """What it said last when it was ready."""
-        return [line for line in self._said().splitlines() if "txbroker ready " in line][-1]
+        """What the last process said when it was ready; empty if it is not yet."""
+        return next((line for line in self.output.splitlines(True) if READY.search(line)), "").rstrip()
+
+    @property
+    def output(self) -> str:
+        """All that the last process has said."""
+        return self._said(self._log_began).decode(errors="replace")
 
     def failed(self, what: str) -> BrokerFailed:
         """The error that says so, with the end of the log."""
@@ -183,13 +211,19 @@ class BrokerProcess:
         if self._certificate is not None:
             listen = f"ssl:{self.port}:interface=127.0.0.1:privateKey={self._certificate}"
         data = ["--data", os.fspath(self.data_dir), "--listen", listen]
-        return [*entry, "-n", "--pidfile=", "txbroker", *self._options, *data]
+        limit = ["sh", "-c", f'ulimit -n {self._descriptors}; exec "$@"', "sh"] if self._descriptors else []
+        return [*limit, *entry, "-n", "--pidfile=", "txbroker", *data, *self._options]
 
-    def _said(self) -> str:
-        return self.log.read_text(errors="replace") if self.log.exists() else ""
+    def _said(self, begin: int = 0) -> bytes:
+        if not self.log.exists():
+            return b""
+        with self.log.open("rb") as log:
+            log.seek(begin)
+            return log.read()
 
     def _end_of_log(self) -> str:
-        return "\n".join(["The end of its log:", *self._said().splitlines()[-20:]])
+        said = self._said().decode(errors="replace")
+        return "\n".join(["The end of its log:", *said.splitlines()[-20:]])
 
     def __enter__(self) -> Self:
         return self.start() if self._process is None else self
