@@ -57,7 +57,7 @@ def check_turned(path: str, bit: int) -> None:
     assert {error.path for error in verdict.errors} <= {path}
 
 
-CHUNKS = 12
+CHUNKS = 24
 
 
 @pytest.mark.slow

@@ -27,28 +27,28 @@ COVERED = {
 }  # fmt: skip
 """How often 500 histories must come to this at least: a third or so of what they do, so that nothing is vacuous."""
 
-PART = 500
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "first", [0, *(pytest.param(first, marks=pytest.mark.deep) for first in range(PART, 4 * PART, PART))]
+    ("first", "count"),
+    [(0, 250), *(pytest.param(first, 500, marks=pytest.mark.deep) for first in range(0, 2000, 500))],
 )
-def test_hundreds_of_histories_keep_every_promise_and_cover_what_they_should(first):
-    run = Campaign(first, float("inf"), PART)
+def test_hundreds_of_histories_keep_every_promise_and_cover_what_they_should(first, count):
+    run = Campaign(first, float("inf"), count)
     run.run(jobs=1)
     assert [explain(outcome)["text"] for outcome in run.failed] == []
-    assert run.done == PART
-    assert {name: run.counts[name] for name, least in COVERED.items() if run.counts[name] < least} == {}
+    assert run.done == count
+    least = {name: -(-number * count // 500) for name, number in COVERED.items()}
+    assert {name: run.counts[name] for name in least if run.counts[name] < least[name]} == {}
     assert len(run.sites) >= 50
 
 
 def test_some_histories_keep_every_promise():
-    run = Campaign(10_000, float("inf"), 20)
+    run = Campaign(10_000, float("inf"), 10)
     run.run(jobs=1)
     assert [explain(outcome)["text"] for outcome in run.failed] == []
-    assert run.counts["Committed"] > 12
-    assert run.crashes > 50
+    assert run.counts["Committed"] > 6
+    assert run.crashes > 25
 
 
 @pytest.mark.slow

@@ -109,8 +109,10 @@ class Room:
         return {number: self.orders[number] for number in set(rows) ^ set(messages)}
 
 
-def test_every_order_gives_both_or_neither(room):
-    few = 1 if room.kind != "mariadb" else 5  # each connection there is a thread's birth and death
+@pytest.mark.parametrize("share", ["some", pytest.param("all", marks=pytest.mark.deep)])
+def test_every_order_gives_both_or_neither(room, share):
+    """All of them on SQLite; where each connection is a process's birth and death, or a thread's, some."""
+    few = 1 if share == "all" or room.kind == "sqlite" else 5
     assert room.play(chosen=few) == {}
     assert room.left == []
     assert len(room.orders) == -(-1253 // few)
