@@ -114,6 +114,7 @@ def test_only_names_systems_or_loads_and_ours_is_always_there():
     assert (len(chosen([])[0]), tuple(chosen([])[1])) == (len(CONTENDERS), KEYS)
 
 
+@pytest.mark.slow
 def test_charts_are_drawn_and_are_the_same_for_the_same_figures(tmp_path):
     found = run(Pretended(OWN), Pretended(KAFKA)).results()
     svg, png = charts.draw(found, [KAFKA], tmp_path / "a")

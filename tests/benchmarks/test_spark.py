@@ -103,6 +103,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_memory_and_processor_time_are_those_of_the_whole_family_also_of_its_dead():
     command = [sys.executable, "-c", PARENT]
     with (

@@ -55,6 +55,7 @@ def run():
         yield lambda function, *given: process.submit(function, *given).result(60)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("size", [MIB, 24 * MIB], ids=["chunks", "huge"])
 def test_pool_and_what_was_freed_are_not_both_resident(run, size):

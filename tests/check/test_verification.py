@@ -470,6 +470,7 @@ class BadSectors:
         return self.file.read(position, length)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("from_position", [None, 0, 9000], ids=["not opened", "no byte", "not from 9000 on"])
 def test_a_file_that_cannot_be_read_is_a_finding_and_all_others_are_looked_at(place, from_position):

@@ -112,6 +112,7 @@ NOBODY = ("status", "--broker", "unix:/nothing/here", "--timeout", "10ms")
 
 
 class TestWhatCannotBePrinted:
+    @pytest.mark.slow
     @pytest.mark.sampled
     @pytest.mark.parametrize(
         "words", [["--help"], ["topics", "--help"], ["--version"], ["drill", "--at", "help"]]
@@ -126,6 +127,7 @@ class TestWhatCannotBePrinted:
     def test_where_not_even_that_can_be_told_the_code_is_the_same(self):
         assert started(">/dev/full 2>/dev/full", "--help") == (74, "")
 
+    @pytest.mark.slow
     @pytest.mark.sampled
     @pytest.mark.parametrize("redirection", ["2>/dev/full", ">/dev/full 2>/dev/full", "2>&-", ">&- 2>&-"])
     def test_an_error_that_nobody_can_read_keeps_its_code(self, redirection):

@@ -65,6 +65,7 @@ def check(after, answered):
     after.send(b"goes on")
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("fault", FAULTS, ids=name)
 def test_whatever_call_fails_the_engine_stops_and_the_next_start_has_all_that_was_answered(fault):

@@ -42,6 +42,7 @@ def test_a_missing_package_is_named_with_what_to_install_and_nothing_is_done(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["verify", "dump", "repair"])
 def test_what_reads_a_data_directory_needs_no_package_of_a_broker(tmp_path, command):
     ran = without("twisted", command, ".", cwd=tmp_path)

@@ -157,6 +157,7 @@ def test_swapped_files_of_a_kind_give_no_wrong_message_and_are_missed():
             assert not verdict.silent, (one, other)
 
 
+@pytest.mark.slow
 def test_a_file_that_lies_under_the_name_of_another_gives_no_wrong_message_and_is_missed():
     for one, other in swappable():
         for source, target in ((one, other), (other, one)):

@@ -67,6 +67,7 @@ TRANSACTIONS = st.lists(
 """Of several clients, between each other's."""
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(100), deadline=None)
 @given(TRANSACTIONS, st.booleans())
 def test_transactions_folded_at_their_commits_give_what_record_by_record_gives(deeds, archive):

@@ -69,6 +69,7 @@ def exchange(filesystem, one, other):
     filesystem.rename("x", other)
 
 
+@pytest.mark.slow
 def test_a_segment_copied_over_that_of_another_partition_serves_none_of_its_messages():
     disk, before = lockstep()
     pairs = [(a, b) for a, b in permutations(logs(disk), 2) if partition_of(a) != partition_of(b)]
@@ -127,6 +128,7 @@ def test_files_under_any_name_are_found_by_their_headers():
     assert (diagnosis.lost, after) == ([], before)
 
 
+@pytest.mark.slow
 def test_a_page_of_another_log_is_found_though_its_frames_are_sound_and_fit():
     """What a disk that writes to the wrong place leaves: page n of one file as page n of another."""
     disk, before = lockstep()
@@ -367,6 +369,7 @@ def starts_sound_or_refuses(filesystem, before):
         assert found or not lost, "a read fails where verify finds all sound"
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "seed", [0, 32, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(1, 32))]

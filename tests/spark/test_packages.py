@@ -22,6 +22,7 @@ def test_a_package_that_is_missing_is_named_with_its_extra(package):
     assert last.endswith("pip install 'txbroker[spark]'")
 
 
+@pytest.mark.slow
 def test_where_one_is_missing_spark_still_finds_the_sources_of_others():
     code = "import sys; sys.modules['numpy'] = None; import pyspark_txbroker as p; print(hasattr(p, 'DefaultSource'))"
     ran = subprocess.run(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-SHOWN = 25
+SHOWN = 40
 """Rows of the table."""
 
 

@@ -68,6 +68,7 @@ def test_the_log_is_loaded_when_it_is_asked_for_and_listed_before():
     assert python("import journal; print(hasattr(journal, 'nothing'))") == "False\n"
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "code",

@@ -260,6 +260,7 @@ def test_claiming_much_reserves_nothing():
     assert peak_of(feed) < MIB
 
 
+@pytest.mark.slow
 def test_a_message_in_tiny_pieces_takes_no_more_than_its_size_and_a_half():
     size = MIB // 4
     message = encode_message(commands.Send(1, 1), bytes(size))

@@ -94,6 +94,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(steps=STEPS)
 def test_who_reads_the_rest_of_each_moment_sees_every_transaction_whole(steps):
     reader = _Reader()

@@ -347,6 +347,7 @@ def state_after(deeds):
     return seen
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(KINDS), CONTENT, st.integers(0, 6)), min_size=1, max_size=4))
 def test_it_makes_no_difference_what_was_added_before_and_what_came_with_the_request(deeds):

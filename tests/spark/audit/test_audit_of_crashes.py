@@ -49,6 +49,7 @@ def test_no_start_of_a_history_finds_a_violation(monkeypatch, seed):
     assert len(looked) > 1
 
 
+@pytest.mark.slow
 def test_an_old_journal_file_that_is_back_keeps_nothing_from_being_compared(tmp_path):
     made = World(tmp_path / "data")
     first = min((made.path / "journal").glob("*.journal"))

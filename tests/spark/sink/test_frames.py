@@ -41,6 +41,7 @@ def columns(rows):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @example([(b"v", bytes(size), None, None, None) for size in (65535, 65536)], 1, 0)
 @given(st.lists(row, min_size=1, max_size=30), st.integers(1, 6), st.integers(0, 400))

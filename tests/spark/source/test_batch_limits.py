@@ -54,6 +54,7 @@ def drained(stream):
     return sizes
 
 
+@pytest.mark.slow
 def test_a_limit_of_bytes_is_kept_about_and_shared_among_the_partitions(path):
     """Messages of 84 bytes in wrappers."""
     sizes = drained(stream_of(path, **FIRST, maxBytesPerTrigger="42k"))

@@ -91,6 +91,7 @@ def test_a_block_that_ends_amid_a_frame_gives_the_whole_ones_before_it(runs, dat
     assert (taken, after) == (least, len(expected))
 
 
+@pytest.mark.slow
 @given(RUNS, st.data())
 @settings(max_examples=examples(300))
 def test_no_flipped_bit_passes(runs, data):

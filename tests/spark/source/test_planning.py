@@ -89,6 +89,7 @@ def test_small_partitions_share_a_task(tmp_path):
     assert len(plan[0].parts) == 50
 
 
+@pytest.mark.slow
 def test_an_index_that_is_missing_or_damaged_changes_nothing_but_the_sizes(tmp_path, monkeypatch):
     monkeypatch.setattr(partition_plan, "LEAST_TASK_BYTES", 32 << 10)
     fill(tmp_path / "d", 10_000, segment_bytes=128 << 10)
