@@ -88,6 +88,7 @@ def test_a_forgotten_file_in_use_is_closed_by_its_last_user(files):
 
 def test_forgetting_what_is_not_open_does_nothing(files):
     files.forget("a")
+    assert len(files) == 0
 
 
 class TestUnforced:
