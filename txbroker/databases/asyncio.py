@@ -19,7 +19,6 @@ from txbroker.client.core.results import Message, Receipt
 from txbroker.databases.adapters.adapter import adapt, kind_of
 from txbroker.databases.adapters.database import Connector
 from txbroker.databases.block import Block, BrokerSide
-from txbroker.databases.error_causes import delivery_pending
 from txbroker.databases.open_blocks import Place
 from txbroker.databases.protocol import Deciding, check_wait
 
@@ -76,23 +75,12 @@ class AsyncSide(BrokerSide[Transaction]):
         assert self.transaction is not None
         await self.transaction.prepare()
 
-    def tell(self, commit: bool, key: str = "") -> Any:
-        """See :meth:`BrokerSide.tell`."""
-        return None if self.connection.is_forked else super().tell(commit, key)
-
-    async def shown(self, told: Promise[None]) -> None:
-        """Wait for the commit if the caller chose to."""
-        if self._waits:
-            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            told.then(lambda: None if waiting.done() else waiting.set_result(None))
-            try:
-                async with asyncio.timeout(
-                    self._timeout
-                ):  # Python 3.11's wait_for may swallow a cancellation
-                    await waiting
-                told.result()
-            except (errors.TxBrokerError, TimeoutError) as error:
-                raise delivery_pending(error, self._timeout) from error
+    async def _wait(self, told: Promise[None]) -> None:
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        told.then(lambda: None if waiting.done() else waiting.set_result(None))
+        async with asyncio.timeout(self._timeout):  # Python 3.11's wait_for may swallow a cancellation
+            await waiting
+        told.result()
 
 
 class AsyncAtomic(Block[Transaction]):

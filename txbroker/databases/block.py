@@ -1,16 +1,16 @@
-"""What the blocks of all faces share: what they tell of themselves, their beginning, and the broker's part of them."""
+"""What blocks share, whatever the client: what they tell of themselves, their beginning, the broker's part of them."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
 from journal.arguments import seconds, wrong_type
 from journal.transaction import State, Xid
 from txbroker import errors
-from txbroker.client.core.promise import Promise, start
+from txbroker.client.core.promise import Promise
 from txbroker.client.transactions.transaction import Transaction as TransactionCore
 from txbroker.databases.adapters.database import Connector, Database
+from txbroker.databases.error_causes import delivery_pending
 from txbroker.databases.open_blocks import Place
 from txbroker.databases.protocol import Deciding
 from txbroker.databases.resolver_thread import Background, background_beside
@@ -26,9 +26,9 @@ T_co = TypeVar("T_co", bound=Begun, covariant=True)
 
 
 class BrokerSide(Generic[T_co]):
-    """The broker's part of a block (:class:`txbroker.databases.block_progress.Side`), as far as all clients share it.
+    """The broker's part of a block (:class:`txbroker.databases.block_progress.Side`), but for how a client waits.
 
-    A face prepares, waits and rolls back in its own way. ``wait`` and ``timeout`` as of :func:`txbroker.atomic`.
+    ``wait`` and ``timeout`` are those of :func:`txbroker.atomic`.
     """
 
     def __init__(self, connection: Any, wait: str, timeout: float | None) -> None:
@@ -46,7 +46,7 @@ class BrokerSide(Generic[T_co]):
     @property
     def identity(self) -> str:
         """Of the broker's data; raises ProcessForked in a child process, ConnectionClosed after ``close()``."""
-        self._check_process()
+        self.connection._check_process()
         self.connection.core.check_open()
         return str(self.connection.identity)
 
@@ -63,6 +63,11 @@ class BrokerSide(Generic[T_co]):
         """Begin."""
         self.transaction = self.connection.transaction(xid)
 
+    async def prepare(self) -> None:
+        """Prepare; the messages that wait here go out in the same write."""
+        transaction: Any = self.transaction
+        transaction.prepare()
+
     def abandon(self) -> None:
         """What was received is read again, from where the group is when that is known."""
         if self.transaction is not None:
@@ -74,25 +79,37 @@ class BrokerSide(Generic[T_co]):
     def tell(self, commit: bool, key: str = "") -> Any:
         """Begin to tell the broker how it ended; once it has acknowledged, the row with this key is deleted.
 
-        Interrupted, it is told again, which asks for the same.
+        Interrupted, it is told again, which asks for the same. Raises ProcessForked for a commit in a child process.
         """
-        return None if self.transaction is None else self._tell(self.transaction._core, commit, key)
+        if self.transaction is None:
+            return None
+        try:
+            self.connection._check_process()
+        except errors.Misuse:
+            if commit:
+                raise
+            return None  # the broker rolls back what it no longer hears of
+        return self._tell(self.transaction._core, commit, key)
 
-    def _tell(self, core: TransactionCore, commit: bool, key: str) -> Promise[None]:
+    def _tell(self, core: TransactionCore, commit: bool, key: str) -> Any:
         core.received.settle(commit)
-        told = self._post(core.commit() if commit else core.rollback())
+        told = self.connection._post(core.commit() if commit else core.rollback())
         told.then(core.leave)  # refused, it is the resolver's, and nobody asks by it
         if self.background is not None:
             self.background.track(told, key)
         return told
 
-    def _check_process(self) -> None:
-        self.connection._check_process()
+    async def shown(self, told: Any) -> None:
+        """Wait for the commit that :meth:`tell` has begun, if the caller chose to."""
+        if self._waits:
+            try:
+                await self._wait(told)
+            except (errors.TxBrokerError, TimeoutError) as error:
+                raise delivery_pending(error, self._timeout) from error
 
-    def _post(self, operation: Coroutine[Promise[Any], None, None]) -> Promise[None]:
-        told = start(operation)
-        self.connection._settle()
-        return told
+    async def _wait(self, told: Promise[None]) -> None:
+        """Wait, as this client does, and raise what it ended with, or TimeoutError."""
+        raise NotImplementedError
 
 
 class Block(Generic[T_co]):

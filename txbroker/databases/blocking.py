@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -19,7 +18,6 @@ from txbroker.databases import identity
 from txbroker.databases.adapters.adapter import adapt, kind_of, run
 from txbroker.databases.adapters.database import Connector
 from txbroker.databases.block import Begun, Block, BrokerSide
-from txbroker.databases.error_causes import delivery_pending
 from txbroker.databases.open_blocks import Place
 from txbroker.databases.protocol import Deciding, check_wait
 from txbroker.databases.resolver_thread import Background, background_of
@@ -72,32 +70,8 @@ class BlockingSide(BrokerSide[Transaction]):
         """The worker beside the connection."""
         return background_of(self.connection)
 
-    async def prepare(self) -> None:
-        """Prepare; the messages that wait here go out in the same write."""
-        assert self.transaction is not None
-        self.transaction.prepare()
-
-    def tell(self, commit: bool, key: str = "") -> Any:
-        """See :meth:`BrokerSide.tell`."""
-        if commit:
-            return super().tell(commit, key)
-        # Misuse if forked or closed: the broker rolls back what it no longer hears of.
-        with suppress(errors.Misuse):
-            return super().tell(commit, key)
-
-    async def shown(self, told: Promise[None]) -> None:
-        """Wait for the commit if the caller chose to."""
-        if self._waits:
-            try:
-                self.connection._driver.wait(told, self._timeout)
-            except (errors.TxBrokerError, TimeoutError) as error:
-                raise delivery_pending(error, self._timeout) from error
-
-    def _check_process(self) -> None:
-        self.connection._driver.check_process()
-
-    def _post(self, operation: Coroutine[Promise[Any], None, None]) -> Promise[None]:
-        return self.connection._post(operation)
+    async def _wait(self, told: Promise[None]) -> None:
+        self.connection._driver.wait(told, self._timeout)
 
 
 class Calls(Begun, Protocol):

@@ -18,7 +18,8 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from twisted.enterprise.adbapi import ConnectionPool
-from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.threads import blockingCallFromThread
 from twisted.python.failure import Failure
 
@@ -32,7 +33,6 @@ from txbroker.databases.adapters.adapter import adapt, kind_of
 from txbroker.databases.adapters.database import Connector
 from txbroker.databases.block import BrokerSide
 from txbroker.databases.blocking import Atomic
-from txbroker.databases.error_causes import delivery_pending
 from txbroker.databases.protocol import Deciding, check_wait
 
 log = logging.getLogger("txbroker.databases")
@@ -162,32 +162,20 @@ class ThreadTransaction:
         timestamp: int | datetime | None = None,
     ) -> Receipt:
         """Add a message."""
-        found: Receipt = _in_reactor(
-            self._reactor,
-            self._giving_up.guard,
-            self._transaction.send,
-            topic,
-            value,
-            key,
-            headers,
-            partition,
-            timestamp,
-        )
-        return found
+        return self._call(self._transaction.send, topic, value, key, headers, partition, timestamp)
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
     ) -> Message | None:
         """Receive a message."""
-        found: Message | None = _in_reactor(
-            self._reactor,
-            self._giving_up.guard,
-            self._transaction.receive,
-            topics,
-            group,
-            timeout,
-            **choices,
-        )
+        return self._call(self._transaction.receive, topics, group, timeout, **choices)
+
+    def prepare(self) -> None:
+        """Prepare."""
+        self._call(self._transaction.prepare)
+
+    def _call(self, call: Callable[..., Deferred[T]], *args: Any, **choices: Any) -> T:
+        found: T = _in_reactor(self._reactor, self._giving_up.guard, call, *args, **choices)
         return found
 
 
@@ -203,32 +191,22 @@ class ThreadSide(BrokerSide[ThreadTransaction]):
         made = self._in_reactor(self.connection.transaction, xid)
         self.transaction = ThreadTransaction(self.connection._reactor, made, self.giving_up)
 
-    async def prepare(self) -> None:
-        """Prepare; the messages that wait here go out in the same write."""
-        assert self.transaction is not None
-        self._in_reactor(self.giving_up.guard, self.transaction._transaction.prepare)
-
-    def tell(self, commit: bool, key: str = "") -> Any:
-        """See :meth:`BrokerSide.tell`: a promise, and what fires when it is settled."""
-        if self.transaction is None or self.connection.is_forked:
-            return None
-        return self._in_reactor(self._telling, self.transaction._core, commit, key)
+    def _tell(self, core: TransactionCore, commit: bool, key: str) -> Any:
+        return self._in_reactor(self._telling, core, commit, key)
 
     def _telling(self, core: TransactionCore, commit: bool, key: str) -> tuple[Promise[None], Deferred[None]]:
-        told = self._tell(core, commit, key)
+        told = super()._tell(core, commit, key)
         done: Deferred[None] = Deferred()
         told.then(lambda: None if done.called else done.callback(None))
         return told, done
 
-    async def shown(self, told: tuple[Promise[None], Deferred[None]]) -> None:
-        """Wait for the commit if the caller chose to."""
+    async def _wait(self, told: Any) -> None:
         promise, done = told
-        if self._waits:
-            try:
-                self._in_reactor(done.addTimeout, self._timeout, self.connection._reactor)
-                promise.result()
-            except (errors.TxBrokerError, TimeoutError) as error:
-                raise delivery_pending(error, self._timeout) from error
+        try:
+            self._in_reactor(done.addTimeout, self._timeout, self.connection._reactor)
+        except DeferredTimeout as error:
+            raise TimeoutError(str(error)) from error
+        promise.result()
 
     def abandon(self) -> None:
         """What was received is read again, from where the group is when that is known."""

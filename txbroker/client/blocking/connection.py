@@ -148,9 +148,12 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
             driver.push()
         return promise
 
+    def _check_process(self) -> None:
+        self._driver.check_process()
+
     def _admit(self, operation: Coroutine[Promise[Any], None, Any]) -> None:
         try:
-            self._driver.check_process()
+            self._check_process()
         except errors.TxBrokerError:
             operation.close()
             raise

@@ -177,7 +177,11 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         if self.is_forked or self.core.asking:
             operation.close()
             self._check_process()
-        task = Task(operation)
+        return self._post(operation)
+
+    def _post(self, operation: Coroutine[Promise[Any], None, T]) -> Task[T]:
+        """Begin an operation that nobody need wait for, and have its requests sent."""
+        task = start(operation)
         self._settle()
         return task
 
