@@ -1,4 +1,4 @@
-"""Calls of the Twisted face that are cancelled, one turn of the reactor later each time: `ADDRESS` of a broker.
+"""Calls of the Twisted client that are cancelled, one turn of the reactor later each time: `ADDRESS` of a broker.
 
 A program of its own, for a reactor cannot be started twice.
 """

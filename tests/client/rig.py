@@ -55,7 +55,7 @@ class Rig:
         self.pump()
 
     def pump(self) -> None:
-        """Move bytes both ways until there are none, and have the core do what is due, as a face does."""
+        """Move bytes both ways until there are none, and have the core do what is due, as a client does."""
         while self.feed is not None and (output := self.core.take_output()):
             answers = self.feed(b"".join(output))
             if answers:

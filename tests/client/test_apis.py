@@ -1,4 +1,4 @@
-"""The Twisted and the asyncio face: the same words as the blocking client's, over the same core."""
+"""The Twisted and the asyncio client: the same words as the blocking client's, over the same core."""
 
 import asyncio
 import inspect
@@ -192,10 +192,10 @@ import sys
 from twisted.internet.defer import ensureDeferred, gatherResults
 from twisted.internet.task import react
 from txbroker import errors
-from txbroker.client import twisted as face
+from txbroker.client import twisted as client
 
 async def main(reactor):
-    connection = await face.connect(sys.argv[1], reactor=reactor, timeout=5.0)
+    connection = await client.connect(sys.argv[1], reactor=reactor, timeout=5.0)
     made = await connection.create_topic("week", retention_age=7 * 86_400)
     assert made.settings.retention_age == 604_800_000_000
     try:
@@ -221,7 +221,7 @@ async def main(reactor):
     except errors.UnknownTopic:
         print("refused")
     await connection.close()
-    connection = await face.connect(sys.argv[1], reactor=reactor)
+    connection = await client.connect(sys.argv[1], reactor=reactor)
     await connection.send("t", b"so that the way is known")
     connection.send("t", b"unanswered").addErrback(lambda failure: print(failure.value.__class__.__name__))
     try:

@@ -92,11 +92,11 @@ import sys
 from twisted.internet.defer import ensureDeferred
 from twisted.internet.task import react
 from txbroker import errors
-from txbroker.client import twisted as face
+from txbroker.client import twisted as client
 
 async def main(reactor):
     try:
-        async with await face.connect(sys.argv[1], reactor=reactor) as connection:
+        async with await client.connect(sys.argv[1], reactor=reactor) as connection:
             await connection.send("t", b"x")
     except errors.TxBrokerError as error:
         print(type(error).__name__, error)

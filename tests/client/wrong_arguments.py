@@ -1,4 +1,4 @@
-"""What callers get wrong, call by call: the same on every face. Run as a program it goes through it with Twisted."""
+"""What callers get wrong, call by call: the same in every client. Run as a program it goes through it with Twisted."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ CASES = [
     Case("timeout", lambda c, w: c.consume("t", "g").poll(w), WAIT),
     Case("timeout", lambda c, w: c.transaction().receive("t", "g", w), WAIT),
 ]
-"""Calls that give something to await, where a face does that at all."""
+"""Calls that give something to await, where a client does that at all."""
 
 AT_ONCE = [
     Case("topics", lambda c, w: c.consume(w), (b"t", 5, [b"t"], [5], [], None, "\udcff")),
@@ -144,7 +144,7 @@ AT_ONCE = [
     Case("xid", lambda c, w: c.tpc_begin(w), (5, "x", (1, b"g", b"b"), None)),
     Case("xid", lambda c, w: c.transaction(w), (5, "x", (1, b"g", b"b"))),
 ]
-"""Calls that give nothing to await on any face."""
+"""Calls that give nothing to await in any client."""
 
 STATE = re.compile(
     r"; nothing (was|has) \w+\.?$|; the messages before it .* have been added|nothing was done with it"

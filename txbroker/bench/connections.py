@@ -1,6 +1,6 @@
 """Many of the client's cores on one thread: the generator must not be what is measured.
 
-The faces for users (blocking, Twisted, asyncio) spend 20 to 100 µs on each message that is waited for; this one has
+The clients for users (blocking, Twisted, asyncio) spend 20 to 100 µs on each message that is waited for; this one has
 no locks, no futures and no event loop of others, and keeps time to the microsecond.
 """
 

@@ -9,7 +9,7 @@ from journal.transaction import State, Xid
 
 
 class Side(Protocol):
-    """The broker's part of a block, as a face drives it."""
+    """The broker's part of a block, as a client drives it."""
 
     connection: Any
 

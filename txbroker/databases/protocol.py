@@ -1,4 +1,4 @@
-"""One block: the protocol of ``docs/atomic.md``, step by step, the same for every face.
+"""One block: the protocol of ``docs/atomic.md``, step by step, the same for every client.
 
 The steps are numbered as there. Whatever goes wrong, the database is rolled back before the broker is told: as
 long as the database may still commit, nobody but the database decides.
@@ -91,7 +91,7 @@ class Deciding:
         self._tells = False
         """Whether the connection says that a transaction is open while one is."""
         self.to_the_end: ToTheEnd = _as_it_is
-        """How what must not be left half done is awaited: a face with cancellation sees to it that it ends."""
+        """How what must not be left half done is awaited: a client with cancellation sees to it that it ends."""
         self.last_moment: Callable[[], None] = _nothing
         """Raises what keeps the block from COMMIT; once it has returned, nobody but the database decides."""
         self._application = xids.check_application(application)

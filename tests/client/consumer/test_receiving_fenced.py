@@ -1,4 +1,4 @@
-"""Receivers and consumers whose partition another has claimed: what they are given next, on every face."""
+"""Receivers and consumers whose partition another has claimed: what they are given next, in every client."""
 
 import asyncio
 import sqlite3

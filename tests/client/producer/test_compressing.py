@@ -174,7 +174,7 @@ def test_a_transactions_frames_go_as_they_are_compressed_added_or_carried_and_to
     ],
 )
 def test_a_wrong_choice_is_refused_before_anything_is_opened(choice, says):
-    """On every face, and without a broker: nothing listens there."""
+    """In every client, and without a broker: nothing listens there."""
     nowhere = "tcp:127.0.0.1:1"
     with pytest.raises(errors.InvalidSetting, match=says):
         connect(nowhere, timeout=0.1, **choice)

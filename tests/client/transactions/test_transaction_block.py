@@ -208,7 +208,7 @@ import sys
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import react
 from txbroker import errors
-from txbroker.client import twisted as face
+from txbroker.client import twisted as client
 
 async def one(connection, value):
     async with connection.transaction() as tx:
@@ -216,7 +216,7 @@ async def one(connection, value):
         await connection.ping()
 
 async def main(reactor):
-    connection = await face.connect(sys.argv[1], reactor=reactor, timeout=5.0)
+    connection = await client.connect(sys.argv[1], reactor=reactor, timeout=5.0)
     await gatherResults([Deferred.fromCoroutine(one(connection, each)) for each in (b"a", b"b")])
     async with connection.transaction():
         try:

@@ -1,4 +1,4 @@
-"""Exceptions out of nowhere in blocks of the blocking face, as a signal's handler raises them: one at each line."""
+"""Exceptions out of nowhere in blocks of the blocking client, as a signal's handler raises them: one at each line."""
 
 # ruff: noqa: PT012 - a whole block is what raises
 

@@ -77,5 +77,5 @@ def run(operation: Coroutine[Any, Any, T]) -> T:
         return result
     operation.close()
     raise errors.Misuse(
-        "an asynchronous connection was given to the blocking face: use its `async with`; nothing was done"
+        "an asynchronous connection was given to the blocking client: use its `async with`; nothing was done"
     )

@@ -30,7 +30,7 @@ def in_greenlets(outer: Any) -> Through:
     """For an AsyncSession or AsyncConnection."""
 
     async def through(work: Callable[[], None]) -> None:
-        await asyncio.sleep(0)  # the blocking face notices here that it must not go on
+        await asyncio.sleep(0)  # the blocking client notices here that it must not go on
         await outer.run_sync(lambda _: work())
 
     return through
