@@ -160,7 +160,8 @@ class ScriptedBroker:
             for partition, run in self.staged.get(number, []):
                 self.append(partition, memoryview(run))
         self.outcomes[number] = State.COMMITTED
-        return messages.Committed(request.correlation, [Placement(1, 0, self.ends[1])])
+        placements = [Placement(1, 0, self.ends[1])] if self.ends[1] else []
+        return messages.Committed(request.correlation, placements)
 
     def on_rollback(self, session, request, data):
         self.outcomes[(request.session, request.serial)] = State.ROLLED_BACK
