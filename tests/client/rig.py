@@ -102,5 +102,14 @@ def failed(deferred: Any) -> None:
     failures[0].raiseException()
 
 
+def send_as_adds(transaction: Transaction) -> None:
+    """Send what waits before the decision, as if it were too much for one request."""
+    contents = transaction.contents
+    for positions in list(contents._positions):
+        contents._post_positions(positions)
+    for queue, batch in list(contents._batches.values()):
+        contents._post(queue, batch)
+
+
 def add(transaction: Transaction, value: bytes, topic: str = "t"):
     return transaction.send(topic, value, None, None, None)

@@ -13,7 +13,7 @@ from crc32c import crc32c
 from journal.formats import frame
 from journal.formats.compression import CODECS, LEAST_BYTES, SIZE
 from journal.formats.frame import COMPRESSION, COMPRESSION_SHIFT, HEADER, HEADER_BYTES, WRAPPER
-from tests.client.rig import Rig, add, failed
+from tests.client.rig import Rig, add, failed, send_as_adds
 from tests.client.scripted_broker import ScriptedBroker
 from txbroker import connect, errors
 from txbroker.client import asyncio as client_asyncio
@@ -149,7 +149,7 @@ def test_a_transactions_frames_go_as_they_are_compressed_added_or_carried_and_to
     broker.before = lambda request, data: staged.append(bytes(data)) if data else None
     for line in LINES:
         rig.run(add(transaction, line))
-    transaction.contents.flush()
+    send_as_adds(transaction)
     rig.pump()
     rig.run(send_many(transaction, "t", LINES, timestamps=[10**15] * len(LINES)))
     rig.run(transaction.commit())

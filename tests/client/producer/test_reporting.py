@@ -10,7 +10,7 @@ import txbroker
 from journal.formats import frame
 from journal.formats.frame_times import times_and_sizes
 from journal.transaction import Xid
-from tests.client.rig import Rig
+from tests.client.rig import Rig, send_as_adds
 from tests.client.scripted_broker import ScriptedServer
 from txbroker import errors
 from txbroker.client.asyncio import connect
@@ -117,7 +117,7 @@ def test_a_transaction_counts_when_it_is_committed_and_not_when_it_is_rolled_bac
     for value, commit in ((b"1", False), (b"22", True)):
         transaction = rig.transaction()
         rig.run(transaction.send("t", value, None, None, None, NOON + 1))
-        transaction.flush_first()
+        send_as_adds(transaction)
         rig.run(transaction.commit() if commit else transaction.rollback())
     rig.wait(11)
     assert [report.sent for report in reports(broker)] == [[("t", NOON, 1, 2)]]

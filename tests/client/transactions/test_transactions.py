@@ -6,7 +6,7 @@ from crc32c import crc32c
 from journal.constants import MAX_REQUEST_ENTRIES
 from journal.formats.record import PartitionOffset
 from journal.transaction import State, Totals, Xid
-from tests.client.rig import Rig, add
+from tests.client.rig import Rig, add, send_as_adds
 from txbroker import errors
 from txbroker.client.transactions.transaction import Run, Stage
 from txbroker.client.transactions.two_phase import TwoPhase
@@ -31,10 +31,11 @@ def begun(rig, *values, xid=None):
     return transaction
 
 
-def test_it_begins_with_its_first_message_and_commits_in_one_request(rig, broker):
+def test_it_has_its_number_from_the_one_request_that_commits_it(rig, broker):
     transaction = begun(rig, b"a", b"b")
-    assert transaction.number == (rig.session, 1)
+    assert transaction.number is None
     rig.run(transaction.commit())
+    assert transaction.number == (rig.session, 1)
     assert broker.values(1) == [b"a", b"b"]
     assert transaction.stage is Stage.COMMITTED
     assert transaction.runs == [Run("t", 0, 0, 2)]
@@ -62,7 +63,7 @@ def test_the_request_that_decides_carries_all_that_was_not_sent(rig, broker):
 
 def test_totals_cover_every_message_request_and_byte_that_was_added_before(rig, broker):
     transaction = filled(rig)
-    transaction.contents.flush()
+    send_as_adds(transaction)
     rig.pump()
     before = crc32c(b"".join(frames for _, frames in broker.staged[transaction.number]))
     rig.run(add(transaction, b"e", "t"))
@@ -120,6 +121,7 @@ def test_an_empty_one_commits_without_a_word(rig, broker):
 
 def test_several_are_open_at_once_and_seen_counts_up_to_the_oldest(rig, broker):
     first, second, third = begun(rig, b"1"), begun(rig, b"2"), begun(rig, b"3")
+    send_as_adds(first)
     rig.run(second.commit())
     rig.run(third.commit())
     assert [request.seen for request in seen(broker, Commit)] == [0, 0]
@@ -129,14 +131,57 @@ def test_several_are_open_at_once_and_seen_counts_up_to_the_oldest(rig, broker):
     assert seen(broker, Commit)[-1].seen == 3
 
 
-def test_several_begin_at_the_broker_in_the_order_of_their_serials_whichever_is_full_first(rig, broker):
-    first, second, third = begun(rig, b"1"), begun(rig, b"2"), begun(rig, b"3")
+def test_several_that_are_open_at_once_take_one_request_each_whichever_is_decided_first(rig, broker):
+    first, second, third = begun(rig, b"1"), begun(rig, b"2", xid=XID), begun(rig, b"3")
     rig.run(third.add_offsets("g", [PartitionOffset(1, 5)]))
     rig.run(third.commit())
-    assert [request.serial for request in broker.requests if type(request) in (Add, Commit)] == [1, 2, 3]
+    rig.run(second.prepare())
+    rig.run(first.commit())
+    requests = [request for request in broker.requests if type(request) in (Add, AddOffsets, Prepare, Commit)]
+    assert [(type(request), request.serial, request.totals) for request in requests] == [
+        (Commit, 1, None),
+        (Prepare, 2, None),
+        (Commit, 3, None),
+    ]
+    assert [third.number, second.number, first.number] == [(rig.session, serial) for serial in (1, 2, 3)]
+    rig.run(second.commit())
+    assert broker.values(1) == [b"3", b"1", b"2"]
+
+
+def test_one_that_is_full_begins_at_the_broker_before_those_that_wait(broker):
+    rig = Rig(broker, batch_bytes=1000)
+    first, second = rig.transaction(), rig.transaction()
+    rig.run(add(first, b"1"))
+    rig.run(add(second, b"2" * 2000))
     rig.run(first.commit())
     rig.run(second.commit())
-    assert sorted(broker.values(1)) == [b"1", b"2", b"3"]
+    requests = [request for request in broker.requests if type(request) in (Add, Commit)]
+    assert [(type(request), request.serial) for request in requests] == [(Add, 1), (Commit, 2), (Commit, 1)]
+
+
+@pytest.mark.parametrize(
+    ("where", "seen_first"), [("before it has a number", 1), ("before its request is made", 0)]
+)
+def test_one_that_is_interrupted_before_its_request_is_sent_takes_another_number_then(
+    broker, monkeypatch, where, seen_first
+):
+    rig = Rig(broker, batch_bytes=1000)
+    first, second = rig.transaction(), begun(rig, b"2")
+    owner, name = (rig.serials, "begin") if where == "before it has a number" else (rig.core, "packed")
+    original = getattr(owner, name)
+
+    def interrupted(*arguments):
+        original(*arguments)
+        raise InterruptedError
+
+    monkeypatch.setattr(owner, name, interrupted)
+    with pytest.raises(InterruptedError):
+        rig.run(add(first, b"1" * 1000))
+    monkeypatch.undo()
+    rig.run(second.commit())
+    rig.run(first.commit())
+    assert broker.values(1) == [b"2", b"1" * 1000]
+    assert [(request.serial, request.seen) for request in seen(broker, Commit)] == [(2, seen_first), (3, 2)]
 
 
 def test_one_that_sent_nothing_rolls_back_without_a_word_so_that_an_earlier_one_may_still_begin(rig, broker):
@@ -203,13 +248,32 @@ def test_one_that_was_open_when_its_connection_died_is_gone_and_says_so(rig):
     assert transaction.stage is Stage.ROLLED_BACK
 
 
+def test_one_that_was_interrupted_when_it_began_does_not_go_out_in_another_session(rig, broker, monkeypatch):
+    """What would have told it of the loss was not there yet."""
+    transaction = rig.transaction()
+
+    def interrupted(call):
+        raise InterruptedError
+
+    monkeypatch.setattr(rig.core, "watch", interrupted)
+    with pytest.raises(InterruptedError):
+        rig.run(add(transaction, b"a"))
+    monkeypatch.undo()
+    rig.cut()
+    rig.connect()
+    rig.run(add(transaction, b"b"))
+    with pytest.raises(errors.TransactionRolledBack, match="connection died"):
+        rig.run(transaction.commit())
+    assert seen(broker, Commit) == []
+
+
 def test_a_new_session_counts_its_serials_anew(rig, broker):
     begun(rig, b"a")
     rig.cut()
     rig.connect()
     transaction = begun(rig, b"b")
-    assert transaction.number == (rig.session, 1)
     rig.run(transaction.commit())
+    assert transaction.number == (rig.session, 1)
     assert seen(broker, Commit)[-1].seen == 0
 
 
@@ -359,7 +423,7 @@ class TestTwoPhases:
         rig.run(transaction.prepare())
         rig.run(transaction.commit())
         assert seen(broker, Prepare) == seen(broker, Commit) == []
-        assert rig.serials.seen == 1, "what comes later does not wait for it"
+        assert rig.serials._open == {}, "what comes later does not wait for it"
 
     def test_sending_after_prepare_is_misuse(self, rig):
         transaction = begun(rig, b"a", xid=XID)
@@ -468,7 +532,7 @@ def test_a_commit_after_a_refused_add_names_the_reason_and_not_the_missing_messa
         Refused(request.correlation, refusals[type(request)], "no") if type(request) in refusals else None
     )
     transaction = begun(rig, b"a")
-    transaction.contents.flush()
+    send_as_adds(transaction)
     commit = rig.start(transaction.commit())
     with pytest.raises(errors.TransactionConflict):
         commit.result()

@@ -38,13 +38,15 @@ class Unsent(NamedTuple):
 
 
 class Contents:
-    """The messages and positions of one transaction. ``number`` is None until it begins.
+    """The messages and positions of one transaction. ``number`` is None until its first request is sent.
 
     ``correlation`` is that of all its adds, which the broker answers only if it refuses one.
     """
 
     def __init__(self, core: Core, producer: Producer, serials: Serials, xid: Xid | None) -> None:
         self.number: TransactionNumber | None = None
+        self.session = 0
+        """The session in which it has begun."""
         self.correlation = 0
         self.added = 0
         """Messages that were added, or were being added when an interrupt came."""
@@ -72,9 +74,9 @@ class Contents:
         return not (self._batches or self._positions or self.is_known)
 
     @property
-    def only_waits(self) -> bool:
-        """Whether it has contents, and none has been sent."""
-        return bool(self._batches or self._positions) and not self.is_known
+    def has_begun(self) -> bool:
+        """Whether it belongs to a session."""
+        return self.correlation > 0
 
     def append(
         self,
@@ -146,8 +148,7 @@ class Contents:
     def _post(self, queue: PartitionQueue, batch: Batch) -> None:
         """Send a batch of any transaction, perhaps of another thread. After an interrupt it is sent or still waits."""
         core, frames = self._core, queue.seal(batch)
-        serial = self._next_serial()
-        before = self._totals
+        serial, before = self._serial(), self._totals
         totals = Totals(before.messages + batch.count, before.requests + 1, crc32c(frames, before.checksum))
         add = commands.Add(self.correlation, serial, queue.number, self._xid, self._serials.seen)
         message = core.packed(add, frames)
@@ -172,7 +173,7 @@ class Contents:
 
     def _post_positions(self, positions: GroupPositions) -> None:
         for some in list(requests_of(positions.offsets)) or [positions.offsets]:
-            serial, seen = self._next_serial(), self._serials.seen
+            serial, seen = self._serial(), self._serials.seen
             self._core.post(
                 commands.AddOffsets(
                     self.correlation, serial, positions.group, some, self._xid, seen, positions.id
@@ -182,18 +183,11 @@ class Contents:
             self._totals = Totals(before.messages, before.requests + 1, before.checksum)
         self._positions.remove(positions)
 
-    def _next_serial(self) -> int:
-        serial = cast(TransactionNumber, self.number).serial
-        if not self.is_known:
-            self._serials.flush_before(serial)
-        return serial
-
-    def flush(self) -> None:
-        """Send everything that waits, as adds."""
-        for positions in list(self._positions):
-            self._post_positions(positions)
-        for queue, batch in list(self._batches.values()):
-            self._post(queue, batch)
+    def _serial(self) -> int:
+        """Return its serial. Before its first request that is the next one of the session."""
+        if not self.is_known:  # if it has one, an interrupt came before a request with that was sent
+            self.number = TransactionNumber(self.session, self._serials.begin(self))
+        return cast(TransactionNumber, self.number).serial
 
     @property
     def taken(self) -> int:
@@ -205,7 +199,6 @@ class Contents:
 
         From now on they count as sent.
         """
-        self._next_serial()
         while sum([len(each.offsets) for each in self._positions]) > MAX_REQUEST_ENTRIES:
             self._post_positions(self._positions[0])
         for queue, batch in self._batches.values():
@@ -213,6 +206,7 @@ class Contents:
             self._queues[queue.number] = queue
         while not self._fits_one_request():
             self._post(*next(iter(self._batches.values())))
+        self._serial()
         self._carried = True
         runs = [(number, len(batch.frames)) for number, (_, batch) in self._batches.items()]
         data = b"".join([batch.frames for _, batch in self._batches.values()])

@@ -20,10 +20,7 @@ class Numbered(Protocol):
 
     @property
     def number(self) -> TransactionNumber | None:
-        """Its number, once it has begun."""
-
-    def flush_first(self) -> None:
-        """Send the contents, or give the number back: a later transaction is about to begin at the broker."""
+        """Its number, once a request with that is about to be sent."""
 
 
 class _Left:
@@ -47,23 +44,15 @@ class Serials:
         self._left: dict[int, _Left] = {}
 
     def begin(self, transaction: Numbered) -> int:
-        """Return the next serial of the present session."""
+        """Return the next serial of the present session, for a request that is sent at once.
+
+        The broker takes new serials only in their order.
+        """
         if self._session != self._core.session:
             self._session, self._last, self._open, self._left = self._core.session, 0, {}, {}
         self._last += 1
         self._open[self._last] = transaction
         return self._last
-
-    def flush_before(self, serial: int) -> None:
-        """Begin those with lower serials at the broker, which takes new ones only in the order of their serials."""
-        for number, transaction in list(self._open.items()):
-            if number >= serial:
-                break
-            if transaction.number != (self._session, number):
-                # It was interrupted before it had its number, and may have another one since.
-                del self._open[number]
-            else:
-                transaction.flush_first()
 
     def ended(self, number: TransactionNumber) -> None:
         """Note that the outcome of a transaction has been seen."""
@@ -84,7 +73,11 @@ class Serials:
     def seen(self) -> int:
         """The highest serial such that all outcomes up to it have been seen, or need not be kept."""
         while self._open:
-            serial = next(iter(self._open))
+            serial, transaction = next(iter(self._open.items()))
+            if transaction.number != (self._session, serial):
+                # An interrupt came before a request with this serial was sent. The transaction may have another one.
+                del self._open[serial]
+                continue
             if serial not in self._left or not self._may_pass(serial, self._left[serial]):
                 return serial - 1
             del self._open[serial], self._left[serial]

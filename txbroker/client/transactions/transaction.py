@@ -57,8 +57,12 @@ class Transaction:
 
     @property
     def number(self) -> TransactionNumber | None:
-        """The number of the transaction in its session; None until it begins."""
+        """The number of the transaction in its session; None until its first request is sent."""
         return self.contents.number
+
+    @property
+    def _name(self) -> str:
+        return "the transaction" if self.number is None else f"transaction {self.number}"
 
     # -- adding ------------------------------------------------------------------------------------
 
@@ -98,8 +102,8 @@ class Transaction:
         """Note that a caller gave up while it sent a message, so the program does not know whether it was added."""
         if self._dead is None and self.stage is Stage.OPEN:
             self._dead = errors.TransactionRolledBack(
-                f"a send of transaction {self.number or '(not begun)'} was cancelled or interrupted, so it can only be "
-                "rolled back; none of its messages become visible. Begin it again"
+                f"a send of {self._name} was cancelled or interrupted, so it can only be rolled back; none of its "
+                "messages become visible. Begin it again"
             )
 
     async def ready(self, topic: str) -> Route:
@@ -117,7 +121,7 @@ class Transaction:
                 )
             await core.drained()
             self._check_stage()
-        if self.number is None:
+        if not self.contents.has_begun:
             await self._begin()
         self._check_stage()
         return route
@@ -125,10 +129,9 @@ class Transaction:
     async def _begin(self) -> None:
         core = self.core
         await core.opened(core.clock() + core.options.timeout)
-        if self.number is None:
-            contents = self.contents
-            contents.number = TransactionNumber(core.session, self._serials.begin(self))
-            contents.correlation = core.correlation()
+        contents = self.contents
+        if not contents.has_begun:
+            contents.session, contents.correlation = core.session, core.correlation()
             core.watch(cast("Call[Answer]", Adds(contents.correlation, self.refused)))
 
     async def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
@@ -136,7 +139,7 @@ class Transaction:
         self._check_stage()
         if not offsets:
             return
-        if self.number is None:
+        if not self.contents.has_begun:
             await self._begin()
         self._check_stage()
         self.contents.add_offsets(group, offsets)
@@ -161,21 +164,6 @@ class Transaction:
         """Whether it has been prepared and had no contents: no broker knows of it."""
         return self.stage is Stage.PREPARED and not self.contents.is_known
 
-    def flush_first(self) -> None:
-        """Send the contents, if nothing has been sent yet; if there are none, give the number back.
-
-        A later transaction is about to begin at the broker, after which this number can begin no more. Later contents
-        get another number.
-        """
-        contents = self.contents
-        if contents.only_waits:
-            contents.flush()
-        elif contents.number is not None and not contents.is_known:
-            # First, because if this is interrupted the rest does no harm.
-            number, contents.number = contents.number, None
-            self.core.unwatch(contents.correlation)
-            self._serials.ended(number)
-
     async def _complete(self) -> None:
         """Wait until all of its contents are added; raises if they are not."""
         self._check_stage()
@@ -187,9 +175,8 @@ class Transaction:
             self._check_stage()
 
     def _unsent(self) -> Unsent:
-        """Return the part that the deciding request carries. It is sent in the session of the transaction's number."""
-        number = cast(TransactionNumber, self.number)
-        if self.core.phase is not Phase.OPEN or self.core.session != number.session:
+        """Return the part that the deciding request carries. It goes out in the session in which it began."""
+        if self.core.phase is not Phase.OPEN or self.core.session != self.contents.session:
             self.refused(errors.ConnectionClosed("the connection died"))
             self._check_stage()
         return self.contents.unsent()
@@ -223,13 +210,14 @@ class Transaction:
         if reports is not None and report is not None:
             # Its last message: the report is committed with the transaction, whoever commits it.
             await self.send(reports.topic, report, None, None, None)
-        if self.number is None or self.contents.is_empty:
+        if self.contents.is_empty:
             self.stage = Stage.PREPARED
             return
         core, unsent = self.core, self._unsent()
+        serial = cast(TransactionNumber, self.number).serial
         request = commands.Prepare(
-            core.correlation(), self.number.serial, cast(Xid, self.xid), unsent.totals, self._serials.seen,
-            unsent.runs, unsent.positions,
+            core.correlation(), serial, cast(Xid, self.xid), unsent.totals, self._serials.seen, unsent.runs,
+            unsent.positions,
         )  # fmt: skip
         await self._decide(core.request(request, Done, unsent.data), Stage.PREPARED)
 
@@ -256,11 +244,11 @@ class Transaction:
             await self._decide(core.request(second, Committed), Stage.COMMITTED)
             return
         await self._complete()
-        if self.number is None or self.contents.is_empty:
+        if self.contents.is_empty:
             self._end(Stage.COMMITTED)
             return
-        session, serial = self.number
         unsent = self._unsent()
+        session, serial = cast(TransactionNumber, self.number)
         begins = unsent.totals is None
         one_phase = commands.Commit(
             core.correlation(), session, serial, self.xid if begins else None, unsent.totals, self._serials.seen,
@@ -409,11 +397,11 @@ class Transaction:
         if isinstance(error, (errors.OutcomeUnknown, errors.ConnectionClosed)):
             self._gone = True
             error = errors.TransactionRolledBack(
-                f"transaction {self.number} is rolled back, because its connection died before it was prepared "
+                f"{self._name} is rolled back, because its connection died before it was prepared "
                 f"({error}); begin it anew"
             )
         else:
-            error.add_note(f"transaction {self.number} can only be rolled back now")
+            error.add_note(f"{self._name} can only be rolled back now")
             if isinstance(error, _FENCED):
                 self.received.discard()
             if isinstance(error, errors.UnknownPartition):  # one of the topics is gone: the next send looks
