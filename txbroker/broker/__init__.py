@@ -1,1 +1,1 @@
-"""What requests mean: sessions, dispatch, sends, fetches, transactions, groups, and whose turn it is."""
+"""The meaning of requests: sessions, dispatch, sends, fetches, transactions, groups, and the order of turns."""

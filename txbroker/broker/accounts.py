@@ -1,7 +1,7 @@
-"""What each session has the broker hold until a force: requests accepted or in line, and answers that wait.
+"""The accounts of sessions: what the broker holds for each until a force, as requests and waiting answers.
 
-A request counts from when it is cut out of what has come until its answer goes out, by its bytes and
-:data:`~txbroker.broker.scheduler.REQUEST`, in which a small answer is contained; larger answers count beside.
+A request counts from when it is decoded until its answer is sent, by its bytes and
+:data:`~txbroker.broker.scheduler.REQUEST`, which covers a small answer; larger answers count beside.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from txbroker.broker.session import Session
 
 SMALL: Final = REQUEST
-"""Answers up to here are counted with their requests."""
+"""Answers up to this size are counted with their requests."""
 
 UNCOUNTED: Final = 4 * KIB
-"""What is put on an account in one go: of each small request it would be 4,000 instructions, 2 to 5 % of it."""
+"""The least amount that is put on an account: counting each small request would cost 4,000 instructions, 2 to 5
+% of it.
+"""
 
 
 class Accounts:
-    """Counts for sessions, in ``session.held``, and for all of them together, in ``held``."""
+    """Counts for each session, in ``session.held``, and for all of them together, in ``held``."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -31,13 +33,15 @@ class Accounts:
         self.held = 0
 
     def put(self, session: Session, answer: bytes) -> None:
-        """Have the session given its answer once everything accepted so far is forced and shown; now, if it is."""
+        """Give the session its answer once everything accepted so far is forced and shown; now, if it is already."""
         if len(answer) > SMALL:
             self.until_forced(session, len(answer))
         self._when_forced(session.deliver, answer)
 
     def charge(self, session: Session, size: int) -> None:
-        """Count so much until everything is forced that is accepted by now. What a large commit keeps is not meant."""
+        """Count ``size`` until everything accepted by now is forced. Memory that a large commit keeps is not
+        counted here.
+        """
         engine = self._engine
         if engine.forced_lsn + 1 != engine.next_lsn:
             session.held += size
@@ -47,12 +51,12 @@ class Accounts:
             engine.passing = False
 
     def until_forced(self, session: Session, size: int) -> None:
-        """Count so much until an answer that is given now goes out."""
+        """Count ``size`` until an answer that is given now is sent."""
         self.add(session, size)
         self._when_forced(self._repay, (session, size))
 
     def add(self, session: Session, size: int) -> None:
-        """Count so much more, or less, for what is counted elsewhere."""
+        """Add ``size``, which may be negative, for memory that is counted elsewhere."""
         session.held += size
         self.held += size
 

@@ -1,4 +1,4 @@
-"""What people and tools ask: topics, transactions, the broker's state; and topics made and deleted."""
+"""Requests of people and tools: topics, transactions, the broker's state; and making and deleting topics."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ if TYPE_CHECKING:
 MAX_LISTED = 1000
 
 IN_A_STEP: Final = 256
-"""Partitions that are described in one step: 0.3 ms."""
+"""How many partitions are described in one step: 0.3 ms."""
 
 NumberOf = Callable[[Session, ShowTransaction], TransactionNumber]
 PolicyOf = Callable[[Transaction, int], Policy | None]
 
 
 class Describing:
-    """What these commands mean. ``on_deleted`` is told the partitions of a deleted topic."""
+    """The meaning of these commands. ``on_deleted`` is called with the partitions of a deleted topic."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Describing:
         return Done(command.correlation)
 
     def describe_topics(self, session: Session, command: DescribeTopics, data: memoryview) -> None:  # noqa: ARG002
-        """All topics or some; the broker's own only if they are named."""
+        """Describe all topics or some; the broker's own topics only if they are named."""
         topics = self._catalog.topics
         if command.names is None:
             names = {name for name in topics if not is_internal(name)}
@@ -167,7 +167,7 @@ class Describing:
         command: ListTransactions,
         data: memoryview,  # noqa: ARG002
     ) -> Transactions:
-        """A page of transactions; a shorter one if it would not fit into an answer."""
+        """Return a page of transactions; a shorter one if it would not fit into an answer."""
         limit = max(1, min(command.limit, MAX_LISTED))
         wanted = Wanted(command.states, command.format_id, command.global_prefix, command.forced)
         found, more = listing.page(self._engine.transactions.table, wanted, command.after, limit)
@@ -180,7 +180,7 @@ class Describing:
         return Transactions(command.correlation, infos, more)
 
     def show_transaction(self, session: Session, command: ShowTransaction, data: memoryview) -> None:  # noqa: ARG002
-        """An undecided transaction with its first frames, or how it ended."""
+        """Return an undecided transaction with its first frames, or how it ended."""
         number = self._number_of(session, command)
         transactions = self._engine.transactions
         known = transactions.live.get(number)
@@ -207,7 +207,7 @@ class Describing:
         self._answers.put(session, encode(shown, b"".join(frames for _, frames in parts)))
 
     def _preview(self, number: TransactionNumber, max_bytes: int) -> tuple[list[tuple[int, bytes]], str]:
-        """The first frames, or why there are none to be had: damage must not keep people from seeing the rest."""
+        """Return the first frames, or why they cannot be read: damage must not hide the rest."""
         limit = max(0, min(max_bytes, self._settings.max_preview))
         parts, size = [], 0
         try:
@@ -254,11 +254,11 @@ class Describing:
     # -- the broker -------------------------------------------------------------------------------
 
     def ask_status(self, session: Session, command: AskStatus, data: memoryview) -> Status:  # noqa: ARG002
-        """Counters and gauges."""
+        """Return counters and gauges."""
         return Status(command.correlation, self.status())
 
     def gauges(self) -> dict[str, int | float | str]:
-        """What the engine knows; the counts of transactions are those of this moment."""
+        """Return the engine's figures; the counts of transactions are those of this moment."""
         engine = self._engine
         live = engine.transactions.live
         pool = engine.allocator.usage()
@@ -292,7 +292,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def _topics(correlation: int, topics: Sequence[Topic]) -> Steps:
-    """How topics are described: where their logs end is of one moment, however many steps the rest takes."""
+    """Describe topics: the ends of their logs are of one moment, however many steps the rest takes."""
     ends = [[store.high_watermark for store in topic.partitions] for topic in topics]
     found = ArrayPieces()
     for topic, marks in zip(topics, ends, strict=True):
@@ -316,5 +316,5 @@ def _partition_info(store: MessageStore, end: int) -> PartitionInfo:
 
 
 def nothing_scrubbed() -> dict[str, int]:
-    """What the status says of the scrubber where there is no scrubber."""
+    """Return the scrubber's figures for a broker without a scrubber."""
     return {"scrubbed_bytes": 0, "scrub_passes": 0, "scrub_age": -1, "scrub_findings": 0}

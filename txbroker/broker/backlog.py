@@ -1,8 +1,8 @@
-"""Requests that must wait: while a large commit is applied in slices, while memory is short or the journal behind.
+"""Requests that must wait: while a large commit is applied in slices, memory is short or the journal is behind.
 
-They wait in the order in which they came, over all sessions; what a session sends after a request that waits,
-waits too, so that no session's requests overtake each other. Requests with few bytes do not wait for memory behind
-others': where there is none for many there mostly is for these.
+They wait in one line, in the order in which they came, over all sessions. Later requests of a session that waits wait
+too, so that no session's requests overtake each other. Requests with few bytes do not wait for memory behind others:
+when there is none for many bytes, there mostly is for few.
 """
 
 from __future__ import annotations
@@ -49,37 +49,37 @@ if TYPE_CHECKING:
 READING: Final = frozenset(
     {Ping, Fetch, Cancel, DescribeTopics, OffsetsForTime, AskStatus, PinFiles, UnpinFiles}
 )
-"""Requests that decide nothing and ask about nothing that a commit under way is changing."""
+"""Requests that decide nothing and do not depend on what a commit under way is changing."""
 
 TRIES: Final = 3
-"""A request at the head of the line that finds no memory so often, each time after a flush, is refused."""
+"""A request at the head of the line that has found no memory so often, each time after a flush, is refused."""
 
 SMALL: Final = QUANTUM
-"""Bytes of messages of a request that need not wait behind those of other sessions which find no memory."""
+"""Requests with up to this many bytes of messages do not wait behind those of other sessions that found no memory."""
 
 LARGE: Final = MIB
-"""Bytes of messages of a request from which on it has to leave some memory free, for small ones."""
+"""Requests with this many bytes of messages or more have to leave some memory free, for small ones."""
 
 AHEAD: Final = 2 * GROUP_BYTES
-"""Bytes that are not forced yet to which such a request may add: one group is written and forced, another gathers."""
+"""Such a request may bring the unforced bytes up to this: one group is written and forced, another one fills."""
 
 LITTLE: Final = MIB
-"""Where no more is unforced than this, it goes whatever its size: it waits for nobody else."""
+"""If no more bytes than this are unforced, it is carried out whatever its size."""
 
 KEPT: Final = 64
-"""This fraction of all memory for messages it leaves."""
+"""It leaves this fraction of all memory for messages free."""
 
 PASSING: Final = MIB
-"""Most bytes of such requests from one move of the line to the next, so that what is in line has its turn."""
+"""Most bytes of passing requests from one move of the line to the next, so that the line gets its turn."""
 
 SLICE: Final = 1000
-"""Requests carried out in one turn when the line moves, in no more than a stint, so that the reactor is not held up."""
+"""Most requests carried out in one turn when the line moves, within a stint, so that the reactor is not held up."""
 
 WEIGHT: Final = 200
 """Bytes that a request counts for beside its head and data."""
 
 HEAD_WEIGHT: Final = 8
-"""Bytes that each byte of a head counts for: decoded it takes up to so many times its size."""
+"""How many bytes each byte of a head counts for: decoded it takes up to so many times its size."""
 
 CarryOut = Callable[[Session, Any, memoryview], None]
 GiveUp = Callable[[Session, Any, MemoryExhausted], None]
@@ -88,7 +88,7 @@ GiveUp = Callable[[Session, Any, MemoryExhausted], None]
 class Disconnected:
     """Stands in line for a session that has ended while its requests wait."""
 
-    correlation = 0  # of the refusal that nobody gets, after the engine has failed
+    correlation = 0  # of the refusal that no client gets, after the engine has failed
 
 
 class _Waiting:
@@ -104,7 +104,7 @@ class _Waiting:
 
 
 class Parking:
-    """The line. ``carry_out`` may raise ``MemoryExhausted``; ``give_up`` refuses a request for want of memory.
+    """The line. ``carry_out`` may raise ``MemoryExhausted``; ``give_up`` refuses a request for lack of memory.
 
     ``bytes`` is what the waiting requests hold: it is on their sessions' accounts, on which they stay until they are
     forced.
@@ -132,7 +132,7 @@ class Parking:
         self._passed = 0
 
     def must_wait(self, session: Session, command: Any, size: int) -> bool:
-        """Whether a request with so many bytes of messages has to get in line now."""
+        """Return whether a request with ``size`` bytes of messages has to get in line now."""
         if session.parked:
             return True
         applying, kind = self._large_commits.current, type(command)
@@ -151,7 +151,7 @@ class Parking:
         return True
 
     def _passes(self, session: Session, command: Any) -> bool:
-        """Whether neither it nor its answer has to do with what a large commit puts into logs, and moves with that."""
+        """Return whether neither the request nor its answer depends on what a large commit changes."""
         if isinstance(command, Send):
             return command.partition not in self._large_commits.promised
         if isinstance(command, Commit):
@@ -163,7 +163,7 @@ class Parking:
         return isinstance(command, Add | AddOffsets | Prepare | OpenProducer)
 
     def _may_commit(self, session: Session, command: Commit) -> bool:
-        """Whether a commit puts nothing where a large one does, and does not become one that is put in slices."""
+        """Return whether a commit is for other partitions than the large ones, and is not large itself."""
         table = self._table
         applies, number = (
             self._large_commits,
@@ -172,7 +172,7 @@ class Parking:
         known, carries = table.live.get(number), bool(command.runs or command.positions)
         if command.operator or applies.ends(number) or (known is None and not carries):
             return False
-        # One after the other: a large one that passes would be passed for ever.
+        # Large commits go one after the other: otherwise they would be passed for ever.
         if known is not None and (carries or not is_small(known, table.small_bytes)):
             return False
         partitions = known.partitions if known is not None else [partition for partition, _ in command.runs]
@@ -181,7 +181,9 @@ class Parking:
         )
 
     def _is_settled(self, session: Session, command: AskOutcome | Rollback) -> bool:
-        """Whether neither a commit under way nor what waits of its session decides about a transaction."""
+        """Return whether neither a commit under way nor a waiting request of its session decides about a
+        transaction.
+        """
         table = self._table
         number: TransactionNumber | None
         if command.serial:
@@ -206,7 +208,7 @@ class Parking:
         self._accounts.add(session, waiting.weight)
 
     def drop(self, session: Session) -> None:
-        """Let go of a session's requests, unanswered, as if they had been lost on their way."""
+        """Drop a session's requests, unanswered, as if they had been lost on their way."""
         for waiting in [waiting for waiting in self.line if waiting.session is session]:
             self.line.remove(waiting)
             session.parked -= 1
@@ -214,7 +216,9 @@ class Parking:
             self._accounts.add(session, -waiting.weight)
 
     def holds_back(self, session: Session, command: Any, data: memoryview) -> bool:
-        """Whether a request with :data:`LARGE` bytes of messages or more has to wait; then it is put in line."""
+        """Put a request with :data:`LARGE` bytes of messages or more in line, if it has to wait; return whether
+        it has.
+        """
         if self._is_scarce(len(data)):
             self.short_of_memory(session, command, data)
             return True
@@ -225,12 +229,12 @@ class Parking:
         return False
 
     def _is_scarce(self, size: int) -> bool:
-        """Whether it would take the memory that is kept for small ones."""
+        """Return whether the request would take the memory that is kept for small ones."""
         allocator = self._engine.allocator
         return allocator.available() - size < allocator.budget // KEPT
 
     def _is_behind(self, size: int) -> bool:
-        """Whether the journal has so much to write that whoever came next would wait long for it."""
+        """Return whether the journal has so many bytes to write that the next request would wait long."""
         pending = self._engine.pending_bytes
         return pending > LITTLE and pending + size > AHEAD
 
@@ -253,9 +257,10 @@ class Parking:
         self._engine.want_flush()
 
     def move(self) -> None:
-        """The engine is idle, or memory has come back: carry out what waits, in order, as far as it goes.
+        """Carry out waiting requests, in order, as far as possible: the engine is idle, or memory was freed.
 
-        After a failure nothing is: it would only be refused, and what has nothing to do with it be logged as its cause.
+        After a failure none is carried out: it would only be refused, and an unrelated request would be logged as the
+        failure's cause.
         """
         self._woken = True
         if self._moving:

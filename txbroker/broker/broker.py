@@ -1,14 +1,13 @@
-"""What commands mean: sessions, dispatch, requests that wait, orphans, and what happens when something goes wrong.
+"""The meaning of commands: sessions, dispatch, requests that wait, orphans, and the treatment of errors.
 
-Everything runs on the reactor's thread. A request is judged, its decision accepted by the engine and thereby
-applied in the same turn; the answer waits for the force, refusals too, for they tell of a state that must be
-on disk first.
+Everything runs on the reactor's thread. A request is judged, and its decision is accepted by the engine and thereby
+applied in the same turn. The answer waits for the force; refusals wait too, because they report a state that must be on
+disk first.
 
-When something goes wrong: an error of :mod:`txbroker.errors` is the peer's answer. Any other exception is a
-bug. One raised while judging has changed nothing: it is logged and costs that peer its connection, so the
-outcome is unknown to it, as with any lost connection. One raised inside a fold has left the state in
-disagreement with the journal: the engine has failed itself (``engine.failed``), nothing is accepted any more,
-and ``on_failure`` must end the process.
+An error of :mod:`txbroker.errors` is the peer's answer. Any other exception is a bug. If it is raised while judging,
+nothing has changed: it is logged and the peer loses its connection, so the outcome is unknown to it, as with any lost
+connection. If it is raised inside a fold, the state disagrees with the journal: the engine has failed itself
+(``engine.failed``), nothing is accepted any more, and ``on_failure`` must end the process.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ Handler = Callable[[Session, Any, memoryview], Answer | None]
 
 
 class Broker:
-    """The commands' meaning over an engine that was recovered with :func:`journal.folds.table.client_folds`.
+    """The meaning of commands, over an engine that was recovered with :func:`journal.folds.table.client_folds`.
 
     ``run_blocking(work, done, failed)`` runs work on the reader pool, ``call_later(seconds, call)`` is the
     reactor's, ``random`` gives random bytes, ``policy`` says who may do what; ``on_failure(doing,
@@ -182,7 +181,9 @@ class Broker:
     # -- sessions ---------------------------------------------------------------------------------
 
     def opened(self, peer: str, deliver: Callable[[bytes], None], close: Callable[[str], None]) -> Session:
-        """A connection has come. ``deliver`` takes the bytes of answers, ``close`` ends it after those, saying why."""
+        """Open a session for a connection. ``deliver`` takes bytes of answers, ``close`` ends it after those
+        for a reason.
+        """
         number = self.transacting.next_session
         self.transacting.next_session += 1
         secret = self.greeting.new_secret()
@@ -199,7 +200,7 @@ class Broker:
         return session
 
     def closed(self, session: Session) -> None:
-        """The connection is gone: roll back what the session had active, once its waiting requests are through."""
+        """End a session whose connection is gone: roll back its active transactions after its waiting requests."""
         if session.step(SessionInput.DISCONNECT) is SessionAction.END:
             self._end(session)
 
@@ -217,12 +218,12 @@ class Broker:
         self.sessions.pop(session.number, None)
 
     def _dismiss(self, session: Session, correlation: int, error: TxBrokerError) -> None:
-        """Tell the peer why, and close."""
+        """Send the peer the reason, and close."""
         session.deliver(encode(refusal(correlation, error)))
         session.close(str(error))
 
     def _greet(self, session: Session, command: Any) -> None:
-        """Take whatever the table does not let pass to a handler: hellos, and what comes before or after its time."""
+        """Take commands that the table does not pass to a handler: hellos, and commands before or after their time."""
         what, error = input_of(command), None
         if what is SessionInput.HELLO and session.state is SessionState.AWAITING_HELLO:
             error = judge_hello(command) or self.greeting.judge(command.after)
@@ -250,7 +251,7 @@ class Broker:
             self._when_forced(session.deliver, welcome)
 
     def _supersede(self, session: Session) -> None:
-        """Its client goes on elsewhere: what is not judged yet of what it sent here must not come after that."""
+        """End a session whose client continues on another one: its unjudged requests must not follow that one's."""
         self.parking.drop(session)
         if session.step(SessionInput.DISCONNECT) is SessionAction.END:
             session.close("its client has connected anew")
@@ -281,7 +282,7 @@ class Broker:
             self.parking.short_of_memory(session, command, data)
 
     def _let_pass(self, session: Session, command: Any, data: memoryview) -> None:
-        """Carry out a request though others wait."""
+        """Carry out a request while others wait."""
         self.engine.passing = True
         try:
             self._carry_out(session, command, data)
@@ -303,7 +304,7 @@ class Broker:
             raise
         except TxBrokerError as error:
             if self.engine.failed and not isinstance(error, JournalPoisoned):
-                # A fold's, so the record is queued: no refusal would be true.
+                # A fold raised it, so the record is queued: a refusal would be false.
                 self._broke(session, command, error)
                 return
             encoded = encode(refusal(command.correlation, error))
@@ -311,7 +312,7 @@ class Broker:
             if self.engine.failed:
                 self._broke(session, command, error)
                 return
-            # The disk failed while a request was judged: nothing has changed, and no other request is concerned.
+            # The disk failed while a request was judged: nothing has changed, and no other request is affected.
             self.log.error("{command}: reading failed: {error}", command=type(command).__name__, error=error)
             encoded = encode(refusal(command.correlation, unreadable(error)))
         except Exception as error:  # noqa: BLE001  (see the module's docstring)
@@ -329,13 +330,13 @@ class Broker:
             rights.judge(need, command)
 
     def _give_up(self, session: Session, command: Any, error: MemoryExhausted) -> None:
-        """There is no memory even after flushing: refuse, and as with any refusal the transaction cannot go on."""
+        """Refuse a request because there is no memory even after flushing; its transaction cannot continue."""
         if isinstance(command, Add | AddOffsets | Prepare | Commit):
             self.transacting.gave_up(session, command, error)
         self._when_forced(session.deliver, encode(refusal(command.correlation, error)))
 
     def _broke(self, session: Session, command: Any, error: Exception) -> None:
-        """A bug. See the module's docstring for who pays for it."""
+        """Handle a bug; the module's docstring says what it costs."""
         kind = command if isinstance(command, str) else type(command).__name__
         self.log.failure(
             "{command} of {peer} ({client!r}) broke the broker",
@@ -355,7 +356,9 @@ class Broker:
     # -- time passes ------------------------------------------------------------------------------
 
     def expire_transactions(self, now: int) -> None:
-        """Roll back what has been active for too long, apply the orphan policy, evict outcomes. Every second or so."""
+        """Roll back transactions that were active for too long, apply the orphan policy, evict outcomes. Every second
+        or so.
+        """
         if self.engine.busy:
             return
         self._transactions.expire(now, self.settings.transaction_timeout)
@@ -363,12 +366,12 @@ class Broker:
             self._transactions.trim(min(self.sessions, default=self.transacting.next_session))
 
     def expire_producers(self, now: int) -> None:
-        """Forget producers that have long been silent."""
+        """Forget producers that have been silent for long."""
         if not self.engine.busy:
             self.sending.room.expire(now)
 
     def answer_waiting(self) -> None:
-        """Answer the fetches that wait for messages: the broker is stopping."""
+        """Answer the fetches that wait for messages, because the broker is stopping."""
         self.fetching.answer_all(self.sessions.values())
 
     # -- state ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Consumer groups: positions, claims, and what undecided transactions hold of them."""
+"""Consumer groups: positions, claims, and the positions that undecided transactions hold."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from journal.engine.engine import Engine
 
 IN_A_STEP: Final = 256
-"""Positions that are told of in one step: 0.2 ms."""
+"""How many positions are reported in one step: 0.2 ms."""
 
 
 class Consuming:
-    """What the commands of groups mean."""
+    """The meaning of the commands for groups."""
 
     def __init__(
         self, engine: Engine, settings: BrokerSettings, groups: GroupsFold, stepwise: Stepwise
@@ -59,7 +59,7 @@ class Consuming:
     # -- judging, also for transactions -------------------------------------------------------------
 
     def judge(self, name: str, group_id: bytes, offsets: Sequence[PartitionOffset]) -> None:
-        """Raise what forbids a group to take these positions, or to be made with that id if it is new."""
+        """Raise if a group may not take these positions, or may not be made with that id if it is new."""
         if not offsets:
             raise InvalidSetting(f"no offsets for group {name!r}; nothing has changed")
         check_entries("positions", len(offsets))
@@ -116,7 +116,7 @@ class Consuming:
             )
 
     def describe(self, number: TransactionNumber) -> str:
-        """A transaction's number and xid, for people."""
+        """Return a transaction's number and xid, for people."""
         known = self._engine.transactions.live.get(number)
         return f"{number} (xid {known.xid})" if known is not None and known.xid is not None else str(number)
 
@@ -135,13 +135,13 @@ class Consuming:
         return Done(command.correlation)
 
     def _made(self, name: str, group_id: bytes) -> bytes:
-        """What the record that makes a group has as its id; nothing if the group is there."""
+        """Return the id for the record that makes a group; empty if the group exists."""
         return b"" if name in self._groups.groups else group_id
 
     def _check_expected(
         self, name: str, offsets: Sequence[PartitionOffset], expected: Sequence[int | None]
     ) -> None:
-        """Raise ``PositionMoved`` unless the group stands where whoever moves it believes."""
+        """Raise ``PositionMoved`` unless the group's positions are the expected ones."""
         if len(expected) != len(offsets):
             raise InvalidSetting(
                 f"{len(expected)} expected positions for {len(offsets)} offsets of group {name!r}; nothing has changed"
@@ -159,13 +159,13 @@ class Consuming:
                 )
 
     def fetch_offsets(self, session: Session, command: FetchOffsets, data: memoryview) -> None:  # noqa: ARG002
-        """A group's positions, and who holds which."""
+        """Return a group's positions, and the transactions that hold some."""
         check_name("group", command.group)
         check_entries("partitions", len(command.partitions or ()))
         self._stepwise.answer(session, command, self._positions(command))
 
     def _positions(self, command: FetchOffsets) -> Steps:
-        """How a group's positions are told: those that stand together in the answer are of one moment."""
+        """Make the answer with a group's positions; positions that are in one step are of one moment."""
         group = self._groups.find(command.group)
         wanted = command.partitions
         if wanted is None:
@@ -188,7 +188,7 @@ class Consuming:
         return GroupOffset(partition, offset, group.generation(partition), metadata, pending)
 
     def claim(self, session: Session, command: ClaimPartitions, data: memoryview) -> Claimed:  # noqa: ARG002
-        """Take partitions for a member. One that a transaction holds can be claimed: its offset says pending."""
+        """Claim partitions for a member. A partition that a transaction holds can be claimed: its offset is pending."""
         check_name("member", command.member)
         check_entries("partitions", len(command.partitions))
         partitions = list(dict.fromkeys(command.partitions))
@@ -207,7 +207,7 @@ class Consuming:
         return Claimed(command.correlation, claims)
 
     def list_groups(self, session: Session, command: ListGroups, data: memoryview) -> None:  # noqa: ARG002
-        """Every group with its lag."""
+        """Return every group with its lag."""
         self._stepwise.answer(session, command, self._listed(command.correlation))
 
     def _listed(self, correlation: int) -> Steps:
@@ -225,7 +225,7 @@ class Consuming:
         return encode_bounded(Groups(correlation, found.joined()))
 
     def _places(self, group: Group) -> list[int]:
-        """The partitions that it has positions in, sorted by the name of the topic, and by index."""
+        """Return the partitions that it has positions in, sorted by the name of the topic, and by index."""
         topics: dict[str, list[int]] = {}
         for number in sorted(group.positions):
             topics.setdefault(self._stores[number].topic, []).append(number)

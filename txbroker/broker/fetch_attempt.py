@@ -1,4 +1,4 @@
-"""A fetch that has not been answered, and one try at it: what each of its partitions gave."""
+"""A fetch that has not been answered, and one attempt at it with the results of its partitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Cancellable(Protocol):
-    """What ``call_later`` gives back."""
+    """The result of ``call_later``."""
 
     def cancel(self) -> None:
         """Do not call it."""
@@ -40,7 +40,9 @@ class PendingFetch:
 
 
 class Part:
-    """What one partition gave: ``data`` up to offset ``end``, or an ``error``; where its log began and ended then."""
+    """The result of one partition: ``data`` up to offset ``end``, or an ``error``; where its log began and
+    ended then.
+    """
 
     __slots__ = ("data", "end", "error", "high_watermark", "partition", "start_offset")
 
@@ -54,7 +56,7 @@ class Part:
         )
 
     def told(self) -> FetchedPartition:
-        """What the answer says of it."""
+        """Return its part of the answer."""
         place = (self.end, self.start_offset, self.high_watermark)
         if self.error is None:
             return FetchedPartition(self.partition, len(self.data), *place)
@@ -64,12 +66,12 @@ class Part:
 
 
 class Reading:
-    """One try at a fetch: what each partition gave so far, and the plans that must wait for the disk.
+    """One attempt at a fetch: the results of partitions so far, and the plans that must wait for the disk.
 
-    All is decided in one step of the reactor, in which nothing is published: so all partitions are as of one moment,
-    those too whose plans are carried out later.
+    All is decided in one step of the reactor, in which nothing is published, so all partitions are as of one moment,
+    also those whose plans run later.
 
-    ``cut``: what it has not come to is the next fetch's, because of the disk, or because others wait for their turn.
+    ``cut``: it stopped early, because of the disk, or because others wait for their turn; the next fetch gets the rest.
     """
 
     __slots__ = ("cold", "cut", "failed", "found", "parts", "room", "stores")
@@ -84,7 +86,7 @@ class Reading:
 
 
 def run_plans(plans: list[tuple[Part, ReadPlan]]) -> list[tuple[Part, Frames | TxBrokerError]]:
-    """Carry out plans on a thread of the pool; damage in one partition does not keep the others from reading."""
+    """Run plans on a thread of the pool; damage in one partition does not keep the others from being read."""
     results: list[tuple[Part, Frames | TxBrokerError]] = []
     try:
         for part, plan in plans:
@@ -101,7 +103,7 @@ def run_plans(plans: list[tuple[Part, ReadPlan]]) -> list[tuple[Part, Frames | T
 
 
 def unreadable(error: BaseException) -> StorageUnavailable:
-    """What is told of what the disk did not give."""
+    """Return the error for a failed read of the disk."""
     return StorageUnavailable(
         f"reading failed: {error}. Nothing has changed, and other partitions can be read; try again, and look at the "
         "broker's log and at its disk"

@@ -1,11 +1,11 @@
-"""Messages go out: fetches, and those that wait for messages to come.
+"""Fetches: messages to readers, and fetches that wait for messages.
 
-A fetch is carried out at once where memory or the page cache has the bytes, else on the reader pool. One
-answer comes from either, as the first partition with something to read has it: then nothing is held while the
-disk is waited for, and a client that rotates its partitions starves none. An answer has less than could be read if
-that took longer than its session's turn. A fetch waits while there is too
-little to give, while its session has a read at the disk, and while its peer does not take the answers that it
-has already: what a slow consumer holds in memory is bounded by its session's one read and its unsent answers.
+A fetch is carried out at once if memory or the page cache has the bytes, else on the reader pool. One answer comes from
+either, as the first partition with something to read has it: so nothing is held while the disk is waited for, and a
+client that rotates its partitions starves none. An answer ends early if reading takes longer than the session's turn. A
+fetch waits while there are too few bytes, while its session has a read at the disk, and while its peer does not take
+the answers that it has already. So the memory for a slow consumer is bounded by its session's one read and its unsent
+answers.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from journal.log.read_plan import Frames, GoesOn
 
 LEAST_COLD_READ = 64 * KIB
-"""Partitions that are read on the reader pool share the room of the answer, but none gets less than this."""
+"""Partitions that are read on the reader pool share the answer's bytes, but none gets less than this."""
 
 MOST_LOGGED = 1000
-"""Different failures of reading that are logged from one start to the next."""
+"""How many different failures of reading are logged during one start."""
 
 MOST_COLD_READS: Final = 32
-"""Partitions that one fetch reads on the reader pool: each of them holds a file open until it is its turn."""
+"""How many partitions one fetch reads on the reader pool: each of them holds a file open until its turn."""
 
 Done = Callable[[Any], None]
 Failed = Callable[[BaseException], None]
@@ -48,7 +48,7 @@ RunBlocking = Callable[[Callable[[], Any], Done, Failed], None]
 
 
 def run_inline(work: Callable[[], Any], done: Done, failed: Failed) -> None:
-    """A reader pool of no threads, for tests and tools."""
+    """Run work at once, instead of on a reader pool; for tests and tools."""
     try:
         result = work()
     except Exception as error:  # noqa: BLE001  (whatever it is, the fetch that wanted it is told)
@@ -58,7 +58,7 @@ def run_inline(work: Callable[[], Any], done: Done, failed: Failed) -> None:
 
 
 class Fetching:
-    """What Fetch means. ``bytes`` counts what was given."""
+    """The meaning of Fetch. ``bytes`` counts the bytes sent."""
 
     log = Logger()
 
@@ -78,7 +78,7 @@ class Fetching:
         self._call_later = call_later
         self._answers = answers
         self.goes_on: GoesOn = always
-        """Whether what is read at present may take longer: whose turn it is has to say so."""
+        """Whether the present read may take longer; the scheduler sets it."""
         self.bytes = 0
         self.fetches = 0
         self._logged: set[str] = set()
@@ -106,7 +106,7 @@ class Fetching:
         self._try(fetch)
 
     def cancel(self, session: Session, command: Cancel, data: memoryview) -> None:  # noqa: ARG002
-        """Answer a fetch now. One that is at the disk, or behind unread answers, is answered when those are through."""
+        """Answer a fetch now. If it waits for the disk, or for unread answers, it is answered after those."""
         for fetch in session.fetches:
             if fetch.command.correlation == command.fetch:
                 self._expire(fetch)
@@ -115,7 +115,7 @@ class Fetching:
     # -- waking -----------------------------------------------------------------------------------
 
     def published(self, stores: Iterable[MessageStore]) -> None:
-        """Carry out the fetches that these stores have enough for now. Called once per forced group."""
+        """Carry out the fetches for which these stores have enough now. Called once per forced group."""
         waiting = self._waiting
         if not waiting:
             return
@@ -128,18 +128,18 @@ class Fetching:
                 self._later(fetch)
 
     def partitions_gone(self, numbers: Iterable[int]) -> None:
-        """Tell the fetches that wait for these partitions."""
+        """Inform the fetches that wait for these partitions."""
         for number in numbers:
             for fetch in list(self._waiting.get(number, ())):
                 self._later(fetch)
 
     def drained(self, session: Session) -> None:
-        """The session's peer has taken its answers: go on with its fetches, in order."""
+        """Continue with the session's fetches, in order: its peer has taken its answers."""
         for fetch in list(session.fetches):
             self._later(fetch)
 
     def _later(self, fetch: PendingFetch) -> None:
-        """Try in the session's next turn: there may be thousands of others."""
+        """Try in the session's next turn, because there may be thousands of others."""
         session = fetch.session
         if session.wake is None:
             self._try(fetch)
@@ -148,7 +148,7 @@ class Fetching:
             session.wake()
 
     def forget(self, session: Session) -> None:
-        """The session is over; nobody would read the answers."""
+        """Drop the session's fetches: it has ended."""
         for fetch in list(session.fetches):
             self._stop(fetch)
 
@@ -163,7 +163,7 @@ class Fetching:
         self._expire(fetch)
 
     def _expire(self, fetch: PendingFetch) -> None:
-        """Answer as soon as it can be, with what there is."""
+        """Answer as soon as possible, with what there is."""
         if fetch in fetch.session.fetches:
             fetch.expired = True
             self._try(fetch)
@@ -206,7 +206,7 @@ class Fetching:
         return reading
 
     def _is_over(self, reading: Reading) -> bool:
-        """Whether there is something to give, and others wait for their turn."""
+        """Return whether there is something to answer, and others wait for their turn."""
         over = reading.found > 0 and not self.goes_on()
         reading.cut = reading.cut or over
         return over
@@ -214,7 +214,9 @@ class Fetching:
     def _read_one(
         self, reading: Reading, part: Part, store: MessageStore, until: int, room: int, left: int
     ) -> int:
-        """Read one partition of ``left`` to go, or keep a plan for it; return how much of the room that takes."""
+        """Read one partition of ``left`` to go, or keep a plan for it; return how many bytes of the answer that
+        takes.
+        """
         reading.stores.append(store)
         offset = part.end
         if offset == store.high_watermark or until <= offset < store.high_watermark:
@@ -239,7 +241,7 @@ class Fetching:
             return share
         size = len(frames.data)
         if size > room and reading.found:
-            return room  # one frame that is too large for what is left: it is the next fetch's
+            return room  # one frame that is too large for the rest: the next fetch gets it
         part.data, part.end = frames
         reading.found += size
         self._is_over(reading)  # then there may be more than was read
@@ -271,7 +273,7 @@ class Fetching:
         self.drained(session)
 
     def _read_failed(self, fetch: PendingFetch, error: BaseException) -> None:
-        """The disk or the pool failed, and not one partition: this fetch is refused, the session goes on."""
+        """Refuse this fetch, because the disk or the pool failed, not one partition; the session continues."""
         session = fetch.session
         session.reading = False
         if fetch in session.fetches:
@@ -297,15 +299,15 @@ class Fetching:
             for each in reading.parts:
                 if isinstance(each.error, CorruptData | StorageUnavailable):
                     self._tell(str(each.error))
-            # An error may tell of a decision that is not on disk yet, such as a topic's deletion, and where a log
-            # starts of one of retention's.
+            # An error may report a decision that is not on disk yet, such as a topic's deletion, and the start of a log
+            # one of retention's.
             self._answers.put(session, b"".join(parts))
             return
         for part in parts:
             deliver(part)
 
     def _tell(self, error: str) -> None:
-        """For whoever runs the broker, not only for who reads: once each, for readers try again."""
+        """Log an error for the operator, not only for the reader; each once, because readers try again."""
         if error not in self._logged and len(self._logged) < MOST_LOGGED:
             self._logged.add(error)
             self.log.error("{error}", error=error)

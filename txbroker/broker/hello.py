@@ -1,7 +1,7 @@
-"""Hellos: what a client is told of its session, and which session of the same client ends by it.
+"""Hellos: a session's welcome, and the end of the same client's former session.
 
-A client that connects again shows what its last welcome told: number of the session, nonce of the start, secret. A
-number alone proves nothing: a data directory restored from a copy gives out the same ones again, to others.
+A client that connects again shows what its last welcome contained: number of the session, nonce of the start, secret. A
+number alone proves nothing: a data directory restored from a copy gives the same ones out again, to others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Greeting:
-    """``sessions`` are those that go on, by number; ``random`` gives so many random bytes."""
+    """The judge of hellos. ``sessions`` are the open ones, by number; ``random(n)`` returns n random bytes."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class Greeting:
             self._identified_by = engine.accept(Identified(random(16).hex(), engine.now()))
 
     def new_secret(self) -> Secret:
-        """A secret for a session."""
+        """Return a secret for a session."""
         return Secret(self._random(SECRET_BYTES))
 
     def judge(self, former: FormerSession | None) -> BrokerReplaced | None:
-        """What is wrong with the session that a client says it had; None if nothing is, or if it had none."""
+        """Return what is wrong with the former session that a client shows; None if nothing is, or if it shows none."""
         if former is None:
             return None
         start = former.session >> 32
@@ -80,13 +80,14 @@ class Greeting:
         )
 
     def former(self, hello: Hello) -> Session | None:
-        """The session that the client of a hello that was judged still has, if it goes on."""
+        """Return the former session of a judged hello's client, if it is open."""
         return None if hello.after is None else self._sessions.get(hello.after.session)
 
     def welcome(self, session: Session, hello: Hello) -> Welcome:
-        """The answer to a hello that was judged. A client that shows a secret goes on with it, and with its producers.
+        """Return the answer to a judged hello. A client that shows a secret keeps it, and its producers.
 
-        Whether an earlier start gave out that secret is not known, and need not be: it alone tells whose a producer is.
+        Whether an earlier start gave out that secret is not known, and need not be: only the secret identifies a
+        producer's owner.
         """
         settings = self._settings
         if hello.after is not None and len(hello.after.secret.value) == SECRET_BYTES:
@@ -106,8 +107,8 @@ class Greeting:
 
     @property
     def may_be_told(self) -> bool:
-        """Whether identity and nonce are forced: a start forces its own record, the first one's identity comes later.
+        """Return whether identity and nonce are forced: a start forces its own record, the first identity comes later.
 
-        Either would be another one after a crash before that.
+        After a crash before that, either would be another one.
         """
         return self._identified_by <= self._engine.forced_lsn

@@ -1,4 +1,4 @@
-"""What becomes of transactions that stay prepared for too long, if anything: the orphan policy, which is opt-in."""
+"""The orphan policy, which is opt-in: what happens to transactions that stay prepared for too long."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from journal.engine.engine import Engine
 
 AT_ONCE: Final = 100
-"""Most transactions that the policy ends in one go."""
+"""Most transactions that the policy ends in one turn."""
 
 SAID_AT_ONCE: Final = 10
-"""Most alerts that name their transaction in one go: a hundred thousand would drown the log."""
+"""Most alerts in one turn that name their transaction: a hundred thousand would flood the log."""
 
 
 class Orphans:
-    """The policy at work. Without ``orphan_age`` nothing happens, ever.
+    """The policy at work. Without ``orphan_age`` it does nothing, ever.
 
-    ``alerted`` are those left to people since this start, each with why nothing else can be done, if that is so.
+    ``alerted`` are those left to people since this start, each with the reason if nothing else can be done.
     """
 
     log = Logger()
@@ -40,7 +40,7 @@ class Orphans:
         """How many the policy has ended since this start."""
 
     def treat(self, now: int) -> bool:
-        """Do what the policy says to those that are due; False if a large commit keeps the engine busy now."""
+        """Treat the due ones by the policy; return False if a large commit keeps the engine busy now."""
         if self._age is None:
             return True
         prepared = self._engine.transactions.prepared
@@ -81,7 +81,7 @@ class Orphans:
             )  # fmt: skip
 
     def _end(self, transaction: Transaction) -> None:
-        """One whose frames are damaged is left to people, and holds nothing else up."""
+        """End one; if its frames are damaged, it is left to people, and delays no other."""
         number, transactions = transaction.number, self._engine.transactions
         why = f"prepared for more than {self._seconds:g} s (orphan_age)"
         if self._action is OrphanAction.ROLL_BACK:
@@ -111,7 +111,7 @@ class Orphans:
         return (self._age or 0) / SECOND
 
     def policy(self, transaction: Transaction, now: int) -> Policy | None:
-        """What happens to the transaction by itself, and when; None: nothing."""
+        """Return what happens to the transaction by itself, and when; None: nothing."""
         if self._age is None or transaction.state is not State.PREPARED:
             return None
         obstacle = self.alerted.get(transaction.number)

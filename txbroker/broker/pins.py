@@ -1,4 +1,4 @@
-"""Pins: a client that reads the data directory's files beside the broker keeps them from being removed meanwhile."""
+"""Pins: a client that reads the data directory's files beside the broker keeps them from being removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Pinning:
-    """At most one pin a session. It is volatile: it ends with the session, and with the broker."""
+    """The pins of sessions, at most one each. A pin is volatile: it ends with the session, and with the broker."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -23,17 +23,17 @@ class Pinning:
             PinFiles: self._pin,
             UnpinFiles: self._unpin,
         }
-        """Who carries out which request."""
+        """The handlers of requests."""
 
     def _pin(self, session: Session, command: PinFiles, data: memoryview) -> FilesPinned:  # noqa: ARG002
-        """Take a pin, or tell of the one that is held; raises DiskFull where space is scarce."""
+        """Take a pin, or return the one that is held; raises DiskFull where space is scarce."""
         pin = self._pins.get(session)
         if pin is None or not pin.held:
             pin = self._pins[session] = self._engine.housekeeping.pin()
         return FilesPinned(command.correlation, pin.lsn, pin.held)
 
     def _unpin(self, session: Session, command: UnpinFiles, data: memoryview) -> FilesPinned:  # noqa: ARG002
-        """Let the session's pin go, and say whether it was held until now."""
+        """Release the session's pin, and return whether it was held until now."""
         pin = self._pins.pop(session, None)
         if pin is None:
             return FilesPinned(command.correlation, 0, False)

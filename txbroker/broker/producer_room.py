@@ -1,15 +1,15 @@
-"""Room for producers and their pairs with partitions: who is forgotten when there are as many as may be.
+"""Room for producers and their pairs with partitions: which ones are forgotten when there are as many as allowed.
 
-Who makes room is judged here, by limits, clock and sessions that only this process knows; the record says which
-producers are forgotten, and the fold does as it says. In this order:
+The choice is made here, by limits, clock and sessions that only this process knows; the record names the producers
+that are forgotten, and the fold follows it. The order is:
 
 1. nameless producers of clients that are not connected;
 2. producers that have been idle for ``producer_idle``;
-3. producers of the client that has most, if that is more than twice what the one that asks would have.
+3. producers of the client that has most, if that is more than twice what the asking client would have.
 
-In each those without a name come first, then the longest idle. With the third nobody can take all there is, however
-many connections he keeps open, and none takes from who has little. Twice, and not once: a client that loses a
-producer comes back for another, and two of about the same size would take it from each other with every send.
+In each class, those without a name come first, then the longest idle. Because of the third no client can take all,
+however many connections it keeps open, and none loses producers while it has few. Twice, and not once: a client that
+loses a producer opens another, and two clients of about the same size would take it from each other with every send.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 EXPIRE_AT_ONCE: Final = 1024
 """Most producers that one record expires, so that it stays small."""
 PART: Final = 16
-"""One part in so many is made free at once: looking through all of them takes milliseconds."""
+"""The fraction that is freed at once, because looking through all of them takes milliseconds."""
 LOOKED_AT: Final = 50
-"""Work that looking at a producer counts for in its session's turn: 0.4 µs."""
+"""The work that checking one producer counts for in its session's turn: 0.4 µs."""
 
 Weight = Callable[[Producer], int]
-"""How much of what is scarce a producer has."""
+"""Returns how much of the scarce resource a producer has."""
 
 
 class ProducerRoom:
-    """Sees to it that a producer, or a pair of one, that is about to be made does not go beyond the limits."""
+    """Keeps the numbers of producers and of pairs within their limits when one is about to be made."""
 
     def __init__(
         self,
@@ -55,7 +55,9 @@ class ProducerRoom:
         self._max_pairs = settings.max_producer_partitions
 
     def for_producer(self, session: Session) -> None:
-        """For one more of the session's client; raises :class:`LimitExceeded` if none may go."""
+        """Make room for one more producer of the session's client; raises :class:`LimitExceeded` if none may be
+        forgotten.
+        """
         producers, settings, owner = self._producers, self._settings, session.producer_owner
         most, limit = settings.max_producers_per_session, settings.max_producers
         if producers.owned[owner] >= most:
@@ -75,7 +77,7 @@ class ProducerRoom:
             )
 
     def for_pair(self, session: Session, producer_id: int) -> None:
-        """For one more pair of this producer; raises :class:`LimitExceeded` if none may go."""
+        """Make room for one more pair of this producer; raises :class:`LimitExceeded` if none may be forgotten."""
         producers, limit = self._producers, self._max_pairs
         if producers.pairs < limit:
             return
@@ -103,7 +105,7 @@ class ProducerRoom:
     def _make(
         self, session: Session, owned: Counter[bytes], weight: Weight, limit: int, keep: int = 0
     ) -> bool:
-        """Forget a part of what there is, but not the producer ``keep``; whether anything was forgotten."""
+        """Forget a part of the producers, except ``keep``; return whether any was forgotten."""
         session.work += LOOKED_AT * len(self._producers.producers)
         those = [each for each in self._producers.producers.values() if weight(each) and each.id != keep]
         present = {each.producer_owner for each in self._sessions.values()}
@@ -123,7 +125,7 @@ class ProducerRoom:
 
 
 def _first(producers: Iterable[Producer], weight: Weight, enough: int) -> list[int]:
-    """Ids of those that go first, until they weigh ``enough``: one at least, if there are any."""
+    """Return the ids of those that go first, until they weigh ``enough``: at least one, if there are any."""
     chosen, weighs = [], 0
     for each in sorted(producers, key=_order)[:EXPIRE_AT_ONCE]:
         chosen.append(each.id)

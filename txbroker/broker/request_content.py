@@ -1,4 +1,4 @@
-"""What a request that decides brings: messages and positions that were not sent before, checked."""
+"""The contents of a deciding request: messages and positions that were not sent before, checked."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def carries(command: Prepare | Commit, data: bytes | memoryview = b"") -> bool:
-    """Whether a deciding request brings something."""
+    """Return whether a deciding request has contents."""
     return bool(command.runs or command.positions or data)
 
 
 class RequestContent:
-    """Checks what deciding requests bring. Nothing changes before all of it has been judged."""
+    """Checks the contents of deciding requests. Nothing changes before all of it has been judged."""
 
     def __init__(self, engine: Engine, max_frame: int, consuming: Consuming) -> None:
         self._engine = engine
@@ -40,12 +40,12 @@ class RequestContent:
     def of(
         self, session: Session, number: TransactionNumber, command: Prepare | Commit, data: memoryview
     ) -> Unsent:
-        """The content of a request; raises what is wrong with it."""
+        """Return the contents of a request; raises if they are wrong."""
         if not (command.runs or command.positions or data):
             return NOTHING
         known = self._live.get(number)
         comes_again = number in self._outcomes.by_number if known is None else known.state is State.PREPARED
-        if comes_again:  # that it is the same is all that matters, also if its topic is gone
+        if comes_again:  # only sameness matters, also if its topic is gone
             return Unsent(_unchecked(command.runs, data), command.positions)
         unsent = Unsent(self._checked(command.runs, data), command.positions)
         if unsent.messages > 1:

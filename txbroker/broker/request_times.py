@@ -1,4 +1,4 @@
-"""Where a request's time went: for clients that ask with each request. Nobody else's takes another step for it."""
+"""The times of a request's phases, for clients that ask for them with each request; others cost no further step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _Answer(NamedTuple):
-    """What a request will be answered. ``applied``: it is a large commit, shown later than its group."""
+    """The coming answer of a request. ``applied``: it is a large commit, shown later than its group."""
 
     session: Session
     correlation: int
@@ -28,7 +28,7 @@ class _Answer(NamedTuple):
 
 
 class Timing:
-    """What Timed means, over the ``handlers`` of the requests that it may hold."""
+    """The meaning of Timed, over the ``handlers`` of the requests that it may hold."""
 
     def __init__(
         self, engine: Engine, handlers: Mapping[type, Callable[[Session, Any, memoryview], Any]]
@@ -38,7 +38,7 @@ class Timing:
         self._now = engine.clock.monotonic
 
     def carry_out(self, session: Session, command: Timed, data: memoryview) -> None:
-        """Judge the request as if it had come alone, and answer with its times; refusals leave as they are."""
+        """Judge the request as if it had come alone, and answer with its times; refusals are answered as usual."""
         begun = self._now()
         answer = self._handlers[type(command.request)](session, command.request, data)
         engine = self._engine
@@ -52,12 +52,12 @@ class Timing:
 
 
 def _times(timed: _Answer, now: int) -> Times:
-    """The times of a request answered ``now``; the phases that it did not go through took none."""
+    """Return the times of a request answered ``now``; phases that it did not go through took none."""
     group, stamps = timed.group, [timed.queued]
-    if group is None:  # all was forced already, as for a repeated send: nothing was waited for
+    if group is None:  # all was forced already, as for a repeated send: it waited for nothing
         return Times(timed.queued - timed.begun, 0, 0, 0, 0, now - timed.queued)
     for at in (group.begun, group.written, group.forced, now if timed.applied else group.shown, now):
-        # A request may join a group that is being written: what it repeats is in there.
+        # A request may join a group that is being written, which has the send that it repeats.
         stamps.append(max(at, stamps[-1]))
     phases = (after - before for before, after in pairwise(stamps))
     return Times(timed.queued - timed.begun, *phases)

@@ -1,12 +1,12 @@
-"""Whose turn it is: one line of sessions for the reactor's time, so that none can keep it from the others.
+"""The scheduler: one line of sessions for the reactor's time, so that none can keep it from the others.
 
-Deficit round robin with two lists, as FQ-CoDel has it (RFC 8290, section 4) without its drops: a session that was idle
-is served before those with backlog. What is shared is *work*: bytes, and :data:`REQUEST` for each request and message,
-so that it can be counted; time is only a brake.
+It is deficit round robin with two lists, as in FQ-CoDel (RFC 8290, section 4) without its drops: a session that was
+idle is served before those with backlog. The shared quantity is *work*: bytes, and :data:`REQUEST` for each request and
+message, so that it can be counted; time is only a limit.
 
-Where FQ-CoDel forgets a queue that is empty, a session that leaves the line keeps what it owes: its backlog is in its
-socket, which is not read while it is in line, and it would be new again with every read of it. What it owes is paid by
-its share of what is done for all until it comes back.
+FQ-CoDel forgets a queue that is empty. Here a session that leaves the line keeps what it owes: its backlog is in its
+socket, which is not read while it is in line, and it would be new again with every read. The debt is paid by its share
+of the work that is done for all until it comes back.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from twisted.internet.interfaces import IReactorTime
 from journal.constants import KIB
 
 QUANTUM: Final = 64 * KIB
-"""Work that a session may have done in a turn."""
+"""The work that a session may have done in a turn."""
 
 REQUEST: Final = 200
-"""Work that a request counts for beside its bytes, and a frame that has to be looked at for itself."""
+"""The work that a request counts for beside its bytes, and each frame that has to be checked by itself."""
 
 TURN: Final = 0.0005
 """Seconds after which a turn ends while others wait, whatever work is left of it."""
 
 STINT: Final = 0.002
-"""Seconds after which the reactor is given its turn."""
+"""Seconds after which the reactor gets its turn."""
 
 AT_ONCE: Final = 4 * QUANTUM
-"""Work that is done as it comes, without getting in line, until the reactor has been round."""
+"""The work that is done as it comes, without getting in line, until the reactor has been round."""
 
 
 PATIENCE: Final = 16 * QUANTUM
-"""Work that is done for sessions that were idle before one with backlog has a turn."""
+"""The work that is done for sessions that were idle before one with backlog has a turn."""
 
 
 class Flow:
-    """What one session has to be carried out. ``in_line``: it waits for a turn; ``more``: its last left something.
+    """The pending work of one session. ``in_line``: it waits for a turn; ``more``: its last turn left something.
 
     ``deficit`` is the work that it may have done; below 0 it is what it owes. ``left_at`` is how much had been done for
     all when it left the line.
@@ -51,21 +51,21 @@ class Flow:
     in_line = more = False
 
     def take_turn(self, most: int) -> int:
-        """Carry out what there is, say in ``more`` whether anything is left; return the work done.
+        """Carry out work, set ``more`` if any is left; return the work done.
 
-        After ``most`` work, or when :meth:`Scheduler.goes_on` says so, no more is begun. Raises nothing.
+        After ``most`` work, or when :meth:`Scheduler.goes_on` returns False, no more is begun. Raises nothing.
         """
         raise NotImplementedError
 
     def leaves(self) -> None:
-        """All has been carried out."""
+        """Note that all work has been carried out."""
 
 
 class Scheduler:
-    """The line. ``clock`` is the reactor: its :meth:`run` is called again and again while anybody is in line.
+    """The line. ``clock`` is the reactor: it calls :meth:`run` again and again while any session is in line.
 
-    ``busy``: who has something to do has to get in line. If not, it is done as it comes: ``until`` is to be 0 then, and
-    its work to be added to ``at_once``.
+    ``busy``: a session with work has to get in line. If not, work is done as it comes: set ``until`` to 0 then, and add
+    the work to ``at_once``.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -74,17 +74,19 @@ class Scheduler:
         self._new: deque[Flow] = deque()
         self._old: deque[Flow] = deque()
         self._done = self._ahead = 0
-        """Work that was done for all together."""
+        """The work that was done for all together."""
         self._is_due = self._holds = self._running = False
         self.busy = False
         self.on_rest: Callable[[], object] = lambda: None
         """Called when turns have been given out, and the reactor has its own now."""
         self.at_once = 0
         self.until = 0.0
-        """When the turn under way ends, by the clock's seconds; 0 if that is a stint from when it is asked first."""
+        """When the turn under way ends, by the clock's seconds; 0 if that is a stint from when it is first
+        asked for.
+        """
 
     def goes_on(self) -> bool:
-        """Whether the turn under way has time left."""
+        """Return whether the turn under way has time left."""
         now = self._seconds()
         if not self.until:
             self.until = now + STINT
@@ -96,23 +98,25 @@ class Scheduler:
         return sum(flow.in_line for flow in (*self._new, *self._old))
 
     def have_the_reactor_go_round(self) -> None:
-        """More than :data:`AT_ONCE` has been done as it came: what comes now gets in line, until the next round."""
+        """Have later work get in line, until the reactor's next round: more than :data:`AT_ONCE` was done as it
+        came.
+        """
         self.busy = True
         self._come_again()
 
     def add(self, flow: Flow) -> None:
-        """Have a session get in line, before those with backlog unless it owes more than a quantum."""
+        """Put a session in line, before those with backlog unless it owes more than a quantum."""
         if not flow.in_line:
             self._settle(flow)
             self._put(flow, self._new)
 
     def begun(self, flow: Flow) -> None:
-        """Have a session get in line that has had a turn as it came."""
+        """Put a session in line that has had a turn as it came."""
         if not flow.in_line:
             self._put(flow, self._old)
 
     def charge(self, flow: Flow, work: int) -> None:
-        """So much was done as it came for a session that is not in line."""
+        """Count work that was done as it came for a session that is not in line."""
         if not flow.in_line:
             self._settle(flow)
         self._done += work
@@ -120,7 +124,7 @@ class Scheduler:
         flow.left_at = self._done
 
     def _settle(self, flow: Flow) -> None:
-        """Give a session its share of what was done since it left, as if all who are in line had been there too."""
+        """Give a session its share of the work done since it left, as if all sessions in line had been there too."""
         share = (self._done - flow.left_at) // (len(self._new) + len(self._old) + 1)
         flow.deficit = min(QUANTUM, flow.deficit + share)
         flow.left_at = self._done
@@ -141,21 +145,21 @@ class Scheduler:
         self.run()
 
     def hold(self) -> None:
-        """Have those who get in line wait for :meth:`release`, which the caller promises to call in this turn."""
+        """Make sessions that get in line wait for :meth:`release`, which the caller promises to call in this turn."""
         if not (self._new or self._old):
-            self.busy = False  # a force is told of in a round of its own
+            self.busy = False  # a force is reported in its own round
         self.at_once = 0
         self._holds = not self._is_due
         self._is_due = True
 
     def release(self) -> None:
-        """Give out turns to those who came since :meth:`hold`, unless a round of the reactor's own is due for them."""
+        """Give out turns to sessions that came since :meth:`hold`, unless a round of the reactor is due for them."""
         if self._holds:
             self._holds = self._is_due = False
             self.run()
 
     def run(self) -> None:
-        """Give out turns until nobody is in line, or the reactor must have its own."""
+        """Give out turns until no session is in line, or the reactor must have its own."""
         if self._running or not (self._new or self._old):
             return
         self._running = True

@@ -1,4 +1,4 @@
-"""Messages come in: sends, and the producers that make a repeated one have the effect of one."""
+"""Sends, and the producers that give a repeated send the effect of one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Sending:
-    """What Send and OpenProducer mean. ``messages`` and ``bytes`` count what was sent outside transactions."""
+    """The meaning of Send and OpenProducer. ``messages`` and ``bytes`` count what was sent outside transactions."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Sending:
         command: OpenProducer,
         data: memoryview,  # noqa: ARG002
     ) -> commands.ProducerOpened:
-        """Give out an id, or the next epoch of a name, to this client; sequences begin at 0 in every epoch."""
+        """Give this client an id, or the next epoch of a name; sequences begin at 0 in every epoch."""
         engine, producers = self._engine, self._producers
         if command.name:
             check_name("producer", command.name)
@@ -111,9 +111,10 @@ class Sending:
 
 
 def check_same(store: MessageStore, base: int, data: memoryview, command: Send) -> None:
-    """Raise :class:`SequenceOutOfOrder` if the log is seen to hold, from ``base`` on, other frames than a repetition.
+    """Raise :class:`SequenceOutOfOrder` if the log holds, from ``base`` on, other frames than a repetition.
 
-    What cannot be had without waiting (retention took it, it is damaged or on the disk alone) is not compared.
+    Frames that cannot be had without waiting (retention removed them, they are damaged or only on the disk) are not
+    compared.
     """
     sent, place, offset = bytearray(data), 0, base
     stamp(memoryview(sent), base)
@@ -132,7 +133,7 @@ def check_same(store: MessageStore, base: int, data: memoryview, command: Send) 
 
 
 def unknown_partition(number: int) -> UnknownPartition:
-    """The error for a partition that is not there."""
+    """Return the error for a partition that does not exist."""
     return UnknownPartition(
         f"there is no partition number {number}; nothing has changed. Its topic may have been deleted: ask "
         "for the topics again"
@@ -140,7 +141,7 @@ def unknown_partition(number: int) -> UnknownPartition:
 
 
 def disk_full() -> DiskFull:
-    """The error for new work while the disk is nearly full."""
+    """Return the error for new work while the disk is nearly full."""
     return DiskFull(
         "free space on the broker's disk is below the low-water mark, new work is refused; nothing has changed. "
         "Reading, deleting, commit and rollback work: make room (free other files, delete topics, or let retention "
@@ -149,6 +150,6 @@ def disk_full() -> DiskFull:
 
 
 def frame_limit(store: MessageStore, limit: int) -> int:
-    """The largest frame that a partition takes, where the broker takes ``limit``."""
+    """Return the largest frame that a partition takes, where the broker takes ``limit``."""
     own = store.settings.max_message_bytes
     return limit if own is None or own > limit else own

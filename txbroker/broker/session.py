@@ -1,8 +1,8 @@
-"""A session: what the broker knows of one connection, and what it may do in which state.
+"""Sessions: the broker's state of one connection, and the table of what it may do in which state.
 
-The table is the truth: the documents' diagram and the test of every pair are made from it. A session number
-is ``start number << 32 | counter``, so none is ever given twice, over restarts too; a copy of the data gives its own
-starts' numbers out again, with other nonces (:mod:`txbroker.broker.hello`).
+The documents' diagram and the test of every pair are made from the table. A session number is ``start number << 32 |
+counter``, so none is given twice, over restarts too. A copy of the data gives its own starts' numbers out again, with
+other nonces (:mod:`txbroker.broker.hello`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txbroker.wire.secret import Secret
 
 
 class SessionState(Enum):
-    """Where a session is."""
+    """The state of a session."""
 
     AWAITING_HELLO = "awaiting hello"
     OPEN = "open"
@@ -27,11 +27,11 @@ class SessionState(Enum):
 
 
 OPEN: Final = SessionState.OPEN
-"""For the path of every request: through its class CPython 3.11 takes 0.2 µs to find it."""
+"""For the path of every request: finding a member through its class takes CPython 3.11 0.2 µs."""
 
 
 class SessionInput(Enum):
-    """What may happen to a session."""
+    """An event that may happen to a session."""
 
     HELLO = "hello"
     REFUSED_HELLO = "refused hello"
@@ -40,7 +40,7 @@ class SessionInput(Enum):
 
 
 class SessionAction(Enum):
-    """What the broker does about an input."""
+    """What the broker does after an input."""
 
     WELCOME = "answer with the version and the session's number"
     HANDLE = "judge and answer the request"
@@ -154,28 +154,28 @@ class Session:
         return Actor(f"{self.client}@{self.peer}" if self.client else self.peer, self.principal)
 
     def go_on_with(self, secret: Secret) -> None:
-        """It is of a client that had this secret before."""
+        """Make it a session of the client that had this secret before."""
         self.secret = secret
         self.producer_owner = secret.owner
 
     def go_on(self) -> None:
-        """Go on with the first of what is due."""
+        """Go on with the first piece of due work."""
         work = next(iter(self.due))
         self.due.pop(work)(work)
 
     def step(self, what: SessionInput) -> SessionAction:
-        """Take an input; return what is to be done about it."""
+        """Take an input; return the action for it."""
         self.state, action = TRANSITIONS[self.state, what]
         return action
 
 
 def input_of(command: object) -> SessionInput:
-    """Which input a command is, before it has been looked at closely."""
+    """Return the input for a command, before it has been examined."""
     return SessionInput.HELLO if type(command) is Hello else SessionInput.REQUEST
 
 
 def judge_hello(hello: Hello) -> TxBrokerError | None:
-    """What is wrong with a hello; None if nothing is."""
+    """Return what is wrong with a hello; None if nothing is."""
     if hello.magic != MAGIC:
         return PeerViolation(f"a hello with magic {hello.magic[:40]!r}, it must be {MAGIC!r}")
     if not set(hello.versions) & set(VERSIONS):

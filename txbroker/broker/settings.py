@@ -1,7 +1,7 @@
-"""What can be set about a broker: every limit and time-out that it judges requests by, in one place.
+"""The settings of a broker: every limit and time-out by which it judges requests, in one place.
 
-None of them changes what is on disk: a record carries its results, so a broker can be started again with
-other limits. ``docs/operations.md`` explains how to choose them.
+None of them changes what is on disk: a record carries its results, so a broker can be started again with other limits.
+``docs/operations.md`` explains how to choose them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ YEARS: Final = 10 * 366 * DAY
 
 
 class OrphanAction(StrEnum):
-    """What becomes of a transaction that stays prepared beyond ``orphan_age``."""
+    """What happens to a transaction that stays prepared beyond ``orphan_age``."""
 
     ALERT = "alert"
     ROLL_BACK = "rollback"

@@ -1,4 +1,4 @@
-"""Forces of the journal that take seconds: the disk is what is slow then, and the log says so."""
+"""Forces of the journal that take seconds: the log reports that the disk is slow."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SLOW_FORCE: Final = 1.0
 """Seconds that writing and forcing a group may take. Sound disks need milliseconds, so there is no setting for it."""
 
 STUCK: Final = 10 * SECOND
-"""After so many µs a force is told while it is under way, for it may never end."""
+"""µs after which a force is reported while it is under way, because it may never end."""
 
 LINE_INTERVAL: Final = 60 * SECOND
-"""µs between two lines of the log at least; what comes in between is counted, and told with the next."""
+"""µs between two lines of the log at least; slow forces in between are counted, and reported with the next."""
 
 WHAT_TO_DO: Final = (
     "Nothing acknowledged is lost: answers wait for the disk. See whether it is failing (dmesg) or busy with something "
@@ -26,9 +26,10 @@ WHAT_TO_DO: Final = (
 
 
 class SlowForces:
-    """Counts them, and logs one line a minute at most. On the reactor; the times are those of the writer's thread.
+    """Counts slow forces, and logs at most one line a minute. On the reactor; the times are those of the writer's
+    thread.
 
-    A fast force is none of its business: it costs two looks at the clock, and no call.
+    A fast force costs two looks at the clock, and no call.
     """
 
     log = Logger()
@@ -43,7 +44,7 @@ class SlowForces:
         self.longest = 0
 
     def gauges(self) -> dict[str, int]:
-        """What ``txbroker status`` shows; ``longest_force`` in µs, 0 if none was slow."""
+        """Return the figures of ``txbroker status``; ``longest_force`` in µs, 0 if none was slow."""
         return {"slow_forces": self.count, "longest_force": self.longest}
 
     def ended(self, seconds: float) -> None:
@@ -58,7 +59,9 @@ class SlowForces:
         self._tell()
 
     def look(self) -> None:
-        """Look whether a force does not end, and tell what has waited for its minute. Call it about every second."""
+        """Check for a force that does not end, and report what has waited for its minute. Call it about every
+        second.
+        """
         group, waiting = self._engine.under_way()
         now = self._engine.clock.monotonic()
         if group is not self._group:

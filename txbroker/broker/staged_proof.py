@@ -1,4 +1,4 @@
-"""Before a commit is judged, what is staged of its transaction in a file is read, elsewhere: a GiB takes a second.
+"""The reading of a transaction's staged file before its commit is judged, on another thread: a GiB takes a second.
 
 The session that asks is held meanwhile, so that none of its requests overtakes the commit; all others go on.
 """
@@ -30,7 +30,7 @@ log: Final = Logger()
 
 
 class Proving:
-    """Reads staged files. ``carry_out`` takes the commit once that is done, also of a session that has ended."""
+    """Reads staged files. ``carry_out`` takes the commit afterwards, also that of a session that has ended."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Proving:
         self._carry_out = carry_out
 
     def takes(self, session: Session, command: Any, data: memoryview) -> bool:
-        """Whether a commit has to wait for that; then it is seen to."""
+        """Return whether a commit has to wait for its staged file; if so, begin to read it."""
         known = self._transacting.live_of(session, command)
         if known is None:
             return False
@@ -71,7 +71,9 @@ class Proving:
         self._carry_out(session, command, data)
 
     def _failed(self, session: Session, command: Commit, data: memoryview, error: BaseException) -> None:
-        """Nothing was decided. Where the transaction has ended meanwhile, and its file is gone, the commit says so."""
+        """Refuse the commit: nothing was decided. If the transaction has ended and its file is gone, the commit finds
+        that.
+        """
         if self._transacting.live_of(session, command) is None:
             self._go_on(session, command, data)
             return

@@ -1,7 +1,7 @@
-"""Answers that take long, made in steps: a step a time while the session's turn lasts, and reads of the disk elsewhere.
+"""Answers that take long, made in steps while the session's turn lasts, with reads of the disk on another thread.
 
-How an answer is made is a generator. It yields None where others may have their turn, or what has to be carried out on
-the reader pool, and is sent what came of it; it returns the encoded answer.
+An answer is made by a generator. It yields None where others may have their turn, or work for the reader pool, whose
+result it gets; it returns the encoded answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from txbroker.wire.messages import Request
 from txbroker.wire.refusals import refusal
 
 MOST_AT_ONCE: Final = 16
-"""Answers of one session that are being made: each has what was asked, and as much of the answer as there is."""
+"""How many answers of one session may be made at once: each holds its question and the finished part of the answer."""
 
 Work = Callable[[], Any]
 Steps = Generator[Work | None, Any, bytes]
@@ -30,7 +30,7 @@ RunBlocking = Callable[[Work, Callable[[Any], None], Callable[[BaseException], N
 
 
 class _Making:
-    """An answer that is being made; ``result`` is what the next step is sent."""
+    """An answer that is being made; ``result`` goes into the next step."""
 
     __slots__ = ("correlation", "kind", "result", "session", "steps")
 
@@ -43,7 +43,9 @@ class _Making:
 
 
 class Stepwise:
-    """Makes such answers. ``goes_on`` says whether the session's turn lasts; ``broke`` is told of faults of ours."""
+    """Makes such answers. ``goes_on`` returns whether the session's turn lasts; ``broke`` is called for our own
+    faults.
+    """
 
     log = Logger()
 
@@ -59,7 +61,7 @@ class Stepwise:
         self.goes_on: GoesOn = always
 
     def answer(self, session: Session, request: Request, steps: Steps) -> None:
-        """Make the answer to a request, which is delivered once all that was accepted until it was made is forced.
+        """Make the answer to a request; it is delivered once all that was accepted until it was made is forced.
 
         Raises :class:`LimitExceeded` if too many are being made for the session.
         """
@@ -104,7 +106,7 @@ class Stepwise:
             self._later(making)
 
     def _failed(self, making: _Making, error: BaseException) -> None:
-        """The disk or the pool failed: this request is refused, the session goes on."""
+        """Refuse this request, because the disk or the pool failed; the session continues."""
         making.session.making -= 1
         making.steps.close()
         self.log.error("{command}: reading failed: {error}", command=making.kind, error=error)

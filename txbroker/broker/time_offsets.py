@@ -1,4 +1,4 @@
-"""Offsets by time: which message of each partition was the first at or after a moment of the wall clock."""
+"""Offsets by time: the first message of each partition at or after a moment of the wall clock."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from journal.log.message_store import MessageStore
 
 AT_A_TIME: Final = 32
-"""Partitions that are looked up at the disk in one go, so that reads of others come in between."""
+"""How many partitions are looked up on the disk at once, so that other reads come in between."""
 
 IN_A_STEP: Final = 256
-"""Partitions that are looked at in one step, in memory: 0.2 ms."""
+"""How many partitions are looked up in memory in one step: 0.2 ms."""
 
 Found = int | TxBrokerError
 Lookup = tuple["MessageStore", TimeLookup]
 
 
 class TimeOffsets:
-    """What OffsetsForTime means. What only the disk knows is looked up on the reader pool."""
+    """The meaning of OffsetsForTime. Lookups that need the disk run on the reader pool."""
 
     def __init__(self, engine: Engine, stepwise: Stepwise) -> None:
         self._engine = engine
@@ -77,7 +77,9 @@ class TimeOffsets:
         return store
 
     def _within(self, store: MessageStore, lookup: TimeLookup, found: Found) -> int:
-        """The offset as the log is now: its topic may have been deleted, or retention have taken the segment."""
+        """Return the offset as the log is now: its topic may have been deleted, or retention have removed the
+        segment.
+        """
         self._store(store.number)
         if not isinstance(found, TxBrokerError):
             return store.within(found)
@@ -87,7 +89,7 @@ class TimeOffsets:
 
 
 def _look_up(lookups: Sequence[TimeLookup]) -> list[Found]:
-    """Carry out lookups on a thread of the pool; what is wrong with one is for the reactor to judge."""
+    """Run lookups on a thread of the pool; the reactor judges their errors."""
     found: list[Found] = []
     for lookup in lookups:
         try:

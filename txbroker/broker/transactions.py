@@ -1,9 +1,9 @@
-"""Transactions: who may do what to which, and what coordinators and operators are told.
+"""Transactions: which session may do what to which one, and what coordinators and operators learn.
 
-The store below keeps the states, the totals and the outcomes; here are the rules of sessions and groups. An
-*active* transaction belongs to the session that began it: nobody else touches it, operators neither. Serials
-count up in a session, so one that was passed over can never begin: only therefore may it be said that it was
-rolled back.
+The store below keeps the states, the totals and the outcomes; here are the rules of sessions and groups. An *active*
+transaction belongs to the session that began it: no other session touches it, operators neither. Serials count up in a
+session, so a serial that was passed over can never begin. Only for this reason may the broker say that it was rolled
+back.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _UNDECIDED_OWNED = (State.ACTIVE, State.ROLLBACK_ONLY)
 
 
 class Transacting:
-    """What the commands of transactions mean. ``sessions`` are those that may still begin one, by number."""
+    """The meaning of the commands for transactions. ``sessions`` are those that may still begin one, by number."""
 
     log = Logger()
 
@@ -86,7 +86,7 @@ class Transacting:
     # -- the owner adds ---------------------------------------------------------------------------
 
     def add(self, session: Session, command: Add, data: memoryview) -> None:
-        """Stage frames. Any refusal leaves the transaction fit for rolling back only."""
+        """Stage frames. After a refusal the transaction can only be rolled back."""
         number, owner = self._begun(session, command.serial, command.seen)
         try:
             store = self._stores.get(command.partition)
@@ -123,9 +123,9 @@ class Transacting:
             raise
 
     def doom(self, session: Session, command: Add | AddOffsets) -> None:
-        """An add was refused: what the client says it sent will not be there.
+        """Mark a transaction as rollback-only after a refused add, because its contents are incomplete.
 
-        A transaction that has not begun needs no memory of that: its serial has passed, so it never will.
+        A transaction that has not begun needs no mark: its serial has passed, so it never will.
         """
         number = TransactionNumber(session.number, command.serial)
         if number in self._live:
@@ -146,10 +146,10 @@ class Transacting:
             "nothing has changed. Go on with a new serial"
         )
 
-    # -- and ends it, or prepares it for whoever ends it -----------------------------------------------
+    # -- its owner ends it, or prepares it for another session --------------------------------------
 
     def prepare(self, session: Session, command: Prepare, data: memoryview) -> Done:
-        """Make it survive everything; consumers' generations are checked here, once."""
+        """Prepare it, so that it survives everything; consumers' generations are checked here, once."""
         number, before = number_of((session.number, command.serial)), session.last_serial
         known = self._live.get(number)
         if known is None:
@@ -171,7 +171,7 @@ class Transacting:
         return Done(command.correlation)
 
     def commit(self, session: Session, command: Commit, data: memoryview) -> Committed:
-        """Commit: of one's own in one phase, of a prepared one from anywhere, by force from an operator."""
+        """Commit: a session's own in one phase, a prepared one from anywhere, by force from an operator."""
         if command.runs or command.positions or data:
             return self._commit_content(session, command, data)
         number = self.number_of(session, command)
@@ -180,8 +180,8 @@ class Transacting:
         if known is None and own:
             self._check_not_passed(session, number, command)
         cause, by, why = self._authority(session, command, number)
-        # What a client has seen and sent is of its own session; it says nothing of the one whose transaction it ends.
-        # Of an ended session an unknown one was rolled back, so that nobody makes an empty one of that number.
+        # The outcomes and messages that a client has seen and sent are of its own session, not of the one whose
+        # transaction it ends. An unknown one of an ended session was rolled back, so no request makes an empty one.
         seen, totals = (command.seen, command.totals) if own else (0, None)
         if not 0 <= seen < number.serial:
             _check_seen(number, seen)
@@ -200,7 +200,7 @@ class Transacting:
         return Committed(command.correlation, outcome.placements, heuristic)
 
     def _commit_content(self, session: Session, command: Commit, data: memoryview) -> Committed:
-        """Commit one's own in one phase, with what comes with the request."""
+        """Commit a session's own transaction in one phase, with the contents of the request."""
         serial, before, xid = command.serial, session.last_serial, command.xid
         number = number_of((session.number, serial))
         known = self._live.get(number)
@@ -240,9 +240,10 @@ class Transacting:
         before: int,
         error: RequestRefused | StorageUnavailable,
     ) -> None:
-        """A deciding request is refused: what it brought is not there, so what had begun is rolled back.
+        """Refuse a deciding request: its contents are not stored, so what had begun is rolled back.
 
-        Want of memory is no refusal: the request is tried again, with the serial that was the last one ``before``.
+        If memory is short, it is not refused: the request is tried again, with the serial that was the last one
+        ``before``.
         """
         if isinstance(error, MemoryExhausted):
             session.last_serial = before
@@ -259,7 +260,7 @@ class Transacting:
     def gave_up(
         self, session: Session, command: Add | AddOffsets | Prepare | Commit, error: MemoryExhausted
     ) -> None:
-        """There was no memory for it in the end: what had begun cannot become complete any more."""
+        """Roll back what had begun, because there was no memory for the request in the end."""
         if isinstance(command, Add | AddOffsets):
             self.doom(session, command)
         elif carries(command):
@@ -321,7 +322,7 @@ class Transacting:
             self._claim_serial(session, number.serial)
 
     def _claim_serial(self, session: Session, serial: int) -> None:
-        """Whatever is answered about this serial now must stay true: it cannot begin later."""
+        """Claim a serial, so that an answer about it stays true: it cannot begin later."""
         if not 1 <= serial <= MAX_SERIAL:
             raise UnknownTransaction(
                 f"there is no transaction {serial}: serials count from 1; nothing has changed"
@@ -331,7 +332,7 @@ class Transacting:
     def _check_not_passed(
         self, session: Session, number: TransactionNumber, command: Prepare | Commit
     ) -> None:
-        """Raise for one that would begin now though its serial has passed: it was called rolled back."""
+        """Raise for one that would begin now though its serial has passed: it was reported as rolled back."""
         begins = command.totals == _EMPTY or (command.totals is None and (command.runs or command.positions))
         if (
             begins
@@ -344,7 +345,7 @@ class Transacting:
             )
 
     def _check_begun(self, number: TransactionNumber) -> None:
-        """Raise for a number that may still begin, so that it is not called rolled back."""
+        """Raise for a number that may still begin, so that it is not reported as rolled back."""
         owner = self._sessions.get(number.session)
         ahead = number.session >= self.next_session
         if ahead or number.serial < 1 or (owner is not None and number.serial > owner.last_serial):
@@ -354,7 +355,7 @@ class Transacting:
             )
 
     def _check_offsets(self, number: TransactionNumber) -> None:
-        """Roll back, and say why, a transaction whose consumer has lost a partition or meets another's decision."""
+        """Roll back a transaction whose consumer has lost a partition or meets another's decision; raise the reason."""
         try:
             for group, _, offset in self._consuming.staged(number):
                 self._consuming.check_free(group, offset)
@@ -363,7 +364,7 @@ class Transacting:
             raise type(error)(f"{error}. Transaction {number} has been rolled back") from error
 
     def _tell(self, session: Session, command: Commit | Rollback, number: TransactionNumber) -> None:
-        """Note what the coordinator decided about a forced outcome, of which it learns with this answer."""
+        """Record what the coordinator decided about a forced outcome, which this answer reports to it."""
         if command.operator or number in self._live:
             return
         outcome = self._transactions.outcome(number)
@@ -386,7 +387,7 @@ class Transacting:
         )  # fmt: skip
 
     def say_contradicted(self) -> None:
-        """At each start, for as long as somebody has not seen to it: which forced outcomes were contradicted."""
+        """Log at each start, until a person has handled it, which forced outcomes were contradicted."""
         outcomes = self._transactions.outcomes
         for number in sorted(outcomes.contradicted)[:MAX_SAID]:
             outcome = outcomes.by_number[number]
@@ -400,7 +401,7 @@ class Transacting:
     # -- asking -----------------------------------------------------------------------------------
 
     def ask(self, session: Session, command: AskOutcome, data: memoryview) -> messages.Outcome:  # noqa: ARG002
-        """The state, or how it ended."""
+        """Return the state, or how it ended."""
         number = self.number_of(session, command)
         known = self._live.get(number)
         if known is not None:
@@ -441,7 +442,7 @@ class Transacting:
         return Done(command.correlation)
 
     def live_of(self, session: Session, command: Commit) -> Transaction | None:
-        """The undecided transaction that a commit means, if there is one; by its xid if it names both."""
+        """Return the undecided transaction that a commit names, if there is one; by its xid if it names both."""
         if command.xid is None:
             return self._live.get(TransactionNumber(command.session or session.number, command.serial))
         number = self._transactions.live_xids.get(command.xid)
@@ -450,7 +451,7 @@ class Transacting:
     def number_of(
         self, session: Session, command: Commit | Rollback | AskOutcome | messages.ShowTransaction
     ) -> TransactionNumber:
-        """The transaction that a command means: by number, where session 0 is one's own, by xid, or both."""
+        """Return the transaction that a command names: by number, where session 0 is its own, by xid, or both."""
         if not command.serial:
             if command.xid is None:
                 raise UnknownTransaction(
@@ -466,7 +467,7 @@ class Transacting:
 
 
 def _check_seen(number: TransactionNumber, seen: int) -> None:
-    """Raise for what no client can have seen: else outcomes that are yet to come would count as forgotten."""
+    """Raise for outcomes that no client can have seen: otherwise later ones would count as forgotten."""
     if not 0 <= seen < number.serial:
         raise TransactionConflict(
             f"transaction {number} is to end after its client has seen outcomes up to {seen}: none can be seen before "

@@ -1,4 +1,4 @@
-"""Settings from a TOML file and from the command line, merged, each refused by name if it is not known.
+"""Settings from a TOML file and from the command line, merged; unknown ones are refused by name.
 
 Every setting has one name in one flat list, in the file and on the command line, whichever part it belongs
 to.
@@ -43,7 +43,7 @@ _Part = TypeVar("_Part", bound=msgspec.Struct)
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the process serves; sizes in bytes, times in µs.
+    """The settings of the process; sizes in bytes, times in µs.
 
     ``data`` is the directory that holds everything, ``listen`` the Twisted endpoints. A message must be
     complete ``message_timeout`` after its first byte. A peer that has read nothing for ``unsent_timeout`` is
@@ -98,13 +98,13 @@ _TRANSACTION_LIMITS: Final = {
     "max_total_transaction_offsets": "total_offsets",
     "max_outcomes": "outcomes",
 }
-"""The journal's limits on transactions have names that say less when they stand alone."""
+"""The journal's limits on transactions, whose names are too short without a prefix."""
 
 assert set(_TRANSACTION_LIMITS.values()) == set(TransactionLimits.__struct_fields__)
 
 
 class _Place(NamedTuple):
-    """Where a setting goes."""
+    """Where a setting belongs."""
 
     part: type[msgspec.Struct]
     field: str
@@ -125,7 +125,7 @@ KNOWN: Final = _places()
 
 
 def defaults() -> dict[str, Any]:
-    """Every setting that has a default, with it."""
+    """Return every setting that has a default, with it."""
     found: dict[str, Any] = {}
     for name, (part, field) in KNOWN.items():
         without = len(part.__struct_fields__) - len(part.__struct_defaults__)
@@ -136,7 +136,7 @@ def defaults() -> dict[str, Any]:
 
 
 def read_file(path: str) -> dict[str, Any]:
-    """The settings of a TOML file. Raises :class:`InvalidSetting` if it cannot be read or is not TOML."""
+    """Return the settings of a TOML file. Raises :class:`InvalidSetting` if it cannot be read or is not TOML."""
     try:
         with open(path, "rb") as file:
             values = tomllib.load(file)
@@ -147,13 +147,13 @@ def read_file(path: str) -> dict[str, Any]:
     for name in values:
         check_known(name, f"in {path}")
     if isinstance(values.get("data"), str):
-        # As people expect of a file that names another: beside it, wherever the process was started.
+        # relative to the file, as people expect, wherever the process was started
         values["data"] = os.path.join(os.path.dirname(os.path.abspath(path)), values["data"])
     return values
 
 
 def check_known(name: str, where: str) -> None:
-    """Raise :class:`InvalidSetting` for a name that no setting has, with the nearest one that there is."""
+    """Raise :class:`InvalidSetting` for an unknown name, with the nearest known one."""
     if name not in KNOWN:
         near = difflib.get_close_matches(name, KNOWN, n=1)
         advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(KNOWN))}"
@@ -161,7 +161,7 @@ def check_known(name: str, where: str) -> None:
 
 
 def merged(*sources: Mapping[str, Any]) -> Config:
-    """The settings of all sources, later ones winning. Raises :class:`InvalidSetting`.
+    """Return the settings of all sources; later ones win. Raises :class:`InvalidSetting`.
 
     Durations are text with a unit, as in a file and on the command line.
     """
@@ -210,7 +210,7 @@ def _typed(name: str, value: Any, part: type[msgspec.Struct], field: str) -> Any
 
 
 def _plain(name: str, value: Any) -> Any:
-    """The value as the setting's type has it; a number is read as what it means (:mod:`journal.quantities`)."""
+    """Return the value as the setting's type; numbers are parsed by their quantity (:mod:`journal.quantities`)."""
     place = KNOWN[name]
     if name == "listen" and isinstance(value, str):
         return (value,)
@@ -229,7 +229,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def readable(name: str, value: Any) -> str:
-    """A setting's value as it is given in a file or on the command line."""
+    """Return a setting's value as it is given in a file or on the command line."""
     if value is None or isinstance(value, bool):
         return "on" if value else "off"
     place = KNOWN[name]

@@ -1,4 +1,4 @@
-"""All connections of a broker: how many there may be, how long each may take, and what they share."""
+"""All connections of a broker: their number, their time-outs, and the budgets that they share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, service: ServiceSettings, broker: BrokerSettings) -> Limits:
-        """Those of the settings."""
+        """Return the limits of the settings."""
         idle = broker.idle_timeout
         times = (broker.hello_timeout, service.message_timeout, service.unsent_timeout, service.close_timeout)
         hello, message, unsent, close = (time / SECOND for time in times)
@@ -100,7 +100,7 @@ class Connections:
         self._on_empty: Callable[[], None] | None = None
 
     def name_of(self, peer: Any) -> str:
-        """A peer's address as people read it."""
+        """Return a peer's address for people."""
         if hasattr(peer, "port"):
             host = f"[{peer.host}]" if ":" in peer.host else peer.host
             return f"{host}:{peer.port}"

@@ -1,6 +1,6 @@
-"""What happens because time passes: a table of duties, each with its interval, on the reactor's clock.
+"""The periodic duties: a table of actions, each with its interval, on the reactor's clock.
 
-All ages are journal time, which is monotonic and goes on over restarts; the wall clock decides nothing.
+All ages are journal time, which is monotonic and continues over restarts; the wall clock decides nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """Something to be done every ``interval`` seconds."""
+    """An action to be run every ``interval`` seconds."""
 
     name: str
     interval: float
@@ -23,7 +23,7 @@ class Duty:
 
 
 class Timeouts:
-    """Carries duties out. One that raises is logged and tried again next time, the others go on."""
+    """Runs duties. One that raises is logged and tried again next time; the others continue."""
 
     log = Logger()
 

@@ -1,4 +1,4 @@
-"""How the process says whether it ended well: twistd says 0 at best, or dies of the signal that ended it."""
+"""The exit status of the process: twistd itself returns 0 at best, or dies of the signal that ended it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _exit_failed() -> None:
 
 
 def end_well_on_sigterm(reactor: Any) -> None:
-    """From now on SIGTERM stops the reactor and the status is 0: a stop that was asked for is no failure."""
+    """From now on SIGTERM stops the reactor and the status is 0, because a requested stop is no failure."""
 
     def stop(*_: object) -> None:
         reactor.callFromThread(_stop, reactor)

@@ -1,4 +1,6 @@
-"""The engine's slow work on a thread: tails to segments, checkpoints, journal files made ahead of need."""
+"""The flusher: a thread that does the engine's slow work: tails to segments, checkpoints, journal files ahead
+of need.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ from txbroker.server.writer import OnFailure
 class Flusher:
     """Runs the jobs of the engine's housekeeping, in order. If one fails, the process must stop.
 
-    Nothing runs after a job that failed. What was given to the thread before the reactor heard of it may stand on that
-    one: a checkpoint behind a failed force of logs would force them again, be told that all is well, as the kernel
-    tells a failure once, and then claim messages that are not on disk.
+    No job runs after one that failed. Jobs that the thread got before the reactor learnt of the failure may depend on
+    it. A checkpoint behind a failed force of logs would force them again and succeed, because the kernel reports a
+    failure once; then it would claim messages that are not on disk.
     """
 
     def __init__(self, engine: Engine, worker: Worker, clock: IReactorTime, on_failure: OnFailure) -> None:
@@ -28,12 +30,12 @@ class Flusher:
         self._on_failure = on_failure
         self._failed = self._wanted = False
         self._broken = False
-        """Whether a job has failed; the thread's own, before the reactor hears of it."""
+        """Whether a job has failed; the thread's own flag, set before the reactor learns of it."""
         self._running = 0
         self._idle: list[Deferred[None]] = []
 
     def want(self) -> None:
-        """Memory is short, or something else is due: look at the end of this turn."""
+        """Check at the end of this turn: memory is short, or something else is due."""
         if not self._wanted:
             self._wanted = True
             self._clock.callLater(0, self.look)
@@ -59,7 +61,7 @@ class Flusher:
                 one.callback(None)
 
     def idle(self) -> Deferred[None]:
-        """Fires once nothing is due and nothing is under way; never after a failure."""
+        """Return a Deferred that fires once nothing is due or under way; never after a failure."""
         waiting: Deferred[None] = Deferred()
         self._idle.append(waiting)
         self.want()
@@ -80,7 +82,8 @@ class Flusher:
         except Exception as error:  # noqa: BLE001  (files and state disagree: nothing may go on)
             self._fail(f"running {type(job).__name__}", error)
             return
-        if not self._running:  # else when the last one is back: each would look through 10,000 partitions
+        # else when the last one has returned: each would look through 10,000 partitions
+        if not self._running:
             self.look()
 
     def _fail(self, doing: str, error: BaseException) -> None:

@@ -1,6 +1,6 @@
-"""Connections: a peer's bytes to the broker's commands, answers to bytes, and what hostile peers may not do.
+"""The protocol of a connection: a peer's bytes become commands, answers become bytes, and hostile peers are bounded.
 
-Only time-outs and bounds are decided here; what a command means is :mod:`txbroker.broker.broker`'s affair.
+Only time-outs and bounds are decided here; :mod:`txbroker.broker.broker` defines what commands mean.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ MAX_STRANGER = 64 * KIB
 """Most bytes of an unfinished message from a peer that has not sent a whole one yet."""
 
 BULK_READ = 256 * KIB
-"""What is read at a time from a peer that is amid a message; the others get Twisted's 64 KiB.
+"""How many bytes are read at a time from a peer in the middle of a message; from others Twisted's 64 KiB.
 
-Batches of 64 KiB each came in two reads and were put together again: 158 instead of 260 µs of processor time each.
-Not for all, because Twisted also lets this many bytes of answers wait before it says that a peer does not read.
+Batches of 64 KiB each came in two reads and were put together again: 158 instead of 260 µs of processor time each. Not
+for all, because Twisted also lets this many bytes of answers wait before it reports that a peer does not read.
 """
 
 SHORT_READ = 4 * KIB
-"""What is read at a time from any peer while the memory for parts of messages is short."""
+"""How many bytes are read at a time from any peer while the memory for parts of messages is short."""
 
 Requests = list[tuple[AnyRequest, memoryview]]
 
@@ -77,7 +77,7 @@ class BrokerProtocol(Protocol, Flow):
             self.read_less(True)
 
     def dataReceived(self, data: bytes) -> None:
-        """Carry out the requests in these bytes, at once if nobody waits, else in the session's turn."""
+        """Carry out the requests in these bytes: at once if no session waits, else in the session's turn."""
         if self._ended:
             return
         self._active = True
@@ -95,7 +95,7 @@ class BrokerProtocol(Protocol, Flow):
                 scheduler.charge(self, work)
                 scheduler.begun(self)
                 self._wait()
-            elif work > 2 * QUANTUM:  # of less no account is kept: 3 % of the instructions of a request
+            elif work > 2 * QUANTUM:  # smaller work is on no account: 3 % of the instructions of a request
                 scheduler.charge(self, work)
             scheduler.at_once += work
             if scheduler.at_once > AT_ONCE:
@@ -104,7 +104,7 @@ class BrokerProtocol(Protocol, Flow):
     # -- turns -----------------------------------------------------------------------------------------
 
     def take_turn(self, most: int) -> int:
-        """Carry out what is due, then requests, as far as work and time go; return the work done."""
+        """Run what is due, then requests, within the turn's work and time; return the work done."""
         session, done = self.session, 0
         while not self._ended:
             if session.due:
@@ -124,14 +124,14 @@ class BrokerProtocol(Protocol, Flow):
         return done
 
     def leaves(self) -> None:
-        """All that was kept has been carried out: there may come more."""
+        """Leave the line: everything kept has been carried out, and more may come."""
         if not self._ended:
             self.resume(Pause.TURN)
 
     def _carry_out(self, most: int, data: bytes = b"") -> int:  # noqa: C901  (apart it is 400 instructions a request)
-        """Hand requests to the broker, and write all answers that this gives; return the work that they are.
+        """Hand requests to the broker, and write the answers; return the work that this was.
 
-        Those that time is too short for are left.
+        Requests that do not fit into the turn's time are left.
         """
         send_buffers, decoder = self._send_buffers, self._decoder
         send_buffers.hold()
@@ -195,7 +195,7 @@ class BrokerProtocol(Protocol, Flow):
         received = broker.received
         count = len(messages)
         done = 0
-        if count > 2:  # most reads are a request or two: no time is taken of these
+        if count > 2:  # most reads are a request or two, which need no check of the time
             goes_on()
         while done < count:
             command, frames = messages[done]
@@ -208,7 +208,7 @@ class BrokerProtocol(Protocol, Flow):
                 break
 
     def _keep(self, data: bytes) -> None:
-        """Others wait: keep bytes for the session's turn."""
+        """Keep bytes for the session's turn, because other sessions wait."""
         try:
             self._decoder.add(data)
         except PeerViolation as error:
@@ -218,7 +218,7 @@ class BrokerProtocol(Protocol, Flow):
         self._wait()
 
     def _wait(self) -> None:
-        """It is in line: nothing is read until all that was kept has been carried out, and what came is counted."""
+        """Read nothing until everything kept has been carried out, and count the kept bytes: the session is in line."""
         self.pause(Pause.TURN)
         self._count(self._decoder.uncut + len(self._decoder.begun))
 
@@ -234,15 +234,17 @@ class BrokerProtocol(Protocol, Flow):
             self._read_bulk(True)
 
     def _read_bulk(self, bulk: bool) -> None:
-        """Read more at a time, or as much as usual again. Only sockets without TLS do."""
+        """Read more at a time, or as much as usual again. Only sockets without TLS do this."""
         self._bulk = bulk
         self.read_less(self.connections.intake.short)
 
     def read_less(self, less: bool) -> None:
-        """Take little at a time from the socket: many peers could have as much read of each before anybody waits."""
+        """Read little at a time from the socket: many peers could have as much read of each before any is made
+        to wait.
+        """
         transport: Any = self.transport
         bulk = self._bulk
-        while isinstance(transport, ProtocolWrapper):  # TLS: the socket is below
+        while isinstance(transport, ProtocolWrapper):  # with TLS the socket is below
             transport, bulk = transport.transport, False
         if isinstance(transport, FileDescriptor):
             usual = BULK_READ if bulk else FileDescriptor.bufferSize
@@ -255,16 +257,16 @@ class BrokerProtocol(Protocol, Flow):
     # -- reading or not --------------------------------------------------------------------------------
 
     def pause(self, reason: Pause) -> None:
-        """Do not read for this reason."""
+        """Do not read, for this reason."""
         if not self._pauses and self.transport is not None:
             self.transport.pauseProducing()  # type: ignore[attr-defined]
         self._pauses |= reason
         self._takes = self._takes and not reason & (Pause.ENDING | Pause.HELD)
 
     def resume(self, reason: Pause) -> None:
-        """This reason is gone.
+        """End this reason not to read.
 
-        The time that it took is not held against the peer, but for ASSEMBLY: those who never finish their
+        The time that it took is not counted against the peer, except for ASSEMBLY: peers that never finish their
         messages must not make others wait for ever.
         """
         before, self._pauses = self._pauses, self._pauses & ~reason
@@ -274,7 +276,7 @@ class BrokerProtocol(Protocol, Flow):
             self.transport.resumeProducing()  # type: ignore[attr-defined]
 
     def _hold_requests(self, held: bool) -> None:
-        """Carry out no more requests until what the last one needs of the disk has been read."""
+        """Carry out no more requests until the disk read of the last one is done."""
         if held:
             self.pause(Pause.HELD)
         elif not self._ended:
@@ -307,7 +309,7 @@ class BrokerProtocol(Protocol, Flow):
             self.resume(Pause.UNSENT)
 
     def _on_fault(self) -> None:
-        """Answers to this peer could not be written: it must not take those that would follow for the next ones."""
+        """End the connection, because answers could not be written: the peer must not take later answers for them."""
         self.log.failure(
             "the broker failed while it wrote answers to {peer}; its connection is closed", peer=self.peer
         )
@@ -346,7 +348,7 @@ class BrokerProtocol(Protocol, Flow):
             self.drop(PeerViolation(f"it has said nothing for {idle:g} s (idle_timeout)"))
 
     def drop(self, error: TxBrokerError) -> None:
-        """Tell the peer what is wrong with it, in a line of the log too, and close."""
+        """Send the peer the error, log it, and close."""
         if not self._ended:
             self.log.warn(
                 "dropping {peer}: {reason}", peer=self.peer, reason=str(error), error=type(error).__name__
@@ -362,7 +364,7 @@ class BrokerProtocol(Protocol, Flow):
             self.close()
 
     def close(self) -> None:
-        """Read no more, send what is to be sent, then close."""
+        """Read no more, send what is unsent, then close."""
         if not self._ended:
             self._ended = True
             self._since = self.connections.clock.seconds()
@@ -389,9 +391,9 @@ class BrokerProtocol(Protocol, Flow):
 
 
 def _tune(transport: Any) -> None:
-    """Answers must not wait for company in the kernel, and dead peers must be noticed some day."""
+    """Set the socket's options: answers are not delayed in the kernel, and dead peers are noticed eventually."""
     if isinstance(transport.getPeer(), UNIXAddress):
-        return  # up to Twisted 24 these have the methods, too, and fail
+        return  # up to Twisted 24 they have the methods, too, and fail
     for name in ("setTcpNoDelay", "setTcpKeepAlive"):
         if hasattr(transport, name):
             getattr(transport, name)(True)

@@ -1,15 +1,14 @@
-"""Whose bytes are read: the memory that peers can make the broker hold is bounded here.
+"""The bounds on memory that peers can make the broker hold, kept by not reading their connections.
 
-Two kinds are counted, for each session and for all: what waits for a force (:mod:`txbroker.broker.accounts`), and what
-has
-come of messages that are not whole, or wait for their turn. For both one rule holds: who holds more than is free is not
-read (Choudhury and Hahne's dynamic thresholds, IEEE/ACM Transactions on Networking 6(2), 1998). So a few cannot take
-all, whoever holds little finds room, and nobody has to know how many they are.
+Two kinds are counted, for each session and for all: what waits for a force (:mod:`txbroker.broker.accounts`), and parts
+of messages that are not whole, or wait for their turn. One rule holds for both: a session that holds more than is free
+is not read (Choudhury and Hahne's dynamic thresholds, IEEE/ACM Transactions on Networking 6(2), 1998). So a few
+sessions cannot take all, a session that holds little finds room, and the number of sessions need not be known.
 
-What waits for a force goes by itself. Parts of messages do not, so while some are kept waiting for these: the one that
-lacks least of its message goes on beyond, and who lacks little, a few at a time; and whoever is read has to bring
-:data:`PACE` a second, or is ended. Those that wait are read a little, too, as many at a time as there is room for, so
-that it is seen who does not go on.
+What waits for a force is released by itself. Parts of messages are not. So while some sessions wait for that memory,
+the one that needs the fewest bytes to finish its message continues beyond the limit, and so do sessions that need few,
+a few at a time. A session that is read has to bring :data:`PACE` a second, or is ended. Sessions that wait are read a
+little, too, as many at a time as there is room for, so that it shows which ones do not continue.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ from typing import Final, Protocol
 from journal.constants import KIB, MIB
 
 ASSEMBLY_BUDGET = 64 * MIB
-"""Default bound of what all connections have sent of messages that are not whole, or wait for their turn."""
+"""Default bound of the bytes, over all connections, of messages that are not whole, or wait for their turn."""
 
 PACE: Final = 32 * KIB
-"""What a message has to grow by from one look to the next, a second later, while memory is short."""
+"""How much a message has to grow from one check to the next, a second later, while memory is short."""
 
 STALLED: Final = 3
-"""Looks in succession at which a message has not, after which it is given up."""
+"""After so many checks in succession without that growth, a message is given up."""
 
 SPARE: Final = 4
-"""A fraction of either budget may be taken beyond it, by those that wait and are tried, and those that hold little."""
+"""The fraction of either budget that may be used beyond it, by waiting sessions that are tried and by small ones."""
 
 QUICK: Final = 32
-"""A message that lacks no more than this fraction of its budget goes on while there is room for that in the spare."""
+"""A message that needs no more than this fraction of its budget continues while the spare fraction has room for it."""
 
 LEAST_PEERS: Final = 128
 """Among fewer peers than this each may have as much accepted as among so many, however little is free."""
 
 
 class Pause(IntFlag):
-    """Why a connection is not read; it is read while there is no reason."""
+    """A reason why a connection is not read; it is read while there is none."""
 
     PENDING = 1
     ASSEMBLY = 2
@@ -51,11 +50,11 @@ class Pause(IntFlag):
 
 
 class Holds(Protocol):
-    """What counts what waits for a force: a session, or the accounts of all."""
+    """A counter of what waits for a force: a session, or the accounts of all."""
 
     @property
     def held(self) -> int:
-        """How much there is now."""
+        """Return the present count."""
 
 
 class Readable(Protocol):
@@ -63,26 +62,26 @@ class Readable(Protocol):
 
     @property
     def session(self) -> Holds:
-        """What it has waiting for a force."""
+        """Return its session, which counts what waits for a force."""
 
     def pause(self, reason: Pause) -> None:
-        """Do not read for this reason."""
+        """Do not read, for this reason."""
 
     def resume(self, reason: Pause) -> None:
-        """This reason is gone."""
+        """End this reason not to read."""
 
     def give_up(self, held: int) -> bool:
-        """It holds so many bytes of a message that does not go on, and others need the memory: end it.
+        """End a message of ``held`` bytes that does not grow, because others need the memory.
 
-        False if it cannot be blamed, because it is not read for another reason.
+        Returns False if it cannot be blamed, because it is not read for another reason.
         """
 
 
 class _Part:
-    """What a connection has sent of a message: ``bytes``, of which ``left`` are to come, 0 if it waits for its turn.
+    """The sent part of a connection's message: ``bytes``, of which ``left`` are to come, 0 if it waits for its turn.
 
-    ``seen`` is what there was at the look numbered ``look``, ``slow`` at how many it had not gone on. It may have
-    ``allowed`` bytes whatever is free.
+    ``seen`` is its size at the check numbered ``look``, ``slow`` the number of checks at which it had not grown. It may
+    have ``allowed`` bytes whatever is free.
     """
 
     __slots__ = ("allowed", "bytes", "left", "look", "seen", "slow")
@@ -93,21 +92,21 @@ class _Part:
 
 
 class Intake:
-    """Pauses connections while there is too much of anything, and resumes them."""
+    """Pauses connections while they hold too much of either kind, and resumes them."""
 
     def __init__(self, accounts: Holds, pending: int, assembly: int = ASSEMBLY_BUDGET) -> None:
         self._accounts = accounts
         self.pending = pending
         self._assembly = assembly
         self.connections: Sized = ()
-        """All there are."""
+        """All connections with parts of messages."""
         self._producers: dict[Readable, None] = {}
         self._parts: dict[Readable, _Part] = {}
         self._waiting: dict[Readable, None] = {}
         self._quick: dict[Readable, None] = {}
-        """Who goes on to the end of a message though there is no room, because it lacks little."""
+        """Connections that continue to the end of a message without room, because they need little."""
         self._first: Readable | None = None
-        """Who goes on though there is no room, because it lacks least. If anybody waits, there is one."""
+        """The connection that continues without room, because it needs least. If any waits, there is one."""
         self._look = 0
         self.assembled = 0
         self.on_short: Callable[[bool], None] = _nothing
@@ -117,13 +116,13 @@ class Intake:
     # -- what waits for a force ------------------------------------------------------------------------
 
     def produced(self, connection: Readable) -> None:
-        """The connection has more waiting for a force than was free when it was asked: read it if it is but little."""
+        """Check a connection that had more waiting for a force than was free: read it only if it holds little."""
         if connection.session.held > self._share() and connection not in self._producers:
             self._producers[connection] = None
             connection.pause(Pause.PENDING)
 
     def published(self) -> None:
-        """Something was forced: read those again that hold no more than half of what is free."""
+        """Resume connections after a force that hold no more than half of what is free."""
         if self._producers:
             share = self._share(2)
             for connection in [one for one in self._producers if one.session.held <= share]:
@@ -138,11 +137,13 @@ class Intake:
 
     @property
     def room(self) -> int:
-        """What is free for parts of messages. What is accepted beyond its own budget is taken from it."""
+        """How much is free for parts of messages. What is accepted beyond its own budget is taken from it."""
         return self._assembly - self.assembled - max(self._accounts.held - self.pending, 0)
 
     def holds(self, connection: Readable, part: int, left: int = 0) -> None:
-        """So many bytes have come of a message that lacks ``left``, or wait for their turn (0: none do)."""
+        """Note that ``part`` bytes have come of a message that needs ``left`` more, or wait for their turn (0:
+        none do).
+        """
         known = self._parts.get(connection)
         if known is None:
             if not part:
@@ -159,15 +160,15 @@ class Intake:
         self._tell()
 
     def gone(self, connection: Readable) -> None:
-        """The connection is closed."""
+        """Note that the connection is closed."""
         self._producers.pop(connection, None)
         self.holds(connection, 0)
 
     def look(self) -> None:
-        """To be called every second: while some wait for memory, end those who are read and do not go on."""
+        """Call this every second: while sessions wait for memory, end those that are read and do not continue."""
         self._look += 1
         if not self._waiting:
-            self._look += 1  # what was seen so far is not judged
+            self._look += 1  # earlier sizes are not judged
             return
         given_up: list[tuple[Readable, _Part]] = []
         for connection, part in self._parts.items():
@@ -183,7 +184,7 @@ class Intake:
         self._try_some()
 
     def _goes_beyond(self, connection: Readable) -> bool:
-        """Whether it is read though there is no room; who lacks little is, from now on, if the spare has that much."""
+        """Return whether it is read without room; one that needs little is, from now on, if the spare has that much."""
         if connection is self._first or connection in self._quick:
             return True
         first, left = self._first, self._lacks(connection)
@@ -197,7 +198,7 @@ class Intake:
         return True
 
     def _hold_back(self, connection: Readable) -> None:
-        """It is not read, or the first one is not if that lacks more."""
+        """Do not read it, or not the first one if that needs more."""
         first = self._first
         if first is None or self._parts[connection].left < self._parts[first].left:
             self._waiting.pop(connection, None)
@@ -210,7 +211,7 @@ class Intake:
         connection.pause(Pause.ASSEMBLY)
 
     def _ends(self, connection: Readable, part: _Part) -> None:
-        """A message is whole or gone: let on those that there is room for, or the one that lacks least."""
+        """Continue others after a message is whole or gone: those with room, or the one that needs least."""
         part.allowed, part.look, part.slow = 0, -1, 0
         if not part.bytes:
             del self._parts[connection]
@@ -243,7 +244,7 @@ class Intake:
         return self._parts[connection].left
 
     def _tell(self) -> None:
-        """Say that memory gets short, or is not any more."""
+        """Report that memory gets short, or is not short any more."""
         if self.short and self.assembled <= self._assembly // 4:
             self.short = False
             self.on_short(False)
@@ -253,4 +254,4 @@ class Intake:
 
 
 def _nothing(_: bool) -> None:
-    """Nobody has to be told."""
+    """Do nothing."""

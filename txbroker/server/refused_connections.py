@@ -1,4 +1,4 @@
-"""Connections over the limit: each is told so, and closed as soon as its peer says something or time is up."""
+"""Connections over the limit: each gets the reason, and is closed as soon as its peer sends something or time is up."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from txbroker.wire.codec import encode
 from txbroker.wire.messages import Refused
 
 MAX_REFUSED = 256
-"""So many connections over the limit are told so; more are closed without a word."""
+"""So many connections over the limit get the reason; further ones are closed without it."""
 
 LINGER = 2.0
-"""Seconds that a refused peer has for reading why."""
+"""Seconds that a refused peer has for reading the reason."""
 
 
 class RefusingProtocol(Protocol):
-    """A connection over the limit: told so, and closed as soon as its peer says something or time is up."""
+    """A connection over the limit: it sends the reason, and closes as soon as its peer sends something or time
+    is up.
+    """
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -35,7 +37,7 @@ class RefusingProtocol(Protocol):
         transport.write(encode(Refused(0, type(error).__name__, str(error))))
 
     def dataReceived(self, data: bytes) -> None:  # noqa: ARG002
-        """Whatever it says: it has been answered."""
+        """Close: the peer has its answer, whatever it sends."""
         assert self.transport is not None
         self.transport.loseConnection()
 

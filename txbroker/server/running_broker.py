@@ -1,6 +1,6 @@
-"""A recovered engine at work: the broker, its threads, its connections and its clock, wired together.
+"""A running broker over a recovered engine: its threads, connections and clock, connected with each other.
 
-:mod:`txbroker.server.service` makes one after recovery and takes it down; a test may make one without a process.
+:mod:`txbroker.server.service` makes one after recovery and ends it; a test may make one without a process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from txbroker.server.worker_thread import WorkerThread
 from txbroker.server.writer import OnFailure, Writer
 
 MARK_INTERVAL: Final = 0.05
-"""Seconds between looks whether the engine is idle; it is marked after twice that."""
+"""Seconds between checks whether the engine is idle; it is marked after twice that."""
 
 FLUSH_INTERVAL: Final = 0.1
 SWEEP_INTERVAL: Final = 1.0
@@ -39,8 +39,8 @@ RETENTION_INTERVAL: Final = 10.0
 class RunningBroker:
     """Everything that serves, from :meth:`start` to :meth:`stop`. ``on_failure`` must end the process.
 
-    ``make_lane`` makes the threads, from a name and what calls back on the reactor; a test may step the work by hand,
-    and give ``random`` bytes of its own.
+    ``make_lane`` makes a thread, from a name and the function that calls back on the reactor; a test may run the work
+    by hand, and give its own ``random``.
     """
 
     log = Logger()
@@ -119,7 +119,7 @@ class RunningBroker:
         ]
 
     def _unless_busy(self, action: Callable[[int], object]) -> Callable[[], None]:
-        """No decision may be taken while a large commit is being applied, nor after a failure."""
+        """Wrap an action so that it makes no decision while a large commit is being applied, nor after a failure."""
 
         def act() -> None:
             if not self.engine.busy and not self.engine.failed:
@@ -144,7 +144,7 @@ class RunningBroker:
         yield self.writer.drained()
         yield self._closed()
         self._timeouts.stop()
-        # Sessions that ended have rolled their active transactions back: that is to be forced too.
+        # Sessions that ended have rolled their active transactions back: that must be forced too.
         yield self.writer.drained()
         self.engine.mark()
         yield self.writer.drained()
@@ -157,7 +157,7 @@ class RunningBroker:
         return closed
 
     def end(self, patience: float) -> None:
-        """Stop the clock and the threads, whatever they are doing, and drop every connection."""
+        """End the clock and the threads, whatever they are doing, and drop every connection."""
         self._timeouts.stop()
         self.scrubber.stop()
         self.connections.abort_all()

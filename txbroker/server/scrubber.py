@@ -1,4 +1,4 @@
-"""The scrubber: reads what is cold again, in the background, at a set rate, and tells what it finds damaged."""
+"""The scrubber: reads files that are no longer written, in the background, at a set rate, and reports damage."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from journal.transaction import TransactionNumber
 from txbroker.server.worker_thread import Worker
 
 FIRST_PASS: Final = 60.0
-"""Seconds after the start before the first pass, unless passes are to come more often."""
+"""Seconds after the start before the first pass, unless passes are more frequent."""
 
 LOAD_BYTES: Final = MIB
-"""While more than this waits for the disk, the scrubber does not read."""
+"""While more than this many bytes wait for the disk, the scrubber does not read."""
 
 LOAD_PAUSE: Final = 0.25
 
 SHARE: Final = 10
-"""It reads for at most one of so many seconds, whatever the rate allows: a slow or busy disk slows it down."""
+"""It reads for at most this fraction of the time, whatever the rate allows: a slow or busy disk slows it down."""
 
 MOST_FINDINGS: Final = 1000
 
 
 class Scrubber:
-    """Passes over all sealed segments, closed journal files, checkpoints and staged files, one piece after the other.
+    """Passes over all sealed segments, closed journal files, checkpoints and staged files, piece by piece.
 
     ``rate`` is in bytes a second, 0 switches it off; a pass begins ``interval`` seconds after the last one began, or at
-    its end. It never changes a file, and damage never stops it: a read of what is damaged fails for its reader.
+    its end. It never changes a file, and damage never stops it: only a read of damaged bytes fails.
     """
 
     log = Logger()
@@ -51,7 +51,9 @@ class Scrubber:
         self._interval = interval
         self._pieces: deque[Piece] = deque()
         self._undecided: Iterator[TransactionNumber] = iter(())
-        """Transactions whose staged files are still to be read in this pass: pieces are made as their turns come."""
+        """Transactions whose staged files are still to be read in this pass; their pieces are made when they
+        are due.
+        """
         self._call: IDelayedCall | None = None
         self._stopped = False
         self._begun_at = 0.0
@@ -62,18 +64,18 @@ class Scrubber:
         self.passes = 0
 
     def start(self) -> None:
-        """The first pass begins soon."""
+        """Schedule the first pass."""
         if self._rate:
             self._later(min(FIRST_PASS, self._interval), self._begin)
 
     def stop(self) -> None:
-        """No further piece is read; one that is being read now is not waited for."""
+        """Read no further piece; a piece that is being read now is not waited for."""
         self._stopped = True
         if self._call is not None and self._call.active():
             self._call.cancel()
 
     def gauges(self) -> dict[str, int]:
-        """What ``txbroker status`` shows. ``scrub_age`` is -1 before the first pass has ended, in µs."""
+        """Return the figures of ``txbroker status``. ``scrub_age`` is -1 before the first pass has ended, in µs."""
         age = -1 if self._ended_at < 0 else int((self._clock.seconds() - self._ended_at) * 1_000_000)
         return {
             "scrubbed_bytes": self.bytes,
@@ -147,7 +149,7 @@ class Scrubber:
         self._later(pause, self._next)
 
     def _failed(self, error: BaseException) -> None:
-        """The disk did not give the bytes: that is a finding too, and the next file's turn."""
+        """Report bytes that the disk did not return as a finding, and go on with the next file."""
         piece = self._pieces.popleft()
         what = f"{piece.path} cannot be read: {error}. Nothing was changed; look at the disk (dmesg)"
         self._found(CorruptData(what, piece.path))

@@ -1,7 +1,7 @@
 """What waits to be sent: one send buffer per connection, written to its transport once per reactor turn.
 
-Answers are appended and go out together. What a peer does not read stays here, where it is counted, and not
-in the transport, whose buffer would be joined and copied once more.
+Answers are appended and sent together. Bytes that a peer does not read stay here, where they are counted, and not in
+the transport, whose buffer would be joined and copied once more.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from zope.interface import implementer
 from journal.constants import KIB, MIB
 
 SLAB = 128 * KIB
-"""Most bytes that are handed to a transport at a time: what Twisted gives to one system call."""
+"""Most bytes that are given to a transport at a time: as many as Twisted gives to one system call."""
 
 ENOUGH = 64 * KIB
 """Small pieces are joined until they are this many bytes: Twisted pauses a producer above that."""
 
 CONGESTED = 256 * KIB
-"""A session with more unsent bytes than this gets no further messages until its peer has read half."""
+"""A session with more unsent bytes than this is not served until its peer has read half."""
 
 UNSENT_BUDGET = 64 * MIB
-"""Default bound of the unsent bytes of all sessions, above which none gets further messages."""
+"""Default bound of the unsent bytes of all sessions, above which none is served."""
 
 
 class SendBuffers:
     """All send buffers: which of them have something to write, and how much is unsent in all.
 
-    After :meth:`hold` answers are only collected, until :meth:`flush`; otherwise the first one schedules a
-    flush at the end of the reactor's turn. ``over`` says that more is unsent in all than the budget allows;
-    that ends when half of it is free.
+    After :meth:`hold` answers are only collected, until :meth:`flush`; otherwise the first one schedules a flush at the
+    end of the reactor's turn. ``over``: more is unsent in all than the budget allows; that ends when half of it is
+    free.
     """
 
     def __init__(self, clock: IReactorTime, budget: int = UNSENT_BUDGET) -> None:
@@ -103,11 +103,11 @@ class SendBuffers:
 class SendBuffer:
     """The unsent answers of one connection, oldest first.
 
-    ``unsent`` counts the bytes that the transport has not taken or, as far as it tells, not sent. While
-    ``blocked_since`` (in seconds) is not None the transport has not sent all that it was given at that time.
-    ``on_congestion`` is called with True when the session must wait for its peer, with False when it may go
-    on. ``on_fault`` is called when writing raised, within the ``except``: answers are missing then, and the
-    connection must be ended.
+    ``unsent`` counts the bytes that the transport has not taken or, as far as it reports, not sent. While
+    ``blocked_since`` (in seconds) is not None the transport has not sent all that it got at that time.
+    ``on_congestion`` is called with True when the session must wait for its peer, with False when it may continue.
+    ``on_fault`` is called when writing raised, within the ``except``: answers are missing then, and the connection must
+    be ended.
     """
 
     __slots__ = (
@@ -150,7 +150,7 @@ class SendBuffer:
         send_buffers.added(self, size)
 
     def flush(self) -> None:
-        """Hand the transport as much as it takes now."""
+        """Give the transport as many bytes as it takes now."""
         self._marked = False
         pieces = self._pieces
         try:
@@ -169,15 +169,16 @@ class SendBuffer:
             self._on_fault()
 
     def _send_now(self, slab: bytes) -> bytes:
-        """Give bytes to the kernel; return what it does not take, which must go through the transport.
+        """Give bytes to the kernel; return those that it does not take, which must go through the transport.
 
-        From then on everything must, until the transport says that it has sent all: order is kept.
+        From then on all bytes must, until the transport reports that it has sent everything: order is kept.
         """
         assert self._send is not None
         try:
             sent = self._send(slab)
         except OSError:
-            sent = 0  # the kernel has no room, or the connection is broken: the transport will find out and say so
+            # the kernel has no room, or the connection is broken: the transport will notice and report it
+            sent = 0
         self._sent(sent)
         if sent == len(slab):
             return b""
@@ -185,12 +186,12 @@ class SendBuffer:
         return slab[sent:]
 
     def pauseProducing(self) -> None:
-        """The transport has enough for now."""
+        """Stop: the transport has enough for now."""
         if self.blocked_since is None:
             self.blocked_since = self._clock.seconds()
 
     def resumeProducing(self) -> None:
-        """The transport has sent all that it had."""
+        """Continue: the transport has sent everything."""
         self.blocked_since = None
         self._at_once = self._send is not None
         given, self._given = self._given, 0
@@ -198,7 +199,7 @@ class SendBuffer:
         self.flush()
 
     def stopProducing(self) -> None:
-        """The connection is gone, and with it everyone who would read this."""
+        """Drop everything: the connection is gone."""
         self._closed = True
         self._pieces.clear()
         self.blocked_since = None
@@ -231,13 +232,13 @@ class SendBuffer:
 
 
 def _direct_send(transport: Any) -> Callable[[bytes], int] | None:
-    """What sends at once on a plain socket, or None.
+    """Return a function that sends at once on a plain socket, or None.
 
     It saves two changes of the reactor's interests, an event and a turn per answer: 22 instead of 28 µs of the
-    reactor's time per request with 64 clients at depth 1, where a bare Twisted echo takes 15. The socket's own method,
-    and not the transport's: that takes 3 µs more.
+    reactor's time per request with 64 clients at depth 1, where a bare Twisted echo takes 15. It is the socket's own
+    method, because the transport's takes 3 µs more.
     """
-    # Not by asking for the handle: a TLS transport hands such questions on to the socket below it.
+    # Not by asking for the handle: a TLS transport passes such questions on to the socket below it.
     if isinstance(transport, Connection) and not transport.TLS:
         send: Callable[[bytes], int] = transport.getHandle().send
         return send

@@ -1,4 +1,6 @@
-"""The process: it locks and recovers, then listens, and leaves a clean start behind when it is stopped."""
+"""The process: it locks and recovers the directory, then listens, and leaves a clean start behind when it is
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -44,26 +46,26 @@ JOIN_PATIENCE: Final = 2.0
 """Seconds that each thread gets for ending its work when the process stops."""
 
 SPARE_DESCRIPTORS: Final = 128 + MAX_REFUSED
-"""File descriptors for the journal, goodbyes to refused connections and the rest, beside the open segments."""
+"""File descriptors for the journal, for refused connections and others, beside the open segments."""
 
 LEAST_CONNECTIONS: Final = 16
 
 FULL_COLLECTIONS_EVERY: Final = 100
-"""Collections of the middle generation from one look at all objects to the next; Python's own is 10."""
+"""Collections of the middle generation between two full collections; Python's own number is 10."""
 
 BACKLOG: Final = 1024
-"""Connections that may wait to be accepted. Twisted's 50 costs a client that finds it full a second."""
+"""Connections that may wait to be accepted. With Twisted's 50 a client that finds the queue full loses a second."""
 
 
 class Stopped(Exception):
-    """Recovery was told to stop; it can be begun again at any time."""
+    """Recovery was stopped; it can be begun again at any time."""
 
 
 class TxBrokerService(Service):
     """A broker over one data directory.
 
-    ``end_process`` is called without arguments after a reason to end has been logged: the directory cannot be
-    recovered or listened for, or a write has failed. It must stop the reactor and see to the exit status.
+    ``end_process`` is called without arguments after a reason to end has been logged: the directory cannot be recovered
+    or an endpoint listened on, or a write has failed. It must stop the reactor and set the exit status.
     """
 
     log = Logger()
@@ -82,7 +84,7 @@ class TxBrokerService(Service):
     # -- starting --------------------------------------------------------------------------------------
 
     def startService(self) -> None:
-        """Begin: recovery runs on a thread, and nothing is listened to before it is done."""
+        """Begin: recovery runs on a thread, and the service listens only after it is done."""
         super().startService()  # type: ignore[no-untyped-call]
         self._reactor.callWhenRunning(self._recover)
 
@@ -103,7 +105,7 @@ class TxBrokerService(Service):
         )
 
     def _progress(self, *what: object) -> None:
-        """Called on recovery's thread, often."""
+        """Report progress; called on recovery's thread, often."""
         if self._stopping:
             raise Stopped
         now = time.monotonic()
@@ -166,7 +168,7 @@ class TxBrokerService(Service):
         )  # fmt: skip
 
     def _connections_allowed(self) -> int:
-        """How many connections there can be without taking the file descriptors of journal and segments."""
+        """Return how many connections there can be without taking the file descriptors of journal and segments."""
         limit = self.config.broker.max_sessions
         reserved = self.config.journal.open_files + SPARE_DESCRIPTORS
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -185,10 +187,9 @@ class TxBrokerService(Service):
     # -- failing ---------------------------------------------------------------------------------------
 
     def failed(self, doing: str, error: BaseException) -> None:
-        """Storage cannot be trusted any more: drop every connection unanswered, and end the process.
+        """Drop every connection unanswered, and end the process: storage cannot be trusted any more.
 
-        A peer that waits for an answer gets none, which is the truth: the outcome is not known before
-        recovery.
+        A peer that waits for an answer gets none, because the outcome is not known before recovery.
         """
         self._end(f"{doing} failed; acknowledged messages are safe, the next start recovers them", error)
 
@@ -210,7 +211,7 @@ class TxBrokerService(Service):
 
     @inlineCallbacks
     def stopService(self) -> Generator[Deferred[Any], Any, None]:
-        """Stop listening, answer what is in flight, checkpoint, and let go of the directory."""
+        """Stop listening, answer requests in flight, checkpoint, and release the directory."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._stopping = True
         begun = time.monotonic()
@@ -244,12 +245,12 @@ class TxBrokerService(Service):
 
 
 def tune(switch_interval: float) -> None:
-    """Set what is Python's, for a process that serves."""
+    """Set the interpreter's settings for a process that serves."""
     # 100 groups written and forced beside a busy thread: 1,532 ms at Python's 5 ms, 128 ms at 0.2 ms, 322 ms
     # at 0.05 ms (two cores under load).
     sys.setswitchinterval(switch_interval)
     keep_freed_memory()
-    # What has been loaded stays: a full collection takes 39 ms with it and nothing without.
+    # Loaded objects stay: a full collection takes 39 ms with them and nothing without.
     gc.collect()
     gc.freeze()
     # Sends to 10,000 partitions: 35 full collections in 30 s, 46 ms each, for 32 objects; with 100 there are five.
@@ -258,7 +259,7 @@ def tune(switch_interval: float) -> None:
 
 
 def _unopened(data: str) -> str:
-    """What a failed call of the system means for a start, and what to do."""
+    """Return what a failed system call means for a start, and what to do."""
     if not os.path.exists(data):
         return (
             f"{data} cannot be made; nothing was written. See whether the folder that it lies in is there and this "
@@ -273,7 +274,7 @@ def _unopened(data: str) -> str:
 
 
 def _in_folder(error: Exception) -> str:
-    """For a UNIX socket whose lock cannot be made beside it, the folder at fault: Twisted names only the lock."""
+    """Return the folder at fault for a UNIX socket whose lock cannot be made beside it: Twisted names only the lock."""
     if not isinstance(error, OSError) or error.filename2 is None:
         return ""
     folder = os.path.dirname(os.fsdecode(error.filename2)) or "."
@@ -283,7 +284,7 @@ def _in_folder(error: Exception) -> str:
 
 
 def address(kind: str, port: Any) -> str:
-    """What to connect to, as an endpoint string: ``tcp:127.0.0.1:7654``, ``unix:/run/txbroker``."""
+    """Return the address to connect to, as an endpoint string: ``tcp:127.0.0.1:7654``, ``unix:/run/txbroker``."""
     host = port.getHost()
     if hasattr(host, "port"):
         name = host.host.replace(":", "\\:")
@@ -292,7 +293,7 @@ def address(kind: str, port: Any) -> str:
 
 
 def with_backlog(description: str) -> str:
-    """The endpoint, with our backlog if it is of a kind that has one and names none."""
+    """Return the endpoint with our backlog, if it is of a kind that has one and names none."""
     kind = description.partition(":")[0]
     if kind in ("tcp", "tcp6", "ssl", "unix") and ":backlog=" not in description:
         return f"{description}:backlog={BACKLOG}"

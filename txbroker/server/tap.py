@@ -1,4 +1,4 @@
-"""``twistd txbroker``: the options, and the service that they ask for."""
+"""``twistd txbroker``: its options, and the service for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ON_THE_COMMAND_LINE: Final = ("data", "listen")
 
 
 class Options(usage.Options):
-    """What stands after ``twistd txbroker``. After parsing, ``config`` holds all settings."""
+    """The options behind ``twistd txbroker``. After parsing, ``config`` holds all settings."""
 
     synopsis = "[--data DIRECTORY] [--listen ENDPOINT]... [--config FILE] [--set NAME=VALUE]..."
     optParameters: Final = [
@@ -78,7 +78,7 @@ class Options(usage.Options):
             _check_endpoint(endpoint)
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """As any. Within ``twistd`` a mistake ends it with status 1, which Twisted itself does from 26.10 on."""
+        """Parse as usual. Within ``twistd`` a mistake ends it with status 1, as Twisted itself does from 26.10 on."""
         try:
             super().parseOptions(options)  # type: ignore[no-untyped-call]
         except usage.UsageError as error:
@@ -87,7 +87,9 @@ class Options(usage.Options):
             raise SystemExit(f"{self}\n{sys.argv[0]}: {error}") from error
 
     def getUsage(self, width: int | None = None) -> str:
-        """All options and settings if --help asks; before a mistake, which twistd prints below this, the way there."""
+        """Return all options and settings for --help; after a mistake, which twistd prints below this, how to
+        get them.
+        """
         if self._asked:
             return f"{super().getUsage(width)}\n{_settings()}"
         return "`twistd txbroker --help` lists options and settings.\n"
@@ -108,14 +110,15 @@ def _check_endpoint(description: str) -> None:
         ) from error
     kind, first, *fields = re.split(r"(?<!\\):", description)
     port = next((field for field in fields if field.startswith("port=")), first).removeprefix("port=")
-    if kind in ("tcp", "tcp6", "ssl") and not 0 <= int(port) < 65_536:  # a number, or Twisted had refused it
+    # it is a number, or Twisted would have refused it
+    if kind in ("tcp", "tcp6", "ssl") and not 0 <= int(port) < 65_536:
         raise usage.UsageError(
             f"--listen {description}: {port} is not a port; those are 1 to 65535, and 0 for any that is free"
         )
 
 
 def _port(description: str) -> str:
-    """The port that was meant, if only that was said, or an address with it."""
+    """Return the port that was probably meant, if only a port or an address was given."""
     last = description.rpartition(":")[2]
     return last if last.isascii() and last.isdigit() else "7654"
 
@@ -131,6 +134,6 @@ def _settings() -> str:
 
 
 def makeService(options: Options) -> IService:
-    """The service; nothing is opened, locked or started before it is started, for twistd forks in between."""
+    """Return the service; nothing is opened, locked or started yet, because twistd forks in between."""
     reactor.callWhenRunning(end_well_on_sigterm, reactor)
     return TxBrokerService(options.config, reactor, lambda: end_process(reactor))

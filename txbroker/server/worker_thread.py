@@ -1,4 +1,4 @@
-"""Threads that take work from the reactor, in order, and hand the results back to it."""
+"""Threads that take work from the reactor, in order, and return the results to it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ CallFromThread = Callable[..., object]
 
 
 class Worker(Protocol):
-    """What the service needs of a worker thread, so that tests can run the work by hand."""
+    """The part of a worker thread that the service needs, so that tests can run the work by hand."""
 
     def submit(self, work: Callable[[], Result], done: Callable[[Result], None], failed: Failed) -> None:
-        """Run ``work`` elsewhere, then one of ``done`` and ``failed`` on the reactor's thread."""
+        """Run ``work`` elsewhere, then either ``done`` or ``failed`` on the reactor's thread."""
 
 
 Failed = Callable[[BaseException], None]
@@ -40,7 +40,7 @@ class WorkerThread:
         ]
 
     def start(self) -> None:
-        """Start the threads; what was submitted before is done first."""
+        """Start the threads; work that was submitted before is done first."""
         for thread in self._threads:
             thread.start()
 
@@ -49,7 +49,7 @@ class WorkerThread:
         self._queue.put((work, done, failed))
 
     def stop(self, patience: float) -> bool:
-        """End after what has been submitted; False if a thread still runs after that many seconds."""
+        """End after the submitted work; return False if a thread still runs after that many seconds."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:

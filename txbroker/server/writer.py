@@ -1,8 +1,7 @@
-"""The engine's cycle accept → write → force → publish, with its middle on a thread.
+"""The engine's cycle accept → write → force → publish, with write and force on a thread.
 
-The reactor accepts while a group is being forced; when it is, the reactor publishes it in one turn, writes
-the answers out and hands over the next group, which has gathered meanwhile. Nothing is ever held back for
-company.
+The reactor accepts while a group is being forced. When it is forced, the reactor publishes it in one turn, writes the
+answers out and hands over the next group, which has filled meanwhile. No group waits for more records.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from txbroker.broker.slow_forces import SLOW_FORCE, SlowForces
 from txbroker.server.worker_thread import Worker
 
 OnFailure = Callable[[str, BaseException], None]
-"""Takes what was being done and why it failed; the process must stop."""
+"""Called with the error and the failed step; the process must stop."""
 
 
 class Writer:
-    """Drives accept → write → force → publish: at most one group is under way, the next gathers meanwhile.
+    """Drives accept → write → force → publish: at most one group is under way, while the next one fills.
 
-    ``before_publish`` and ``after_publish`` are called around each publishing, in the same turn: answers
-    given in between are written to the connections together.
+    ``before_publish`` and ``after_publish`` are called around each publishing, in the same turn: answers given in
+    between are written to the connections together.
     """
 
     def __init__(
@@ -54,22 +53,22 @@ class Writer:
         engine.on_pending = self.wake
 
     def wake(self) -> None:
-        """There is something to write: take it at the end of this turn, with all that this turn reads."""
+        """Take the records at the end of this turn, with all that this turn reads."""
         if not self._at_work and not self._failed:
             self._at_work = self._waits = True
             self._clock.callLater(0, self.take_now)
 
     def take_now(self) -> None:
-        """Take what waits for the end of this turn, if anything does: the turns of the sessions are over.
+        """Take the records that wait for the end of this turn, if there are any: the turns of the sessions are over.
 
-        Left to the clock it waits until the reactor has been round once more: 6 ms beside large requests.
+        With the clock they would wait until the reactor has been round once more: 6 ms beside large requests.
         """
         if self._waits:
             self._waits = False
             self._next()
 
     def drained(self) -> Deferred[None]:
-        """Fires once all that has been accepted is forced and answered; never after a failure."""
+        """Return a Deferred that fires once everything accepted is forced and answered; never after a failure."""
         waiting: Deferred[None] = Deferred()
         self._drained.append(waiting)
         self.wake()
@@ -110,7 +109,7 @@ class Writer:
             self._clock.callLater(0, self._apply_slice)
 
     def _apply_slice(self) -> None:
-        """Go on with a large commit, one slice a turn, so that connections are served in between."""
+        """Apply the next slice of a large commit, one each turn, so that connections are served in between."""
         self._applying = False
         if self._failed or not self._engine.busy:
             return

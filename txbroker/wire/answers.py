@@ -1,4 +1,4 @@
-"""What the broker answers. See :mod:`txbroker.wire.messages` for what holds of all messages."""
+"""The broker's answers. See :mod:`txbroker.wire.messages` for the common properties of all messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from txbroker.wire.secret import Secret
 
 
 class Answer(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What the broker sends back."""
+    """An answer of the broker."""
 
     correlation: int
 
@@ -19,8 +19,8 @@ class Answer(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Welcome(Answer, frozen=True, tag=64):
     """Answers :class:`Hello`. ``session`` is this session's number; limits are in bytes.
 
-    ``identity`` is that of the broker's data: numbers and xids mean something only together with it. ``start``, the
-    random nonce of the broker's present start, and ``secret`` are shown by the client's next hello. A fetch may have
+    ``identity`` is that of the broker's data: numbers and xids are valid only together with it. ``start``, the random
+    nonce of the broker's present start, and ``secret`` are for the client's next hello. A fetch may have
     ``max_fetch_positions``.
     """
 
@@ -36,11 +36,13 @@ class Welcome(Answer, frozen=True, tag=64):
 
 
 class Done(Answer, frozen=True, tag=65):
-    """It is done, and forced if it changed anything."""
+    """The request has been carried out, and is forced if it changed anything."""
 
 
 class Refused(Answer, frozen=True, tag=66):
-    """It was not done. ``error`` is the name of a class in ``txbroker.errors``; ``numbers``, ``texts``: its extras."""
+    """The request was not carried out. ``error`` is the name of a class in ``txbroker.errors``; ``numbers``, ``texts``
+    are its extras.
+    """
 
     error: str
     message: str
@@ -74,7 +76,7 @@ class PartitionInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class TopicInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A topic. ``id`` tells it from others that had its name before, or will have it; empty for the broker's own."""
+    """A topic. ``id`` distinguishes it from earlier or later ones of its name; empty for the broker's own topics."""
 
     name: str
     partitions: list[PartitionInfo]
@@ -91,9 +93,10 @@ class Topics(Answer, frozen=True, tag=69):
 class FetchedPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One partition's part of an answer: the next ``length`` bytes of the data, or an ``error``.
 
-    The first frame may begin below the offset asked for (a wrapper that holds it): skip what is below. The data end at
-    ``next_offset``: what is from there to below ``high_watermark``, or the ``until`` that was asked for, is the rest.
-    ``numbers`` and ``texts`` are the error's extras: of damage the first and the last offset that cannot be read.
+    The first frame may begin below the offset asked for (a wrapper that holds it): skip the messages below. The data
+    end at ``next_offset``. The messages from there to below ``high_watermark``, or the ``until`` that was asked for,
+    are the rest. ``numbers`` and ``texts`` are the error's extras: of damage the first and the last offset that cannot
+    be read.
     """
 
     partition: int
@@ -110,8 +113,8 @@ class FetchedPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Fetched(Answer, frozen=True, tag=70):
     """Answers :class:`Fetch`, in the order asked for. Partitions with nothing new have length 0.
 
-    The high watermarks are those of one moment, and nothing is given that was published later. Where the rest of that
-    moment is wanted, for each partition from ``next_offset`` on, its high watermark is the next fetch's ``until``.
+    The high watermarks are those of one moment, and the answer has nothing that was published later. To get the rest of
+    that moment, fetch each partition from ``next_offset`` on, with its high watermark as ``until``.
     """
 
     partitions: list[FetchedPartition]
@@ -149,7 +152,7 @@ class Outcome(Answer, frozen=True, tag=73):
 
 
 class CoordinatorWord(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What the coordinator decided of a transaction whose outcome had been forced, when, and from where."""
+    """A coordinator's decision about a transaction whose outcome had been forced: what, when, and from where."""
 
     decided: State
     wall: int
@@ -158,9 +161,9 @@ class CoordinatorWord(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Policy(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What the orphan policy does with a prepared transaction (``alert``, ``rollback``, ``commit``).
+    """The orphan policy's next action for a prepared transaction (``alert``, ``rollback``, ``commit``).
 
-    It does so ``due_in`` µs from now. ``done``: the alert has been given, or ``obstacle`` says why nothing else can be
+    It follows ``due_in`` µs from now. ``done``: the alert has been given, or ``obstacle`` says why nothing else can be
     done.
     """
 
@@ -171,14 +174,15 @@ class Policy(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class TransactionInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A transaction as operators see it. ``owner`` is the client's name, ``address`` where it connected from.
+    """A transaction as operators see it. ``owner`` is the client's name, ``address`` the address that it connected
+    from.
 
     ``principal`` is that of the session that began it, ``by_principal`` of whoever ended it from elsewhere.
 
     ``age`` is since it began, or ended if it has, ``prepared_age`` since it was prepared (None: it is not): both count
-    only while the broker runs. ``began``, ``prepared`` and ``ended`` are of the wall clock, 0 for what has not
-    happened. ``told`` is what its coordinator said to a forced outcome, ``policy`` (None: there is none) what happens
-    next by itself.
+    only while the broker runs. ``began``, ``prepared`` and ``ended`` are of the wall clock, 0 for an event that has not
+    happened. ``told`` is its coordinator's decision after a forced outcome, ``policy`` (None: there is none) what
+    happens next by itself.
     """
 
     session: int
@@ -207,7 +211,7 @@ class TransactionInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def contradicted(self) -> bool:
-        """Whether it was forced one way and its coordinator decided the other: what took part in it disagrees."""
+        """Whether it was forced one way and its coordinator decided the other: its participants disagree."""
         return self.told is not None and self.told.decided is not self.state
 
 
@@ -221,8 +225,8 @@ class Transactions(Answer, frozen=True, tag=74):
 class TransactionShown(Answer, frozen=True, tag=75):
     """Answers :class:`ShowTransaction`. ``parts`` are [(partition, bytes of the data)], in order of adding.
 
-    ``contents`` are all that an undecided one has, [(partition, messages, bytes)], ``placements`` where those of a
-    committed one are. ``obstacle`` says why its messages cannot be read, "" if they can.
+    ``contents`` are all messages of an undecided one, [(partition, messages, bytes)], ``placements`` where those of a
+    committed one are. ``obstacle`` is the reason why its messages cannot be read, "" if they can.
     """
 
     transaction: TransactionInfo
@@ -262,7 +266,7 @@ class Claimed(Answer, frozen=True, tag=77):
 class GroupInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A group: its positions as topic, index, offset and lag (messages behind the high watermark).
 
-    ``id`` tells it from others that had its name before, or will have it.
+    ``id`` distinguishes it from earlier or later ones of its name.
     """
 
     name: str
@@ -283,11 +287,11 @@ class Status(Answer, frozen=True, tag=79):
 
 
 class Times(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Where a request's time went inside the broker, in µs: one after the other, nothing in between left out.
+    """Where a request's time went inside the broker, in µs: one phase after the other, without gaps.
 
-    ``judge``: from when the broker took it up to when its record was queued. ``wait``: until the writer began with its
-    group. ``write``, ``force``: the system calls. ``publish``: until readers could see it; a large commit is applied in
-    there. ``answer``: until it was this answer's turn.
+    ``judge``: from when the broker took the request up to when its record was queued. ``wait``: until the writer began
+    with its group. ``write``, ``force``: the system calls. ``publish``: until readers could see it; a large commit is
+    applied in this phase. ``answer``: until this answer was made.
     """
 
     judge: int
@@ -299,7 +303,7 @@ class Times(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class TimedAnswer(Answer, frozen=True, tag=80):
-    """Answers :class:`Timed`: what the request is answered, and its times."""
+    """Answers :class:`Timed`: the request's answer, and its times."""
 
     answer: Done | Sent | Committed
     times: Times

@@ -1,4 +1,4 @@
-"""The wire's framing, sans I/O: bytes in, typed messages out, and back.
+"""The wire's framing, sans I/O: bytes become typed messages, and back.
 
 ``total u32 | head length u32 | head | data length u32 | data``; ``total`` counts what follows it. Heads are
 those of :mod:`txbroker.wire.messages`. ``docs/wire_protocol.md`` has worked bytes.
@@ -47,29 +47,29 @@ def encode(head: Request | Answer, data: bytes | memoryview = b"") -> bytes:
 def check_request(head: Request) -> None:
     """Raise ``TypeError``, ``ValueError`` or ``OverflowError`` for a head that the broker could not read.
 
-    The encoder packs bytes where text belongs as gladly as text; the broker closes the connection for it.
+    The encoder also packs bytes in place of text; the broker would close the connection for such a head.
     """
     try:
         _decode_request(_encode_head(head))
     except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from error  # which it is not before msgspec 0.21
+        raise ValueError(str(error)) from error  # before msgspec 0.21 it was none
 
 
 class ArrayPieces:
-    """An array of a head, encoded some elements at a time: thousands in one go would hold the reactor."""
+    """An array of a head, encoded some elements at a time: thousands at once would hold the reactor."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._count = 0
 
     def add(self, some: list[Any]) -> None:
-        """Put these at its end."""
+        """Append these."""
         encoded = _encode_head(some)
         self._pieces.append(encoded[len(_array_head(len(some))) :])
         self._count += len(some)
 
     def joined(self) -> Any:
-        """The array, to stand where a list would in what is encoded."""
+        """Return the array, to be encoded in the place of a list."""
         return msgspec.Raw(b"".join((_array_head(self._count), *self._pieces)))
 
 
@@ -80,7 +80,7 @@ def _array_head(count: int) -> bytes:
 
 
 def encode_parts(head: Answer, parts: list[bytes]) -> list[bytes]:
-    """Return the bytes of one message as pieces, so that large data is not copied once more."""
+    """Return the bytes of one message as pieces, so that large data are not copied once more."""
     packed = _encode_head(head)
     size = sum(map(len, parts))
     lengths = _pack_lengths(len(packed) + size + OVERHEAD, len(packed))
@@ -88,11 +88,11 @@ def encode_parts(head: Answer, parts: list[bytes]) -> list[bytes]:
 
 
 class Decoder(Generic[MessageType]):
-    """Takes a peer's bytes as they come, gives whole messages.
+    """Takes a peer's bytes as they come, returns whole messages.
 
-    ``max_data`` bounds the data part. Memory held is at most one message of the largest size, whatever lengths
-    the peer claims and however small its pieces are: nothing is reserved ahead of the bytes. After a
-    :class:`PeerViolation` the connection must be closed; the decoder refuses more.
+    ``max_data`` bounds the data part. Memory held is at most one message of the largest size, whatever lengths the peer
+    claims and however small its pieces are: nothing is reserved ahead of the bytes. After a :class:`PeerViolation` the
+    connection must be closed; the decoder refuses more.
     """
 
     def __init__(self, messages: type, max_data: int, max_head: int = MAX_HEAD) -> None:
@@ -100,29 +100,30 @@ class Decoder(Generic[MessageType]):
         self._max_data = max_data
         self._max_head = max_head
         self._max_total = max_head + max_data + OVERHEAD
-        # What came and has not been looked at, from ``_position`` on.
+        # The bytes that have come and were not decoded, from ``_position`` on.
         self._came = _NOTHING
         self._position = 0
         self.uncut = 0
-        """Bytes that nobody has looked at: there may be whole messages in them."""
+        """The number of bytes that were not decoded: there may be whole messages in them."""
         self.taken = 0
-        """Bytes of the messages that :meth:`take` gave last."""
+        """The bytes of the messages that :meth:`take` returned last."""
         # The start of a message that has not come whole. A bytearray, not a list of pieces: a peer that sends
         # 16 MiB two bytes at a time would make us hold 430 MiB of objects.
         self.begun = bytearray()
-        """What has been looked at of a message that is not whole yet."""
+        """The decoded part of a message that is not whole yet."""
         self._needed = _LENGTH.size
         self._failed = ""
 
     @property
     def missing(self) -> int:
-        """How many bytes are to come of the message that has begun, or of its length, if that is not known."""
+        """How many bytes of the message that has begun are still to come; of its length, if that is not known."""
         return self._needed - len(self.begun)
 
     def feed(self, data: bytes, work: float = inf, each: int = 0) -> list[tuple[MessageType, memoryview]]:
         """Take bytes, return the messages that they complete, each with its data (valid for good).
 
-        As :meth:`add` and then :meth:`take`, in one go where nothing was kept: most reads are a message or two.
+        Does what :meth:`add` and then :meth:`take` do, in one step if nothing was kept: most reads are a message or
+        two.
         """
         if self._failed or self.begun or self.uncut:
             self.add(data)
@@ -151,7 +152,7 @@ class Decoder(Generic[MessageType]):
         self._came, self._position, self.uncut = memoryview(whole), 0, len(whole)
 
     def take(self, work: float = inf, each: int = 0) -> list[tuple[MessageType, memoryview]]:
-        """The next whole messages, while they are less than ``work`` in bytes and ``each`` for each of them."""
+        """Return the next whole messages, until they reach ``work``, counted in bytes and ``each`` for each of them."""
         view = self._came
         found: list[tuple[MessageType, memoryview]] = []
         if not self.uncut:
@@ -170,7 +171,7 @@ class Decoder(Generic[MessageType]):
     def _take(
         self, view: memoryview, found: list[tuple[MessageType, memoryview]], work: float, each: int
     ) -> bool:
-        """Append the next whole messages to ``found``; whether there is no other."""
+        """Append the next whole messages to ``found``; return whether there is no other."""
         position = self._position
         end, stop = len(view), position + work
         while end - position >= OVERHEAD:
@@ -230,10 +231,10 @@ class Decoder(Generic[MessageType]):
 
 
 def request_decoder(max_data: int) -> Decoder[AnyRequest]:
-    """A decoder for the broker's side."""
+    """Return a decoder for the broker's side."""
     return Decoder(AnyRequest, max_data)  # type: ignore[arg-type]
 
 
 def answer_decoder(max_data: int) -> Decoder[AnyAnswer]:
-    """A decoder for the client's side."""
+    """Return a decoder for the client's side."""
     return Decoder(AnyAnswer, max_data, MAX_ANSWER_HEAD)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""How an error becomes an answer."""
+"""The answers that errors become."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from txbroker.wire.messages import MAX_ANSWER_HEAD, Answer, Refused
 
 MAX_NAME = 255
 MAX_TEXT = 4096
-"""Most characters of what a person gives as a reason."""
+"""Most characters of a reason that a person gives."""
 
 
 def error_name(error: TxBrokerError) -> str:
-    """The name that clients know the error by: its own class's, or the nearest public one's above it."""
+    """Return the name by which clients know the error: its own class's, or that of the nearest public base class."""
     for cls in type(error).__mro__:
         if getattr(errors, cls.__name__, None) is cls:
             return str(cls.__name__)
@@ -31,12 +31,12 @@ def error_name(error: TxBrokerError) -> str:
 
 
 def refusal(correlation: int, error: TxBrokerError) -> Refused:
-    """The answer that tells a client of an error."""
+    """Return the answer for an error."""
     return Refused(correlation, error_name(error), str(error), *extras(error))
 
 
 def extras(error: TxBrokerError) -> tuple[dict[str, int], dict[str, str]]:
-    """What an error carries beside its message: its numbers and its texts."""
+    """Return the fields of an error beside its message: its numbers and its texts."""
     match error:
         case OffsetOutOfRange():
             return {"start": error.start, "end": error.end}, {}
@@ -51,7 +51,7 @@ def extras(error: TxBrokerError) -> tuple[dict[str, int], dict[str, str]]:
 
 
 def encode_bounded(answer: Answer, data: bytes = b"") -> bytes:
-    """Encode an answer that may have grown with the broker; a refusal if its head is over the protocol's limit."""
+    """Encode an answer whose size depends on the broker's state; a refusal if its head is over the protocol's limit."""
     encoded = encode(answer, data)
     size = len(encoded) - len(data)
     if size <= MAX_ANSWER_HEAD:
@@ -63,7 +63,7 @@ def encode_bounded(answer: Answer, data: bytes = b"") -> bytes:
 
 
 def check_entries(kind: str, count: int) -> None:
-    """Raise :class:`LimitExceeded` for a request that lists more than one may."""
+    """Raise :class:`LimitExceeded` for a request that lists too many entries."""
     if count > MAX_REQUEST_ENTRIES:
         raise LimitExceeded(
             f"a request with {count} {kind}, the limit is {MAX_REQUEST_ENTRIES}; nothing has changed. Ask for them in "
@@ -82,7 +82,7 @@ def check_name(kind: str, name: str) -> None:
 
 
 def check_id(kind: str, name: str, given: bytes) -> None:
-    """Raise :class:`InvalidName` unless what a client calls a new topic or group beside its name is 16 bytes."""
+    """Raise :class:`InvalidName` unless the id that a client gives to a new topic or group is 16 bytes."""
     if len(given) != ID_BYTES:
         raise InvalidName(
             f"the id of the new {kind} {name!r} has {len(given)} bytes; nothing has changed. Give "
@@ -91,7 +91,7 @@ def check_id(kind: str, name: str, given: bytes) -> None:
 
 
 def check_text(kind: str, text: str) -> None:
-    """Raise :class:`InvalidName` unless what a person says is printable and not endless."""
+    """Raise :class:`InvalidName` unless a person's text is printable and not too long."""
     if len(text) > MAX_TEXT or not text.isprintable():
         raise InvalidName(
             f"{kind} of {len(text)} characters is not printable text of at most {MAX_TEXT}; nothing has changed"

@@ -1,4 +1,4 @@
-"""What a client sends. See :mod:`txbroker.wire.messages` for what holds of all messages."""
+"""The requests of a client. See :mod:`txbroker.wire.messages` for the common properties of all messages."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from txbroker.wire.secret import Secret
 
 
 class Request(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What a client sends. ``correlation`` is the client's, unique among its unanswered requests."""
+    """A request of a client. ``correlation`` is the client's, unique among its unanswered requests."""
 
     correlation: int
 
 
 class FormerSession(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The session that a client had before, as its :class:`Welcome` told it; ``start`` is the nonce of the start."""
+    """The session that a client had before, as in its :class:`Welcome`; ``start`` is the nonce of the start."""
 
     session: int
     start: bytes
@@ -26,10 +26,10 @@ class FormerSession(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Hello(Request, frozen=True, tag=1):
-    """Must come first. ``versions`` are those the client speaks, ``client`` names it for operators.
+    """The first request. ``versions`` are those the client speaks, ``client`` names it for operators.
 
-    ``after`` is the session that the client had before: it is ended, and nothing that is still to come of it will be
-    taken. Refused (BrokerReplaced), and nobody's session ended, if these data never gave out such a session.
+    ``after`` is the session that the client had before: it is ended, and its later requests will not be taken. Refused
+    (BrokerReplaced), without ending any session, if these data never gave out such a session.
     """
 
     magic: str
@@ -39,7 +39,7 @@ class Hello(Request, frozen=True, tag=1):
 
 
 class Ping(Request, frozen=True, tag=2):
-    """Are you there? Answered by :class:`Done` at once."""
+    """Ask whether the broker answers. Answered by :class:`Done` at once."""
 
 
 class Send(Request, frozen=True, tag=3):
@@ -68,10 +68,10 @@ class DescribeTopics(Request, frozen=True, tag=5):
 
 
 class CreateTopic(Request, frozen=True, tag=6):
-    """Answered by :class:`Topics` with the one topic. An existing one is refused (TopicExists).
+    """Create a topic. Answered by :class:`Topics` with the one topic. An existing one is refused (TopicExists).
 
-    ``id``, 16 random bytes, is what the topic is called beside its name: whoever asked and got no answer finds by it
-    whether the topic of that name is the one that was asked for.
+    ``id``, 16 random bytes, identifies the topic beside its name: a client that got no answer finds by it whether the
+    topic of that name is the one that it asked for.
     """
 
     name: str
@@ -81,9 +81,10 @@ class CreateTopic(Request, frozen=True, tag=6):
 
 
 class DeleteTopic(Request, frozen=True, tag=7):
-    """Answered by :class:`Done` once forced. Refused while an undecided transaction holds messages for it.
+    """Delete a topic. Answered by :class:`Done` once forced. Refused while an undecided transaction has messages for
+    it.
 
-    It deletes the topic with that ``id``; one that was made anew under the name is another (UnknownTopic).
+    It deletes the topic with that ``id``; a topic that was made anew under the name is another one (UnknownTopic).
     """
 
     name: str
@@ -93,9 +94,10 @@ class DeleteTopic(Request, frozen=True, tag=7):
 class Fetch(Request, frozen=True, tag=8):
     """Read from partitions: [(partition, offset, until)]. Answered by :class:`Fetched` with frames as data.
 
-    Gives what is published in all of them at one moment, and of a partition with ``until`` above 0 only the frames that
-    begin below it. Waits up to ``max_wait`` µs until at least ``min_bytes`` can be given; gives about ``max_bytes`` at
-    most, but always at least one whole frame if there is one. One partition in error does not keep others from reading.
+    The answer has what is published in all of them at one moment, and of a partition with ``until`` above 0 only the
+    frames that begin below it. Waits up to ``max_wait`` µs until there are at least ``min_bytes``. The answer has about
+    ``max_bytes`` at most, but always at least one whole frame if there is one. An error of one partition does not keep
+    others from being read.
     """
 
     positions: list[tuple[int, int, int]]
@@ -128,7 +130,7 @@ class Add(Request, frozen=True, tag=10):
 class AddOffsets(Request, frozen=True, tag=11):
     """Commit consumer offsets inside the transaction. No answer unless refused, like :class:`Add`.
 
-    ``id``, 16 random bytes, is what the group is called beside its name if the commit makes it.
+    ``id``, 16 random bytes, is the group's id if the commit makes the group.
     """
 
     serial: int
@@ -140,11 +142,11 @@ class AddOffsets(Request, frozen=True, tag=11):
 
 
 class Prepare(Request, frozen=True, tag=12):
-    """Promise to keep the transaction over anything. Answered by :class:`Done` once forced.
+    """Prepare the transaction: the broker keeps it until it is decided. Answered by :class:`Done` once forced.
 
-    It carries all that has not been sent yet: the data are the frames of ``runs``, each (partition, length), one after
-    the other, and ``positions`` are those of groups. ``totals`` states what was added before, None for nothing: then
-    this request begins the transaction. A refusal rolls back what had begun; the serial has passed.
+    It carries all contents that have not been sent yet: the data are the frames of ``runs``, each (partition, length),
+    one after the other, and ``positions`` are those of groups. ``totals`` states what was added before, None for
+    nothing: then this request begins the transaction. A refusal rolls back what had begun; the serial has passed.
     """
 
     serial: int
@@ -156,12 +158,12 @@ class Prepare(Request, frozen=True, tag=12):
 
 
 class Commit(Request, frozen=True, tag=13):
-    """Commit. Answered by :class:`Committed` once forced, and as the first time when repeated with the same content.
+    """Commit. Answered by :class:`Committed` once forced; a repetition with the same content gets the same answer.
 
-    One phase: ``session`` and ``serial`` of this session's transaction, with all that has not been sent yet, and
-    ``totals`` of what was added before, all as in :class:`Prepare`; ``xid`` is the transaction's if this begins it.
+    One phase: ``session`` and ``serial`` of this session's transaction, with all contents that have not been sent yet,
+    and ``totals`` of what was added before, all as in :class:`Prepare`; ``xid`` is the transaction's if this begins it.
     Second phase: ``xid``, or ``session`` and ``serial``, of a prepared one, from any session, without ``totals`` and
-    content. ``operator`` says that a person forces it (a heuristic outcome), ``by`` and ``why`` are kept with it.
+    content. ``operator``: a person forces it (a heuristic outcome), and ``by`` and ``why`` are kept with it.
     """
 
     session: int = 0
@@ -189,7 +191,7 @@ class Rollback(Request, frozen=True, tag=14):
 
 
 class AskOutcome(Request, frozen=True, tag=15):
-    """How did it end? Answered by :class:`Outcome` once that is forced, or refused (OutcomeForgotten)."""
+    """Ask how a transaction ended. Answered by :class:`Outcome` once that is forced, or refused (OutcomeForgotten)."""
 
     session: int = 0
     serial: int = 0
@@ -197,11 +199,12 @@ class AskOutcome(Request, frozen=True, tag=15):
 
 
 class ListTransactions(Request, frozen=True, tag=16):
-    """Answered by :class:`Transactions`. ``states`` empty means the undecided ones (active and prepared).
+    """List transactions. Answered by :class:`Transactions`. Without ``states``: the undecided ones (active and
+    prepared).
 
     ``after`` is the last (session, serial) of the page before, ``limit`` at most 1,000. ``format_id`` (None: any) and
-    ``global_prefix`` choose by xid: its format, and how its global id begins; whoever has no xid then is left out.
-    ``forced`` leaves only outcomes that a person or policy forced.
+    ``global_prefix`` select by xid: its format, and the beginning of its global id; transactions without an xid are
+    left out then. ``forced`` selects only outcomes that a person or policy forced.
     """
 
     states: list[State] = []
@@ -224,7 +227,7 @@ class ShowTransaction(Request, frozen=True, tag=17):
 class Forget(Request, frozen=True, tag=18):
     """Forget a decided transaction's outcome. Answered by :class:`Done`. A forced one needs ``by`` and ``why``.
 
-    It is named by its number and its xid (None: it has none): an xid alone may be another's by now.
+    It is named by its number and its xid (None: it has none): an xid alone may be another transaction's by now.
     """
 
     session: int
@@ -237,8 +240,8 @@ class Forget(Request, frozen=True, tag=18):
 class CommitOffsets(Request, frozen=True, tag=19):
     """Move a group's positions. Answered by :class:`Done` once forced.
 
-    ``id``, 16 random bytes, is what the group is called beside its name if this makes it. With ``expected`` nothing is
-    moved (PositionMoved) unless the group stands there: an offset, or None for no position yet, for each of
+    ``id``, 16 random bytes, is the group's id if this makes the group. With ``expected`` nothing is moved
+    (PositionMoved) unless the group's positions are these: an offset, or None for no position yet, for each of
     ``offsets``, in their order.
     """
 
@@ -256,9 +259,9 @@ class FetchOffsets(Request, frozen=True, tag=20):
 
 
 class ClaimPartitions(Request, frozen=True, tag=21):
-    """Take partitions for a group from whoever had them. Answered by :class:`Claimed` once forced.
+    """Take partitions for a group from the consumers that had them. Answered by :class:`Claimed` once forced.
 
-    ``id``, 16 random bytes, is what the group is called beside its name if this makes it.
+    ``id``, 16 random bytes, is the group's id if this makes the group.
     """
 
     group: str
@@ -283,7 +286,7 @@ class AskStatus(Request, frozen=True, tag=24):
 
 
 class Timed(Request, frozen=True, tag=25):
-    """Carry out ``request``, whose data these are, and tell where its time went.
+    """Carry out ``request``, whose data these are, and answer where its time went.
 
     Answered by :class:`TimedAnswer`, or :class:`Refused` as the request would be. Only requests whose answers wait for
     the disk can be timed.
@@ -293,9 +296,9 @@ class Timed(Request, frozen=True, tag=25):
 
 
 class Cancel(Request, frozen=True, tag=26):
-    """Answer the :class:`Fetch` of that correlation now, with what there is. No answer of its own.
+    """Answer the :class:`Fetch` of that correlation now, with what there is. It has no answer.
 
-    The fetch is answered exactly once, whichever comes first; one that is answered already is left alone.
+    The fetch is answered exactly once; if it has been answered already, this does nothing.
     """
 
     fetch: int
@@ -304,13 +307,13 @@ class Cancel(Request, frozen=True, tag=26):
 class PinFiles(Request, frozen=True, tag=27):
     """Remove none of the data directory's files until :class:`UnpinFiles` or the end of this session.
 
-    Answered by :class:`FilesPinned`. A session has one pin; asked again it is the same one, or a new one if it is not
-    held any more. Refused (DiskFull) while the disk is too full to keep anything that may go.
+    Answered by :class:`FilesPinned`. A session has one pin; a repetition returns the same one, or a new one if it is
+    not held any more. Refused (DiskFull) while the disk is too full to keep removable files.
     """
 
 
 class UnpinFiles(Request, frozen=True, tag=28):
-    """Let the files go. Answered by :class:`FilesPinned`, which says whether they were held all the time."""
+    """Release the files. Answered by :class:`FilesPinned`, which says whether they were held all the time."""
 
 
 AnyRequest = (

@@ -1,4 +1,6 @@
-"""A session's secret: shows whose session it was, and shows itself to nobody who prints or logs what holds it."""
+"""A session's secret: it proves whose session it was, and is hidden when an object that holds it is printed or
+logged.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ SECRET_BYTES = 16
 class Secret(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Random bytes that only the broker and the session's client know. In memory and on the wire, in no file or log.
 
-    A client has one for all its sessions: who shows it with a hello keeps it.
+    A client has one for all its sessions: a hello that shows it gets it back.
     """
 
     value: bytes
 
     def is_same(self, other: Secret) -> bool:
-        """Compare in a time that does not tell how much of it fits."""
+        """Compare in a time that does not depend on how many bytes agree."""
         return compare_digest(self.value, other.value)
 
     @property
