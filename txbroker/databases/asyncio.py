@@ -34,10 +34,10 @@ def atomic(
     timeout: float | None = None,
     connect_database: Connector | None = None,
 ) -> AsyncAtomic:
-    """Return an ``async with`` that commits rows and messages together. Arguments are those of
-    :func:`txbroker.atomic`.
+    """Return an ``async with`` that commits rows and messages together.
 
-    ``connect_database`` opens *blocking* connections, because the resolver works in a thread of its own.
+    The arguments are those of :func:`txbroker.atomic`. ``connect_database`` opens *blocking* connections, because the
+    resolver works in its own thread.
     """
     check_wait(wait)
     if not isinstance(broker, Connection):
@@ -51,7 +51,7 @@ def atomic(
 
 
 async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Await a task of its own for this: cancelled meanwhile, wait on, and be cancelled when it has ended."""
+    """Await work in a task: if cancelled meanwhile, wait until the work has ended, then be cancelled."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -60,7 +60,7 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
-        task.exception()  # it has been seen
+        task.exception()  # so that it counts as retrieved
         raise cancelled
     return task.result()
 
@@ -71,7 +71,7 @@ class AsyncSide(BrokerSide[Transaction]):
     connection: Connection
 
     async def prepare(self) -> None:
-        """Prepare; the messages that wait here go out in the same write."""
+        """Prepare; waiting messages are sent in the same write."""
         assert self.transaction is not None
         await self.transaction.prepare()
 
@@ -112,7 +112,7 @@ class AsyncAtomic(Block[Transaction]):
             await self._enter(Place(asyncio.current_task()))
             return self
         except BaseException as error:
-            await self.deciding.heal(error)  # nothing if it has been ended
+            await self.deciding.heal(error)  # does nothing if it has been ended
             raise
 
     async def __aexit__(

@@ -34,7 +34,7 @@ class BrokerSide(Generic[T_co]):
     def __init__(self, connection: Any, wait: str, timeout: float | None) -> None:
         self.connection = connection
         self.transaction: T_co | None = None
-        """Once the block has begun."""
+        """The transaction, once the block has begun."""
         self.background: Background | None = None
         self._waits = wait == "commit"
         self._timeout = (
@@ -56,11 +56,11 @@ class BrokerSide(Generic[T_co]):
         return self.transaction is None or self.transaction._core.is_empty
 
     def make_background(self) -> Background:
-        """The worker beside the connection."""
+        """Return the worker beside the connection."""
         return background_beside(self.connection)
 
     def open(self, xid: Xid) -> None:
-        """Begin."""
+        """Begin the transaction."""
         self.transaction = self.connection.transaction(xid)
 
     async def prepare(self) -> None:
@@ -69,7 +69,7 @@ class BrokerSide(Generic[T_co]):
         transaction.prepare()
 
     def abandon(self) -> None:
-        """What was received is read again, from where the group is when that is known."""
+        """Read received messages again, from the group's position when that is known."""
         if self.transaction is not None:
             self.transaction._core.received.discard()
             self.transaction._core.leave()
@@ -121,7 +121,7 @@ class Block(Generic[T_co]):
         self, deciding: Deciding, side: BrokerSide[T_co], connect_database: Connector | None
     ) -> None:
         self.deciding = deciding
-        """The steps, for those who hang them into hooks of a library: it is not for programs."""
+        """The protocol's steps, for integrations that call them from hooks of a library; not for programs."""
         self._side = side
         opens: object = connect_database
         if opens is not None and not callable(opens):

@@ -1,4 +1,4 @@
-"""How far a block is, and what its broker is to be told: what is left to do of a block that its program has lost."""
+"""The stage of a block, and what remains to be done at the broker if its program has lost the block."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ class Side(Protocol):
 
     @property
     def identity(self) -> str:
-        """Of the broker's data."""
+        """Return the identity of the broker's data."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was sent or received."""
+        """Return whether nothing was sent or received."""
 
     def open(self, xid: Xid) -> None:
         """Begin; asks the broker nothing."""
 
     async def prepare(self) -> None:
-        """Step 4; returns once it is forced."""
+        """Run step 4; returns once it is forced."""
 
     def tell(self, commit: bool, key: str = "") -> Any:
-        """Begin step 6, or to roll back, prepared or not; waits for nothing. Said again, it does no harm.
+        """Begin step 6, or a rollback, prepared or not, without waiting. A repetition does no harm.
 
-        With ``key`` the row is deleted later (step 7). A roll-back never raises for want of a broker.
+        With ``key`` the row is deleted later (step 7). A rollback never raises if there is no broker.
         """
 
     async def shown(self, told: Any) -> None:
         """Return when the caller chose to: at once, or when what :meth:`tell` has begun is done."""
 
     def abandon(self) -> None:
-        """The resolver will find out how it ended. Said again, it does no harm."""
+        """Leave the end to the resolver. A repetition does no harm."""
 
 
 class Step(enum.Enum):
-    """How far a block is."""
+    """The stage of a block."""
 
     NEW = "not begun"
     OPEN = "begun"
@@ -60,32 +60,32 @@ class BlockProgress:
         self.outcome = State.ACTIVE
         """ACTIVE inside of the block, PREPARED if how it ended is not known, else COMMITTED or ROLLED_BACK."""
         self.key = ""
-        """Of the row that decides, once the broker is asked to prepare."""
+        """The key of the row that decides, once the broker is asked to prepare."""
         self.is_lost = False
-        """Whether its program cannot end it any more, so that its database connection is to be looked at."""
+        """Whether its program cannot end it any more, so that its database connection must be checked."""
 
     def decide(self, outcome: State) -> None:
-        """The database has committed, or has been rolled back, or can only be."""
+        """Note that the database has committed, or has been rolled back, or can only be."""
         self.outcome = outcome
         self.step = Step.DECIDED
 
     def tell(self) -> Any:
-        """Tell the broker what was decided: the end, for this side. Interrupted, it is to be said again."""
+        """Tell the broker the decision: the end, for this side. After an interrupt, call it again."""
         commit = self.outcome is State.COMMITTED and bool(self.key)
         told = self.side.tell(commit, self.key if commit else "")
         self.step = Step.ENDED
         return told
 
     def leave_undecided(self) -> None:
-        """Others find out how it ends."""
+        """Leave the block undecided: the resolver finds out how it ends."""
         self.outcome = State.PREPARED
         self.side.abandon()
         self.step = Step.ENDED
 
     def end_without_program(self) -> None:
-        """End the broker's side of a block whose program has lost it, whatever becomes of the database's side.
+        """End the broker's side of a block whose program has lost it, whatever happens at the database.
 
-        Prepared, only the database knows: its transaction may be open yet, with the row in it.
+        Once it is prepared, only the database decides: its transaction may still be open, with the row in it.
         """
         self.is_lost = True
         if self.step is Step.DECIDED:

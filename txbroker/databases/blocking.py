@@ -34,12 +34,12 @@ def atomic(
 ) -> Atomic:
     """Return a context manager that commits the rows of ``database`` and the messages of ``broker`` together.
 
-    ``database`` is a connection of PEP 249 that is not in autocommit mode, or a Session or Connection of
-    SQLAlchemy. A transaction that is open on it is joined. ``application`` names the program in xids, for people.
-    ``wait`` says when the block returns: with "decision" once the database has committed (the broker shows the
-    messages within moments), with "commit" once the messages are visible, for which it waits ``timeout`` seconds
-    (None: the broker connection's). ``connect_database`` opens connections for the resolver, where the driver does
-    not tell how. ``docs/atomic.md`` explains all of it.
+    ``database`` is a connection of PEP 249 that is not in autocommit mode, or a Session or Connection of SQLAlchemy. A
+    transaction that is open on it is joined. ``application`` names the program in xids, for people. ``wait`` says when
+    the block returns: with "decision" once the database has committed (the messages become visible within moments),
+    with "commit" once the messages are visible, for which it waits ``timeout`` seconds (None: the broker connection's).
+    ``connect_database`` opens connections for the resolver, if the driver does not tell how. ``docs/atomic.md``
+    explains all of it.
     """
     check_wait(wait)
     if not isinstance(broker, Connection):
@@ -67,7 +67,7 @@ class BlockingSide(BrokerSide[Transaction]):
     connection: Connection
 
     def make_background(self) -> Background:
-        """The worker beside the connection."""
+        """Return the worker beside the connection."""
         return background_of(self.connection)
 
     async def _wait(self, told: Promise[None]) -> None:

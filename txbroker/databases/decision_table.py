@@ -1,6 +1,6 @@
-"""The decision table as a resolver uses it: through a database connection of its own, with bounded patience.
+"""The decision table as a resolver uses it: through its own database connection, with bounded waits.
 
-Each step here is a transaction of its own, and ended when its method returns.
+Each step here is one transaction, which has ended when its method returns.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from txbroker.databases.identity import Identity
 log = logging.getLogger("txbroker.resolver")
 
 BATCH = 500
-"""Rows that one statement deletes."""
+"""How many rows one statement deletes."""
 
 WAITING = "waiting"
 """Not decided: the program's database transaction is still open."""
 
 
 class DecisionTable:
-    """One decision table. For one thread. Every error of the driver is let through, unless a method says otherwise.
+    """One decision table. For one thread. Errors of the driver are passed on, unless a method says otherwise.
 
-    ``patience`` is how many seconds a method waits for others' locks, as far as the database lets that be said.
+    ``patience`` is how many seconds a method waits for others' locks, as far as the database can bound that.
     """
 
     def __init__(self, connect: Connector, name: str) -> None:
@@ -55,7 +55,7 @@ class DecisionTable:
         return self._database
 
     def look(self) -> Identity:
-        """Which table this is; raises DecisionTableMissing, DecisionTableRefused."""
+        """Return the identity of the table; raises DecisionTableMissing, DecisionTableRefused."""
         if self._identity is None:
             try:
                 self._begin_reading()
@@ -73,7 +73,7 @@ class DecisionTable:
         return self._identity
 
     def is_blocked(self, error: BaseException) -> bool:
-        """Whether a method has failed because others hold locks now."""
+        """Return whether a method has failed because others hold locks now."""
         database = self._database
         return isinstance(error, Exception) and database is not None and database.is_blocked(error)
 
@@ -113,7 +113,9 @@ class DecisionTable:
     # -- decisions ---------------------------------------------------------------------------------
 
     def decide(self, key: str, broker: str, patience: float) -> str:
-        """What the database says of a prepared xid: COMMITTED, ROLLED_BACK (the mark is there now), or WAITING."""
+        """Return the database's decision about a prepared xid: COMMITTED, ROLLED_BACK (the mark is there now),
+        or WAITING.
+        """
         try:
             return self._decide(key, broker, patience)
         except Exception as error:
@@ -136,20 +138,20 @@ class DecisionTable:
         except Exception as error:
             self.roll_back()
             if database.is_duplicate(error):
-                # Nothing there any more: it was deleted, so it was told, and is no longer prepared.
+                # The row is gone: the broker has been told, and the transaction is no longer prepared.
                 return self._read_forced(key, broker, patience) or WAITING
             raise
         return ROLLED_BACK
 
     def _read_forced(self, key: str, broker: str, patience: float) -> str:
-        """As :meth:`read`; what it says is on disk, and not just about to be."""
+        """Do what :meth:`read` does, and return only once the decision is on disk."""
         found = self.read(key)
         if found == COMMITTED and not run(self.database.is_forced()):
             self._force(broker, patience)
         return found
 
     def _force(self, broker: str, patience: float) -> None:
-        """Commit something: that forces all that was committed before. What is written is deleted again at once."""
+        """Force everything that was committed before, by a commit of a row that is deleted again at once."""
         database, key = self.database, f"?{secrets.token_hex(16)}"
         self._begin(patience)
         try:
@@ -163,14 +165,14 @@ class DecisionTable:
             raise
 
     def read(self, key: str) -> str:
-        """The decision that stands in the table; "" if there is none."""
+        """Return the decision in the table; "" if there is none."""
         rows = self._read(self.database.read, key)
         if not rows:
             return ""
         return COMMITTED if rows[0][0] == CONTRADICTED else rows[0][0]
 
     def contradict(self, key: str, patience: float) -> None:
-        """Mark a row: at the broker the opposite was done."""
+        """Mark a row as contradicted: the broker did the opposite."""
         database = self.database
         self._write(database.update, (CONTRADICTED, key), patience, database.patience(patience))
 
@@ -186,12 +188,12 @@ class DecisionTable:
         return removed
 
     def leftovers(self, broker: str) -> list[tuple[str, ...]]:
-        """Rows of a broker that somebody should have deleted, a thousand at most: [(key, decision)]."""
+        """Return rows of a broker that their programs should have deleted, a thousand at most: [(key, decision)]."""
         self.look()
         return self._read(self.database.leftovers(), broker)
 
     def contradicted(self, broker: str) -> list[str]:
-        """Keys of a broker's rows that wait for a person, a thousand at most."""
+        """Return keys of a broker's rows that wait for a person, a thousand at most."""
         self.look()
         return [key for (key,) in self._read(self.database.contradicted(), broker)]
 

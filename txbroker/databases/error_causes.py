@@ -1,4 +1,4 @@
-"""What the errors in the course of a block mean for whoever opened it."""
+"""The errors of a block, in terms of what they mean for the program."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from txbroker import errors
 
 
 def delivery_pending(error: BaseException, timeout: float) -> errors.TxBrokerError:
-    """What to raise when the broker's commit was to be waited for and did not come in time."""
+    """Return the error for a broker's commit that was waited for and did not come in time."""
     if isinstance(error, (errors.HeuristicOutcome, errors.TransactionRolledBack)):
         error.add_note("txbroker: the rows are committed; somebody forced the messages to the opposite")
         return error
@@ -18,17 +18,17 @@ def delivery_pending(error: BaseException, timeout: float) -> errors.TxBrokerErr
 
 
 def told(error: BaseException) -> str:
-    """What an error is and says: interrupts, and drivers at times, say nothing."""
+    """Return an error's class and text: interrupts, and some errors of drivers, have no text."""
     return f"{type(error).__name__}: {str(error).strip()}".removesuffix(": ")
 
 
 def reason(error: BaseException) -> BaseException:
-    """What to raise for a failed prepare: nothing is unknown about it, for the database was not asked to commit."""
+    """Return the error for a failed prepare: its outcome is known, because the database was not asked to commit."""
     if isinstance(error, errors.OutcomeUnknown):
         return errors.TransactionRolledBack(
             f"the broker did not say in time whether it has prepared ({error}). The database was not asked to commit, "
             "so both are rolled back: at the broker now, or when it is back by a resolver. The block can be run again"
         )
     if isinstance(error, errors.TransactionRolledBack) and isinstance(error.__cause__, errors.TxBrokerError):
-        return error.__cause__  # why an add was refused
+        return error.__cause__  # the reason why an add was refused
     return error

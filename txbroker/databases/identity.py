@@ -1,4 +1,4 @@
-"""Which decision table this is: a random identity, and where it was made, so that a copy does not decide."""
+"""The identity of a decision table: random, and with the place where it was made, so that a copy does not decide."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEPARATE = "separate"
 
 
 class Identity(NamedTuple):
-    """The identity row: ``text`` is it as it stands there."""
+    """The identity row; ``text`` is its stored form."""
 
     name: str
     home: str
@@ -39,7 +39,7 @@ def parse(text: str | None) -> Identity:
 
 
 async def check_home(database: Database, identity: Identity) -> None:
-    """Raise DecisionTableRefused if the table was made elsewhere, or cannot decide anything."""
+    """Raise DecisionTableRefused if the table was made elsewhere, or cannot decide."""
     await database.check_table()
     here = await database.home()
     if database.is_elsewhere(identity.home, here):
@@ -52,7 +52,7 @@ async def check_home(database: Database, identity: Identity) -> None:
 
 
 def missing(error: BaseException) -> errors.DecisionTableMissing:
-    """The error for a database without the table."""
+    """Return the error for a database without the table."""
     return errors.DecisionTableMissing(
         f"the database has no tables {TABLE} and {IDENTITY}, or they cannot be read ({str(error).strip()}); nothing "
         "was done. Make it once: txbroker.create_decision_table(database), or 'txbroker resolve --database URL "
@@ -61,7 +61,7 @@ def missing(error: BaseException) -> errors.DecisionTableMissing:
 
 
 async def read(database: Database) -> Identity:
-    """The identity of a database's table, checked; leaves the transaction that it began open. For resolvers."""
+    """Return the identity of a database's table, checked; leaves the transaction that it began open. For resolvers."""
     try:
         text = identity_of(await database.execute(database.read_identity))
     except Exception as error:
@@ -128,20 +128,20 @@ _checked: weakref.WeakKeyDictionary[object, Identity] = weakref.WeakKeyDictionar
 
 
 def checked(handle: object) -> Identity | None:
-    """The table that this connection has led to, and whose place has been looked at."""
+    """Return the table that this connection has led to, and whose place has been checked."""
     try:
         return _checked.get(handle)
-    except TypeError:  # sqlite3's connections cannot be referred to weakly; there it costs next to nothing
+    except TypeError:  # sqlite3's connections have no weak references; there the check costs next to nothing
         return None
 
 
 def remember(handle: object, found: Identity) -> None:
-    """It has been looked at."""
+    """Remember that it has been checked."""
     with suppress(TypeError):
         _checked[handle] = found
 
 
 def forget(handle: object) -> None:
-    """It may be another one now."""
+    """Forget it: it may be another one now."""
     with suppress(TypeError):
         _checked.pop(handle, None)

@@ -1,8 +1,8 @@
-"""Which database connections are in a block, and what was left behind by blocks that an interrupt took away.
+"""The database connections that are in a block, and the rest of blocks that an interrupt ended.
 
-A block belongs to whoever holds its ``tx``. Its end may never have begun: an exception out of nowhere can come between
-the last line of a ``with`` and the first of its ``__exit__``. Such a block is recognised when the next one begins
-(:func:`enter`), on the same database connection or on the same connection to the broker.
+A block belongs to the program that holds its ``tx``. Its end may never have begun: an exception at any moment can come
+between the last line of a ``with`` and the first of its ``__exit__``. Such a block is recognised when the next one
+begins (:func:`enter`), on the same database connection or on the same connection to the broker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("txbroker.databases")
 
 
 class Place(NamedTuple):
-    """Who entered a block and where: the thread or task, and if that can be told, the frame and instruction."""
+    """The place where a block was entered: the thread or task and, if known, the frame and instruction."""
 
     who: object
     frame: FrameType | None = None
@@ -30,7 +30,7 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, frame: FrameType) -> Place:
-        """The ``with`` of this thread that the frame has come to."""
+        """Return the ``with`` of this thread that the frame has reached."""
         return cls(threading.get_ident(), frame, frame.f_lasti)
 
 
@@ -46,7 +46,7 @@ class OpenBlock(Protocol):
 
 
 class Entry(NamedTuple):
-    """A block that may be open. The block itself is held by its program only."""
+    """A block that may be open. Only its program holds the block itself."""
 
     block: ref[Any]
     progress: BlockProgress | None
@@ -65,9 +65,9 @@ _lock = threading.Lock()
 
 
 def enter(handle: object, block: OpenBlock) -> Entry | None:
-    """Note that a block begins on a database connection, or return what is to be rolled back there first.
+    """Note that a block begins on a database connection, or return the block to roll back there first.
 
-    Raises Misuse inside of another block. Ends the broker's side of what was left behind on the block's connection.
+    Raises Misuse inside of another block. Ends the broker's side of blocks left behind on the block's connection.
     """
     _let_go_of_lost(block.place)
     with _lock:
@@ -86,7 +86,7 @@ def enter(handle: object, block: OpenBlock) -> Entry | None:
 
 
 def leave(handle: object, block: OpenBlock) -> None:
-    """A block has ended."""
+    """Note that a block has ended."""
     with _lock:
         found = _in_block.get(id(handle))
         if found is not None and found.block() is block:
@@ -94,7 +94,7 @@ def leave(handle: object, block: OpenBlock) -> None:
 
 
 def forget(handle: object, entry: Entry) -> None:
-    """What this one left in the database has been looked at."""
+    """Note that the database connection of this block has been checked."""
     with _lock:
         found = _in_block.get(id(handle))
         if found is not None and found.block is entry.block:
@@ -109,10 +109,10 @@ def _blocks_of(who: object) -> Iterator[OpenBlock]:
 
 
 def _let_go_of_lost(place: Place) -> None:
-    """Have the collector let go of blocks of frames that are not on the stack, which may hold one another.
+    """Have the collector release blocks of frames that are not on the stack, which may hold one another.
 
-    Such a one was left by its ``with`` without an end, or entered by a function that has returned (an ExitStack's): the
-    second is held by somebody, and stays.
+    Such a block was left by its ``with`` without an end, or entered by a function that has returned (an ExitStack's):
+    the second kind is held by an object, and stays.
     """
     if place.frame is None or not any(_blocks_of(place.who)):
         return
@@ -126,10 +126,10 @@ def _let_go_of_lost(place: Place) -> None:
 
 
 def _is_left(entry: Entry, place: Place) -> bool:
-    """Whether a block will never come to its end.
+    """Return whether a block will never come to its end.
 
-    Nobody holds it, its ``with`` comes again (which cannot be inside of itself), or its transaction has been ended by
-    whoever has caught the interrupt.
+    That is so if nothing holds it, its ``with`` comes again (which cannot be inside of itself), or the program that
+    caught the interrupt has ended its transaction.
     """
     block: OpenBlock | None = entry.block()
     if block is None:

@@ -1,7 +1,7 @@
 """One block: the protocol of ``docs/atomic.md``, step by step, the same for every client.
 
-The steps are numbered as there. Whatever goes wrong, the database is rolled back before the broker is told: as
-long as the database may still commit, nobody but the database decides.
+The steps have the numbers of that page. After any failure, the database is rolled back before the broker is told: as
+long as the database may still commit, only the database decides.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REFUSED = {
 }
 
 _UNENDED = (Condition.OPEN, Condition.BORROWED, Condition.PIPELINED)
-"""A roll-back that failed has ended nothing: whoever has the connection may still commit."""
+"""A failed rollback has ended nothing: the holder of the connection may still commit."""
 
 WAITS = ("decision", "commit")
 _OVERTAKEN = (
@@ -54,10 +54,10 @@ T = TypeVar("T")
 
 
 class ToTheEnd(Protocol):
-    """Awaits something that is to end whether or not its caller is cancelled."""
+    """Awaits work that must end whether or not its caller is cancelled."""
 
     def __call__(self, work: Coroutine[Any, Any, T], /) -> Awaitable[T]:
-        """Return its result."""
+        """Return the work's result."""
 
 
 _TOKENS = secrets.token_hex(8)
@@ -65,17 +65,17 @@ _numbers = itertools.count()
 
 
 def check_wait(wait: str) -> None:
-    """Raise WrongType or WrongValue for a choice that is not known."""
+    """Raise WrongType or WrongValue for an unknown choice."""
     if text("wait", wait, "nothing was done") not in WAITS:
         raise wrong_value("wait", wait, "'decision' or 'commit'", "nothing was done")
 
 
 class Deciding:
-    """The steps of one block. Integrations with hooks of their own (SQLAlchemy, Django) call them one by one:
+    """The steps of one block. Integrations with hooks (SQLAlchemy, Django) call them one by one:
 
-    ``enter``, the work, ``prepare``, ``check_open``, COMMIT by whoever does that (and what the database's ``forcing``
-    says after it), nothing in between; then
-    ``committed``; or ``failed(error)`` if COMMIT raised, or ``rolled_back`` if it came to none. ``leave`` does all of
+    ``enter``, the work, ``prepare``, ``check_open``, COMMIT (and what the database's ``forcing`` returned) with nothing
+    in between, then ``committed``. If COMMIT raised: ``failed(error)``. If it came to none: ``rolled_back``. ``leave``
+    does all of that.
     that.
     """
 
@@ -84,30 +84,28 @@ class Deciding:
         self.side = side
         self.progress = BlockProgress(side)
         self.place = Place(None)
-        """Where it was entered."""
+        """The place where it was entered."""
         self.xid: Xid | None = None
         self.identity: Identity | None = None
         self._process = os.getpid()
         self._tells = False
-        """Whether the connection says that a transaction is open while one is."""
+        """Whether the connection knows that a transaction is open."""
         self.to_the_end: ToTheEnd = _as_it_is
         """How what must not be left half done is awaited: a client with cancellation sees to it that it ends."""
         self.last_moment: Callable[[], None] = _nothing
-        """Raises what keeps the block from COMMIT; once it has returned, nobody but the database decides."""
+        """Raises what keeps the block from COMMIT; once it has returned, only the database decides."""
         self._application = xids.check_application(application)
         self._token = f"{_TOKENS}{next(_numbers)}"
 
     # -- step 1 ------------------------------------------------------------------------------------
 
     async def enter(self, place: Place | None = None) -> None:
-        """Begin or join the transaction, mark it, read the table's identity. Raises: nothing was done."""
+        """Begin or join the transaction, mark it, read the table's identity. If it raises, nothing was done."""
         self.place = Place(threading.get_ident()) if place is None else place
         try:
             await self._enter()
         except Exception as error:
-            if not isinstance(
-                error, errors.TxBrokerError
-            ):  # those say themselves what was done, and what to do
+            if not isinstance(error, errors.TxBrokerError):  # those errors say what was done, and what to do
                 error.add_note(NOT_BEGUN)
             raise
 
@@ -131,7 +129,7 @@ class Deciding:
             raise
 
     async def _roll_back_left(self) -> None:
-        """Whatever an interrupted block has left open; not what was begun since."""
+        """Roll back the transaction that an interrupted block has left open; not one that was begun since."""
         database = self.database
         if database.condition() is Condition.OPEN and await database.is_marked():
             await database.rollback()
@@ -175,14 +173,14 @@ class Deciding:
 
     def _unregister(self) -> None:
         open_blocks.leave(self.database.handle, self)
-        self.place = Place(self.place.who)  # a frame would keep alive what it has
+        self.place = Place(self.place.who)  # a frame would keep its variables alive
 
     # -- steps 3 and 4 -----------------------------------------------------------------------------
 
     async def prepare(self) -> bool:
-        """Insert the row, then prepare the broker. False: nothing was sent, so there is nothing to decide.
+        """Insert the row, then prepare the broker. Return False if nothing was sent, so there is nothing to decide.
 
-        Raises: both can only be rolled back now.
+        If it raises, both can only be rolled back.
         """
         await self.database.flush()  # which may send messages
         if self.side.is_empty:
@@ -200,7 +198,7 @@ class Deciding:
         try:
             await database.decide(self._token, key, self.side.identity)
         except Exception as error:
-            identity.forget(database.handle)  # the next block looks anew
+            identity.forget(database.handle)  # the next block checks it anew
             if database.is_missing_table(error):
                 raise identity.missing(error) from error
             raise
@@ -213,9 +211,9 @@ class Deciding:
     # -- step 5 is the owner's, step 6 -------------------------------------------------------------
 
     def check_open(self) -> None:
-        """The last thing before COMMIT. Raises what is for :meth:`failed`.
+        """Check the connection right before COMMIT. Raises the error for :meth:`failed`.
 
-        PostgreSQL answers COMMIT in a failed transaction with ROLLBACK, and drivers do nothing where none is open: both
+        PostgreSQL answers COMMIT in a failed transaction with ROLLBACK, and drivers do nothing if none is open: both
         look like success. A callback, a signal's handler or another task may have come in between.
         """
         condition = self.database.condition()
@@ -247,9 +245,10 @@ class Deciding:
         return begun
 
     async def failed(self, error: BaseException) -> NoReturn:
-        """COMMIT raised ``error``. Raises it if that was a "no", :class:`OutcomeUnknown` if it was no answer.
+        """Handle a COMMIT that raised ``error``: raise it if it was a "no", :class:`OutcomeUnknown` if it was no
+        answer.
 
-        Interrupted or cancelled, the database decides alone, and its connection is closed.
+        After an interrupt or a cancellation, the database decides alone, and its connection is closed.
         """
         try:
             meaning = await self.to_the_end(self._meaning(error))
@@ -263,7 +262,7 @@ class Deciding:
 
     async def _meaning(self, error: BaseException) -> BaseException:
         known = self.database.did_not_commit(error)
-        try:  # no locks should stay behind, if it was not committed
+        try:  # no locks should remain, if it was not committed
             if not known and not isinstance(error, Exception):
                 await self._close_database(error)
             elif await self._is_rolled_back(error) and known:
@@ -290,19 +289,19 @@ class Deciding:
     async def _is_rolled_back(self, error: BaseException) -> bool:
         if await self.roll_back_database(error):
             return True
-        if self.database.condition() is Condition.OPEN:  # interrupted within a statement, it takes no other
+        if self.database.condition() is Condition.OPEN:  # interrupted within a statement, it accepts no other
             await self._close_database(error)
         return self.database.condition() not in _UNENDED
 
     async def _leave_to_database(self, error: BaseException) -> None:
-        """COMMIT may have been sent, and nobody knows of an answer."""
+        """Leave the decision to the database: COMMIT may have been sent, and no answer is known."""
         try:
             await self._close_database(error)
         finally:
             self._leave_undecided()
 
     async def _close_database(self, error: BaseException) -> None:
-        """Nothing can be asked on a connection on which COMMIT may still be under way."""
+        """Close the connection: nothing can be asked on it while COMMIT may still be under way."""
         try:
             await self.database.close()
         except Exception as failure:  # noqa: BLE001 - told with the error that led here
@@ -324,7 +323,7 @@ class Deciding:
     # -- all of it ---------------------------------------------------------------------------------
 
     async def leave(self, error: BaseException | None) -> None:
-        """The end of a ``with``."""
+        """End the block, at the end of a ``with``."""
         if (
             os.getpid() != self._process
         ):  # a word on the parent's connection would end the parent's transaction
@@ -371,16 +370,16 @@ class Deciding:
             self._unregister()
 
     async def _abandon(self, error: BaseException) -> None:
-        """The block came to no COMMIT."""
+        """Abandon a block that came to no COMMIT."""
         try:
             if await self._is_rolled_back(error):
                 await self.rolled_back()
                 error.add_note(ROLLED_BACK)
-        finally:  # else it may still be committed, by whoever uses the connection next
+        finally:  # else the next user of the connection may still commit it
             self._leave_undecided()
 
     async def roll_back_database(self, error: BaseException) -> bool:
-        """Roll the database back because of ``error``; whether that worked. If not, ``error`` gets a note of it."""
+        """Roll the database back because of ``error``; return whether that worked. If not, add a note to ``error``."""
         try:
             await self.database.rollback()
         except Exception as failure:  # noqa: BLE001 - told with the error that led here
@@ -393,7 +392,7 @@ class Deciding:
 
 
 def _nothing() -> None:
-    """Nothing keeps it."""
+    """Raise nothing: nothing keeps the block from COMMIT."""
 
 
 async def _as_it_is(work: Coroutine[Any, Any, T]) -> T:

@@ -1,7 +1,7 @@
-"""The resolver: it ends what blocks have left prepared, as their database decided. ``docs/atomic.md`` has the
-proof.
+"""The resolver: it ends transactions that blocks have left prepared, as their database decided.
 
-Any number of resolvers may run at the same time, in any processes; the key of the decision table decides each step.
+``docs/atomic.md`` has the proof. Any number of resolvers may run at the same time, in any processes; the key of the
+decision table decides each step.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from txbroker.databases.identity import Identity
 log = logging.getLogger("txbroker.resolver")
 
 JUST_NOW = 100_000
-"""µs for which living programs have transactions prepared, mostly."""
+"""µs for which living programs usually have transactions prepared."""
 
 
 class Told(enum.Enum):
-    """What the broker made of a decision."""
+    """The broker's reaction to a decision."""
 
     DONE = "it did so"
     ENDED = "it was ended before, by somebody else"
@@ -36,12 +36,12 @@ class Told(enum.Enum):
 
 
 class Resolution(NamedTuple):
-    """What one pass of a resolver did.
+    """The results of one pass of a resolver.
 
-    ``waiting``: their database transactions are still open, or were when the resolver looked. ``contradicted``: the
-    database committed, but the transaction was rolled back at the broker by force. A person has to make them agree;
-    the rows stay. ``removed`` counts rows that were left over. ``elsewhere`` counts transactions of blocks that
-    this table does not decide.
+    ``waiting``: their database transactions were still open when the resolver looked. ``contradicted``: the database
+    committed, but the transaction was rolled back at the broker by force. A person has to make them agree; the rows
+    stay. ``removed`` counts rows that were left over. ``elsewhere`` counts transactions of blocks that this table does
+    not decide.
     """
 
     committed: list[Xid]
@@ -60,12 +60,12 @@ class Resolution(NamedTuple):
 
 
 class Resolver:
-    """A resolver for one decision table at one broker, with a database connection of its own. For one thread.
+    """A resolver for one decision table at one broker, with its own database connection. For one thread.
 
     ``connect_database`` opens a DB-API connection; ``broker`` is a connection or an address. Transactions that have
     been prepared for less than ``grace`` seconds are left alone, which saves work and affects no outcome.
-    ``lock_timeout`` is how many seconds one pass waits for all programs together whose transactions are still open,
-    if the database allows to say so; those that are still open then are left for the next pass.
+    ``lock_timeout`` is how many seconds one pass waits, for all programs together, for transactions that are still
+    open, if the database can bound that; those that are still open then are left for the next pass.
     """
 
     def __init__(
@@ -98,7 +98,8 @@ class Resolver:
     # -- one pass ----------------------------------------------------------------------------------
 
     def resolve(self, sweep: bool = True) -> Resolution:
-        """Make one pass over all that is in doubt, then over rows that are left over. Raises what stops it.
+        """Make one pass over all transactions in doubt, then over rows that are left over. Raises the error that stops
+        it.
 
         Without ``sweep`` the database is not asked if nothing is in doubt.
         """
@@ -112,7 +113,7 @@ class Resolver:
             try:
                 told = self.tell(xid, verdict)
             except (errors.RequestRefused, errors.CorruptData) as error:
-                failures.append(error)  # of this one: the others need not wait for it
+                failures.append(error)  # of this transaction: the others need not wait for it
                 continue
             if told is Told.DONE:
                 (done.committed if verdict == COMMITTED else done.rolled_back).append(xid)
@@ -131,10 +132,10 @@ class Resolver:
         )
 
     def _verdicts(self, mine: list[Xid]) -> Iterator[tuple[Xid, str]]:
-        """What the database says of each that is decided, as soon as it has said it.
+        """Yield the database's decision about each decided transaction, as soon as it is known.
 
-        All are asked without waiting first, those last for whom the last pass had to wait. Then all patience goes to
-        who is not decided, one after the other until it is spent, so that over the passes each has its turn.
+        All are asked without waiting first, those last that the last pass had to wait for. Then the waiting time goes
+        to the undecided ones, one after the other until it is spent, so that over several passes each has its turn.
         """
         prepared = set(mine)
         self._late = {xid: None for xid in self._late if xid in prepared}
@@ -157,13 +158,11 @@ class Resolver:
 
     @property
     def _left(self) -> float:
-        """Seconds for which this pass may still wait."""
+        """Return the seconds for which this pass may still wait."""
         return max(0.0, self.lock_timeout - self._waited)
 
     def in_doubt(self) -> tuple[list[Xid], int, int]:
-        """Return the prepared transactions to decide here, how many belong to other tables, and how many are too
-        young.
-        """
+        """Return the prepared transactions to decide here, and how many belong to other tables or are too young."""
         name, broker, grace = self.table.name or self.look().name, self.broker.identity, self.grace * 1e6
         found = self.broker.transactions([State.PREPARED], format_id=xids.FORMAT_ID)
         mine = [info for info in found if xids.belongs(info.xid, name, broker)]
@@ -172,7 +171,7 @@ class Resolver:
         return old, len(found) - len(mine), len(mine) - len(old) - busy
 
     def decide(self, xid: Xid, patience: float | None = None) -> str:
-        """Return what the database says of a prepared xid: COMMITTED, ROLLED_BACK (the mark is there now), or
+        """Return the database's decision about a prepared xid: COMMITTED, ROLLED_BACK (the mark is there now), or
         WAITING.
 
         ``patience`` is in seconds; None is ``lock_timeout``.
@@ -250,7 +249,8 @@ class Resolver:
         return removed, list(dict.fromkeys([*found, *self.table.contradicted(self.broker.identity)]))
 
     def sweep_rows(self, rows: list[tuple[str, ...]]) -> tuple[int, list[str]]:
-        """The broker is asked *after* the rows were read: a row that was there then had been prepared before.
+        """Sweep these rows: ask the broker *after* the rows were read, because a row that was there had been prepared
+        before.
 
         So one that is not prepared now is decided (docs/atomic.md, E). The other order would be wrong.
         """
@@ -271,9 +271,9 @@ class Resolver:
         return self._remove_if_free(gone), contradicted
 
     def _contradiction(self, key: str, decision: str) -> str:
-        """How a transaction that is not prepared any more ended, if that is not as decided.
+        """Return how a transaction that is not prepared any more ended, if that differs from the decision.
 
-        A mark beside "committed" is one only if that was forced: a resolver that was late leaves such a mark, too.
+        A mark beside "committed" differs only if the commit was forced: a late resolver leaves such a mark, too.
         """
         try:
             found = self.broker.outcome(Xid(xids.FORMAT_ID, key.encode(), self.broker.identity.encode()))

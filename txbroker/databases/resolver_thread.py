@@ -1,7 +1,7 @@
-"""Beside a broker connection: rows are deleted once the broker has acknowledged, and what is in doubt is resolved.
+"""The resolver thread beside a broker connection: it deletes acknowledged rows, and resolves transactions in doubt.
 
-One daemon thread, with database connections of its own. It never raises into a program: :attr:`Background.status` and
-the logger ``txbroker.resolver`` tell what it could not do.
+It is one daemon thread, with its own database connections. It never raises into a program: :attr:`Background.status`
+and the logger ``txbroker.resolver`` report failures.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from txbroker.databases.resolver import Resolution, Resolver
 log = logging.getLogger("txbroker.resolver")
 
 TIDY = 1.0
-"""Seconds between looks at what the broker has acknowledged, while blocks are at work."""
+"""Seconds between checks of what the broker has acknowledged, while blocks run."""
 
 SWEEP = 60.0
-"""Seconds between looks for rows that nobody has deleted."""
+"""Seconds between sweeps for rows that were not deleted."""
 
 INTERVAL = 10.0
-"""Seconds between passes over what is in doubt, unless told otherwise."""
+"""Seconds between passes over transactions in doubt, by default."""
 
 GRACE = 1.0
 """Seconds for which a prepared transaction is left to its program. A pass that met such a one is soon repeated."""
@@ -41,11 +41,10 @@ CLOSE_IDLE = 5.0
 
 
 class Status(NamedTuple):
-    """What the background of a connection has done. ``tables`` are the identities of its decision tables.
+    """The state of a connection's background resolver. ``tables`` are the identities of its decision tables.
 
-    ``waiting`` and ``contradicted`` are those of the last passes. ``unacknowledged`` counts commits and rollbacks
-    that the broker has not answered yet. ``failure`` is what stopped the last round, or a part of it, "" if nothing
-    did.
+    ``waiting`` and ``contradicted`` are those of the last passes. ``unacknowledged`` counts commits and rollbacks that
+    the broker has not answered yet. ``failure`` is what stopped the last round, or a part of it, "" if nothing did.
     """
 
     is_running: bool
@@ -61,7 +60,7 @@ class Status(NamedTuple):
 
 
 class _Charge:
-    """One decision table."""
+    """One decision table that is resolved."""
 
     def __init__(self, connector: Connector | None) -> None:
         self.connector = connector
@@ -77,8 +76,8 @@ class _Charge:
 class Background:
     """The resolver in the background of one connection: ``broker.resolver``.
 
-    ``open_broker`` returns the connection that it resolves with: the program's own, if ``drive`` moves that, else
-    one of its own. ``interval`` may be set at any time.
+    ``open_broker`` returns the connection that it resolves with: the program's own, if ``drive`` moves that, else a
+    separate one. ``interval`` may be set at any time.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class Background:
         self._drive = drive
         self._broker: Connection | None = None
         self._charges: dict[str, _Charge] = {}
-        """Never changed but replaced, for the thread walks over it while others watch."""
+        """It is replaced, never changed, because the thread iterates over it while others add tables."""
         self._told: deque[tuple[Promise[Any], str]] = deque()
         self._wake = BinarySemaphore()
         self._asleep = False
@@ -122,8 +121,8 @@ class Background:
         self._wake.release()
 
     def track(self, told: Promise[Any], key: str) -> None:
-        """Note that the broker is being told of a decision; the row with this key is deleted when it has
-        acknowledged.
+        """Note that the broker is being told of a decision; the row with this key is deleted after the
+        acknowledgement.
         """
         self._told.append((told, key))
         if self._asleep:
@@ -176,7 +175,7 @@ class Background:
 
     def _run(self) -> None:
         with self._watching:
-            self._thread = self._thread or threading.current_thread()  # none: who started it was interrupted
+            self._thread = self._thread or threading.current_thread()  # none: the starter was interrupted
             if self._thread is not threading.current_thread():
                 return
         while not self._stopping:
@@ -199,12 +198,12 @@ class Background:
         self._failure = failure
 
     def _finish(self) -> None:
-        """Tidy up once more, then close whatever was opened, whichever of it cannot be closed."""
+        """Clean up once more, then close everything that was opened, even if some of it cannot be closed."""
         try:
             self._tidy()
-        finally:  # which may have opened connections
+        finally:  # the clean-up may have opened connections
             with ExitStack() as ending:
-                if self._broker is not None and self._drive is None:  # a connection of its own
+                if self._broker is not None and self._drive is None:  # a connection of the resolver
                     ending.callback(self._broker.close, 0.0)
                 for charge in self._charges.values():
                     if charge.resolver is not None:
@@ -217,17 +216,17 @@ class Background:
             self._sleep()
 
     def _sleep(self) -> None:
-        """Until something is due; :meth:`track` wakes it up."""
+        """Sleep until something is due; :meth:`track` ends the sleep."""
         now = time.monotonic()
         charges = self._charges.values()
         due = [charge.due for charge in charges if charge.connector is not None]
         due += [charge.used + CLOSE_IDLE for charge in charges if charge.used + CLOSE_IDLE > now]
         self._asleep = True
-        if not self._told:  # looked at again, for it may have come before the flag was set
+        if not self._told:  # checked again, because it may have come before the flag was set
             self._wake.acquire(max(0.0, min(due, default=now + self.interval) - now))
         self._asleep = False
         if self._told and not self._stopping:
-            time.sleep(TIDY / 5)  # so that a burst of blocks is tidied up in one go
+            time.sleep(TIDY / 5)  # so that a burst of blocks is cleaned up at once
 
     def _round(self, now: float) -> None:
         self._tidy()
@@ -236,9 +235,9 @@ class Background:
                 is_hurried, charge.due = (
                     not charge.due,
                     now + self.interval,
-                )  # first: it may be hurried meanwhile
+                )  # first, because another call may come meanwhile
                 self._guard(name, charge, self._pass)
-                # What it was hurried for may have been prepared just now, and is left alone then.
+                # The transaction that it was called for may be too young, and is left alone then.
                 if is_hurried or charge.last.waiting or charge.last.young:
                     charge.due = min(charge.due, now + GRACE)
             if charge.resolver is not None and now - charge.used > CLOSE_IDLE:
@@ -300,7 +299,7 @@ class Background:
             charge.keys.popleft()
 
     def _guard(self, name: str, charge: _Charge, act: Callable[[_Charge], None]) -> None:
-        """Do it; what fails is told, and tried again later with a new database connection."""
+        """Run an action; report a failure, and try again later with a new database connection."""
         try:
             if charge.resolver is None:
                 assert charge.connector is not None
@@ -320,7 +319,7 @@ class Background:
                 charge.resolver.close_database()
 
     def _is_passing(self, charge: _Charge, error: BaseException) -> bool:
-        """Somebody else was writing."""
+        """Return whether another program was writing."""
         resolver = charge.resolver
         return isinstance(error, errors.StorageUnavailable) or (
             resolver is not None and resolver.table.is_blocked(error)
@@ -331,7 +330,7 @@ _starting = threading.Lock()
 
 
 def background_of(connection: Connection) -> Background:
-    """The worker beside a blocking connection; made when it is first asked for."""
+    """Return the worker beside a blocking connection; it is made when it is first asked for."""
     with _starting:
         if connection.resolver is None:
 
@@ -339,7 +338,7 @@ def background_of(connection: Connection) -> Background:
                 try:
                     connection._driver.wait(promise, TIDY)
                 except TimeoutError:
-                    pass  # looked at again in the next round
+                    pass  # checked again in the next round
                 except errors.TxBrokerError as error:
                     log.debug("waiting for an acknowledgement: %s", error)
 
@@ -349,7 +348,7 @@ def background_of(connection: Connection) -> Background:
 
 
 def background_beside(connection: LoopConnection) -> Background:
-    """The worker beside a connection on an event loop: with a blocking connection of its own to the same broker."""
+    """Return the worker beside a connection on an event loop, with a blocking connection to the same broker."""
     with _starting:
         if connection.resolver is None:
             options = connection.core.options

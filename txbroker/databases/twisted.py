@@ -51,12 +51,10 @@ def run_atomic(
     timeout: float | None = None,
     connect_database: Connector | None = None,
 ) -> Deferred[T]:
-    """Run ``interaction(cursor, tx, *args)`` in a thread of the pool, as ``pool.runInteraction`` does, with
-    messages.
+    """Run ``interaction(cursor, tx, *args)`` in a thread of the pool, as ``pool.runInteraction`` does, with messages.
 
-    ``tx.send`` and ``tx.receive`` block that thread, not the reactor. The Deferred fires with the interaction's
-    result once everything is decided, or with what it raised. The other arguments are those of
-    :func:`txbroker.atomic`.
+    ``tx.send`` and ``tx.receive`` block that thread, not the reactor. The Deferred fires with the interaction's result
+    once everything is decided, or with its error. The other arguments are those of :func:`txbroker.atomic`.
 
     A Deferred that is cancelled fails at once. The thread goes on to its next call of ``tx``, or to the end. Before
     COMMIT both sides are rolled back then, later the database decides: the error's notes say which, and the xid.
@@ -70,8 +68,8 @@ def run_atomic(
     giving_up = GivingUp()
 
     def work(wrapped: Any) -> T:
-        giving_up.check()  # it may have waited for a thread
-        connection = wrapped._connection  # adbapi's wrapper has no name for it
+        giving_up.check()  # the block may have waited for a thread
+        connection = wrapped._connection  # adbapi's wrapper has no public name for it
         side = ThreadSide(broker, wait, timeout)
         side.giving_up = giving_up
         deciding = Deciding(adapt(connection), side, application)
@@ -94,9 +92,9 @@ def run_atomic(
 
 
 class GivingUp:
-    """Whether a block's caller, who is on the reactor's thread, has given it up before it came to its COMMIT.
+    """Whether a block's caller, on the reactor's thread, has given it up before its COMMIT.
 
-    Which of both it was is decided under the lock, once.
+    The lock decides once which of both came first.
     """
 
     def __init__(self) -> None:
@@ -105,10 +103,10 @@ class GivingUp:
         self._is_committing = False
         self._waiting: Deferred[Any] | None = None
         self.xid: Xid | None = None
-        """Of the block, once it has begun."""
+        """The xid of the block, once it has begun."""
 
     def give_up(self) -> CancelledError:
-        """On the reactor's thread: have the block rolled back if its COMMIT has not begun. What to tell the caller."""
+        """On the reactor's thread: roll the block back if its COMMIT has not begun. Return the error for the caller."""
         error = CancelledError()
         with self._lock:
             self._is_given_up = not self._is_committing
@@ -131,7 +129,7 @@ class GivingUp:
             raise CancelledError
 
     def passed(self) -> None:
-        """COMMIT is next. Raises CancelledError if the block has been given up; later it cannot be."""
+        """Note that COMMIT is next. Raises CancelledError if the block has been given up; later it cannot be."""
         with self._lock:
             self.check()
             self._is_committing = True
@@ -144,7 +142,7 @@ class GivingUp:
 
 
 class ThreadTransaction:
-    """A transaction of the Twisted client, for use in another thread than the reactor's."""
+    """A transaction of the Twisted client, for use on another thread than the reactor's."""
 
     def __init__(self, reactor: Any, transaction: Transaction, giving_up: GivingUp) -> None:
         self._reactor = reactor
@@ -209,7 +207,7 @@ class ThreadSide(BrokerSide[ThreadTransaction]):
         promise.result()
 
     def abandon(self) -> None:
-        """What was received is read again, from where the group is when that is known."""
+        """Read received messages again, from the group's position when that is known."""
         if self.transaction is None:
             super().abandon()
         else:

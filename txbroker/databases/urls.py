@@ -1,7 +1,7 @@
-"""Addresses of databases, as people write them: for the command line's resolver.
+"""Addresses of databases, for the command line's resolver.
 
-An address stands in the list of processes, in shells' histories and in logs: none with a password is taken there, and
-no error shows more of it than its scheme, for a password that is not where it should be cannot be told from a host.
+An address is visible in the list of processes, in shells' histories and in logs. So the command line takes none with a
+password, and no error shows more of it than its scheme, because a password in the wrong place looks like a host.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ _PORTS: Final = re.compile(r"[0-9,]*")
 
 
 def connector(address: str) -> Connector:
-    """What opens connections to the database at ``address``; raises Misuse for one that cannot be understood.
+    """Return a function that opens connections to the database at ``address``; raises Misuse if it cannot be
+    understood.
 
-    It is a URL without a password, or ``file:PATH`` or ``env:NAME``: the file's first line, or the environment
-    variable, is the URL then, which may have one. A ``+driver`` as SQLAlchemy writes it is allowed and not needed.
+    It is a URL without a password, or ``file:PATH`` or ``env:NAME``: then the file's first line, or the environment
+    variable, is the URL, which may have one. A ``+driver`` as SQLAlchemy writes it is allowed and not needed.
     ``sqlite:///shop.db`` is relative, with four slashes absolute; the file must exist.
     """
     kind, _, rest = address.partition(":")
@@ -107,7 +108,7 @@ def _postgresql(rest: str, where: str, secret: bool) -> Connector:
     driver = _driver("psycopg", "txbroker[postgresql]")
     try:
         found = driver.conninfo.conninfo_to_dict(f"postgresql://{rest}")
-    except driver.Error:  # its text quotes what it does not understand
+    except driver.Error:  # its text quotes the URL
         raise _malformed(where) from None
     _check(rest, str(found.get("port") or ""), found, where, secret)
     return lambda: driver.connect(**found)
@@ -125,7 +126,7 @@ def _mysql(rest: str, where: str, secret: bool) -> Connector:
             "database": parts.path.removeprefix("/"),
             **dict(parse_qsl(parts.query)),
         }
-    except ValueError:  # its text quotes what it does not understand
+    except ValueError:  # its text quotes the URL
         raise _malformed(where) from None
     given = {name: value for name, value in wanted.items() if value}
     _check(rest, "", given, where, secret)
@@ -133,7 +134,7 @@ def _mysql(rest: str, where: str, secret: bool) -> Connector:
 
 
 def _check(rest: str, port: str, found: Mapping[str, Any], where: str, secret: bool) -> None:
-    """Refuse a password where others see it, and a URL in which one may have been taken for something else."""
+    """Refuse a password where others see it, and a URL in which one may have been taken for another part."""
     place, _, path = rest.partition("?")[0].partition("/")
     if "@" in path or place.count("@") > 1 or not _PORTS.fullmatch(port):
         raise _malformed(where)

@@ -1,4 +1,4 @@
-"""The xids of blocks: which decision table decides them, at which broker they are, and whose they are."""
+"""The xids of blocks, which name the decision table, the broker and the application."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from journal.transaction import Xid
 from txbroker import errors
 
 FORMAT_ID: Final = 0x7462
-"""Marks an xid of :func:`txbroker.atomic`."""
+"""The format id of xids of :func:`txbroker.atomic`."""
 
 TABLE_DIGITS: Final = 16
 _TIME_BYTES: Final = 5
@@ -34,9 +34,9 @@ def check_application(name: str) -> str:
 
 
 def make(table: str, application: str, broker: str) -> Xid:
-    """A new xid: table's identity, a name that no other has, application; and the broker's identity as its branch.
+    """Return a new xid: the table's identity, a unique name, the application; and the broker's identity as its branch.
 
-    64 random bits make the name. The milliseconds before them only keep neighbours in time together in the key's index.
+    64 random bits make the name. The milliseconds before them only keep xids of one time together in the key's index.
     """
     moment = (time.time_ns() // 1_000_000).to_bytes(8)[-_TIME_BYTES:]
     key = f"{table}-{(moment + os.urandom(_RANDOM_BYTES)).hex()}-{application}"
@@ -44,17 +44,17 @@ def make(table: str, application: str, broker: str) -> Xid:
 
 
 def prefix(table: str) -> bytes:
-    """How the global ids of a decision table's xids begin."""
+    """Return the beginning of the global ids of a decision table's xids."""
     return f"{table}-".encode()
 
 
 def row_key(xid: Xid) -> str:
-    """What stands in the decision table for it."""
+    """Return its key in the decision table."""
     return xid.global_id.decode("ascii")
 
 
 def belongs(xid: Xid | None, table: str, broker: str) -> bool:
-    """Whether this table decides it, at this broker."""
+    """Return whether this table decides it, at this broker."""
     return (
         xid is not None
         and xid.format_id == FORMAT_ID

@@ -1,1 +1,1 @@
-"""Databases and their drivers: what a block of ``atomic`` needs of each."""
+"""Databases and their drivers: the calls that a block of ``atomic`` needs of each."""

@@ -1,4 +1,4 @@
-"""Which class of database a user's connection belongs to."""
+"""The choice of the database class for a user's connection."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _HOMES = {
     "sqlalchemy": "txbroker.databases.sqlalchemy",
     "django": "txbroker.databases.django",
 }
-"""The adapter of a connection is ``adapt(connection)`` of the module for its class's package."""
+"""Maps the package of a connection's class to the module whose ``adapt(connection)`` returns the adapter."""
 
 
 _adapters: dict[type, Callable[[Any], Database]] = {}
-"""By the connection's class, once it is known."""
+"""The modules' functions by the connection's class, once it is known."""
 
 
 def adapt(database: Any) -> Database:
-    """The adapter for a connection; raises Misuse for what is none."""
+    """Return the adapter for a connection; raises Misuse for another object."""
     known = _adapters.get(type(database))
     if known is not None:
         return known(database)
@@ -49,12 +49,12 @@ def adapt(database: Any) -> Database:
 
 
 def kind_of(thing: object) -> str:
-    """The class of what somebody has given, for errors: its text may be long, and have secrets in it."""
+    """Return the class of an argument as text for errors: the value itself may be long, and have secrets in it."""
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
 def no_connection(thing: object) -> errors.WrongType:
-    """The error for something of a driver's that is not its connection."""
+    """Return the error for an object of a driver that is not its connection."""
     return errors.WrongType(
         f"{kind_of(thing)} is no connection: give the connection itself (a cursor has it as .connection); nothing "
         "was done"

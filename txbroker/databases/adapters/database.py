@@ -1,8 +1,8 @@
-"""What a block needs of a user's database, and the SQL of the decision table there.
+"""The calls that a block needs of a user's database, and the SQL of the decision table there.
 
-:class:`Database` is what any database with savepoints and unique keys understands; each database has a class above it.
-A statement's parameters are ``%s`` here; each class puts in what its driver wants. Methods are coroutines, so that one
-protocol (:mod:`txbroker.databases.protocol`) serves every client; those of a blocking driver never suspend:
+:class:`Database` has the calls that any database with savepoints and unique keys understands; each database has a
+subclass. A statement's parameters are ``%s`` here; each class replaces them by its driver's. Methods are coroutines, so
+that one protocol (:mod:`txbroker.databases.protocol`) serves every client; those of a blocking driver never suspend:
 :func:`txbroker.databases.adapters.adapter.run` runs them.
 """
 
@@ -16,7 +16,7 @@ from txbroker import errors
 
 TABLE = "txbroker_decision"
 IDENTITY = "txbroker_identity"
-"""The table whose one row says which table of decisions this is. It is apart, for rows come and go in the other."""
+"""The table whose one row identifies the decision table. It is separate, because rows come and go in the other."""
 
 COMMITTED = "committed"
 ROLLED_BACK = "rolled back"
@@ -27,7 +27,7 @@ BLOCK = "txbroker_block"
 
 
 class Result(NamedTuple):
-    """What a statement gave: its rows (none if it has no result) and how many rows it changed (-1: not told)."""
+    """The result of a statement: its rows (none if it has no result) and how many rows it changed (-1: unknown)."""
 
     rows: list[Sequence[Any]]
     changed: int
@@ -38,7 +38,7 @@ Connector = Callable[[], Any]
 
 
 class Condition(enum.Enum):
-    """Whether a connection is in a transaction."""
+    """The transaction state of a connection."""
 
     IDLE = "no transaction is open; the next statement begins one, or `begin` does"
     OPEN = "a transaction is open"
@@ -49,18 +49,18 @@ class Condition(enum.Enum):
 
 
 def _nothing() -> None:
-    """The database has forced it when it answers."""
+    """Do nothing: the database has forced the commit when it answers."""
 
 
 class Database:
-    """One connection, or session, of the user; how to speak to it, and what its errors mean.
+    """A user's connection or session; how to use it, and what its errors mean.
 
-    ``handle`` is the thing of which there may be one block at a time (the driver's connection). Every error of the
-    driver is let through as it is. The block's mark is a savepoint: it is gone when its transaction is.
+    ``handle`` is the object for which there may be one block at a time (the driver's connection). Errors of the driver
+    are passed on unchanged. The block's mark is a savepoint: it ends with its transaction.
     """
 
     handle: object
-    """What may be in one block at a time; None before :meth:`open` has got hold of it."""
+    """The object that may be in one block at a time; None before :meth:`open`."""
 
     name = "generic"
     create = (
@@ -71,11 +71,11 @@ class Database:
     old = ""
     """A condition for rows that no living program is about to delete."""
     limit = ""
-    """How a listing is bounded; not every database knows LIMIT."""
+    """The clause that bounds a listing; not every database has LIMIT."""
     end_first = "commit or roll back first"
     """What to do about a transaction that is open where none may be."""
     reading_begins = True
-    """Whether one begins before reading, so as to see one moment; SQLite's begin takes the write lock."""
+    """Whether a transaction begins before reading, to see one moment; SQLite's begin takes the write lock."""
 
     probe = f"SELECT xid FROM {TABLE} WHERE xid = ''"
     read_identity = f"SELECT identity FROM {IDENTITY}"
@@ -93,14 +93,14 @@ class Database:
     # -- a transaction -----------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Before anything else: get hold of the connection, if this is a session; raises Misuse for what cannot be."""
+        """Get hold of the connection, if this is a session; called first. Raises Misuse for an impossible one."""
 
     def condition(self) -> Condition:
-        """Whether it is in a transaction, as far as the client side knows; asks the database nothing."""
+        """Return whether it is in a transaction, as far as the client side knows; asks the database nothing."""
         raise NotImplementedError
 
     async def flush(self) -> None:
-        """Before the decision: run the statements that a session still holds back."""
+        """Run the statements that a session still holds back; called before the decision."""
 
     async def begin(self) -> None:
         """Begin a transaction, if the first statement does not do that by itself. Called only when IDLE."""
@@ -114,7 +114,7 @@ class Database:
         raise NotImplementedError
 
     async def rollback(self) -> None:
-        """Roll the transaction back; nothing if there is none."""
+        """Roll the transaction back; does nothing if there is none."""
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -122,29 +122,32 @@ class Database:
         raise NotImplementedError
 
     def did_not_commit(self, error: BaseException) -> bool:
-        """After :meth:`commit` raised ``error``: whether the transaction certainly was not and will not be committed.
+        """Return whether the transaction certainly was not and will not be committed, after :meth:`commit` raised
+        ``error``.
 
         False if there is any doubt: then the resolver finds out.
         """
         raise NotImplementedError
 
     def connector(self) -> Connector | None:
-        """A way to open further connections to the same database; None if that cannot be known."""
+        """Return a function that opens further connections to the same database; None if that is impossible."""
         return None
 
     # -- a block -----------------------------------------------------------------------------------
 
     async def begin_marked(self, token: str) -> bool:  # noqa: ARG002
-        """Step 1 in one message, where the table is known already. False: not possible here, nothing was done."""
+        """Run step 1 in one message, if the table is known already. Return False if that is impossible; nothing
+        was done.
+        """
         return False
 
     async def mark(self, token: str) -> str | None:  # noqa: ARG002
-        """Step 1: mark the transaction as the block's, return the identity row. Raises what makes it unfit."""
+        """Run step 1: mark the transaction as the block's, return the identity row. Raises if it is unfit."""
         await self.execute(f"SAVEPOINT {BLOCK}")
         return identity_of(await self.execute(self.read_identity))
 
     async def decide(self, token: str, key: str, broker: str) -> None:  # noqa: ARG002
-        """Step 3: insert the row, if transaction and table are still those of step 1; raises if they are not."""
+        """Run step 3: insert the row, if transaction and table are still those of step 1; raises if they are not."""
         try:
             await self.execute(self.release)
         except Exception as error:
@@ -156,7 +159,9 @@ class Database:
             raise another_table(identity_of(await self.execute(self.read_identity)))
 
     async def is_marked(self) -> bool:
-        """Whether the open transaction is a block's; asked before it is rolled back, for the mark may be gone then."""
+        """Return whether the open transaction is a block's; asked before it is rolled back, which may remove
+        the mark.
+        """
         try:
             await self.execute(self.release)
         except Exception as error:
@@ -166,83 +171,87 @@ class Database:
         return True
 
     async def check_table(self) -> None:
-        """Raise DecisionTableRefused for a table in which nothing can be decided."""
+        """Raise DecisionTableRefused for a table that cannot decide."""
 
     async def home(self) -> str:
-        """Where the table is, in words that a copy of it does not share; "" if that cannot be known."""
+        """Return the place of the table, in words that a copy of it does not share; "" if that is unknown."""
         return ""
 
     def is_elsewhere(self, made: str, here: str) -> bool:
-        """Whether a table that was made at one :meth:`home` and is found at another has been copied."""
+        """Return whether a table that was made at one :meth:`home` and is found at another has been copied."""
         return bool(made and here) and made != here
 
     async def forcing(self) -> Callable[[], None]:
-        """Asked before COMMIT: what is to be done after it, so that the decision is on disk. Mostly nothing."""
+        """Return what must be done after COMMIT so that the decision is on disk; called before COMMIT. Mostly
+        nothing.
+        """
         return _nothing
 
     # -- a resolver --------------------------------------------------------------------------------
 
     def patience_before(self, seconds: float) -> Sequence[str]:  # noqa: ARG002
-        """Statements before a transaction begins that bound how long its beginning waits, where that waits."""
+        """Return statements to run before a transaction, which bound how long its beginning waits, if it waits."""
         return ()
 
     def patience(self, seconds: float) -> Sequence[str]:  # noqa: ARG002
-        """Statements at the beginning of a transaction that bound how long it waits for others' locks."""
+        """Return statements for the beginning of a transaction, which bound how long it waits for others' locks."""
         return ()
 
     async def is_forced(self) -> bool:
-        """Whether what can be seen is on disk now; where that takes no commit, it is seen to. InnoDB does not say."""
+        """Return whether visible rows are on disk; if forcing them needs no commit, force them. InnoDB does not
+        tell.
+        """
         return False
 
     def leftovers(self) -> str:
-        """Rows of a broker that should have been deleted by whoever decided: contradicted ones wait for a person."""
+        """Return the query for rows of a broker whose program should have deleted them, without contradicted ones."""
         old = f" AND {self.old}" if self.old else ""
         left = f"broker = %s AND decision <> '{CONTRADICTED}'{old}"
         return f"SELECT xid, decision FROM {TABLE} WHERE {left}{self.limit}"
 
     def contradicted(self) -> str:
-        """Rows of a broker of which a person has to know."""
+        """Return the query for rows of a broker that a person has to handle."""
         return f"SELECT xid FROM {TABLE} WHERE broker = %s AND decision = '{CONTRADICTED}'{self.limit}"
 
     def patience_for_deleting(self, seconds: float) -> Sequence[str]:
-        """The same before deleting, which need not be forced: what is deleted again is left over once more."""
+        """Return the same as :meth:`patience` for a deletion, which need not be forced: it can be repeated."""
         return self.patience(seconds)
 
     def delete(self, count: int) -> str:
-        """Delete so many rows by their keys."""
+        """Return the statement that deletes ``count`` rows by their keys."""
         return f"DELETE FROM {TABLE} WHERE xid IN ({', '.join(['%s'] * count)})"
 
     # -- errors ------------------------------------------------------------------------------------
 
     def is_lost_mark(self, error: Exception) -> bool:  # noqa: ARG002
-        """Whether the savepoint was not there."""
+        """Return whether the savepoint did not exist."""
         return True
 
     def is_missing_table(self, error: Exception) -> bool:
-        """Whether a statement failed because there is no such table. Only asked about ours."""
+        """Return whether a statement failed because there is no such table. Only asked about our tables."""
         return named(error, "OperationalError", "ProgrammingError", "DatabaseError")
 
     def is_duplicate(self, error: Exception) -> bool:
-        """Whether an insert failed because the key is there."""
+        """Return whether an insert failed because the key exists."""
         return named(error, "IntegrityError")
 
     def is_blocked(self, error: Exception) -> bool:  # noqa: ARG002
-        """Whether an insert gave up waiting for somebody else's transaction."""
+        """Return whether an insert gave up waiting for another transaction."""
         return False
 
 
 def named(error: BaseException, *names: str) -> bool:
-    """Whether it is one of these classes of PEP 249, of whatever driver."""
+    """Return whether an error is of one of these classes of PEP 249, of any driver."""
     return any(kind.__name__ in names for kind in type(error).__mro__)
 
 
 def identity_of(result: Result) -> str | None:
-    """The identity row's text; None if there is none, or more than one."""
+    """Return the identity row's text; None if there is none, or more than one."""
     return _text(result.rows[0][0]) if len(result.rows) == 1 else None
 
 
 def texts(rows: Iterable[Sequence[Any]]) -> list[tuple[str, ...]]:
-    """Rows of text, whatever the driver makes of text."""
+    """Return rows as text, whatever types the driver returns."""
     return [tuple(_text(value) for value in row) for row in rows]
 
 
@@ -251,12 +260,12 @@ def _text(value: Any) -> str:
 
 
 def identity_pattern(key: str) -> str:
-    """What the identity row of the table that decides this xid is LIKE."""
+    """Return the LIKE pattern of the identity row of the table that decides this xid."""
     return f"{LAYOUT} {key.partition('-')[0]} %"
 
 
 def another_table(found: str | None) -> errors.DecisionTableRefused:
-    """The error for a table that is not the one with which the block began."""
+    """Return the error for a table that is not the one with which the block began."""
     return errors.DecisionTableRefused(
         f"the table {TABLE} is another one now ({found!r}) than when the block began: something in the block has "
         "changed the schema or the database (search_path, USE). Rows and messages are rolled back; leave that as it is "
@@ -265,7 +274,7 @@ def another_table(found: str | None) -> errors.DecisionTableRefused:
 
 
 def no_unique_key() -> errors.DecisionTableRefused:
-    """The error for a table whose key does not decide."""
+    """Return the error for a table whose key cannot decide."""
     return errors.DecisionTableRefused(
         f"the table {TABLE} has no unique key on xid alone that is checked when a row is inserted (it must not be "
         "deferrable): nothing could be decided in it, so nothing was done. Make it as "
@@ -274,7 +283,7 @@ def no_unique_key() -> errors.DecisionTableRefused:
 
 
 def lost_mark(reason: str) -> errors.Misuse:
-    """The error for a transaction that is not the one in which the block began."""
+    """Return the error for a transaction that is not the one in which the block began."""
     return errors.Misuse(
         "the database transaction in which this block began is gone: something in the block has committed it, rolled "
         f"it back, or run a statement that commits by itself ({reason}). What was committed so stays; what came after "

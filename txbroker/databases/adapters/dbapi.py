@@ -1,4 +1,4 @@
-"""Any connection of PEP 249, through its cursor, its module's parameter style and its module's exceptions."""
+"""The adapter for any connection of PEP 249, by its cursor, and its module's parameter style and exceptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txbroker.databases.adapters.database import Condition, Database, Result, na
 
 
 class DbApiDatabase(Database):
-    """A blocking connection. Drivers that tell more than PEP 249 asks have adapters of their own above this one."""
+    """A blocking connection. Drivers with more information than PEP 249 requires have subclasses."""
 
     def __init__(self, connection: Any, paramstyle: str) -> None:
         self.connection = connection
@@ -23,7 +23,7 @@ class DbApiDatabase(Database):
             raise errors.Misuse(f"parameter style {paramstyle!r} is not one of PEP 249's; nothing was done")
 
     def condition(self) -> Condition:
-        """PEP 249 begins a transaction by itself; many drivers say whether they do."""
+        """Return IDLE or OPEN; PEP 249 begins a transaction by itself, and many drivers know whether one is open."""
         return (
             Condition.AUTOCOMMIT if getattr(self.connection, "autocommit", False) is True else Condition.IDLE
         )
@@ -60,7 +60,7 @@ class DbApiDatabase(Database):
         self.connection.close()
 
     def did_not_commit(self, error: BaseException) -> bool:
-        """A violated constraint is an answer; anything else may have come too late for one."""
+        """Return True for a violated constraint, which is an answer; any other error may have come after COMMIT."""
         return named(error, "IntegrityError")
 
 
@@ -87,7 +87,7 @@ TRANSLATIONS: dict[str, Translate] = {
 
 
 def adapt(connection: Any) -> DbApiDatabase:
-    """The adapter for a connection of a driver that is not known by name."""
+    """Return the adapter for a connection of a driver that is not known by name."""
     for kind in type(connection).__mro__:
         module = sys.modules.get(kind.__module__.partition(".")[0])
         if hasattr(module, "paramstyle"):

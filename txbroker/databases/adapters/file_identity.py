@@ -1,4 +1,6 @@
-"""Which file a path leads to, in words that a copy of the file does not share, as far as its file system tells."""
+"""The identity of a database file, in words that a copy of the file does not share, as far as its file system
+allows.
+"""
 
 from __future__ import annotations
 

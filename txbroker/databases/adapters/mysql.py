@@ -31,7 +31,7 @@ _NO_SUCH_SAVEPOINT = 1305
 _DUPLICATE = 1062
 _LOCK_WAIT, _DEADLOCK = 1205, 1213
 _REFUSED_COMMITS = (_LOCK_WAIT, _DEADLOCK, 3101)
-"""Answers to COMMIT that say "rolled back"; 3101 is group replication's. (1180, and lost connections, say nothing.)"""
+"""Errors of COMMIT that mean "rolled back"; 3101 is group replication's. (1180, and lost connections, mean nothing.)"""
 
 
 class MysqlDatabase(DbApiDatabase):
@@ -55,9 +55,9 @@ class MysqlDatabase(DbApiDatabase):
         super().__init__(connection, "format")
 
     def condition(self) -> Condition:
-        """By the flags of the server's last answer, where the driver keeps them."""
+        """Return the state by the flags of the server's last answer, if the driver keeps them."""
         if getattr(self.connection, "open", True) in (False, 0):
-            return Condition.IDLE  # closed or lost: what was open, the server rolls back
+            return Condition.IDLE  # closed or lost: the server rolls back an open transaction
         status = getattr(self.connection, "server_status", None)
         if status is not None:  # pymysql
             open_now, by_itself = status & _IN_TRANSACTION, status & _AUTOCOMMIT
@@ -72,7 +72,7 @@ class MysqlDatabase(DbApiDatabase):
 
     @property
     def _tells(self) -> bool:
-        """Whether the driver says that a transaction is open. MySQLdb does not."""
+        """Return whether the driver knows that a transaction is open. MySQLdb does not."""
         return hasattr(self.connection, "server_status") or hasattr(self.connection, "in_transaction")
 
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
@@ -81,15 +81,17 @@ class MysqlDatabase(DbApiDatabase):
         return Result([tuple(row) for row in result.rows], result.changed)
 
     async def begin(self) -> None:
-        """Said, for a savepoint begins none; where one may be open unseen, which that would commit, a read begins."""
+        """Begin explicitly, because a savepoint begins none; if a transaction may be open unseen, begin by a
+        read instead.
+        """
         await self.execute("START TRANSACTION" if self._tells else self.read_identity)
 
     def did_not_commit(self, error: BaseException) -> bool:
-        """The server said that it was rolled back."""
+        """Return whether the server said that it was rolled back."""
         return number_of(error) in _REFUSED_COMMITS or super().did_not_commit(error)
 
     def connector(self) -> Connector | None:
-        """With the same parameters, where the driver keeps them."""
+        """Return a connector with the same parameters, if the driver keeps them."""
         connection = self.connection
         package = type(connection).__mro__[-2].__module__.partition(".")[0]
         if package != "pymysql":
@@ -112,7 +114,7 @@ class MysqlDatabase(DbApiDatabase):
     # -- the decision table ------------------------------------------------------------------------
 
     async def mark(self, token: str) -> str | None:  # noqa: ARG002
-        """Mark, and look whether what it commits is there after a power cut."""
+        """Mark, and check that committed rows survive a power cut."""
         await self.execute(f"SAVEPOINT {BLOCK}")
         flush, logs, forced, read_only, identity = (await self.execute(self.begin_block)).rows[0]
         if int(flush) not in _FORCES:
@@ -134,7 +136,7 @@ class MysqlDatabase(DbApiDatabase):
         return None if identity is None else _text(identity)
 
     async def home(self) -> str:
-        """The server's own name, as far as it has one, and the database; refuses a table without transactions."""
+        """Return the server's own name, if it has one, and the database; refuses a table without transactions."""
         engine = (
             await self.execute(
                 "SELECT engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = %s",
@@ -154,7 +156,7 @@ class MysqlDatabase(DbApiDatabase):
         return f"{server or 'server'}/{_text(here)}"
 
     async def check_table(self) -> None:
-        """Its key must be unique."""
+        """Check that its key is unique."""
         keys = await self.execute(
             "SELECT index_name FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = %s "
             "GROUP BY index_name HAVING MAX(non_unique) = 0 AND COUNT(*) = 1 AND MAX(column_name) = 'xid' "
@@ -165,28 +167,28 @@ class MysqlDatabase(DbApiDatabase):
             raise no_unique_key()
 
     def patience(self, seconds: float) -> Sequence[str]:
-        """Whole seconds, for the connection, which is the resolver's own. (MySQL makes 1 of 0.)"""
+        """Bound the wait in whole seconds, for the connection, which is the resolver's own. (MySQL makes 1 of 0.)"""
         return (f"SET SESSION innodb_lock_wait_timeout = {round(seconds)}",)
 
     def is_lost_mark(self, error: Exception) -> bool:
-        """The savepoint is unknown."""
+        """Return whether the savepoint is unknown."""
         return number_of(error) == _NO_SUCH_SAVEPOINT
 
     def is_missing_table(self, error: Exception) -> bool:
-        """There is none, or no right to it."""
+        """Return whether there is no such table, or no right to it."""
         return number_of(error) in (_NO_SUCH_TABLE, _DENIED)
 
     def is_duplicate(self, error: Exception) -> bool:
-        """The key is there."""
+        """Return whether the key exists."""
         return number_of(error) == _DUPLICATE
 
     def is_blocked(self, error: Exception) -> bool:
-        """Lock wait timeout, or a deadlock."""
+        """Return whether it was a lock wait timeout, or a deadlock."""
         return number_of(error) in (_LOCK_WAIT, _DEADLOCK)
 
 
 def number_of(error: BaseException) -> int:
-    """The server's number of an error; 0 if it has none."""
+    """Return the server's number of an error; 0 if it has none."""
     number = getattr(error, "errno", None) or (error.args[0] if error.args else 0)
     return number if isinstance(number, int) else 0
 
@@ -196,7 +198,7 @@ def _text(value: Any) -> str:
 
 
 def adapt(connection: Any) -> MysqlDatabase:
-    """The adapter for a connection of a MySQL driver."""
+    """Return the adapter for a connection of a MySQL driver."""
     if not all(hasattr(connection, name) for name in ("cursor", "commit", "rollback")):
         raise no_connection(connection)
     return MysqlDatabase(connection)

@@ -1,6 +1,6 @@
 """PostgreSQL, through psycopg (blocking and asynchronous) or psycopg2.
 
-The block's mark is a setting local to the transaction: it is gone when that is, without the cost of a savepoint.
+The block's mark is a setting local to the transaction: it ends with the transaction, without the cost of a savepoint.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _read_only() -> errors.Misuse:
 
 
 def sqlstate(error: BaseException) -> str:
-    """The SQLSTATE of a driver's error; "" if it has none."""
+    """Return the SQLSTATE of a driver's error; "" if it has none."""
     return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
 
 
@@ -65,7 +65,7 @@ def _plain_rows() -> Any:
 
 
 class PostgresqlDatabase(Database):
-    """PostgreSQL, and what both psycopgs tell of a connection, blocking or not."""
+    """PostgreSQL, and what both psycopgs know of a connection, blocking or not."""
 
     connection: Any
 
@@ -87,7 +87,7 @@ class PostgresqlDatabase(Database):
     )
 
     async def mark(self, token: str) -> str | None:
-        """Mark, and look whether it can be written to."""
+        """Mark, and check that the transaction can be written to."""
         result = await self.execute(self.begin_block, (token,))
         _, read_only, identity = result.rows[0]
         if read_only == "on":
@@ -95,7 +95,9 @@ class PostgresqlDatabase(Database):
         return None if identity is None else str(identity)
 
     async def decide(self, token: str, key: str, broker: str) -> None:
-        """Insert the row where the mark still is; a commit that is not forced would be no decision, so it is now."""
+        """Insert the row if the mark is still there, and turn forced commits on: an unforced commit would
+        decide nothing.
+        """
         try:
             result = await self.execute(self.insert_decision, (key, broker, identity_pattern(key), token))
         except Exception as error:
@@ -110,11 +112,11 @@ class PostgresqlDatabase(Database):
         raise another_table(identity_of(await self.execute(self.read_identity)))
 
     async def is_marked(self) -> bool:
-        """The setting is there as long as its transaction."""
+        """Return whether the setting exists, which ends with its transaction."""
         return bool((await self.execute("SELECT current_setting('txbroker.block', true)")).rows[0][0])
 
     async def check_table(self) -> None:
-        """Its rows must survive a crash, and its key must be checked at once."""
+        """Check that its rows survive a crash, and that its key is checked at once."""
         result = await self.execute(
             "SELECT c.relpersistence = 'p', EXISTS (SELECT FROM pg_index AS i JOIN pg_attribute AS a "
             "ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] WHERE i.indrelid = c.oid AND a.attname = 'xid' "
@@ -132,7 +134,7 @@ class PostgresqlDatabase(Database):
             raise no_unique_key()
 
     async def home(self) -> str:
-        """A restored dump has another of these: the cluster, the database, the table."""
+        """Return the cluster, the database and the table; a restored dump has others."""
         result = await self.execute(
             "SELECT s.system_identifier || '/' || d.oid || '/' || to_regclass(%s)::oid "
             "FROM pg_control_system() AS s, pg_database AS d WHERE d.datname = current_database()",
@@ -141,30 +143,30 @@ class PostgresqlDatabase(Database):
         return str(result.rows[0][0])
 
     async def is_forced(self) -> bool:
-        """Others see a commit when it has been forced."""
+        """Return True: others see a commit only when it has been forced."""
         return True
 
     def patience(self, seconds: float) -> Sequence[str]:
-        """For this transaction only: the connection may be a pool's."""
+        """Bound the wait for this transaction only: the connection may be a pool's."""
         return (
             f"SET LOCAL lock_timeout = '{max(1, round(seconds * 1000))}ms'",
             "SET LOCAL synchronous_commit = on",
         )
 
     def patience_for_deleting(self, seconds: float) -> Sequence[str]:
-        """Not forced: a force every now and then for each program would cost more than all the rest of it."""
+        """Bound the wait without a force: forcing each deletion of each program would cost more than all other work."""
         return (*self.patience(seconds), "SET LOCAL synchronous_commit = off")
 
     def is_missing_table(self, error: Exception) -> bool:
-        """42P01, or no right to see it."""
+        """Return whether it is 42P01, or no right to see the table."""
         return sqlstate(error) in ("42P01", "42501")
 
     def is_duplicate(self, error: Exception) -> bool:
-        """Unique violation."""
+        """Return whether it is a unique violation."""
         return sqlstate(error) == "23505"
 
     def is_blocked(self, error: Exception) -> bool:
-        """Lock timeout, cancelled, deadlock, serialization."""
+        """Return whether it is a lock timeout, a cancellation, a deadlock, or a serialization failure."""
         return sqlstate(error) in ("55P03", "57014", "40P01", "40001")
 
     # -- a transaction -----------------------------------------------------------------------------
@@ -175,7 +177,7 @@ class PostgresqlDatabase(Database):
         return int(self.connection.info.transaction_status)
 
     def condition(self) -> Condition:
-        """As libpq knows it."""
+        """Return the state as libpq knows it."""
         status = self.transaction_status
         if getattr(self.connection, "_pipeline", None) is not None:
             return Condition.PIPELINED
@@ -188,7 +190,7 @@ class PostgresqlDatabase(Database):
         return Condition.AUTOCOMMIT if self.connection.autocommit and status == _IDLE else Condition.IDLE
 
     def did_not_commit(self, error: BaseException) -> bool:
-        """The server answered "no", or COMMIT never left: the connection is whole and says so."""
+        """Return whether the server answered "no", or COMMIT was never sent: the connection is whole and knows it."""
         if not isinstance(error, Exception) or self.connection.closed:
             return False
         status = self.connection.info.transaction_status
@@ -198,7 +200,7 @@ class PostgresqlDatabase(Database):
         return status == _IDLE and bool(state) and not state.startswith(_UNKNOWN_CLASSES)
 
     def connector(self) -> Connector:
-        """With the same parameters, password included."""
+        """Return a connector with the same parameters, password included."""
         connection = self.connection
         package = type(connection).__mro__[-2].__module__.partition(".")[0]
         info = connection.info
@@ -212,11 +214,11 @@ class PostgresqlDatabase(Database):
 
 
 class _Psycopg(PostgresqlDatabase):
-    """psycopg's, of both kinds."""
+    """The common part of psycopg's connections of both kinds."""
 
     @property
     def transaction_status(self) -> int:
-        """Without psycopg's enumeration: it is asked several times for each block."""
+        """The PQTRANS value, without psycopg's enumeration, because each block asks for it several times."""
         status: int = self.connection.pgconn.transaction_status
         return status
 
@@ -225,7 +227,7 @@ class _Psycopg(PostgresqlDatabase):
         return connection.isolation_level is connection.read_only is connection.deferrable is None
 
     def _begin_marked(self, token: str) -> Generator[Any, Any, None]:
-        """Send it, as psycopg sends its own BEGIN: simple protocol, waiting as its connection waits."""
+        """Send the message as psycopg sends its own BEGIN: simple protocol, waiting as its connection waits."""
         pgconn = self.connection.pgconn
         pgconn.send_query(f"BEGIN; SET LOCAL txbroker.block = '{token}'".encode())
         psycopg = sys.modules["psycopg"]
@@ -242,7 +244,7 @@ class PsycopgDatabase(_Psycopg, DbApiDatabase):
         self._cursor: Any = None
 
     async def begin_marked(self, token: str) -> bool:
-        """Begin and mark, in one message instead of two; False if the connection has wishes for its transactions."""
+        """Begin and mark in one message instead of two; False if the connection has options for its transactions."""
         if not self._begins_plainly():
             return False
         connection = self.connection
@@ -266,7 +268,7 @@ class Psycopg2Database(PostgresqlDatabase, DbApiDatabase):
         super().__init__(connection, "format")
 
     def cursor(self) -> Any:
-        """With plain rows, whatever the connection makes of rows."""
+        """Return a cursor with plain rows, whatever the connection makes of rows."""
         return self.connection.cursor(cursor_factory=sys.modules["psycopg2"].extensions.cursor)
 
 
@@ -279,7 +281,7 @@ class AsyncPsycopgDatabase(_Psycopg):
         self._cursor: Any = None
 
     async def begin_marked(self, token: str) -> bool:
-        """Begin and mark, in one message instead of two; False if the connection has wishes for its transactions."""
+        """Begin and mark in one message instead of two; False if the connection has options for its transactions."""
         if not self._begins_plainly():
             return False
         connection = self.connection
@@ -309,7 +311,7 @@ class AsyncPsycopgDatabase(_Psycopg):
 
 
 def adapt(connection: Any) -> PsycopgDatabase | Psycopg2Database | AsyncPsycopgDatabase:
-    """The adapter for a connection of psycopg or psycopg2."""
+    """Return the adapter for a connection of psycopg or psycopg2."""
     kind = _kind(connection.__class__)
     if kind is None:
         raise no_connection(connection)

@@ -33,13 +33,15 @@ class SqliteDatabase(DbApiDatabase):
         super().__init__(connection, "qmark")
 
     def cursor(self) -> sqlite3.Cursor:
-        """With plain rows, whatever the connection makes of rows."""
+        """Return a cursor with plain rows, whatever the connection makes of rows."""
         cursor = self.connection.cursor()
         cursor.row_factory = None
         return cursor
 
     def condition(self) -> Condition:
-        """As SQLite knows it. ``isolation_level=None`` and ``autocommit=True`` leave each statement to itself."""
+        """Return the state as SQLite knows it. With ``isolation_level=None`` or ``autocommit=True`` each statement
+        commits.
+        """
         try:
             if self.connection.in_transaction:
                 return Condition.OPEN
@@ -66,18 +68,18 @@ class SqliteDatabase(DbApiDatabase):
     def _end(self, statement: str, method: Callable[[], None]) -> None:
         if getattr(self.connection, "autocommit", -1) is not True:
             method()
-        elif self.connection.in_transaction:  # the methods do nothing there
+        elif self.connection.in_transaction:  # the connection's methods do nothing there
             self.connection.execute(statement)
 
     def did_not_commit(self, error: BaseException) -> bool:
-        """Busy, or a deferred constraint: then the transaction is still open."""
+        """Return whether it was busy, or a deferred constraint: then the transaction is still open."""
         try:
             return isinstance(error, Exception) and self.connection.in_transaction
         except sqlite3.ProgrammingError:
             return False
 
     def connector(self) -> Connector | None:
-        """The same file; short of patience, for it waits in the background."""
+        """Return a connector to the same file, with a short wait, because it works in the background."""
         rows: Sequence[Any] = self.cursor().execute("PRAGMA database_list").fetchall()
         path = next((row[2] for row in rows if row[1] == "main"), "")
         if not path:
@@ -87,7 +89,7 @@ class SqliteDatabase(DbApiDatabase):
     # -- the decision table ------------------------------------------------------------------------
 
     async def mark(self, token: str) -> str | None:
-        """Mark, and look whether what it commits is there after a power cut."""
+        """Mark, and check that committed rows survive a power cut."""
         path = await _path(self)
         if not path:
             raise errors.DecisionNotDurable(
@@ -105,16 +107,16 @@ class SqliteDatabase(DbApiDatabase):
         return await super().mark(token)
 
     async def home(self) -> str:
-        """The file: a copy is another one."""
+        """Return the file's identity: a copy has another one."""
         path = await _path(self)
         return file_identity.describe(path) if path else ""
 
     def is_elsewhere(self, made: str, here: str) -> bool:
-        """What a file system does not tell, or did not tell then, is no difference."""
+        """Compare; parts that a file system does not have, or did not have then, make no difference."""
         return file_identity.contradicts(made, here)
 
     async def check_table(self) -> None:
-        """Its key must be unique."""
+        """Check that its key is unique."""
         for index in (await self.execute(f"PRAGMA main.index_list({TABLE})")).rows:
             unique, partial = index[2], index[4]
             columns = [row[2] for row in (await self.execute(f'PRAGMA main.index_info("{index[1]}")')).rows]
@@ -123,11 +125,13 @@ class SqliteDatabase(DbApiDatabase):
         raise no_unique_key()
 
     def patience_before(self, seconds: float) -> Sequence[str]:
-        """For the connection, which is the resolver's own: BEGIN IMMEDIATE is what waits."""
+        """Bound the wait for the connection, which is the resolver's own: BEGIN IMMEDIATE is what waits."""
         return (f"PRAGMA busy_timeout = {round(seconds * 1000)}",)
 
     async def forcing(self) -> Callable[[], None]:
-        """The end of a commit is that the journal is unlinked; below EXTRA, SQLite does not force that."""
+        """Return the force of the directory: a commit ends by unlinking the journal, which SQLite forces only
+        at EXTRA.
+        """
         journal = str((await self.execute("PRAGMA main.journal_mode")).rows[0][0]).lower()
         synchronous = int((await self.execute("PRAGMA main.synchronous")).rows[0][0])
         if journal != "delete" or synchronous >= _EXTRA:
@@ -135,24 +139,24 @@ class SqliteDatabase(DbApiDatabase):
         return partial(_force, os.path.dirname(await _path(self)))
 
     async def is_forced(self) -> bool:
-        """The rows are; that the journal is gone, which makes them valid, is forced here."""
+        """Force the removal of the journal, which makes the rows valid; the rows themselves are forced already."""
         _force(os.path.dirname(await _path(self)))
         return True
 
     def is_lost_mark(self, error: Exception) -> bool:
-        """SQLite has no code for it."""
+        """Return whether the text says so, because SQLite has no code for it."""
         return "no such savepoint" in str(error)
 
     def is_missing_table(self, error: Exception) -> bool:
-        """SQLite has no code for it."""
+        """Return whether the text says so, because SQLite has no code for it."""
         return "no such table" in str(error)
 
     def is_duplicate(self, error: Exception) -> bool:
-        """The key is there."""
+        """Return whether the key exists."""
         return isinstance(error, sqlite3.IntegrityError)
 
     def is_blocked(self, error: Exception) -> bool:
-        """Busy or locked."""
+        """Return whether it is busy or locked."""
         return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
 
 
@@ -164,7 +168,7 @@ async def _path(database: Database) -> str:
 
 def _force(folder: str) -> None:
     if not hasattr(os, "O_DIRECTORY"):
-        return  # Windows opens no directories, and its file system journals their entries by itself
+        return  # Windows opens no directories, and its file system journals their entries itself
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -173,7 +177,7 @@ def _force(folder: str) -> None:
 
 
 def adapt(connection: Any) -> SqliteDatabase:
-    """The adapter for a connection of sqlite3."""
+    """Return the adapter for a connection of sqlite3."""
     if not isinstance(connection, sqlite3.Connection):
         raise no_connection(connection)
     return SqliteDatabase(connection)

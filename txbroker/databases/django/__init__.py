@@ -22,7 +22,7 @@ __all__ = ["adapt", "broker", "receive", "send", "waiting"]
 
 
 def adapt(connection: Any) -> NoReturn:
-    """For ``txbroker.atomic``, which takes none of Django's connections."""
+    """Refuse Django's connections, which ``txbroker.atomic`` does not take."""
     raise errors.Misuse(
         f"{type(connection).__module__}.{type(connection).__qualname__}: Django begins and commits by itself, so that "
         "txbroker.atomic cannot. Use `with transaction.atomic():` and txbroker.databases.django.send(topic, value) "

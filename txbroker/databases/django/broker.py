@@ -50,7 +50,7 @@ _open: dict[str, Connection] = {}
 
 
 def broker() -> Connection:
-    """The connection, shared by the threads of this process; a forked child gets one of its own."""
+    """Return the connection, shared by the threads of this process; a forked child gets its own."""
     wanted = configuration()
     with _lock:
         connection = _open.get(wanted.url)
@@ -67,10 +67,10 @@ def close() -> None:
 
 
 def _after_fork() -> None:
-    """The parent's connections are the parent's, and its lock may be held by a thread that is not here."""
+    """Leave the parent's connections to the parent; its lock may be held by a thread that does not exist here."""
     global _lock
     _lock = threading.Lock()
-    _parents.extend(_open.values())  # not closed from here, not even by the collector
+    _parents.extend(_open.values())  # not closed here, also not by the collector
     _open.clear()
 
 

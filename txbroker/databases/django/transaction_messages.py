@@ -1,9 +1,9 @@
-"""``send``: messages wait in Django's own list of what is to be done on commit, and its ``commit()`` carries them.
+"""``send`` for Django: messages wait in Django's list of on-commit functions, and its ``commit()`` carries them.
 
-Django keeps, for ``transaction.on_commit``, what was registered in which savepoints, and drops it when one of them is
-rolled back: messages are entries of that list. What Django lacks is something to call *before* COMMIT. All its ways to
-commit (``transaction.atomic``, requests, ``transaction.commit``) call ``connection.commit()``, whatever the backend; so
-that one method is shadowed on the connection, when the first message is sent through it.
+Django keeps, for ``transaction.on_commit``, which functions were registered in which savepoints, and drops those of a
+savepoint that is rolled back: messages are entries of that list. Django has no hook *before* COMMIT. All its ways to
+commit (``transaction.atomic``, requests, ``transaction.commit``) call ``connection.commit()``, whatever the backend. So
+that one method is replaced on the connection when the first message is sent through it.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _SIZE = "_txbroker_size"
 
 
 class _Entry:
-    """A message in Django's list. It has been sent when Django calls it, after the commit."""
+    """A message in Django's list. It has been sent when Django calls the entry, after the commit."""
 
     def __init__(self, message: Waiting) -> None:
         self.message = message
 
     def __call__(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing."""
 
 
 class _Begun:
-    """An entry that says that the block was entered in this transaction: a rollback removes it, as all others."""
+    """An entry which shows that the block was entered in this transaction: a rollback removes it, as all others."""
 
     def __call__(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing."""
 
 
 def send(
@@ -60,14 +60,14 @@ def send(
 ) -> None:
     """Send a message with the transaction of database ``using``: it waits in the program until that commits.
 
-    Raises Misuse outside ``transaction.atomic()``, BufferFull. The broker's own refusals come with the commit.
+    Raises Misuse outside ``transaction.atomic()``, BufferFull. Refusals of the broker are raised at the commit.
     """
     connection = _in_transaction(using)
     message = Waiting(*message_of(topic, value, key, headers, partition, timestamp))
     size, bound = getattr(connection, _SIZE, 0), configuration().max_bytes
     if (
         size + message.size > bound
-    ):  # it still counts what was rolled back, and what earlier transactions sent
+    ):  # it still counts messages that were rolled back, and those of earlier transactions
         size = sum(each.size for each in waiting(using=using))
         check_room(size, message, bound)
     _prepare(connection)
@@ -119,7 +119,7 @@ def _in_savepoint(connection: Any) -> bool:
 
 
 def _prepare(connection: Any) -> None:
-    """Shadow ``commit``, and begin the block if this is the outermost level: a mark in a savepoint would go with it."""
+    """Replace ``commit``, and begin the block if this is the outermost level: in a savepoint the mark could be lost."""
     if not getattr(connection, _HOOKED, False):
         setattr(connection, _HOOKED, True)
         connection.commit = functools.partial(_commit, connection, connection.commit)
@@ -130,7 +130,7 @@ def _prepare(connection: Any) -> None:
             with connection.wrap_database_errors:
                 begun.__enter__()
         except BaseException:
-            connection.needs_rollback = True  # should somebody catch this and go on
+            connection.needs_rollback = True  # in case the program catches this and goes on
             raise
         setattr(connection, _BLOCK, begun)
         connection.on_commit(_Begun())
@@ -141,7 +141,7 @@ def _has_begun(connection: Any) -> bool:
 
 
 def _forget(connection: Any) -> None:
-    """A block whose transaction was rolled back, which nobody told."""
+    """Drop a block whose transaction was rolled back without a notice."""
     old: Atomic | None = getattr(connection, _BLOCK, None)
     setattr(connection, _BLOCK, None)
     if old is not None:
@@ -149,7 +149,7 @@ def _forget(connection: Any) -> None:
 
 
 def _commit(connection: Any, commit: Any) -> None:
-    """What ``connection.commit()`` is now."""
+    """Commit; this replaces ``connection.commit()``."""
     connection.validate_no_atomic_block()
     messages = [func.message for _, func, *_ in connection.run_on_commit if isinstance(func, _Entry)]
     begun: Atomic | None = getattr(connection, _BLOCK, None) if _has_begun(connection) else None
@@ -167,7 +167,7 @@ def _commit(connection: Any, commit: Any) -> None:
         with connection.wrap_database_errors:
             commit_with(begun, messages)
     except errors.OutcomeUnknown:
-        # Django would go on with the connection, and show the error of that instead.
+        # Django would go on with the connection, and show that error instead.
         connection.close()
         connection.closed_in_transaction = True
         raise
@@ -184,7 +184,7 @@ class DjangoDatabase(WrappedDatabase):
         self.django_commit: Any = connection.commit
 
     async def open(self) -> None:
-        """It is; see that it can write."""
+        """Check that the connection can write; Django has opened it."""
         await take_write_lock(self.driver)
 
     async def commit(self) -> None:
@@ -192,28 +192,30 @@ class DjangoDatabase(WrappedDatabase):
         self.django_commit()
 
     async def rollback(self) -> None:
-        """Have Django roll back, which forgets what was to be done on commit. Inside of atomic() it would not."""
+        """Have Django roll back, which drops its on-commit functions. Inside of atomic() it would not."""
         if self.connection.in_atomic_block:
             await self.driver.rollback()
         else:
             self.connection.rollback()
 
     async def close(self) -> None:
-        """Have Django close it: inside of atomic() it can then only be left."""
+        """Have Django close the connection: inside of atomic() the program can then only leave the block."""
         self.connection.close()
 
     def did_not_commit(self, error: BaseException) -> bool:
-        """As the driver knows it, by its own error below Django's."""
+        """Return what the driver knows, by its own error below Django's."""
         below = error.__cause__
         return self.driver.did_not_commit(error if below is None else below)
 
     def connector(self) -> Connector:
-        """With Django's parameters, and without its habits."""
+        """Return a connector with Django's parameters, and without its settings."""
         return connector(self.connection)
 
 
 def connector(connection: Any) -> Connector:
-    """What opens connections of the driver's to the same database; past Django's pool, if there is one."""
+    """Return a function that opens the driver's connections to the same database, past Django's pool, if there
+    is one.
+    """
     if connection.settings_dict.get("OPTIONS", {}).get("pool"):
         connection.ensure_connection()
         found = adapter.adapt(connection.connection).connector()

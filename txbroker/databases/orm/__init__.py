@@ -1,1 +1,1 @@
-"""What the integrations with object-relational mappers share."""
+"""The common part of the integrations with object-relational mappers."""

@@ -1,7 +1,7 @@
-"""Messages that wait in the program for the commit of a transaction which an ORM owns: ``carry`` and Django's ``send``.
+"""Messages that wait in the program for the commit of an ORM's transaction: ``carry`` and Django's ``send``.
 
-Savepoints are why they wait: what was sent inside of one that is rolled back is dropped, and a broker's transaction has
-no savepoints. So they are bounded, by :data:`MAX_BYTES` unless told otherwise.
+They wait because of savepoints: messages that were sent in a savepoint that is rolled back are dropped, and a broker's
+transaction has no savepoints. So they are bounded, by default by :data:`MAX_BYTES`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from txbroker.databases.orm.wrapped import WrappedDatabase
 from txbroker.databases.protocol import Deciding
 
 MAX_BYTES = 16 * 1024 * 1024
-"""What may wait in one transaction: values, keys and headers."""
+"""How many bytes may wait in one transaction: values, keys and headers."""
 
 Broker = Connection | Callable[[], Connection]
-"""A connection, or what gives one when it is needed: after a fork, say."""
+"""A connection, or a function that returns one when it is needed, for example after a fork."""
 
 
 class Waiting(NamedTuple):
@@ -43,7 +43,7 @@ class Waiting(NamedTuple):
 
 
 def check_room(taken: int, message: Waiting, bound: int) -> None:
-    """Raise BufferFull if a message does not fit beside so many bytes."""
+    """Raise BufferFull if a message does not fit beside ``taken`` bytes."""
     if taken + message.size > bound:
         raise errors.BufferFull(
             f"{taken + message.size} bytes of messages would wait for this transaction's commit, {bound} are allowed: "
@@ -53,7 +53,7 @@ def check_room(taken: int, message: Waiting, bound: int) -> None:
 
 
 async def take_write_lock(driver: Database) -> None:
-    """In SQLite, before a transaction that has begun without the lock reads: who reads first may be refused to write.
+    """In SQLite, lock before a transaction that has begun without the lock reads: a reader may be refused to write.
 
     The block will write; so it waits here, as long as the connection's timeout says, and not in vain later.
     """
@@ -67,7 +67,7 @@ async def take_write_lock(driver: Database) -> None:
 
 
 class Terms(NamedTuple):
-    """What blocks are opened with; see :func:`txbroker.atomic`."""
+    """The options of blocks; see :func:`txbroker.atomic`."""
 
     application: str = ""
     wait: str = "decision"
@@ -75,16 +75,16 @@ class Terms(NamedTuple):
 
 
 def block(database: WrappedDatabase, broker: Broker, terms: Terms) -> Atomic:
-    """A block that is not entered yet."""
+    """Return a block that is not entered yet."""
     connection = broker if isinstance(broker, Connection) else broker()
     side = BlockingSide(connection, terms.wait, terms.timeout)
     return Atomic(Deciding(cast(Database, database), side, terms.application), side, None)
 
 
 def commit_with(atomic: Atomic, messages: Iterable[Waiting]) -> None:
-    """The last thing before COMMIT, and COMMIT: decide, prepare, commit, tell. Raises as the end of a block does.
+    """Decide, prepare, commit and tell the broker: the last steps. Raises as the end of a block does.
 
-    After it has raised, the database is rolled back, or it said ``OutcomeUnknown``.
+    After it has raised, the database is rolled back, or the error is ``OutcomeUnknown``.
     """
     if atomic.xid is None:
         try:

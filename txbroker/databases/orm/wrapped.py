@@ -1,4 +1,4 @@
-"""A driver's connection of which a mapper begins and ends the transactions."""
+"""A driver's connection whose transactions a mapper begins and ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from txbroker.databases.adapters.database import Database
 
 
 class WrappedDatabase:
-    """A :class:`Database` whose class says what the mapper does; the driver's database does all else."""
+    """A :class:`Database` whose class calls the mapper to begin and end; the driver's database does everything else."""
 
     driver: Database
 
@@ -18,5 +18,5 @@ class WrappedDatabase:
         return getattr(self.driver, name)
 
     async def begin_marked(self, token: str) -> bool:  # noqa: ARG002
-        """The mapper begins."""
+        """Return False: the mapper begins."""
         return False

@@ -1,4 +1,4 @@
-"""The adapters of Session, scoped_session and Connection, and of their asynchronous siblings."""
+"""The adapters of Session, scoped_session and Connection, and of their asynchronous versions."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from txbroker.databases.adapters.database import Condition, Result, lost_mark
 from txbroker.databases.sqlalchemy.driver import DriverDatabase, as_driver
 
 Through = Callable[[Callable[[], None]], Awaitable[None]]
-"""How what SQLAlchemy does is run: directly, or in a greenlet of its asynchronous siblings."""
+"""How SQLAlchemy's work is run: directly, or in a greenlet for its asynchronous versions."""
 
 
 async def directly(work: Callable[[], None]) -> None:
-    """For blocking ones."""
+    """Run work directly, for blocking ones."""
     work()
 
 
 def in_greenlets(outer: Any) -> Through:
-    """For an AsyncSession or AsyncConnection."""
+    """Return a function that runs work for an AsyncSession or AsyncConnection."""
 
     async def through(work: Callable[[], None]) -> None:
         await asyncio.sleep(0)  # the blocking client notices here that it must not go on
@@ -37,10 +37,10 @@ def in_greenlets(outer: Any) -> Through:
 
 
 class Owned(DriverDatabase):
-    """What SessionDatabase and ConnectionDatabase share: SQLAlchemy commits, and nobody but the block has it do so.
+    """The common part of SessionDatabase and ConnectionDatabase: SQLAlchemy commits, and only the block has it do so.
 
-    The event ``commit`` of the Connection is the last thing before COMMIT, whoever asks for it. There a commit that is
-    not the block's is refused, and there one learns that COMMIT was sent at all.
+    The event ``commit`` of the Connection comes last before COMMIT, whatever asked for it. In it a commit that is not
+    the block's is refused, and it shows that COMMIT was sent at all.
     """
 
     def __init__(self, through: Through) -> None:
@@ -51,11 +51,11 @@ class Owned(DriverDatabase):
 
     @property
     def handle(self) -> object:
-        """SQLAlchemy's Connection, None before :meth:`open` has got hold of one."""
+        """SQLAlchemy's Connection, None before :meth:`open`."""
         return vars(self).get("connection")
 
     def hold(self, connection: Connection, began: bool) -> None:
-        """This is the Connection; ``began``: its transaction was begun for the block, and ends if it is refused."""
+        """Keep the Connection; ``began``: its transaction was begun for the block, and ends if the block is refused."""
         super().__init__(connection)
         self._transaction = self.current()
         self._began = began
@@ -64,14 +64,14 @@ class Owned(DriverDatabase):
             self.end_refused()
 
     def condition(self) -> Condition:
-        """As the driver's connection knows it, as long as that is ours."""
+        """Return the state as the driver's connection knows it, as long as that is ours."""
         if self._marked and self.current() is not self._transaction:
             return Condition.IDLE
         return self._refused or super().condition()
 
     @property
     def is_given_back(self) -> bool:
-        """Whether the Connection has to be got again: one that makes the decision table commits several times."""
+        """Return whether the Connection must be got again: making the decision table commits several times."""
         return not self._marked and self.current() is not self._transaction
 
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
@@ -81,12 +81,12 @@ class Owned(DriverDatabase):
         return await super().execute(statement, parameters)
 
     def marked(self) -> None:
-        """The block has begun: from now on it alone commits."""
+        """Note that the block has begun: from now on only it commits."""
         event.listen(self.connection, "commit", self._before_commit)
         self._marked = self._listening = True
 
     def check_same_transaction(self) -> None:
-        """The driver's connection may be somebody else's by now."""
+        """Raise if the driver's connection has another owner by now."""
         if self.current() is not self._transaction:
             raise lost_mark("SQLAlchemy has ended its transaction")
 
@@ -99,7 +99,7 @@ class Owned(DriverDatabase):
         self._sent = True
 
     async def commit(self) -> None:
-        """Have SQLAlchemy commit, and see that it did."""
+        """Have SQLAlchemy commit, and check that it did."""
         if not self._marked:  # no block: the decision table is made, past SQLAlchemy
             await super().commit()
         await self._through(self._commit)
@@ -116,10 +116,10 @@ class Owned(DriverDatabase):
             )
 
     async def rollback(self) -> None:
-        """Have SQLAlchemy roll back; what a Session held already is kept, if the block has not begun.
+        """Have SQLAlchemy roll back; objects that a Session held already are kept, if the block has not begun.
 
-        The driver first: a Connection whose commit has failed sends no ROLLBACK, and a commit that was refused in the
-        event, or by a busy SQLite, leaves the transaction open.
+        The driver rolls back first: a Connection whose commit has failed sends no ROLLBACK, and a commit that was
+        refused in the event, or by a busy SQLite, leaves the transaction open.
         """
         self._forget()
         try:
@@ -139,10 +139,10 @@ class Owned(DriverDatabase):
         self.end(commit=False)
 
     def did_not_commit(self, error: BaseException) -> bool:
-        """Certainly not, if SQLAlchemy failed before it sent COMMIT: in a flush, or a listener of the program's.
+        """Return True if SQLAlchemy failed before it sent COMMIT: in a flush, or in a listener of the program.
 
-        If its Connection is in no transaction any more, COMMIT succeeded: the error is of a listener after it, and
-        whatever it looks like, it says nothing of this transaction.
+        If its Connection is in no transaction any more, COMMIT succeeded: the error is of a listener after it and,
+        whatever its class, means nothing for this transaction.
         """
         if not self._sent:
             return True
@@ -154,7 +154,7 @@ class Owned(DriverDatabase):
             event.remove(self.connection, "commit", self._before_commit)
 
     def current(self) -> object:
-        """The outermost transaction that is open now, as SQLAlchemy has it."""
+        """Return the outermost open transaction, as SQLAlchemy has it."""
         raise NotImplementedError
 
     def end(self, commit: bool) -> None:
@@ -162,7 +162,7 @@ class Owned(DriverDatabase):
         raise NotImplementedError
 
     def end_refused(self) -> None:
-        """Give back what was begun for a block that is refused."""
+        """End what was begun for a block that is refused."""
         self.end(commit=False)
 
 
@@ -174,7 +174,7 @@ class ConnectionDatabase(Owned):
         self._own = connection
 
     async def open(self) -> None:
-        """Begin, as far as SQLAlchemy is concerned."""
+        """Begin for SQLAlchemy."""
         await self._through(self._open)
 
     def _open(self) -> None:
@@ -198,7 +198,7 @@ class ConnectionDatabase(Owned):
             nested.commit()
 
     def current(self) -> object:
-        """The root transaction."""
+        """Return the root transaction."""
         return self._own.get_transaction()
 
     def end(self, commit: bool) -> None:
@@ -246,12 +246,12 @@ class SessionDatabase(Owned):
         self.session.flush()
 
     def check_same_transaction(self) -> None:
-        """And no other database has come in."""
+        """Raise if another database has come in, or the transaction is another one."""
         super().check_same_transaction()
         check_sole(self.session)
 
     def current(self) -> object:
-        """The root transaction."""
+        """Return the root transaction."""
         return self.session.get_transaction()
 
     def end(self, commit: bool) -> None:
@@ -262,11 +262,11 @@ class SessionDatabase(Owned):
             self.session.rollback()
 
 
-# -- what cannot be --------------------------------------------------------------------------------
+# -- refused uses ----------------------------------------------------------------------------------
 
 
 def refused_two_phase() -> errors.Misuse:
-    """For a transaction that the database prepares."""
+    """Return the error for a transaction that the database prepares."""
     return errors.Misuse(
         "the transaction is two-phase (twophase=True, begin_twophase()): it is decided by whoever prepares it, and a "
         "block decides by a row instead. Leave twophase out, or use txbroker.coordinator; nothing was done"
@@ -289,7 +289,7 @@ def refuse_foreign(owner: Any, is_nested: bool, name: str, instead: str) -> None
 
 
 def refused_joining(session: Session) -> errors.Misuse:
-    """For a Session whose commit is none."""
+    """Return the error for a Session whose commit would not commit."""
     return errors.Misuse(
         "the Session has joined a transaction of its Connection, and would not commit it (join_transaction_mode = "
         f"{session.join_transaction_mode!r}): give txbroker.atomic that Connection; nothing was done"
@@ -308,7 +308,7 @@ def _one_bind() -> Iterator[None]:
 
 
 def would_join(session: Session) -> bool:
-    """Whether a Session that has not begun would join its Connection's transaction without committing it."""
+    """Return whether a Session that has not begun would join its Connection's transaction without committing it."""
     with _one_bind():
         bind = session.get_bind()
     if not isinstance(bind, Connection) or not bind.in_transaction():
@@ -317,20 +317,20 @@ def would_join(session: Session) -> bool:
 
 
 def connection_of(session: Session) -> Connection:
-    """The Connection of a Session of one database; raises Misuse if it has several, or none."""
+    """Return the Connection of a Session of one database; raises Misuse if it has several, or none."""
     with _one_bind():
         return session.connection()
 
 
 def connections(session: Session) -> dict[Connection, bool]:
-    """The Connections of the Session's transaction, and whether it commits them. (There is no public way.)"""
+    """Return the Connections of the Session's transaction, and whether it commits them. (There is no public way.)"""
     transaction = session.get_transaction()
     found = {} if transaction is None else transaction._connections
     return {each[0]: each[2] and each[1] is each[0].get_transaction() for each in found.values()}
 
 
 def commits(session: Session, connection: Connection) -> bool:
-    """Whether the Session's commit is the Connection's."""
+    """Return whether the Session's commit is the Connection's."""
     return connections(session).get(connection, False)
 
 
@@ -343,11 +343,11 @@ def check_sole(session: Session) -> None:
         )
 
 
-# -- which one it is -------------------------------------------------------------------------------
+# -- the choice of the adapter ---------------------------------------------------------------------
 
 
 def plain_session(session: Any) -> Session:
-    """The Session itself, of this thread or scope; raises Misuse for what is none."""
+    """Return the Session itself, of this thread or scope; raises Misuse for another object."""
     if isinstance(session, scoped_session):
         session = session()
     if not isinstance(session, Session):
@@ -359,7 +359,9 @@ def plain_session(session: Any) -> Session:
 
 
 def adapt(database: Any) -> ConnectionDatabase | SessionDatabase:
-    """The adapter for a Session, scoped_session, Connection, AsyncSession, async_scoped_session, AsyncConnection."""
+    """Return the adapter for a Session, scoped_session, Connection, AsyncSession, async_scoped_session,
+    AsyncConnection.
+    """
     if isinstance(database, Connection):
         return ConnectionDatabase(database)
     if isinstance(database, (Session, scoped_session)):

@@ -1,6 +1,6 @@
-"""The driver's connection below a Connection of SQLAlchemy: txbroker's own statements go there, past its events.
+"""The driver's connection below a Connection of SQLAlchemy, for txbroker's own statements, past SQLAlchemy's events.
 
-Errors come out as SQLAlchemy's, so that a program catches here what it catches everywhere.
+Its errors are raised as SQLAlchemy's, so that a program catches the same classes as elsewhere.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from txbroker.databases.adapters.database import Condition, Connector, Result
 from txbroker.databases.orm.wrapped import WrappedDatabase
 
 _HOME = "txbroker.home"
-"""Where, in the pooled connection's ``info``, the place of its decision table is remembered."""
+"""The key in the pooled connection's ``info`` under which the place of its decision table is remembered."""
 
 
 def as_sqlalchemy(connection: Connection, statement: str, error: BaseException) -> BaseException:
-    """What SQLAlchemy would have raised for a driver's error; any other error as it is."""
+    """Return the error that SQLAlchemy would have raised for a driver's error; any other error unchanged."""
     errors_of_driver = getattr(connection.dialect.loaded_dbapi, "Error", None)
     if errors_of_driver is None or not isinstance(error, errors_of_driver):
         return error
@@ -37,7 +37,7 @@ def as_sqlalchemy(connection: Connection, statement: str, error: BaseException) 
 
 @contextmanager
 def translating(connection: Connection, statement: str) -> Iterator[None]:
-    """Raise what SQLAlchemy would."""
+    """Raise errors as SQLAlchemy would."""
     try:
         yield
     except Exception as error:
@@ -48,12 +48,12 @@ def translating(connection: Connection, statement: str) -> Iterator[None]:
 
 
 def as_driver(error: BaseException) -> BaseException:
-    """The driver's error inside of SQLAlchemy's."""
+    """Return the driver's error inside of SQLAlchemy's."""
     return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
 
 
 class DriverDatabase(WrappedDatabase):
-    """A Connection's transaction, ended at the driver. Who uses it has to tell SQLAlchemy."""
+    """A Connection's transaction, ended at the driver. The caller has to inform SQLAlchemy."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -62,38 +62,38 @@ class DriverDatabase(WrappedDatabase):
 
     @property
     def handle(self) -> object:
-        """SQLAlchemy's Connection: it has the driver's for itself, and another one has it later."""
+        """SQLAlchemy's Connection: it has the driver's for itself, and another Connection has it later."""
         return self.connection
 
     async def open(self) -> None:
-        """It is."""
+        """Do nothing: it is open."""
 
     def condition(self) -> Condition:
-        """As the driver's connection knows it."""
+        """Return the state as the driver's connection knows it."""
         return self.driver.condition()
 
     async def flush(self) -> None:
-        """Who ends the transaction has flushed."""
+        """Do nothing: the code that ends the transaction has flushed."""
 
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
         """Run a statement."""
         return await self.driver.execute(statement, parameters)
 
     async def mark(self, token: str) -> str | None:
-        """Step 1."""
+        """Run step 1."""
         with translating(self.connection, "txbroker: mark the transaction"):
             self._identity = await self.driver.mark(token)
         self.marked()
         return self._identity
 
     async def decide(self, token: str, key: str, broker: str) -> None:
-        """Step 3."""
+        """Run step 3."""
         self.check_same_transaction()
         with translating(self.connection, "txbroker: insert the decision"):
             await self.driver.decide(token, key, broker)
 
     async def home(self) -> str:
-        """Asked once for each connection of the pool and each table, not for each Session."""
+        """Return the place; it is read once for each connection of the pool and each table, not for each Session."""
         known = self.connection.info.get(_HOME)
         if known is not None and self._identity is not None and known[0] == self._identity:
             return str(known[1])
@@ -119,11 +119,11 @@ class DriverDatabase(WrappedDatabase):
         self.connection.invalidate()
 
     def did_not_commit(self, error: BaseException) -> bool:
-        """As the driver knows it."""
+        """Return what the driver knows."""
         return self.driver.did_not_commit(as_driver(error))
 
     def connector(self) -> Connector | None:
-        """With all that the engine was made with: a pool of its own gives one connection and forgets it."""
+        """Return a connector with all arguments of the engine: its pool gives one connection and forgets it."""
         if self.connection.dialect.is_async:
             return self.driver.connector()
         pool = self.connection.engine.pool
@@ -137,7 +137,7 @@ class DriverDatabase(WrappedDatabase):
         return connect
 
     def marked(self) -> None:
-        """The block has begun in this transaction."""
+        """Note that the block has begun in this transaction."""
 
     def check_same_transaction(self) -> None:
         """Raise Misuse if SQLAlchemy has ended that transaction."""

@@ -1,8 +1,8 @@
-"""``carry``: ``session.commit()`` in existing code commits the messages sent with the Session, too.
+"""``carry``: ``session.commit()`` in existing code also commits the messages sent with the Session.
 
-It hangs on the Connection's event ``commit``, which comes after every flush and every listener of the Session's,
-whoever commits: the row of the decision is inserted, the broker prepares, the driver commits, the broker is told, all
-inside of the event. The COMMIT that SQLAlchemy then sends finds nothing to do.
+It uses the Connection's event ``commit``, which comes after every flush and every listener of the Session, whatever
+commits. The row of the decision is inserted, the broker prepares, the driver commits, the broker is told, all inside of
+the event. The COMMIT that SQLAlchemy then sends has nothing to do.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class _CarryingDatabase(DriverDatabase):
     """A Connection whose transaction has begun."""
 
     async def open(self) -> None:
-        """It is; see that it can write."""
+        """Check that it can write; it is open."""
         with translating(self.connection, "txbroker: take the write lock"):
             await take_write_lock(self.driver)
 
 
 class _Carried:
-    """What the transaction of a Connection carries: messages, each with the savepoints in which it was sent."""
+    """The messages that a Connection's transaction carries, each with the savepoints in which it was sent."""
 
     def __init__(self) -> None:
         self._sent: list[tuple[frozenset[str], Waiting]] = []
@@ -88,28 +88,30 @@ class _Carried:
 
     @property
     def messages(self) -> list[Waiting]:
-        """In the order in which they were sent."""
+        """Return the messages in the order in which they were sent."""
         return [message for _, message in self._sent]
 
     def add(self, savepoints: frozenset[str], message: Waiting) -> None:
-        """One more."""
+        """Add a message."""
         self._sent.append((savepoints, message))
         self.size += message.size
 
     def drop(self, savepoint: str) -> None:
-        """What was sent inside of it, or of one that was released inside of it."""
+        """Drop the messages sent inside of a savepoint, or of one that was released inside of it."""
         self._sent = [each for each in self._sent if savepoint not in each[0]]
         self.size = sum(message.size for message in self.messages)
 
     def end(self) -> Atomic | None:
-        """Forget it all; return the block that was open."""
+        """Drop all messages; return the block that was open."""
         atomic, self.atomic = self.atomic, None
         self._sent, self.size = [], 0
         return atomic
 
 
 def _savepoints(connection: Connection) -> frozenset[str]:
-    """The names of those that are open. (No public way tells them: the event ``savepoint`` comes without a name.)"""
+    """Return the names of the open savepoints. (No public way has them: the event ``savepoint`` comes without a
+    name.)
+    """
     found, nested = set(), connection.get_nested_transaction()
     while nested is not None:
         found.add(nested._savepoint)
@@ -183,7 +185,7 @@ class Messages:
             check_sole(session)
         if (
             connection not in self._carried
-        ):  # of an engine's events, a Connection older than the listener hears only some
+        ):  # a Connection that is older than the listener gets only some of an engine's events
             self._carried[connection] = _Carried()
             event.listen(connection, "rollback_savepoint", self._rollback_savepoint)
             event.listen(connection, "commit", self._commit)
@@ -191,7 +193,7 @@ class Messages:
         dialect = connection.dialect
         if dialect.name != "sqlite" or dialect.is_async or connection.in_nested_transaction():
             return
-        # sqlite3 begins by itself only before a change, and the release of a savepoint would commit until then.
+        # sqlite3 begins by itself only before a change; until then the release of a savepoint would commit.
         if DriverDatabase(connection).condition() is Condition.IDLE:
             connection.exec_driver_sql("BEGIN")
 
@@ -201,7 +203,7 @@ class Messages:
         self._carried[connection].drop(name)
 
     def _rollback(self, connection: Connection) -> None:
-        """Told of lost and closed Connections, too."""
+        """Drop the messages; this is called for lost and closed Connections, too."""
         carried = self._carried.get(connection)
         atomic = carried and carried.end()
         if atomic:
@@ -218,5 +220,5 @@ class Messages:
         try:
             commit_with(atomic, messages)
         except errors.OutcomeUnknown as error:
-            connection.invalidate(error)  # whatever it is in, nobody is to go on with it
+            connection.invalidate(error)  # nothing may go on with it, whatever its state
             raise

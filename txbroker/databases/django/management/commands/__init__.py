@@ -1,1 +1,1 @@
-"""Django's commands, one a file."""
+"""Django's commands, one in each file."""

@@ -1,4 +1,4 @@
-"""Django's command ``txbroker_resolve``: end what programs have left prepared, as their database decided."""
+"""Django's command ``txbroker_resolve``: ends transactions that programs left prepared, as their database decided."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from txbroker.databases.resolver import Resolution, Resolver
 class Command(BaseCommand):
     """The resolver of :mod:`txbroker.databases.resolver`, with Django's settings."""
 
-    help = "End what programs have left prepared at the broker, as their database decided. Once, or --watch."
+    help = "End transactions that programs left prepared at the broker, as their database decided. Once, or --watch."
 
     def add_arguments(self, parser: Any) -> None:
         """The options."""
@@ -28,7 +28,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
-        """One pass, or one after the other."""
+        """Make one pass, or pass after pass."""
         with Resolver(connector(connections[options["database"]]), broker()) as resolver:
             while True:
                 try:
