@@ -88,7 +88,7 @@ def test_it_waits_for_an_open_transaction_and_then_decides(broker, url, sqlite):
         assert waiting.returncode == 1
         assert json.loads(waiting.stdout)["waiting"] == [str(tx.xid)]
         said = " ".join(resolve(broker, "--database", url).stdout.split())
-        assert "1 waiting for an open database transaction. What waits is decided when" in said
+        assert "1 waiting for an open database transaction. A waiting transaction is decided" in said
         assert "end its session there (PostgreSQL: pg_stat_activity" in said
         assert "then resolve again." in said
         database.rollback()

@@ -27,23 +27,23 @@ COMMANDS = (
     "drill",
     "bench",
 )
-"""In the order of the help. Each is an object of the same name in the module of that name."""
+"""The commands in the order of the help. Each is an object of the same name in the module of that name."""
 
 
 class Commands(Group):
-    """Loads a command when it is asked for: the drill and the repair alone take as long as all the others."""
+    """Loads a command when it is used: the drill and the repair alone take as long as all the others."""
 
     def main(self, *args: Any, **settings: Any) -> Any:
-        """Run the command line; whatever happens, the exit code is one of the table in ``docs/cli.md``."""
+        """Run the command line; in every case the exit code is one of the table in ``docs/cli.md``."""
         with no_exit_by_accident():
             return super().main(*args, **settings)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """All names."""
+        """Return all names."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command of that name; None if there is none."""
+        """Return the command of that name; None if there is none."""
         if cmd_name not in COMMANDS:
             return None
         found = getattr(import_module(f"txbroker.cli.commands.{cmd_name}"), cmd_name)

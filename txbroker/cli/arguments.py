@@ -1,4 +1,4 @@
-"""How arguments are written: times, settings, headers, xids. All of it is pure.
+"""The formats of arguments: times, settings, headers, xids. All of it is pure.
 
 Durations and sizes are read by :mod:`journal.quantities`.
 """
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def pause(text: str) -> int:
-    """A duration in µs that is more than nothing: what is done again and again waits in between."""
+    """Return a duration in µs that is more than nothing: the wait between repetitions."""
     found = duration(text)
     if not found:
         raise ValueError(f"{text!r} is no time to wait: write a duration, like 2s")
@@ -31,7 +31,7 @@ def pause(text: str) -> int:
 
 
 def moment(text: str, now: int) -> int:
-    """``2026-01-01T10:00`` (UTC unless it says otherwise) or ``-10m`` (before ``now``) in µs since 1970.
+    """Return ``2026-01-01T10:00`` (UTC unless it says otherwise) or ``-10m`` (before ``now``) in µs since 1970.
 
     Raises ``ValueError``, for a time before any message too.
     """
@@ -61,9 +61,9 @@ def _moment(text: str, now: int) -> int:
 
 
 def setting(text: str) -> tuple[str, int | timedelta | None]:
-    """``retention_age=7d``, ``segment_bytes=64MiB``, ``retention_bytes=none``; raises ``ValueError``.
+    """Parse ``retention_age=7d``, ``segment_bytes=64MiB``, ``retention_bytes=none``; raises ``ValueError``.
 
-    The value is what ``create_topic`` takes.
+    The value is one that ``create_topic`` takes.
     """
     name, equals, value = text.partition("=")
     if not equals:
@@ -84,7 +84,7 @@ def setting(text: str) -> tuple[str, int | timedelta | None]:
 
 
 def header(text: str) -> tuple[str, bytes]:
-    """``kind=new``: a header's name and its value in UTF-8; raises ``ValueError``."""
+    """Parse ``kind=new``: a header's name and its value in UTF-8; raises ``ValueError``."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ValueError(f"{text!r} is not NAME=VALUE")
@@ -92,7 +92,7 @@ def header(text: str) -> tuple[str, bytes]:
 
 
 def transaction(text: str) -> TransactionNumber | Xid:
-    """A transaction as ``str`` prints its number or its xid; raises ``ValueError``."""
+    """Parse a transaction as ``str`` prints its number or its xid; raises ``ValueError``."""
     if re.fullmatch(r"\d+-\d+", text, re.ASCII):
         return TransactionNumber.parse(text)
     parts = text.split(":")
@@ -105,14 +105,14 @@ def transaction(text: str) -> TransactionNumber | Xid:
 
 
 class XidPrefix(NamedTuple):
-    """Xids of a format (None: any) whose global id begins so."""
+    """A filter for xids of a format (None: any) whose global id begins with a prefix."""
 
     format_id: int | None
     global_prefix: bytes
 
 
 def xid_prefix(text: str) -> XidPrefix:
-    """``7:order-``, ``7:``, ``*:0x00ff``; raises ``ValueError``."""
+    """Parse ``7:order-``, ``7:``, ``*:0x00ff``; raises ``ValueError``."""
     format_id, colon, prefix = text.partition(":")
     if not colon or ":" in prefix or not (format_id == "*" or re.fullmatch(r"\d+", format_id, re.ASCII)):
         raise ValueError(f"{text!r} is not FORMAT:PREFIX like 7:order-, 7: or *:order-")
@@ -128,14 +128,14 @@ def _xid_part(text: str) -> bytes:
 
 
 class Parsed(click.ParamType[T], Generic[T]):
-    """An argument of click's read by one of the functions above."""
+    """An argument of click that one of the functions above parses."""
 
     def __init__(self, name: str, parse: Callable[[str], T]) -> None:
         self.name = name
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
-        """Read the text; a ``ValueError`` becomes a usage error."""
+        """Parse the text; a ``ValueError`` becomes a usage error."""
         if not isinstance(value, str):
             return value  # type: ignore[no-any-return]
         try:

@@ -1,4 +1,4 @@
-"""What the exit code of a command says, and how an error becomes one. ``docs/cli.md`` has the table."""
+"""The exit codes of commands, and the exit code of each error. ``docs/cli.md`` has the table."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ class Exit(enum.IntEnum):
 
     OK = 0
     NO = 1
-    """There is no such thing, something is left or wrong, or the person asked said no; nothing was changed."""
+    """No such thing exists, something is left or wrong, or the person answered no; nothing was changed."""
     USAGE = 2
-    """The command line makes no sense; nothing was done."""
+    """The command line is wrong; nothing was done."""
     REFUSED = 3
     """The broker refused; nothing was changed, and trying again unchanged will not help."""
     UNREACHABLE = 4
-    """No broker, or one that cannot take this now; nothing was changed, a later try may succeed."""
+    """There is no broker, or it cannot do this now; nothing was changed, a later try may succeed."""
     UNKNOWN = 5
     """It may or may not have happened; the message says how to find out."""
     CORRUPT = 6
-    """Bytes on the broker's disk are not what was written there."""
+    """Bytes on the broker's disk are not those that were written there."""
     DEFECT = 70
-    """The program itself is wrong, and a traceback says where (``EX_SOFTWARE``)."""
+    """The program itself has a fault, and a traceback shows where (``EX_SOFTWARE``)."""
     IO_FAILED = 74
-    """The output, or a file, cannot be written or read (``EX_IOERR``); what was asked for may have been done."""
+    """The output, or a file, cannot be written or read (``EX_IOERR``); the command may have done its work."""
     INTERRUPTED = 130
     """Stopped with Ctrl-C."""
     PIPE_CLOSED = 141
-    """The reader of the output has gone away, as ``head`` does; that is no answer "no"."""
+    """The reader of the output has ended, as ``head`` does; that is no answer "no"."""
 
 
 _EXITS: tuple[tuple[type[TxBrokerError], Exit], ...] = (
@@ -71,7 +71,7 @@ _EXITS: tuple[tuple[type[TxBrokerError], Exit], ...] = (
 
 
 def exit_for(error: TxBrokerError) -> Exit:
-    """The exit code of an error: whose fault it is, and whether the outcome is known."""
+    """Return the exit code of an error, by its class: which side caused it, and whether the outcome is known."""
     return next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.UNKNOWN)
 
 
@@ -86,16 +86,16 @@ class Failure(click.ClickException):
         self.exit_code: int = int(code)  # type: ignore[misc]  # click declares it for the class
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Write the paragraph, wrapped for people; one line if nobody sits at a terminal."""
+        """Write the paragraph, wrapped for people; on one line if stderr is no terminal."""
         stream = file or sys.stderr
         text = "Error: " + " ".join(self.message.split())
-        with suppress(OutputLost):  # then the code alone says it
+        with suppress(OutputLost):  # then only the code reports it
             click.echo(wrapped(text, stream), file=stream)
 
 
 @contextmanager
 def no_exit_by_accident() -> Iterator[None]:
-    """Give what no command has foreseen a code of its own: Python's is 1, and that means "no"."""
+    """Give unforeseen errors their own code: Python's is 1, which means "no" here."""
     try:
         yield
     except ReaderLeft:
@@ -108,7 +108,7 @@ def no_exit_by_accident() -> Iterator[None]:
         sys.exit(Exit.IO_FAILED)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and what_to_install(error):
-            raise  # whoever has called this names it
+            raise  # the caller reports it
         traceback.print_exc()
         sys.exit(Exit.DEFECT)
     finally:
@@ -119,7 +119,7 @@ def no_exit_by_accident() -> Iterator[None]:
 def errors_as_exits() -> Iterator[None]:
     """Turn this project's errors, and Ctrl-C, into exit codes.
 
-    An error nobody planned for keeps its traceback: that is a defect, and the traceback is what mends it.
+    An unforeseen error keeps its traceback: it is a defect, and the traceback helps to repair it.
     """
     try:
         yield

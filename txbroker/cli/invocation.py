@@ -1,4 +1,4 @@
-"""What all commands share: which broker, which form of output, and the options every command understands."""
+"""The common part of all commands: the broker, the form of output, and the options that every command has."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Invocation:
 
     @contextmanager
     def connect(self, compression: str | None = None) -> Iterator[txbroker.Connection]:
-        """A connection to the broker for the length of a ``with``; ``compression`` is for what it sends."""
+        """Return a connection to the broker for the length of a ``with``; ``compression`` is for its sends."""
         seconds = self.timeout / 1_000_000
         try:
             connection = txbroker.connect(
@@ -48,7 +48,7 @@ class Invocation:
 
 
 class Notes(logging.Handler):
-    """Tells people on stderr what the client warns of."""
+    """Prints the client's warnings for people on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the warning, wrapped for people."""
@@ -69,7 +69,7 @@ def _take(context: click.Context, parameter: click.Parameter, value: Any) -> Non
 
 
 def _shared_options() -> list[click.Parameter]:
-    """Understood before a command's name and after it, since nobody remembers which."""
+    """Return the options that are allowed before a command's name and after it."""
     shared: dict[str, Any] = {"expose_value": False, "callback": _take}
     return [
         click.Option(
@@ -92,7 +92,7 @@ def _shared_options() -> list[click.Parameter]:
 
 
 class Command(click.Command):
-    """A command that also understands the shared options."""
+    """A command that also has the shared options."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -109,8 +109,8 @@ class Group(click.Group):
         self.params.extend(_shared_options())
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; errors become exits once, whatever the depth."""
-        logging.getLogger("txbroker").addHandler(_NOTES)  # the same again changes nothing
+        """Run the command; errors become exits once, at any depth."""
+        logging.getLogger("txbroker").addHandler(_NOTES)  # a second call changes nothing
         with errors_as_exits():
             return super().invoke(ctx)
 
@@ -119,16 +119,16 @@ Group.group_class = Group
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before something that cannot be taken back; the question goes to stderr, it is no output.
+    """Ask before a step that cannot be undone; the question goes to stderr, because it is no output.
 
-    Exits with 1 on a no, and with 2 where there is nobody to ask.
+    Exits with 1 on a no, and with 2 if nobody can be asked.
     """
     if yes:
         return
     try:
         agreed = click.confirm(question, err=True)
     except click.Abort:
-        click.echo(err=True)  # the question is still on this line
+        click.echo(err=True)  # the cursor is still behind the question
         raise Failure(
             "nobody answered; nothing was changed. Say --yes to go ahead without being asked", Exit.USAGE
         ) from None

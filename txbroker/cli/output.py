@@ -1,4 +1,4 @@
-"""What commands print: one JSON document (or one per line), or a table for people. Never both."""
+"""The output of commands: one JSON document (or one per line), or a table for people. Never both."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from journal.words import count_text as count_text  # as all of the command line writes counts
+from journal.words import count_text as count_text  # the whole command line writes counts so
 
 UNCUT = 10_000
-"""Columns of a table that no terminal shows: nothing is cut or wrapped on its way to a file or a pipe."""
+"""The width of a page that is no terminal: nothing is cut or wrapped in a file or a pipe."""
 
 FOLDED = 24
-"""Columns up to this width are never folded, wider ones never narrower: half a number is no number."""
+"""Columns up to this width are never folded, wider ones never narrower, so that no number is cut."""
 
 Json = Mapping[str, object] | Sequence[Mapping[str, object]]
 
 
 def console(stderr: bool = False) -> Console:
-    """The terminal, or an endlessly wide page where there is none."""
+    """Return the terminal, or an endlessly wide page if there is none."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else UNCUT
     return Console(file=stream, width=width, markup=False, highlight=False, emoji=False, soft_wrap=False)
@@ -50,12 +50,12 @@ def emit(as_json: bool, data: Json, human: Callable[[], RenderableType]) -> None
 
 
 def wrapped(text: str, stream: IO[Any]) -> str:
-    """A paragraph between whose words a terminal's lines end; as it is if nobody sits at one."""
+    """Return a paragraph wrapped to the terminal's width; unchanged if the stream is no terminal."""
     return textwrap.fill(text, min(100, shutil.get_terminal_size().columns)) if stream.isatty() else text
 
 
 def json_line(data: dict[str, object]) -> str:
-    """One document of a stream of them, on one line."""
+    """Return one document of a stream of them, on one line."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -66,10 +66,10 @@ def table(
     narrow: list[RenderableType] | None = None,
     least: Mapping[str, int] | None = None,
 ) -> RenderableType:
-    """A table; numbers stand right, ``None`` is a dash. ``empty`` is said instead of a table without rows.
+    """Return a table; numbers are aligned right, ``None`` is a dash. ``empty`` replaces a table without rows.
 
-    ``narrow`` are the rows for a terminal that has no room for the table; without it names and values. ``least`` is
-    how much room a column must have, if it is wider than that, in place of ``FOLDED``.
+    ``narrow`` are the rows for a terminal that has no room for the table; without it names and values. ``least`` is how
+    much room a column must have, if it is wider than that, in place of ``FOLDED``.
     """
     cells = [list(row) for row in rows]
     if not cells:
@@ -89,7 +89,7 @@ def table(
 
 @dataclass
 class _Fitting:
-    """A table, or where not even its narrow columns find room beside each other: one row below the other."""
+    """A table, or, if its narrow columns find no room beside each other, its rows below each other."""
 
     table: Table
     least: int
@@ -106,7 +106,7 @@ class _Fitting:
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> RenderableType:
-    """Names and values below each other."""
+    """Return names and values below each other."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(overflow="fold")
     grid.add_column(overflow="fold")
@@ -116,7 +116,7 @@ def facts(pairs: Iterable[tuple[str, object]]) -> RenderableType:
 
 
 def cell_text(value: object) -> str:
-    """A value for people; text from outside cannot steer the terminal."""
+    """Return a value for people; text from outside cannot control the terminal."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -131,19 +131,19 @@ def cell_text(value: object) -> str:
 
 
 def visible(text: str) -> str:
-    """The text with everything that does not print written as its escape: no bell, no colours, no lines."""
+    """Return the text with every character that does not print written as its escape: no bell, no colours, no lines."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def shortened(text: str, most: int) -> str:
-    """At most so many characters of a text, with a sign where something is left out."""
+    """Return at most so many characters of a text, with a sign where something is left out."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def bytes_text(value: bytes | None) -> str:
-    """Bytes for people: as text where they are UTF-8, else ``0x`` and hex; ``None`` is a dash."""
+    """Return bytes for people: as text if they are UTF-8, else ``0x`` and hex; ``None`` is a dash."""
     if value is None:
         return "–"
     try:
@@ -153,7 +153,7 @@ def bytes_text(value: bytes | None) -> str:
 
 
 def bytes_json(value: bytes | None) -> str | dict[str, str] | None:
-    """Bytes in JSON: a string where they are UTF-8, else ``{"base64": ...}``; ``None`` is null."""
+    """Return bytes for JSON: a string if they are UTF-8, else ``{"base64": ...}``; ``None`` is null."""
     if value is None:
         return None
     try:
@@ -163,7 +163,7 @@ def bytes_json(value: bytes | None) -> str | dict[str, str] | None:
 
 
 def time_text(micros: int) -> str:
-    """µs since 1970 as ISO 8601 in UTC, to the millisecond; as it came if no calendar has it."""
+    """Return µs since 1970 as ISO 8601 in UTC, to the millisecond; unchanged if no calendar has the time."""
     try:
         when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
     except OverflowError:
@@ -172,7 +172,7 @@ def time_text(micros: int) -> str:
 
 
 def age_text(micros: int) -> str:
-    """A duration in µs in its two largest units."""
+    """Return a duration in µs in its two largest units."""
     if micros < 1_000_000:
         return f"{micros // 1_000} ms"
     rest, parts = micros // 1_000_000, []
@@ -184,7 +184,7 @@ def age_text(micros: int) -> str:
 
 
 def size_text(count: int) -> str:
-    """Bytes in the largest unit that leaves a whole part."""
+    """Return bytes in the largest unit that leaves a whole part."""
     if count < 1 << 10:
         return f"{count} B"
     value, unit = float(count), "B"

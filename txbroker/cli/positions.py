@@ -1,4 +1,4 @@
-"""Offsets that people ask for, kept within what a partition has."""
+"""Offsets that people ask for, kept within a partition's range."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from txbroker.wire.messages import PartitionInfo
 
 
 def nearest(part: PartitionInfo, wanted: int) -> tuple[int, str]:
-    """The offset nearest to ``wanted`` that can be read next, and a note if that is another one."""
+    """Return the offset nearest to ``wanted`` that can be read next, and a note if that is another one."""
     if wanted < part.start_offset:
         return part.start_offset, f"{wanted} is gone, {part.start_offset} is the oldest"
     if wanted > part.high_watermark:

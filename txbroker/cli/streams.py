@@ -1,4 +1,4 @@
-"""What the command line writes to: that a standard stream takes no more is an error of its own kind."""
+"""The standard streams of the command line: a stream that cannot be written raises an error of its own kind."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ class OutputLost(OSError):
 
 
 class ReaderLeft(OutputLost):
-    """The reader of the output has gone away, as ``head`` does."""
+    """The reader of the output has ended, as ``head`` does."""
 
 
 class _Raw(io.FileIO):
-    """A file descriptor that says :class:`OutputLost` for whatever keeps bytes from it."""
+    """A file descriptor that raises :class:`OutputLost` for every failed write."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
             return super().write(data)
         except OSError as error:
             lost = ReaderLeft if isinstance(error, BrokenPipeError) else OutputLost
-            # Without a number: click takes the one of a broken pipe for itself, and ends with 1.
+            # Without a number: click handles that of a broken pipe itself, and ends with 1.
             raise lost(error.strerror or str(error)) from error
 
 
 def watch_streams() -> None:
-    """From now on stdout and stderr raise :class:`OutputLost`; one that is closed is one that nobody reads."""
+    """From now on stdout and stderr raise :class:`OutputLost`; a closed one counts as one without a reader."""
     sys.stdout = _watched(sys.stdout)
     sys.stderr = _watched(sys.stderr)
 
@@ -48,7 +48,7 @@ def _watched(stream: TextIO | None) -> TextIO:
 
 
 def drop_what_is_lost() -> None:
-    """Let what a stream still holds and cannot write go nowhere, or Python ends with a code of its own for it."""
+    """Discard what a stream still holds and cannot write, or Python ends with a code of its own for it."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

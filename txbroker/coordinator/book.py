@@ -1,9 +1,10 @@
-"""What a coordinator knows of its transactions: which are at work, which are decided, and who is still to be told.
+"""The book of a coordinator: its active transactions, its decided ones, and the participants still to be told.
 
-A prepared branch is rolled back by whoever finds it if nobody is at work on its transaction and nothing of that is left
-to be told. That is judged by a view taken *before* the list of what is prepared: a transaction is in it from before its
-first step until all have acknowledged, and what began after the view has a later number. So neither a transaction that
-is just preparing is meant, nor one that was listed, then committed everywhere and ended before the list is judged.
+A caretaker rolls a prepared branch back if its transaction is not active and no participant is still to be told of its
+commit. It judges that by a view taken *before* the list of prepared branches. A transaction is in the view from before
+its first step until all have acknowledged, and a transaction that began after the view has a later number. So the rule
+spares a transaction that is just preparing, and one that was listed, then committed everywhere and ended before the
+list is judged.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from txbroker.coordinator.resource import Ending
 
 
 class View(NamedTuple):
-    """What was known at one moment: transactions at work or not acknowledged, and the last number given out."""
+    """The book at one moment: transactions that are active or not acknowledged, and the last number given out."""
 
     known: frozenset[str]
     serial: int
@@ -41,19 +42,19 @@ class Book:
             if decision.branches
         }
         for gid in log.decisions.keys() - self._untold.keys():
-            log.end(gid)  # a person has dealt with all of it
+            log.end(gid)  # a person has handled all of it
 
     # -- transactions ------------------------------------------------------------------------------
 
     def begun(self) -> str:
-        """A new transaction; nobody else ends it until :meth:`left`."""
+        """Return the id of a new transaction; only its thread ends it until :meth:`left`."""
         with self._lock:
             gid = self._gids.make()
             self._active.add(gid)
             return gid
 
     def decided(self, decision: Decision) -> None:
-        """Force a decision. If it is not known whether it is on the disk, this run touches the transaction no more."""
+        """Force a decision. If it is unknown whether it is on the disk, this run ends the transaction no more."""
         try:
             self._log.decide(decision)
         except BaseException:
@@ -68,14 +69,16 @@ class Book:
             self._untold[decision.gid] = {branch.name: branch for branch in decision.branches}
 
     def left(self, gid: str) -> None:
-        """Its own thread is done with it: what is still to do is the caretakers'."""
+        """Note that its own thread is done with it: the caretakers do the rest."""
         with self._lock:
             self._active.discard(gid)
 
     # -- acknowledgements --------------------------------------------------------------------------
 
     def acknowledged(self, branch: Branch, ending: Ending) -> None:
-        """A participant of a committed transaction has ended its branch; the last one ends the transaction."""
+        """Note that a participant of a committed transaction has ended its branch; the last one ends the
+        transaction.
+        """
         if ending.state is not State.COMMITTED:
             self._report(branch, "committed", ending)
         with self._lock:
@@ -84,14 +87,14 @@ class Book:
                 return
             waiting.pop(branch.name, None)
             if waiting:
-                if branch.gid not in self._active:  # else it is likely that the others are about to
+                if branch.gid not in self._active:  # else the others are probably about to
                     self._log.told(*branch)
                 return
             del self._untold[branch.gid]
         self._log.end(branch.gid)
 
     def rolled_back(self, branch: Branch, ending: Ending) -> None:
-        """A participant has rolled its branch back, or somebody had committed it."""
+        """Note that a participant has rolled its branch back, or that somebody had committed it."""
         if ending.state is not State.ROLLED_BACK:
             self._report(branch, "rolled back", ending)
 
@@ -100,11 +103,13 @@ class Book:
         self._log.report(Heuristic(*branch, decided, ended, ending.by, ending.why, time.time_ns() // 1000))
 
     def heuristics(self, gid: str = "") -> list[Heuristic]:
-        """Branches that somebody ended the other way; of one transaction, if it is named."""
+        """Return branches that were ended the other way; of one transaction, if it is named."""
         return [found for found in list(self._log.heuristics.values()) if gid in ("", found.gid)]
 
     def forget(self, branch: Branch) -> None:
-        """A person has dealt with this branch. Raises UnknownTransaction if nothing is known to be wrong with it."""
+        """Note that a person has handled this branch. Raises UnknownTransaction if nothing is known to be wrong
+        with it.
+        """
         gid, name = branch
         with self._lock:
             waiting = {} if gid in self._active else self._untold.get(gid, {})
@@ -117,18 +122,18 @@ class Book:
             self.acknowledged(branch, Ending(State.COMMITTED))
 
     def flush(self) -> None:
-        """Write ends that wait for company."""
+        """Write ends that wait for the next entry."""
         self._log.flush()
 
     # -- for caretakers ----------------------------------------------------------------------------
 
     def view(self) -> View:
-        """What is known now."""
+        """Return the present view."""
         with self._lock:
             return View(frozenset(self._active | self._untold.keys()), self._gids.last)
 
     def to_tell(self, name: str) -> dict[str, BranchRecord]:
-        """Decided branches that a participant has not acknowledged, and that nobody is at work on."""
+        """Return decided branches that a participant has not acknowledged, of transactions that are not active."""
         with self._lock:
             return {
                 gid: waiting[name]
@@ -137,10 +142,10 @@ class Book:
             }
 
     def is_undecided(self, gid: str, before: View) -> bool:
-        """Whether what was listed after that view has no decision and will never have one."""
+        """Return whether a transaction that was listed after that view has no decision and will never have one."""
         return gid not in before.known and not self._gids.is_later(gid, before.serial)
 
     def waiting(self) -> dict[str, dict[str, BranchRecord]]:
-        """All that are decided and not acknowledged by everybody."""
+        """Return all decided transactions that a participant has not acknowledged."""
         with self._lock:
             return {gid: dict(waiting) for gid, waiting in self._untold.items() if gid not in self._active}

@@ -11,17 +11,17 @@ from txbroker.errors import HeuristicOutcome
 
 
 class BrokerResource(Resource):
-    """Between begin and the end, what this thread sends on the connection belongs to the transaction."""
+    """A broker's connection: between begin and the end, this thread's sends on it belong to the transaction."""
 
     connection: Connection
 
     @property
     def identity(self) -> str:
-        """Of the broker's data."""
+        """The identity of the broker's data."""
         return self.connection.identity
 
     def look(self) -> Content:
-        """Whether anything was sent or received."""
+        """Return whether anything was sent or received."""
         current = self.connection._two_phase.current
         if current is None or current.xid != self._xid(self._branch):
             raise errors.Misuse(
@@ -31,17 +31,17 @@ class BrokerResource(Resource):
         return Content(current.is_empty)
 
     def abandon(self) -> None:
-        """The connection forgets it; it stays prepared at the broker."""
+        """Have the connection forget it; it stays prepared at the broker."""
         current, self.connection._two_phase.current = self.connection._two_phase.current, None
         if current is not None:
             current.leave()
 
     def did_not_commit(self, error: BaseException) -> bool:
-        """The client says which it is."""
+        """Return whether it certainly was not committed; the client's error says that."""
         return isinstance(error, errors.TxBrokerError) and not isinstance(error, errors.OutcomeUnknown)
 
     def finish(self, commit: bool, witness: str) -> Ending:
-        """The second phase, or the roll-back; a prepare that was refused has rolled back already."""
+        """Run the second phase, or roll back; a refused prepare has rolled back already."""
         if not commit and self.connection._two_phase.current is None:
             return decided(False)
         try:
@@ -50,15 +50,16 @@ class BrokerResource(Resource):
             return _otherwise(error, commit)
 
     def end(self, branch: Branch, commit: bool, witness: str, is_listed: bool) -> Ending:
-        """End it, or hear how it ended: the broker answers as the first time, and remembers who forced it otherwise."""
+        """End it, or return how it ended: the broker repeats its answer, and remembers who forced it otherwise."""
         try:
             return self._end(branch, commit, witness)
         except (errors.TransactionCommitted, errors.TransactionRolledBack) as error:
             return _otherwise(error, commit)
         except (errors.UnknownTransaction, errors.OutcomeForgotten):
             if is_listed:
-                raise  # then it has ended just now; the next pass finds out
-            return decided(commit)  # what its coordinator was told is forgotten; a forced one never by itself
+                raise  # it has ended just now; the next pass finds out how
+            # the outcome is forgotten after its coordinator knew it; a forced one never by itself
+            return decided(commit)
 
 
 def _otherwise(error: errors.TxBrokerError, commit: bool) -> Ending:
@@ -69,7 +70,7 @@ def _otherwise(error: errors.TxBrokerError, commit: bool) -> Ending:
 
 
 class StagingBroker(BrokerResource):
-    """A broker's part that holds no state of the connection: threads may share that."""
+    """A broker's part without state in the connection, so that threads may share the connection."""
 
     def begin(self, branch: Branch) -> None:
         """Begin; asks the broker nothing."""
@@ -77,7 +78,7 @@ class StagingBroker(BrokerResource):
         self.transaction = self.connection.transaction(self._xid(branch))
 
     def look(self) -> Content:
-        """Whether anything was sent."""
+        """Return whether anything was sent."""
         return Content(self.transaction._core.is_empty)
 
     def prepare(self) -> None:
@@ -85,11 +86,11 @@ class StagingBroker(BrokerResource):
         self.transaction.prepare()
 
     def commit_alone(self) -> None:
-        """In one phase."""
+        """Commit in one phase."""
         self.transaction.commit()
 
     def finish(self, commit: bool, witness: str) -> Ending:  # noqa: ARG002 - others need it
-        """The second phase, or the roll-back."""
+        """Run the second phase, or roll back."""
         try:
             (self.transaction.commit if commit else self.transaction.rollback)()
         except (errors.TransactionCommitted, errors.TransactionRolledBack) as error:
@@ -97,5 +98,5 @@ class StagingBroker(BrokerResource):
         return decided(commit)
 
     def abandon(self) -> None:
-        """Nothing but the broker knows of what is prepared."""
+        """Do nothing: only the broker knows of the prepared transaction."""
         self.transaction._core.leave()

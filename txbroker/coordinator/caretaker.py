@@ -1,7 +1,7 @@
-"""Beside a coordinator: one thread per participant ends there what was decided, and rolls back what never was.
+"""Caretakers beside a coordinator: one thread per participant ends decided branches there, and rolls others back.
 
-Participants that cannot be reached hold up nobody else. What could not be done is in :attr:`Caretaker.failure`, in
-:meth:`Coordinator.in_doubt` and on the logger ``txbroker.coordinator``.
+Participants that cannot be reached delay no others. :attr:`Caretaker.failure`, :meth:`Coordinator.in_doubt` and the
+logger ``txbroker.coordinator`` report what could not be done.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger("txbroker.coordinator")
 
 
 class Passed(NamedTuple):
-    """What one pass over a participant did: global ids."""
+    """The results of one pass over a participant: global ids."""
 
     committed: list[str]
     rolled_back: list[str]
@@ -31,16 +31,16 @@ class Passed(NamedTuple):
 
 
 class Caretaker:
-    """Looks after one participant, with a connection of its own."""
+    """The thread that looks after one participant, with its own connection."""
 
     def __init__(self, name: str, connect: Callable[[], Any], book: Book, interval: float) -> None:
         self.name = name
         self.failure = ""
-        """Why the last pass could not do all, "" if it could."""
+        """Why the last pass could not do everything, "" if it could."""
         self.failures: dict[str, str] = {}
-        """What could not be ended in the last pass, by global id."""
+        """The branches that could not be ended in the last pass, by global id."""
         self.identity = ""
-        """Which data the participant is, once it was reached."""
+        """The identity of the participant's data, once it was reached."""
         self._connect = connect
         self._book = book
         self._interval = interval
@@ -55,11 +55,11 @@ class Caretaker:
         self._thread.start()
 
     def hurry(self) -> None:
-        """There is something to do: look now."""
+        """Make a pass now, because there is something to do."""
         self._wake.release()
 
     def stop(self, timeout: float) -> None:
-        """End; a pass that waits for its participant is not waited for any longer than this."""
+        """End; if a pass waits for its participant, wait no longer than this for it."""
         self._stopping = True
         self._wake.release()
         if self._thread.is_alive():
@@ -80,7 +80,7 @@ class Caretaker:
             self._close()
 
     def look(self) -> Passed:
-        """One pass; raises what kept it from finishing."""
+        """Make one pass; raises the error that kept it from finishing."""
         with self._passing:
             try:
                 passed = self._pass()
@@ -122,7 +122,7 @@ class Caretaker:
     def _end(
         self, resource: Resource, gid: str, commit: bool, witness: str, is_listed: bool, passed: Passed
     ) -> None:
-        """End one branch; what one of them comes to does not keep the others waiting."""
+        """End one branch; its failure does not delay the others."""
         branch = Branch(gid, self.name)
         try:
             ending = resource.end(branch, commit, witness, is_listed)

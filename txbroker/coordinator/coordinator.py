@@ -1,4 +1,4 @@
-"""The coordinator: participants by name, transactions over them, and what is not finished yet."""
+"""The coordinator: participants by name, transactions over them, and its unfinished transactions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from txbroker.coordinator.resource import Ending
 from txbroker.coordinator.two_phase import CoordinatedTransaction
 
 INTERVAL = 10.0
-"""Seconds between looks at what is prepared at a participant, unless told otherwise."""
+"""Seconds between passes over a participant's prepared branches, by default."""
 
 
 class InDoubt(NamedTuple):
-    """A committed transaction that somebody has not acknowledged: by participant, why (as far as known)."""
+    """A committed transaction that a participant has not acknowledged: why, by participant (as far as known)."""
 
     gid: str
     waiting: dict[str, str]
@@ -30,7 +30,9 @@ class InDoubt(NamedTuple):
 
 
 class Resolution(NamedTuple):
-    """What one pass over all participants did: (global id, participant). ``failed`` says why, by participant."""
+    """The results of one pass over all participants: (global id, participant). ``failed`` has reasons by
+    participant.
+    """
 
     committed: list[tuple[str, str]]
     rolled_back: list[tuple[str, str]]
@@ -38,13 +40,14 @@ class Resolution(NamedTuple):
 
 
 class Coordinator:
-    """Decides in ``directory``, which is its own alone. A context manager; for several threads.
+    """A coordinator that decides in ``directory``, which only it uses. A context manager; for several threads.
 
-    ``participants`` are functions that open one more connection each to a participant, by a name that never changes:
-    it stands in what is prepared there. They are used in the background (logger ``txbroker.coordinator``) to finish
-    what an earlier process or a lost connection has left: at once, then every ``interval`` seconds.
+    ``participants`` are functions by name, each of which opens one more connection to a participant. A name must never
+    change, because it is part of the prepared xids. The functions are used in the background (logger
+    ``txbroker.coordinator``) to finish what an earlier process or a lost connection has left: at once, then every
+    ``interval`` seconds.
 
-    Raises DirectoryLocked if another coordinator is at work on the directory.
+    Raises DirectoryLocked if another coordinator uses the directory.
     """
 
     def __init__(
@@ -71,15 +74,16 @@ class Coordinator:
 
     @property
     def identity(self) -> str:
-        """How the global ids of this coordinator begin."""
+        """The beginning of this coordinator's global ids."""
         return self._log.identity
 
     # -- transactions ------------------------------------------------------------------------------
 
     def transaction(self, **participants: Any) -> CoordinatedTransaction:
-        """A transaction over these connections, by the names of their participants: a ``with`` commits at all or none.
+        """Return a transaction over these connections, by the names of their participants: a ``with`` that commits at
+        all or none.
 
-        What is done on the connections inside of it belongs to it. Connections to brokers are for one thread meanwhile.
+        Work on the connections inside of it belongs to it. Connections to brokers are for one thread meanwhile.
         """
         for name in participants:
             self.check_registered(name)
@@ -90,7 +94,7 @@ class Coordinator:
     def join(self, manager: Any, **connections: Any) -> None:
         """Let these connections take part in the manager's current transaction (the package ``transaction``).
 
-        To be called once per transaction, before anything is done on them: what is done then belongs to it.
+        Call it once per transaction, before any work on them: later work belongs to it.
         """
         from txbroker.coordinator.joined_transaction import join_connections
 
@@ -106,10 +110,10 @@ class Coordinator:
                 "nothing was done"
             )
 
-    # -- what is not finished ----------------------------------------------------------------------
+    # -- unfinished transactions -------------------------------------------------------------------
 
     def in_doubt(self) -> list[InDoubt]:
-        """Committed transactions that somebody has not acknowledged yet, and why."""
+        """Return committed transactions that a participant has not acknowledged yet, and why."""
         decisions = dict(self._log.decisions)
         return [
             InDoubt(gid, {name: self._reason(name, gid) for name in waiting}, decisions[gid].at)
@@ -124,20 +128,22 @@ class Coordinator:
         return caretaker.failures.get(gid) or caretaker.failure or "not looked at yet"
 
     def heuristics(self) -> list[Heuristic]:
-        """Branches that somebody ended the other way than decided. Kept until :meth:`forget`."""
+        """Return branches that were ended the other way than decided. They are kept until :meth:`forget`."""
         return self._book.heuristics()
 
     def forget(self, gid: str, participant: str) -> None:
-        """A person has ended this branch by hand: neither wait for it nor report it any more. Forced.
+        """Note that a person has ended this branch by hand: it is neither waited for nor reported any more. Forced.
 
-        End it there first. What is still prepared when the transaction's last branch is forgotten has no decision any
-        more, and is rolled back when it is found.
+        End it at the participant first. When the transaction's last branch is forgotten, its decision is gone, and a
+        branch that is still prepared is rolled back when it is found.
         """
         self._check_open()
         self._book.forget(Branch(gid, participant))
 
     def resolve(self) -> Resolution:
-        """One pass over all participants now, in this thread, one after the other; raises for none that is away."""
+        """Make one pass over all participants now, in this thread, one after the other; an unreachable one
+        raises nothing.
+        """
         self._check_open()
         done = Resolution([], [], {})
         for name, caretaker in self._caretakers.items():
@@ -165,7 +171,9 @@ class Coordinator:
             raise errors.ConnectionClosed("this coordinator has been closed; nothing was done")
 
     def begun(self) -> str:
-        """A global id that nobody else ends until :meth:`left`; raises if nothing can be decided."""
+        """Return a global id whose transaction only its thread ends until :meth:`left`; raises if nothing can
+        be decided.
+        """
         self._check_open()
         self._log.check()
         return self._book.begun()
@@ -180,28 +188,28 @@ class Coordinator:
             )
 
     def decided(self, decision: Decision) -> None:
-        """Force it."""
+        """Force a decision."""
         self._book.decided(decision)
 
     def acknowledged(self, branch: Branch, ending: Ending) -> None:
-        """A participant has been told of a commit."""
+        """Note that a participant has acknowledged a commit."""
         self._book.acknowledged(branch, ending)
 
     def rolled_back(self, branch: Branch, ending: Ending) -> None:
-        """A participant has been told of a roll-back."""
+        """Note that a participant has acknowledged a rollback."""
         self._book.rolled_back(branch, ending)
 
     def left(self, gid: str) -> None:
-        """Its thread is done with it."""
+        """Note that its thread is done with it."""
         self._book.left(gid)
 
     def hurry(self, gid: str, names: Iterable[str]) -> None:  # noqa: ARG002 - each finds out by itself
-        """Somebody could not be told of this transaction: look now."""
+        """Have the caretakers make a pass now: a participant could not be told of this transaction."""
         for name in names:
             self._caretakers[name].hurry()
 
     def mixed(self, gid: str) -> errors.HeuristicMixed | None:
-        """The error for a transaction of which a branch was ended otherwise; None if there is none."""
+        """Return the error for a transaction of which a branch was ended otherwise; None if there is none."""
         found = self._book.heuristics(gid)
         if not found:
             return None
@@ -220,9 +228,9 @@ class Coordinator:
     # -- the end -----------------------------------------------------------------------------------
 
     def close(self, timeout: float = 5.0) -> None:
-        """Stop the background (wait ``timeout`` seconds at most for each), let the directory go.
+        """Stop the background (wait ``timeout`` seconds at most for each), and release the directory.
 
-        What is not finished is finished by the next coordinator on the directory. Closing twice does nothing.
+        The next coordinator on the directory finishes the unfinished transactions. Closing twice does nothing.
         """
         if self._closed:
             return

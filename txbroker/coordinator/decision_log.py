@@ -1,7 +1,8 @@
-"""The durable log of decisions: what was decided to be committed and not yet acknowledged by all, and what went wrong.
+"""The durable log of decisions: commits that not all participants have acknowledged, and heuristic outcomes.
 
-A topic of the embedded journal (:mod:`journal.embedded`), one message for what is written together. Now and then all
-that is still needed is written once more and the log begins there, so that its size is bounded by what is undecided.
+It is a topic of the embedded journal (:mod:`journal.embedded`), with one message for entries that are written together.
+From time to time all entries that are still needed are written once more and the log begins there, so that its size is
+bounded by the number of unfinished transactions.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ SETTINGS: Final = JournalSettings(
     outcome_archive=False,
 )
 COMPACT_AFTER: Final = 2_000
-"""Messages after which what is still needed is written again, and the log begins there."""
+"""Messages after which the needed entries are written again, and the log begins there."""
 _TOGETHER: Final = 500
 """Most entries of one message."""
 
 
 class BranchRecord(msgspec.Struct, frozen=True):
-    """A participant that has prepared: its name, which data it was, and what it can be asked about afterwards."""
+    """A prepared participant: its name, the identity of its data, and the witness that it can be asked about later."""
 
     name: str
     identity: str = ""
@@ -46,11 +47,11 @@ class BranchRecord(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True, tag_field="entry"):
-    """What the log holds."""
+    """An entry of the log."""
 
 
 class Identity(Entry, frozen=True, tag="identity"):
-    """Which coordinator this is: how its global ids begin."""
+    """The identity of the coordinator: the beginning of its global ids."""
 
     identity: str
     layout: int = 1
@@ -90,7 +91,7 @@ class Heuristic(Entry, frozen=True, tag="heuristic"):
 
 
 class Forgotten(Entry, frozen=True, tag="forgotten"):
-    """A person has dealt with this branch: it is neither waited for nor reported any more."""
+    """A person has handled this branch: it is neither waited for nor reported any more."""
 
     gid: str
     participant: str
@@ -113,7 +114,7 @@ class _Queued:
 
 
 class DecisionLog:
-    """Decisions, from any thread. What several threads decide at a time is forced at once."""
+    """The decisions, from any thread. Decisions of several threads at a time are forced together."""
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class DecisionLog:
 
     @property
     def start(self) -> int:
-        """The number of this start; no other has it."""
+        """Return the number of this start; no other start has it."""
         return self._log.engine.start_number
 
     def _read(self, create: bool) -> None:
@@ -182,13 +183,15 @@ class DecisionLog:
     # -- writing -----------------------------------------------------------------------------------
 
     def decide(self, decision: Decision) -> None:
-        """Force a decision to commit. Raises StorageUnavailable if certainly nothing was written,
-        OutcomeUnknown if that is not known: then only opening the log again tells.
+        """Force a decision to commit.
+
+        Raises StorageUnavailable if certainly nothing was written, OutcomeUnknown if that is unknown: then only opening
+        the log again shows it.
         """
         self._write(decision)
 
     def failed(self) -> errors.StorageUnavailable:
-        """The error of everything that comes after a failure: it is not even tried."""
+        """Return the error of every call after a failure: nothing is tried any more."""
         return errors.StorageUnavailable(
             f"the log of decisions has failed ({self.failure}): this coordinator decides nothing more; nothing was "
             "written for this. Close it and open the directory again"
@@ -210,19 +213,21 @@ class DecisionLog:
             self._write(heuristic)
 
     def forget(self, gid: str, participant: str) -> None:
-        """Force that a person has dealt with a branch."""
+        """Force the entry that a person has handled a branch."""
         self._write(Forgotten(gid, participant))
 
     def told(self, gid: str, participant: str) -> None:
-        """One has acknowledged, others have not. Written with the next decision, as :meth:`end`."""
+        """Record that one has acknowledged, others have not. Written with the next decision, as :meth:`end`."""
         self._queue.append(_Queued(Told(gid, participant), awaited=False))
 
     def end(self, gid: str) -> None:
-        """All have acknowledged. Written with the next decision: if it is lost, they are asked once more."""
+        """Record that all have acknowledged. Written with the next decision: if it is lost, they are asked once
+        more.
+        """
         self._queue.append(_Queued(Ended(gid), awaited=False))
 
     def flush(self) -> None:
-        """Write what waits for company."""
+        """Write the entries that wait for the next decision."""
         with self._writing:
             if self.failure is None:
                 self._write_queue()
@@ -237,10 +242,10 @@ class DecisionLog:
             raise mine.error
 
     def _write_queue(self) -> None:
-        """Write all that is queued, a batch a message; a thread that waits finds its own written, or refused.
+        """Write all that is queued, a batch a message; a waiting thread finds its own entry written, or refused.
 
-        After a batch that was refused nothing more is tried: what was behind it may need less room, but whoever waits
-        would wait for as long as those before it are refused.
+        After a refused batch nothing more is tried. Entries behind it may need less room, but their threads would wait
+        as long as the batches before theirs are refused.
         """
         for _ in range(0, len(self._queue), _TOGETHER):
             refusal = self.failed() if self.failure is not None else self._write_batch()
@@ -249,7 +254,7 @@ class DecisionLog:
                 return
 
     def _write_batch(self) -> BaseException | None:
-        """Write the first of the queue as one message; return why that was refused, and nothing written."""
+        """Write the first of the queue as one message; return why that was refused and nothing written."""
         batch = [self._queue[place] for place in range(min(len(self._queue), _TOGETHER))]
         try:
             self._append([queued.entry for queued in batch])
@@ -268,7 +273,7 @@ class DecisionLog:
         return None
 
     def _take(self, batch: list[_Queued], error: BaseException | None) -> None:
-        """They are on the disk, or with an error perhaps: whoever waits is told."""
+        """Note that entries are on the disk, or may not be, if there is an error; wake the waiting threads."""
         for queued in batch:
             queued.done, queued.error = True, error
             self._queue.popleft()
@@ -278,7 +283,9 @@ class DecisionLog:
         self._since += 1
 
     def _refuse(self, error: BaseException) -> None:
-        """Nothing of what is queued was written: tell those who wait, keep what nobody waits for until a later one."""
+        """Raise the error in waiting threads, because nothing queued was written; keep other entries for a
+        later batch.
+        """
         queued = [self._queue.popleft() for _ in range(len(self._queue))]
         for each in queued:
             if each.awaited and not each.done:
@@ -295,14 +302,14 @@ class DecisionLog:
                 self._log.append(TOPIC, msgspec.json.encode(needed[begin : begin + _TOGETHER]))
             self._log.trim(TOPIC, first)
         except (DiskFull, MemoryExhausted):
-            return  # what there was is still there, and valid with a part of it repeated
+            return  # the entries are still there, and valid although a part of them is repeated
         except Exception as error:  # noqa: BLE001 - told by `failure`; what was to be written before is written
             self.failure = error
             return
         self._since = 1 + (len(needed) - 1) // _TOGETHER
 
     def close(self) -> None:
-        """Write what waits, let the directory go."""
+        """Write the entries that wait, and release the directory."""
         try:
             self.flush()
         finally:

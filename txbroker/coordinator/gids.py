@@ -1,4 +1,4 @@
-"""Global ids of a coordinator: whose a prepared branch is, which participant's, and when it was begun."""
+"""The global ids of a coordinator, which name the coordinator, its run and the transaction's number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from txbroker import errors
 
 FORMAT_ID: Final = 0x7463
-"""Marks an xid of a coordinator."""
+"""The format id of a coordinator's xids."""
 
 IDENTITY_DIGITS: Final = 16
 MAX_NAME: Final = 64
@@ -35,20 +35,20 @@ def check_name(name: str) -> str:
 
 
 def text_of(part: str | bytes | None) -> str:
-    """A part of an xid as text, whatever the driver gives; what is no ASCII is nobody's of ours."""
+    """Return a part of an xid as text, whatever the driver returns; a part that is no ASCII is not ours."""
     if isinstance(part, bytes):
         return part.decode("ascii", "replace")
     return part or ""
 
 
 def is_of(identity: str, gid: str) -> bool:
-    """Whether the coordinator with this identity made it."""
+    """Return whether the coordinator with this identity made it."""
     found = _GID.fullmatch(gid)
     return found is not None and found["identity"] == identity
 
 
 def branch_of(xid: Any, identity: str) -> Branch | None:
-    """Whose branch a listed xid is, if this coordinator made it."""
+    """Return the branch of a listed xid, if this coordinator made it."""
     gid = text_of(xid[1])
     if xid[0] != FORMAT_ID or not is_of(identity, gid):
         return None
@@ -58,8 +58,8 @@ def branch_of(xid: Any, identity: str) -> Branch | None:
 class Gids:
     """Makes the global ids of one run: coordinator, run, number.
 
-    The run is the log's start number, which no other start has, and 32 random bits, for a log that was restored from
-    a copy has it again.
+    The run is the log's start number, which no other start has, and 32 random bits, because a log that was restored
+    from a copy has the number again.
     """
 
     def __init__(self, identity: str, start: int) -> None:
@@ -68,16 +68,16 @@ class Gids:
         self.last = 0
 
     def make(self) -> str:
-        """The next one: at most 49 bytes of the 64 that XA has room for."""
+        """Return the next one: at most 49 bytes of the 64 that XA allows."""
         self.last += 1
         return f"{self.identity}-{self.run}-{self.last}"
 
     def is_later(self, gid: str, serial: int) -> bool:
-        """Whether this run made it, after the one with that number."""
+        """Return whether this run made it, after the one with that number."""
         found = _GID.fullmatch(gid)
         return found is not None and found["run"] == self.run and int(found["serial"]) > serial
 
 
 def new_identity() -> str:
-    """A random one."""
+    """Return a random identity."""
     return secrets.token_hex(IDENTITY_DIGITS // 2)

@@ -1,8 +1,8 @@
 """``txbroker.join``: messages, and connections that can prepare, in the transactions of the package ``transaction``.
 
-One data manager per transaction and coordinator. Its vote prepares everything (forced at each participant), its finish
-forces the decision to the coordinator's log and tells the participants. ``docs/coordinator.md`` says what that gives
-beside managers which do not keep their vote over a crash.
+There is one data manager per transaction and coordinator. Its vote prepares everything (forced at each participant),
+its finish forces the decision to the coordinator's log and tells the participants. ``docs/coordinator.md`` says what
+that promises beside managers which do not keep their vote over a crash.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ except ImportError as error:
 log = logging.getLogger("txbroker.coordinator")
 
 MAX_BYTES = 16 * MIB
-"""Keys, values and headers of one transaction that are kept in memory until its vote, unless told otherwise."""
+"""Bytes of keys, values and headers of one transaction that are kept in memory until its vote, by default."""
 
 _RETRIED_SQLSTATES = ("40001", "40P01")
 
@@ -57,13 +57,13 @@ def join(
     participant: str = "",
     max_bytes: int = MAX_BYTES,
 ) -> Messages:
-    """Return what sends messages with the transactions of ``manager`` (``transaction.manager``, or one of your
-    own).
+    """Return an object that sends messages with the transactions of ``manager`` (``transaction.manager``, or another
+    one).
 
     With a ``coordinator``, ``participant`` is the name under which the broker is registered there, and the
-    coordinator's log makes good a crash between vote and finish. Without one, what is prepared then waits at the
-    broker for a person. At most ``max_bytes`` of one transaction wait in memory until its vote. Any number of
-    threads may use the result.
+    coordinator's log finishes the transaction after a crash between vote and finish. Without one, a transaction that
+    was prepared then waits at the broker for a person. At most ``max_bytes`` of one transaction wait in memory until
+    its vote. Any number of threads may use the result.
     """
     if coordinator is not None:
         coordinator.check_registered(participant)
@@ -132,10 +132,10 @@ def join_connections(coordinator: Registry, manager: Any, connections: Mapping[s
 
 
 def _joined(decides: Decides, manager: Any) -> JoinedTransaction:
-    """The data manager of the current transaction; joined now, if there is none, or a savepoint took it out."""
+    """Return the data manager of the current transaction; joined now, if there is none, or a savepoint removed it."""
     current = manager.get()
     found: JoinedTransaction | None = None
-    with suppress(KeyError):  # the package's way to say that we have not joined this one yet
+    with suppress(KeyError):  # the package raises it if we have not joined this transaction yet
         found = current.data(decides)
     if found is not None and not found.is_over:
         return found
@@ -146,7 +146,7 @@ def _joined(decides: Decides, manager: Any) -> JoinedTransaction:
 
 
 class _SendBuffer:
-    """Messages to one broker."""
+    """The messages of a transaction to one broker."""
 
     def __init__(self, broker: Connection) -> None:
         self.broker = broker
@@ -155,19 +155,19 @@ class _SendBuffer:
         """Bytes of all of them."""
 
     def keep(self, message: _Message, size: int) -> None:
-        """One more."""
+        """Add a message."""
         self.messages.append(message)
         self.held += size
 
     def drop_behind(self, count: int) -> None:
-        """Keep the first so many."""
+        """Keep the first ``count`` messages."""
         self.held -= sum(message.size for message in self.messages[count:])
         del self.messages[count:]
 
 
 @implementer(ISavepointDataManager, IRetryDataManager)
 class JoinedTransaction:
-    """The data manager: what one transaction does at brokers and at connections that can prepare."""
+    """The data manager: the work of one transaction at brokers and at connections that can prepare."""
 
     def __init__(self, decides: Decides, manager: Any) -> None:
         self.transaction_manager = manager
@@ -179,7 +179,7 @@ class JoinedTransaction:
         self._savepoints = 0
 
     def send_buffer(self, name: str, broker: Connection) -> _SendBuffer:
-        """What waits for a broker."""
+        """Return the messages that wait for a broker."""
         return self._send_buffers.setdefault(name, _SendBuffer(broker))
 
     def enlist(self, name: str, resource: Resource) -> None:
@@ -196,10 +196,10 @@ class JoinedTransaction:
         return f"~0txbroker:{self.coordinated.gid}"
 
     def tpc_begin(self, transaction: object) -> None:
-        """Nothing: what is enlisted has begun."""
+        """Do nothing: enlisted connections have begun."""
 
     def commit(self, transaction: object) -> None:  # noqa: ARG002 - the interface's
-        """Send what waits here; the brokers stage it."""
+        """Send the waiting messages; the brokers stage them."""
         for name, buffer in self._send_buffers.items():
             if buffer.messages:
                 staging = StagingBroker(buffer.broker)
@@ -212,8 +212,10 @@ class JoinedTransaction:
         self.coordinated.prepare()
 
     def tpc_finish(self, transaction: object) -> None:  # noqa: ARG002 - the interface's
-        """Force the decision, tell everybody. After the decision nothing is raised: managers behind this one would be
-        aborted for it. Before it, DiskFull says that all of ours is rolled back, OutcomeUnknown that this is not known.
+        """Force the decision, then tell every participant.
+
+        After the decision nothing is raised, because managers behind this one would be aborted for it. Before it,
+        DiskFull means that our part is rolled back, OutcomeUnknown that this is unknown.
         """
         self.is_over = True
         try:
@@ -224,11 +226,11 @@ class JoinedTransaction:
             log.critical("%s", error)
 
     def tpc_abort(self, transaction: object) -> None:  # noqa: ARG002 - the interface's
-        """Roll back, prepared or not; nothing if it is decided, or if that is not known."""
+        """Roll back, prepared or not; do nothing if it is decided, or if that is unknown."""
         self._roll_back()
 
     def abort(self, transaction: object) -> None:  # noqa: ARG002 - the interface's
-        """Roll back what has not voted."""
+        """Roll back a transaction that has not voted."""
         self._roll_back()
 
     def _roll_back(self) -> None:
@@ -237,7 +239,7 @@ class JoinedTransaction:
         self.coordinated.rollback()
 
     def should_retry(self, error: BaseException) -> bool:
-        """Whether ``manager.attempts()`` should try again: known not to be committed, and likely to pass."""
+        """Return whether ``manager.attempts()`` should try again: known not to be committed, and likely to succeed."""
         if isinstance(error, (errors.StorageUnavailable, errors.TransactionRolledBack)):
             return not isinstance(error, errors.HeuristicOutcome)
         return sqlstate(error) in _RETRIED_SQLSTATES
@@ -245,7 +247,7 @@ class JoinedTransaction:
     # -- savepoints --------------------------------------------------------------------------------
 
     def savepoint(self) -> JoinedSavepoint:
-        """Remember what waits here; a savepoint of SQL at each connection."""
+        """Remember the waiting messages; make a savepoint of SQL at each connection."""
         self._savepoints += 1
         name = f"txbroker_{self._savepoints}"
         for resource in self._resources.values():
@@ -254,7 +256,7 @@ class JoinedTransaction:
         return JoinedSavepoint(self, name, kept, frozenset(self._resources))
 
     def roll_back_to(self, savepoint: JoinedSavepoint) -> None:
-        """Drop what came after it; a connection that was enlisted later begins anew."""
+        """Drop later messages; a connection that was enlisted later begins anew."""
         for broker, buffer in self._send_buffers.items():
             buffer.drop_behind(savepoint.kept.get(broker, 0))
         for name, resource in self._resources.items():
@@ -277,7 +279,7 @@ class JoinedSavepoint:
         self._joined = joined
 
     def rollback(self) -> None:
-        """Go back; more than once if need be."""
+        """Go back; may be repeated."""
         self._joined.roll_back_to(self)
 
 
@@ -290,7 +292,7 @@ def _execute(resource: Resource, statement: str) -> None:
 
 
 class _NoLog:
-    """In the place of a coordinator: decides nothing durably. One broker takes part, so its answer is all there is."""
+    """Replaces a coordinator: decides nothing durably. One broker takes part, so its answer is the decision."""
 
     def __init__(self, broker: Connection) -> None:
         self._broker = broker
@@ -303,7 +305,7 @@ class _NoLog:
             return self._gids.make()
 
     def check_identity(self, name: str, identity: str) -> None:
-        """There is only the one."""
+        """Do nothing: there is only one participant."""
 
     def decided(self, decision: Decision) -> None:
         self._decided[decision.gid] = decision
@@ -325,10 +327,10 @@ class _NoLog:
             )
 
     def left(self, gid: str) -> None:
-        """Nobody else is waiting for that."""
+        """Do nothing: no caretaker waits for it."""
 
     def hurry(self, gid: str, names: Iterable[str]) -> None:
-        """Tell the broker, until it hears, or the process ends."""
+        """Tell the broker again and again, until it answers, or the process ends."""
         for name in names:
             work = (Branch(gid, name), gid in self._decided)
             threading.Thread(target=self._tell, args=work, name="txbroker-join", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Which connections can take part in a two-phase commit, and as which resource."""
+"""The choice of the resource for a connection that can take part in a two-phase commit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CALLS = ("xid", "tpc_begin", "tpc_prepare", "tpc_commit", "tpc_rollback", "tpc_
 
 
 def resource_of(connection: Any) -> Resource:
-    """The resource over a connection; raises Misuse for what is none, or cannot prepare."""
+    """Return the resource over a connection; raises Misuse for another object, or one that cannot prepare."""
     if isinstance(connection, Connection):
         return BrokerResource(connection)
     packages = {kind.__module__.partition(".")[0] for kind in type(connection).__mro__}

@@ -1,8 +1,9 @@
 """PostgreSQL as a participant, over psycopg.
 
-``PREPARE TRANSACTION`` is said by hand and not by ``tpc_prepare()``. In a failed transaction PostgreSQL answers it with
-success and the tag ROLLBACK, which psycopg does not look at; and after a refused one a psycopg connection takes neither
-``rollback()`` nor ``tpc_rollback()``. The id is the one that psycopg makes of an xid: ``tpc_recover()`` finds it.
+``PREPARE TRANSACTION`` is executed as a statement, not by ``tpc_prepare()``. In a failed transaction PostgreSQL answers
+it with success and the tag ROLLBACK, which psycopg does not look at. After a refused one a psycopg connection accepts
+neither ``rollback()`` nor ``tpc_rollback()``. The id is the one that psycopg makes of an xid: ``tpc_recover()`` finds
+it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _IDENTITY: Final = (
 
 
 class PostgresqlResource(Resource):
-    """One psycopg connection. Its witness is the transaction's number in PostgreSQL, whose end that remembers."""
+    """One psycopg connection. Its witness is PostgreSQL's number of the transaction, whose outcome PostgreSQL
+    remembers.
+    """
 
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
@@ -45,7 +48,7 @@ class PostgresqlResource(Resource):
 
     @property
     def identity(self) -> str:
-        """The cluster's system identifier and the database's number."""
+        """Return the cluster's system identifier and the database's number."""
         return self._identity or self._read_identity()
 
     def _read_identity(self) -> str:
@@ -61,7 +64,7 @@ class PostgresqlResource(Resource):
     # -- in a transaction --------------------------------------------------------------------------
 
     def begin(self, branch: Branch) -> None:
-        """Begin and mark the transaction. Raises Misuse where nothing can be prepared."""
+        """Begin and mark the transaction. Raises Misuse if it could not be prepared."""
         condition = self._database.condition()
         if condition is not Condition.IDLE:
             raise errors.Misuse(
@@ -82,7 +85,9 @@ class PostgresqlResource(Resource):
             raise
 
     def look(self) -> Content:
-        """Whether it has written anything. Raises Misuse if the transaction failed, or is no longer the one begun."""
+        """Return whether it has written anything. Raises Misuse if the transaction failed, or is no longer the
+        one begun.
+        """
         condition = self._database.condition()
         number, token = self._ask(_LOOK) if condition is Condition.OPEN else (None, "")
         if token != self._token:
@@ -98,7 +103,7 @@ class PostgresqlResource(Resource):
         return Content(number is None, number or "")
 
     def prepare(self) -> None:
-        """Prepare, and see that it was."""
+        """Prepare, and check that it was prepared."""
         gid = str(self._xid_of(self._branch))
         cursor = self._database.cursor()
         try:
@@ -111,10 +116,11 @@ class PostgresqlResource(Resource):
         finally:
             cursor.close()
         self._begun, self._prepared = False, True
-        self.connection.tpc_rollback()  # only psycopg's own note of it: the connection is in no transaction now
+        # clears only psycopg's own state: the connection is in no transaction now
+        self.connection.tpc_rollback()
 
     def finish(self, commit: bool, witness: str) -> Ending:
-        """The second phase, or the roll-back of what is not prepared."""
+        """Run the second phase, or roll back an unprepared one."""
         if self._prepared:
             return self._end(self._branch, commit, witness)
         if self._begun:
@@ -123,23 +129,23 @@ class PostgresqlResource(Resource):
         return decided(False)
 
     def commit_alone(self) -> None:
-        """In one phase; after it psycopg knows of no two-phase transaction, whatever came of it."""
+        """Commit in one phase; after it psycopg has no two-phase transaction, whatever its result."""
         self._begun = False
         self.connection.tpc_commit()
 
     def did_not_commit(self, error: BaseException) -> bool:
-        """As psycopg and the SQLSTATE tell."""
+        """Return whether it certainly was not committed, by psycopg and the SQLSTATE."""
         return self._database.did_not_commit(error)
 
     def abandon(self) -> None:
-        """Nothing but the server knows of what is prepared; a connection in another state is of no use."""
+        """Close a connection that is in another state; only the server knows of prepared transactions."""
         if self._database.condition() is not Condition.IDLE:
             self.connection.close()
 
     # -- over what others began ----------------------------------------------------------------------
 
     def _is_here(self, xid: Any) -> bool:
-        """PostgreSQL lists those of all its databases, and ends them from their own only."""
+        """Return whether it is of this database: PostgreSQL lists those of all, and ends them from their own only."""
         return bool(xid.database == self.connection.info.dbname)
 
     def end(self, branch: Branch, commit: bool, witness: str, is_listed: bool) -> Ending:  # noqa: ARG002
@@ -155,7 +161,7 @@ class PostgresqlResource(Resource):
         return self._how_it_ended(branch, commit, witness)
 
     def _how_it_ended(self, branch: Branch, commit: bool, witness: str) -> Ending:
-        """PostgreSQL keeps how transactions ended until their numbers are recycled, millions later."""
+        """Return how it ended: PostgreSQL keeps outcomes until the numbers are recycled, millions later."""
         if not witness:
             return decided(commit)
         (status,) = self._ask("SELECT pg_xact_status(%s::xid8)", witness)

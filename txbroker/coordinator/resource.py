@@ -1,6 +1,7 @@
-"""What the coordinator needs of a participant's connection, and what any driver with PEP 249's TPC methods gives.
+"""The calls that the coordinator needs of a participant's connection, and their form for any driver with TPC methods.
 
-One is made per transaction over the user's connection, and one per pass over what the reconnecting function opened.
+One resource is made per transaction over the user's connection, and one per pass over a connection of the reconnecting
+function.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from txbroker.coordinator.gids import FORMAT_ID, Branch, branch_of
 
 
 class Content(NamedTuple):
-    """What a participant holds before it prepares. An empty one takes no part in the decision.
+    """The contents of a participant before it prepares. An empty one takes no part in the decision.
 
-    ``witness`` is what it can be asked about after its prepared transaction is gone; "" if it does not remember.
+    ``witness`` identifies its transaction in later questions, after the prepared transaction is gone; "" if it
+    remembers none.
     """
 
     is_empty: bool
@@ -22,7 +24,7 @@ class Content(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How a branch ended, COMMITTED or ROLLED_BACK, whoever ended it; ``by`` and ``why`` if it was not as decided."""
+    """The end of a branch, COMMITTED or ROLLED_BACK; ``by`` and ``why`` if it was not as decided."""
 
     state: State
     by: str = ""
@@ -30,14 +32,14 @@ class Ending(NamedTuple):
 
 
 def decided(commit: bool) -> Ending:
-    """As it was decided."""
+    """Return the end as it was decided."""
     return Ending(State.COMMITTED if commit else State.ROLLED_BACK)
 
 
 class Resource:
-    """A connection with PEP 249's TPC methods, of which nothing else is known.
+    """A connection with PEP 249's TPC methods, and no other known abilities.
 
-    Such a driver does not say whether anything was done, and remembers nothing of what has ended.
+    Such a driver does not say whether any work was done, and remembers nothing of ended transactions.
     """
 
     def __init__(self, connection: Any) -> None:
@@ -46,7 +48,7 @@ class Resource:
 
     @property
     def identity(self) -> str:
-        """Which data this is, so that a decision is never looked for elsewhere; "" if it cannot be told."""
+        """Return the identity of its data, so that a decision is never looked for elsewhere; "" if unknown."""
         return ""
 
     # -- in a transaction --------------------------------------------------------------------------
@@ -57,23 +59,25 @@ class Resource:
         self.connection.tpc_begin(self._xid(branch))
 
     def look(self) -> Content:
-        """What there is to prepare; raises if it can only be rolled back."""
+        """Return what there is to prepare; raises if it can only be rolled back."""
         return Content(is_empty=False)
 
     def prepare(self) -> None:
-        """The first phase; returns once it is forced."""
+        """Run the first phase; returns once it is forced."""
         self.connection.tpc_prepare()
 
     def commit_alone(self) -> None:
-        """Commit in one phase what was not prepared."""
+        """Commit in one phase, without a prepare."""
         self.connection.tpc_commit()
 
     def did_not_commit(self, error: BaseException) -> bool:  # noqa: ARG002 - others need it
-        """After :meth:`commit_alone` raised ``error``: whether it certainly was not and will not be committed."""
+        """Return whether it certainly was not and will not be committed, after :meth:`commit_alone` raised
+        ``error``.
+        """
         return False
 
     def finish(self, commit: bool, witness: str) -> Ending:  # noqa: ARG002 - others need it
-        """The second phase, or the roll-back of what is not prepared, on the connection that began it."""
+        """Run the second phase, or roll back an unprepared one, on the connection that began it."""
         if commit:
             self.connection.tpc_commit()
         else:
@@ -81,20 +85,20 @@ class Resource:
         return decided(commit)
 
     def abandon(self) -> None:
-        """What was prepared is ended by somebody else: leave the connection usable, or close it."""
+        """Leave the connection usable, or close it: the caretaker ends the prepared transaction."""
         self.connection.close()
 
     # -- over what others began ----------------------------------------------------------------------
 
     def listed(self, name: str, identity: str) -> set[str]:
-        """The global ids of this coordinator's branches of this name that are prepared."""
+        """Return the global ids of this coordinator's prepared branches of this name."""
         found = [branch_of(xid, identity) for xid in self.connection.tpc_recover() if self._is_here(xid)]
         return {branch.gid for branch in found if branch is not None and branch.name == name}
 
     def end(self, branch: Branch, commit: bool, witness: str, is_listed: bool) -> Ending:
         """End a prepared branch of another session, or find out how it ended; raises if neither can be done now.
 
-        One that is prepared no more is taken for ended as decided: this driver cannot tell.
+        A branch that is no longer prepared is taken for ended as decided: this driver cannot tell.
         """
         if is_listed:
             self._end(branch, commit, witness)

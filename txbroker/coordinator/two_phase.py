@@ -1,4 +1,6 @@
-"""One transaction of a coordinator, step by step; ``docs/coordinator.md`` names the steps and what dies between."""
+"""One transaction of a coordinator, step by step; ``docs/coordinator.md`` names the steps and the crashes in
+between.
+"""
 
 from __future__ import annotations
 
@@ -18,31 +20,31 @@ log = logging.getLogger("txbroker.coordinator")
 
 
 class Decides(Protocol):
-    """What a transaction needs of its coordinator; :class:`txbroker.coordinator.Coordinator` says what each means."""
+    """The part of a coordinator that a transaction needs; :class:`txbroker.coordinator.Coordinator` documents it."""
 
     def begun(self) -> str:
-        """A global id."""
+        """Return a global id."""
 
     def check_identity(self, name: str, identity: str) -> None:
-        """Whether a connection leads to the registered participant."""
+        """Raise unless a connection leads to the registered participant."""
 
     def decided(self, decision: Decision) -> None:
         """Force a decision."""
 
     def acknowledged(self, branch: Branch, ending: Ending) -> None:
-        """A participant was told of a commit."""
+        """Note that a participant has acknowledged a commit."""
 
     def rolled_back(self, branch: Branch, ending: Ending) -> None:
-        """A participant was told of a roll-back."""
+        """Note that a participant has acknowledged a rollback."""
 
     def left(self, gid: str) -> None:
-        """Its thread is done with it."""
+        """Note that its thread is done with it."""
 
     def hurry(self, gid: str, names: Iterable[str]) -> None:
-        """Somebody could not be told."""
+        """Have caretakers make a pass: a participant could not be told."""
 
     def mixed(self, gid: str) -> errors.HeuristicMixed | None:
-        """Whether a branch was ended otherwise."""
+        """Return the error if a branch was ended otherwise."""
 
 
 class Registry(Decides, Protocol):
@@ -53,9 +55,9 @@ class Registry(Decides, Protocol):
 
 
 class CoordinatedTransaction:
-    """Commits at the end of its ``with`` at all participants, or at none. For one thread.
+    """A transaction that commits at the end of its ``with`` at all participants, or at none. For one thread.
 
-    The steps are methods, for those who have other hooks than a ``with``: :meth:`enter`, the work, :meth:`prepare`,
+    The steps are methods, for callers with other hooks than a ``with``: :meth:`enter`, the work, :meth:`prepare`,
     :meth:`commit`; or :meth:`rollback` at any time before ``commit``.
     """
 
@@ -90,7 +92,7 @@ class CoordinatedTransaction:
     # -- first phase -------------------------------------------------------------------------------
 
     def enter(self) -> None:
-        """Begin at every participant; raises without having done anything."""
+        """Begin at every participant; if it raises, nothing was done."""
         if self.gid:
             raise errors.Misuse(f"transaction {self.gid} is begun already; begin a new one; nothing was done")
         self.gid = self._coordinator.begun()
@@ -116,15 +118,16 @@ class CoordinatedTransaction:
         self._coordinator.check_identity(name, resource.identity)
 
     def restart(self, name: str) -> None:
-        """Undo what one participant has done, and begin there anew."""
+        """Undo the work of one participant, and begin there anew."""
         self._begun.remove(name)
         self._resources[name].finish(False, "")
         self.enlist(name)
 
     def prepare(self, alone: bool = False) -> None:
-        """The first phase. Whatever fails: everything is rolled back, and the participant's own error raised.
+        """Run the first phase. After any failure everything is rolled back, and the participant's own error raised.
 
-        Who holds nothing is left out. With ``alone`` nobody else takes part, so one participant needs no preparing.
+        Participants without contents are left out. With ``alone`` no other manager takes part, so one participant needs
+        no preparing.
         """
         try:
             for name in self._begun:
@@ -145,8 +148,10 @@ class CoordinatedTransaction:
     # -- decision and second phase -----------------------------------------------------------------
 
     def commit(self) -> None:
-        """Decide, then tell. Raises DeliveryPending if somebody could not be told yet, HeuristicMixed if somebody was
-        ended otherwise by force, OutcomeUnknown if the decision is not known; else an error means "rolled back".
+        """Decide, then tell the participants.
+
+        Raises DeliveryPending if one could not be told yet, HeuristicMixed if one was ended otherwise by force,
+        OutcomeUnknown if the decision is not known; any other error means "rolled back".
         """
         if self.outcome is not State.PREPARED or self._is_open_question:
             raise errors.Misuse(f"transaction {self.gid} is not prepared; nothing was done")
@@ -157,7 +162,7 @@ class CoordinatedTransaction:
         self.tell()
 
     def _commit_alone(self) -> None:
-        """One participant, or none: its own commit decides."""
+        """Commit at one participant, or none: its own commit decides."""
         for name in self._voters:
             resource = self._resources[name]
             try:
@@ -187,13 +192,14 @@ class CoordinatedTransaction:
             raise
         except BaseException:
             self._is_open_question = True
-            for name in self._voters:  # it may be decided: nobody ends them now, the next start does
+            # it may be decided: they stay prepared now, and the next start ends them
+            for name in self._voters:
                 self._resources[name].abandon()
             raise
         self.outcome = State.COMMITTED
 
     def tell(self) -> None:
-        """The second phase. Whoever cannot be told now is told in the background."""
+        """Run the second phase. Participants that cannot be told now are told in the background."""
         untold: list[str] = []
         failure: BaseException | None = None
         try:
@@ -222,12 +228,12 @@ class CoordinatedTransaction:
     # -- the other end -----------------------------------------------------------------------------
 
     def rollback(self) -> None:
-        """Roll back at every participant; nothing if it has ended, or if it is not known whether it is decided."""
+        """Roll back at every participant; does nothing if it has ended, or if it is unknown whether it is decided."""
         if self.outcome in (State.ACTIVE, State.PREPARED) and not self._is_open_question:
             self._abort(None)
 
     def _abort(self, error: BaseException | None) -> None:
-        """Roll everything back. Nothing is logged: what has no decision is rolled back by whoever finds it."""
+        """Roll everything back. Nothing is logged: a caretaker rolls back any branch without a decision."""
         self.outcome = State.ROLLED_BACK
         untold = []
         try:

@@ -45,7 +45,7 @@ def _take_json(context: click.Context, _: click.Parameter, value: str | None) ->
 
 
 class BenchCommand(Command):
-    """As any command, but that ``--json`` may name a file, which is written beside the tables."""
+    """A command whose ``--json`` may name a file, which is written beside the tables."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -62,7 +62,7 @@ class BenchCommand(Command):
 
 
 class BenchGroup(Group):
-    """Its commands are of that kind."""
+    """A group of such commands."""
 
     command_class = BenchCommand
 
@@ -77,7 +77,7 @@ def _options(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated]
 
 
 def _message_size(text: str) -> int:
-    """The size of a message; raises ``ValueError``."""
+    """Return the size of a message; raises ``ValueError``."""
     found = size(text)
     if not SMALLEST <= found <= MAX_FRAME:
         raise ValueError(
@@ -177,7 +177,7 @@ def bench() -> None:
 @_options(*WHERE, *HOW_LONG, *WRITING)
 @pass_invocation
 def produce(invocation: Invocation, /, **asked: Any) -> None:
-    """Send messages: how many, and how long each takes until it is forced to the broker's disk."""
+    """Send messages; show how many, and how long each takes until it is forced to the broker's disk."""
     _carry_out(invocation, Kind.PRODUCE, {"clients": 1, "depth": 1000}, **asked)
 
 
@@ -185,7 +185,7 @@ def produce(invocation: Invocation, /, **asked: Any) -> None:
 @_options(*WHERE, *HOW_LONG, *WRITING)
 @pass_invocation
 def latency(invocation: Invocation, /, **asked: Any) -> None:
-    """Send messages one by one: how long until each is acknowledged and a consumer has it, and where the time goes."""
+    """Send messages one by one; show how long each takes to be acknowledged and to reach a consumer, and the phases."""
     _carry_out(invocation, Kind.LATENCY, {"clients": 1, "depth": 1, "phases": True}, **asked)
 
 
@@ -200,7 +200,7 @@ def latency(invocation: Invocation, /, **asked: Any) -> None:
 )
 @pass_invocation
 def transactions(invocation: Invocation, /, **asked: Any) -> None:
-    """Run transactions: how many, and how long each takes from its first message until it is committed."""
+    """Run transactions; show how many, and how long each takes from its first message until it is committed."""
     _carry_out(invocation, Kind.TRANSACTIONS, {"clients": 16, "depth": 1}, **asked)
 
 
@@ -229,7 +229,7 @@ def consume(invocation: Invocation, /, **asked: Any) -> None:
 def _carry_out(
     invocation: Invocation, kind: Kind, defaults: dict[str, Any], json_file: str | None, **asked: Any
 ) -> None:
-    """Measure, show, and exit as the figures say."""
+    """Measure, show the figures, and exit with the code for them."""
     given = {name: value for name, value in asked.items() if value is not None}
     _check(kind, given)
     if json_file is not None and json_file != STDOUT:
@@ -265,7 +265,7 @@ def _carry_out(
 
 
 def _check(kind: Kind, given: dict[str, Any]) -> None:
-    """Refuse what makes no sense, before anything is made."""
+    """Refuse impossible options, before anything is made."""
     if "duration" in given and "count" in given:
         raise click.UsageError("say either --duration or --count")
     if given.get("duration") == 0:
@@ -289,7 +289,7 @@ def _check(kind: Kind, given: dict[str, Any]) -> None:
 
 
 def _plan(kind: Kind, url: str, timeout: float, given: dict[str, Any]) -> Plan:
-    """The plan for options that have been checked."""
+    """Return the plan for options that have been checked."""
     try:
         chosen = keys.check(given.pop("keys_", "none"))
     except ValueError as error:
@@ -328,13 +328,13 @@ class _Fresh:
 
     @contextmanager
     def broker(self, url: str) -> Iterator[str]:
-        """Its address."""
+        """Yield its address."""
         if not self._wanted:
             yield url
             return
         import twisted  # noqa: F401 - of what is missing for a broker the entry point tells, before anything is made
 
-        # Here, not where temporary files go: that may be memory, and no disk would be measured.
+        # Here, not where temporary files go: that may be memory, and the disk would not be measured.
         try:
             folder = Path(tempfile.mkdtemp(prefix="txbroker-bench-", dir="."))
         except OSError as error:
@@ -356,7 +356,7 @@ class _Fresh:
 
 
 def _tell(invocation: Invocation, report: Report, json_file: str | None) -> None:
-    """The figures, in the forms that were asked for."""
+    """Print the figures in the requested forms."""
     document = msgspec.to_builtins(report)
     emit(invocation.as_json, document, lambda: facts(rows_of(report)))
     if report.phases and not invocation.as_json:

@@ -1,4 +1,6 @@
-"""``txbroker coordinator``: what a coordinator's log says, and ending what it has left, while its program is down."""
+"""``txbroker coordinator``: shows a coordinator's log, and ends its unfinished transactions while its program
+is down.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _BROKERS = ("tcp:", "unix:", "tls:")
 
 @click.group(cls=Group, short_help="Show and end what a stopped coordinator has left.")
 def coordinator() -> None:
-    """Show and end what a coordinator (txbroker.coordinator) has decided and not finished.
+    """Show and end transactions that a coordinator (txbroker.coordinator) has decided and not finished.
 
     Its program must not be running.
     """
@@ -36,7 +38,8 @@ def coordinator() -> None:
 @DIRECTORY
 @pass_invocation
 def list_decisions(invocation: Invocation, directory: str) -> None:
-    """Show what is decided and not acknowledged by all, and what was ended the other way by hand.
+    """Show decided transactions that a participant has not acknowledged, and branches that were ended otherwise by
+    hand.
 
     Exits with 1 if there is any.
     """
@@ -81,7 +84,7 @@ def list_decisions(invocation: Invocation, directory: str) -> None:
 )
 @pass_invocation
 def resolve(invocation: Invocation, directory: str, participants: tuple[str, ...]) -> None:
-    """Commit at these participants what was decided, and roll back what never was, in one pass.
+    """Commit decided transactions at these participants, and roll back prepared ones without a decision, in one pass.
 
     Exits with 1 if something is left.
     """

@@ -1,4 +1,4 @@
-"""``txbroker drill``: kill a broker again and again, and see whether anything that it acknowledged is lost."""
+"""``txbroker drill``: kills a broker again and again, and checks whether anything that it acknowledged is lost."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ LEAST = 3 * SECOND
 """µs that a drill takes at least."""
 
 SHOWN = 20
-"""Violations on the terminal; the report has all."""
+"""How many violations are printed on the terminal; the report has all."""
 
 LIST_POINTS = "help"
 
 
 def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, ...]) -> list[str]:
-    """The points asked for, all without any; the list of them for ``--at help``."""
+    """Return the given points, or all if none is given; print their list for ``--at help``."""
     if LIST_POINTS in given:
         rows = [(point.name, point.what) for point in POINTS.values()]
         emit(
@@ -174,7 +174,7 @@ def _orders(
     compression: tuple[str, ...],
     **rest: Any,
 ) -> Orders:
-    """What was asked for, checked before anything is made."""
+    """Return the orders from the options, checked before anything is made."""
     if fresh == (data is not None):
         raise click.UsageError("say either --fresh or --data DIRECTORY")
     if in_place and data is None:
@@ -210,7 +210,9 @@ def _check_package(way: str | None) -> None:
 
 
 def _checked(config_file: Path | None, settings: Sequence[str]) -> config.Config:
-    """The broker's settings. One that the broker would refuse is a mistake of the command line, not a violation."""
+    """Return the broker's settings. One that the broker would refuse is a mistake of the command line, not a
+    violation.
+    """
     pairs = [setting.partition("=") for setting in settings]
     try:
         given = {name.strip().replace("-", "_"): value.strip() for name, _, value in pairs}
@@ -242,7 +244,7 @@ def _new_folder(wanted: Path | None) -> Path:
 
 
 def _command(orders: Orders) -> str:
-    """What repeats the drill: the same schedule and the same load."""
+    """Return the command that repeats the drill: the same schedule and the same load."""
     lasting = written(Quantity.DURATION, round(orders.seconds * SECOND))
     where = ["--fresh"] if orders.data is None else ["--data", str(orders.data)]
     words = ["txbroker", "drill", *where, "--duration", lasting, "--kills", str(orders.kills)]
@@ -285,7 +287,7 @@ def _carried_out(orders: Orders) -> Report:
 
 
 def _tell(invocation: Invocation, report: Report, folder: Path) -> None:
-    """The report in all its forms."""
+    """Print the report in all its forms."""
     written, unwritten = _written(report, folder)
     emit(invocation.as_json, msgspec.to_builtins(report), lambda: facts(rows_of(report)))
     for violation in report.violations[:SHOWN]:
@@ -306,7 +308,7 @@ def _tell(invocation: Invocation, report: Report, folder: Path) -> None:
 
 
 def _written(report: Report, folder: Path) -> tuple[Path | None, str]:
-    """Where the page of the report is, or why there is none."""
+    """Return the path of the report's page, or why there is none."""
     try:
         report.write(folder)
         return write_page(report, folder), ""

@@ -1,4 +1,4 @@
-"""``txbroker dump``: what lies in a file of a data directory, or in its journal, item by item, damage among it."""
+"""``txbroker dump``: prints a file of a data directory, or its journal, item by item, including damage."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _items(path: str, from_lsn: int, partition: str | None) -> Iterator[Item]:
 
 
 def _placed(file: Path) -> tuple[Path, str]:
-    """A directory, and the file's path in it with its own directory's name: that tells which partition it is of."""
+    """Return a directory, and the file's path in it with its own directory's name, which names the partition."""
     return file.parent.parent, f"{file.parent.name}/{file.name}"
 
 
@@ -107,7 +107,7 @@ def _beginning(items: Iterator[Item], from_lsn: int, from_offset: int) -> Iterat
 
 
 def frames_of(filesystem: IFilesystem, partition: str) -> Iterator[Item]:
-    """The frames of all segments of the partition ``topic-index``."""
+    """Yield the frames of all segments of the partition ``topic-index``."""
     found = [d for name, d in check.partitions(filesystem) if f"{name.topic}-{name.index}" == partition]
     if not found:
         raise Failure(f"there are no segments of a partition {partition!r} (yet); nothing was read", Exit.NO)

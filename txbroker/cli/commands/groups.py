@@ -1,4 +1,4 @@
-"""``txbroker groups``: where consumer groups stand, how far behind, and how to move them."""
+"""``txbroker groups``: shows the positions and lags of consumer groups, and moves them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def describe(invocation: Invocation, name: str) -> None:
 
 
 def positions_table(group: GroupInfo, told: Mapping[str, Mapping[tuple[str, int], str]]) -> RenderableType:
-    """Positions, beside each what is ``told`` of its partition, by the column's name; none of nothing."""
+    """Return the positions as a table, beside each the texts in ``told`` about its partition, by the column's name."""
     shown = {name: texts for name, texts in told.items() if texts}
     rows: list[tuple[str, int, int | None, int | None]] = [*group.positions]
     known = {position[:2] for position in group.positions}
@@ -89,7 +89,7 @@ def positions_table(group: GroupInfo, told: Mapping[str, Mapping[tuple[str, int]
 
 
 def never_read(group: GroupInfo, topics: Iterable[TopicInfo]) -> list[tuple[str, int, int]]:
-    """Topic, index and messages of partitions that a group of these topics has no position in."""
+    """Return topic, index and messages of partitions that a group of these topics has no position in."""
     known = {position[:2] for position in group.positions}
     return [
         (topic.name, part.index, part.high_watermark - part.start_offset)
@@ -110,7 +110,7 @@ class Move:
     note: str = ""
 
     def as_json(self) -> dict[str, object]:
-        """The move in JSON."""
+        """Return the move in JSON."""
         return {
             "topic": self.topic,
             "partition": self.partition,
@@ -186,7 +186,7 @@ def delete(invocation: Invocation, name: str, yes: bool) -> None:
 
 @dataclass(frozen=True)
 class Target:
-    """Where a group is to go: exactly one of the four."""
+    """The target of a group's move: exactly one of the four."""
 
     offset: int | None = None
     time: int | None = None
@@ -194,7 +194,7 @@ class Target:
 
     @classmethod
     def chosen(cls, offset: int | None, time: str | None, earliest: bool, latest: bool) -> Target:
-        """From the options; none or more than one of them is a usage error."""
+        """Return the target of the options; none or more than one of them is a usage error."""
         if (offset is not None) + (time is not None) + earliest + latest != 1:
             raise click.UsageError("say exactly one of --to-offset, --to-time, --to-earliest, --to-latest")
         if time is None:
@@ -203,7 +203,7 @@ class Target:
         return cls(None, parsed.convert(time, None, click.get_current_context()))
 
     def in_partition(self, part: PartitionInfo, at_time: int) -> tuple[int, str]:
-        """The offset in this partition, kept within what there is, and a note if that changed it."""
+        """Return the offset in this partition, kept within its range, and a note if that changed it."""
         if self.earliest:
             return part.start_offset, ""
         if self.time is not None:
@@ -237,7 +237,7 @@ def plan(
 
 
 def positions_of(broker: Connection, group: str) -> dict[tuple[str, int], int]:
-    """A group's offsets by topic and partition; empty if it is not known."""
+    """Return a group's offsets by topic and partition; empty if it is not known."""
     found = [each for each in broker.groups() if each.name == group]
     return {(topic, index): offset for each in found for topic, index, offset, _ in each.positions}
 
@@ -251,7 +251,7 @@ def carry_out(broker: Connection, group: str, moves: list[Move]) -> None:
 
 
 def held_json(held: Mapping[tuple[str, int], str]) -> list[dict[str, object]]:
-    """The positions that an undecided transaction will move; consumers wait there for it."""
+    """Return the positions that an undecided transaction will move; consumers wait there for it."""
     return [
         {"topic": topic, "partition": index, "transaction": transaction}
         for (topic, index), transaction in held.items()
@@ -259,7 +259,7 @@ def held_json(held: Mapping[tuple[str, int], str]) -> list[dict[str, object]]:
 
 
 def known_group(found: list[GroupInfo], name: str) -> GroupInfo:
-    """The group of that name; exit 1 if it is not there."""
+    """Return the group of that name; exit 1 if it does not exist."""
     for group in found:
         if group.name == name:
             return group
@@ -267,17 +267,17 @@ def known_group(found: list[GroupInfo], name: str) -> GroupInfo:
 
 
 def topics_of(group: GroupInfo) -> list[str]:
-    """The topics it has positions in, sorted."""
+    """Return the topics that it has positions in, sorted."""
     return sorted({topic for topic, _, _, _ in group.positions})
 
 
 def lag_of(group: GroupInfo) -> int:
-    """How many messages it has not read, over all its partitions."""
+    """Return how many messages it has not read, over all its partitions."""
     return sum(lag for _, _, _, lag in group.positions)
 
 
 def group_json(group: GroupInfo) -> dict[str, object]:
-    """A group in JSON."""
+    """Return a group in JSON."""
     return {
         "name": group.name,
         "lag": lag_of(group),

@@ -1,4 +1,4 @@
-"""``txbroker repair``: a damaged data directory made one that starts again, and what that costs said before."""
+"""``txbroker repair``: repairs a damaged data directory so that it starts again, and shows the losses before."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ACCEPT_HELP = (
 )
 
 SETTINGS = JournalSettings(low_water_bytes=0)
-"""For the one start that a repair makes: none of it is kept."""
+"""The settings of the one start that a repair makes; none of it is kept."""
 
 
 @click.command(cls=Command, short_help="Repair the damaged data DIRECTORY of a stopped broker.")
@@ -74,7 +74,7 @@ def repair(
         return
     lock = _locked(filesystem)
     try:
-        with quieted("journal"):  # of each index that is made again the plan says so already
+        with quieted("journal"):  # the plan names each index that is made again already
             _execute(invocation, filesystem, directory, lock, accept_unproven, yes)
     finally:
         lock.release()

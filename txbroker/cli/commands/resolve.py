@@ -1,4 +1,4 @@
-"""``txbroker resolve``: end what programs have left prepared, as their database decided."""
+"""``txbroker resolve``: ends transactions that programs left prepared, as their database decided."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from txbroker.databases.urls import connector
 from txbroker.errors import Misuse, OutcomeUnknown, StorageUnavailable
 
 VARIABLE = "TXBROKER_DATABASE"
-"""The environment variable with the database's URL, unless told otherwise."""
+"""The environment variable with the database's URL, by default."""
 
 WAIT = (
-    "What waits is decided when its program commits or rolls back in the database. If that program is gone or hangs, "
-    "end its session there (PostgreSQL: pg_stat_activity, 'idle in transaction', pg_terminate_backend; MySQL: SHOW "
-    "PROCESSLIST, KILL; SQLite: end the process that has the file open), then resolve again."
+    "A waiting transaction is decided when its program commits or rolls back in the database. If that program is gone "
+    "or hangs, end its session there (PostgreSQL: pg_stat_activity, 'idle in transaction', pg_terminate_backend; "
+    "MySQL: SHOW PROCESSLIST, KILL; SQLite: end the process that has the file open), then resolve again."
 )
 """What to do about a transaction that waits."""
 
@@ -62,7 +62,7 @@ def resolve(
     create: bool,
     adopt: str | None,
 ) -> None:
-    """End what blocks of `txbroker.atomic` have left prepared, as their database decided.
+    """End transactions that blocks of `txbroker.atomic` left prepared, as their database decided.
 
     Exits with 1 if something is still undecided (a database transaction is open), or contradicted by a forced outcome.
     """
@@ -90,7 +90,7 @@ def resolve(
 
 @contextmanager
 def database_errors() -> Iterator[None]:
-    """Turn a driver's error into an exit code: a database that is away is no broken program."""
+    """Turn a driver's error into an exit code: an unreachable database is no fault of the program."""
     try:
         yield
     except Exception as error:
@@ -116,7 +116,7 @@ def make_table(open_database: Connector, adopt: str) -> str:
 
 
 def keep_resolving(invocation: Invocation, resolver: Resolver, seconds: float) -> None:
-    """One pass after the other; what is away now is tried again."""
+    """Make one pass after the other; if something is unreachable, the next pass tries again."""
     while True:
         try:
             with database_errors():
@@ -132,7 +132,7 @@ def keep_resolving(invocation: Invocation, resolver: Resolver, seconds: float) -
 
 
 def resolution_json(found: Resolution) -> dict[str, object]:
-    """A pass in JSON."""
+    """Return a pass in JSON."""
     return {
         "committed": [str(xid) for xid in found.committed],
         "rolled_back": [str(xid) for xid in found.rolled_back],
@@ -144,7 +144,7 @@ def resolution_json(found: Resolution) -> dict[str, object]:
 
 
 def sentence(found: Resolution) -> str:
-    """A pass on one line."""
+    """Return a pass on one line."""
     parts = [
         f"{len(found.committed)} committed",
         f"{len(found.rolled_back)} rolled back",
@@ -157,7 +157,7 @@ def sentence(found: Resolution) -> str:
 
 
 def resolution_text(found: Resolution) -> RenderableType:
-    """A pass for people."""
+    """Return a pass for people."""
     named_ones = [
         (what, str(xid))
         for what, xids in (

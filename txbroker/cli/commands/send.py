@@ -1,4 +1,4 @@
-"""``txbroker send``: messages from arguments, files or the lines of stdin."""
+"""``txbroker send``: sends messages from arguments, files or the lines of stdin."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from txbroker.client.blocking.send_future import SendFuture
 
 WINDOW = 1_000
-"""Most sends without an answer: enough to fill the pipe, little enough to keep in memory."""
+"""Most unanswered sends: enough to fill the pipe, few enough to keep in memory."""
 
 
 @click.command(cls=Command)
@@ -85,7 +85,7 @@ def send(
 
 
 def bodies(values: Iterable[str], files: Iterable[Path]) -> Iterator[bytes]:
-    """What to send: the first of the three sources that has anything."""
+    """Yield the messages to send: from the first of the three sources that has any."""
     if values:
         yield from (value.encode("utf-8", "surrogateescape") for value in values)
     elif files:
@@ -96,7 +96,7 @@ def bodies(values: Iterable[str], files: Iterable[Path]) -> Iterator[bytes]:
 
 @dataclass
 class Sending:
-    """Sends one after the other without waiting, and hands out their receipts in order."""
+    """Sends one after the other without waiting, and yields their receipts in order."""
 
     broker: Connection
     topic: str
@@ -105,7 +105,7 @@ class Sending:
     partition: int | None
 
     def receipts(self, values: Iterable[bytes]) -> Iterator[Receipt]:
-        """Send all and yield each receipt; raises what the first failed send raised."""
+        """Send all and yield each receipt; raises the error of the first failed send."""
         waiting: deque[SendFuture] = deque()
         for value in values:
             waiting.append(
@@ -122,7 +122,7 @@ class Sending:
 
 @dataclass
 class Tally:
-    """What has been acknowledged: told line by line in JSON, as a summary to people."""
+    """The acknowledged messages: printed line by line in JSON, as a summary for people."""
 
     topic: str
     as_json: bool
@@ -131,7 +131,7 @@ class Tally:
     durability: str = ""
 
     def add(self, receipt: Receipt) -> None:
-        """Count a receipt; in JSON it is also a line of its own."""
+        """Count a receipt; in JSON also print it as a line."""
         self.counts[receipt.partition] += 1
         self.last[receipt.partition] = receipt.offset
         self.durability = durability_text(receipt)
@@ -139,7 +139,7 @@ class Tally:
             click.echo(json_line(receipt_json(receipt)))
 
     def tell(self) -> None:
-        """Say to people where the messages went."""
+        """Print for people where the messages went."""
         if self.as_json or not self.counts:
             return
         places = ", ".join(
@@ -150,17 +150,17 @@ class Tally:
         click.echo(f"Sent {sent} to {self.topic} ({places}), {self.durability}.")
 
     def so_far(self) -> str:
-        """For an error in the middle: what is safely there all the same."""
+        """Return the acknowledged messages as text, for an error in the middle."""
         return f"({count_text(self.counts.total(), 'message')} had been acknowledged before that)"
 
 
 def durability_text(receipt: Receipt) -> str:
-    """How durable the message is, as its receipt says."""
+    """Return how durable the message is, as its receipt says."""
     return receipt.durability.value
 
 
 def receipt_json(receipt: Receipt) -> dict[str, object]:
-    """A receipt in JSON."""
+    """Return a receipt in JSON."""
     return {
         "topic": receipt.topic,
         "partition": receipt.partition,

@@ -48,14 +48,14 @@ GROUPS: Final = {
 @click.command(cls=Command)
 @pass_invocation
 def status(invocation: Invocation) -> None:
-    """Show what the broker counts and measures."""
+    """Show the broker's counters and gauges."""
     with invocation.connect() as broker:
         values = dict(broker.status())
     emit(invocation.as_json, values, lambda: facts(grouped(values)))
 
 
 def grouped(values: Mapping[str, float | str]) -> list[tuple[str, object]]:
-    """The values for people, under headings; a newer broker's come last."""
+    """Return the values for people, under headings; unknown ones of a newer broker come last."""
     rest = [name for name in sorted(values) if not any(name in names for names in GROUPS.values())]
     lines: list[tuple[str, object]] = []
     for heading, names in {**GROUPS, "Other": rest}.items():
@@ -66,7 +66,7 @@ def grouped(values: Mapping[str, float | str]) -> list[tuple[str, object]]:
 
 
 def value_text(name: str, value: float | str) -> object:
-    """A value for people: what it counts is told by a word of its name."""
+    """Return a value for people; a word of its name gives its unit."""
     words = name.split("_")
     if not isinstance(value, int):
         return value
@@ -77,5 +77,5 @@ def value_text(name: str, value: float | str) -> object:
     if words[-1] in ("uptime", "age", "us", "micros", "force"):
         return age_text(value) if value >= 0 else None
     if words[-1] == "lsn":
-        return str(value)  # as file names and messages have it
+        return str(value)  # as in file names and messages
     return bool(value) if name == "disk_full" else value

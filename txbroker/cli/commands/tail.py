@@ -1,4 +1,4 @@
-"""``txbroker tail``: messages as lines, from anywhere in a topic."""
+"""``txbroker tail``: prints messages as lines, from anywhere in a topic."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from txbroker import Connection, Message
 
 LAST = -10
-"""Where it begins if nothing is said: with the last ten messages of each partition."""
+"""Where it begins by default: with the last ten messages of each partition."""
 
 
 PREFETCH = 1 << 20
 """Bytes that each consumer reads ahead."""
 
 LOOK = 0.1
-"""Seconds in which all partitions are looked at once while following."""
+"""Seconds in which all partitions are read once while following."""
 
 
 @click.command(cls=Command)
@@ -79,7 +79,7 @@ def tail(
 
 
 def chosen_partitions(topic: TopicInfo, wanted: tuple[int, ...]) -> list[int]:
-    """The partitions to read; exit 1 for one that the topic does not have."""
+    """Return the partitions to read; exit 1 for one that the topic does not have."""
     known = [part.index for part in topic.partitions]
     if unknown := sorted(set(wanted) - set(known)):
         count = count_text(len(known), "partition")
@@ -90,7 +90,7 @@ def chosen_partitions(topic: TopicInfo, wanted: tuple[int, ...]) -> list[int]:
 def starts(
     broker: Connection, topic: TopicInfo, offset: int | None, time: int | None, group: str | None
 ) -> dict[int, int]:
-    """Where to begin in each partition; an offset that it does not have becomes the nearest that it has."""
+    """Return where to begin in each partition; an offset that it does not have becomes the nearest that it has."""
     parts = topic.partitions
     if time is not None:
         found = dict(broker.offsets_for_time(topic.name, time))
@@ -105,14 +105,14 @@ def starts(
 
 
 def tell_moved(topic: TopicInfo, chosen: list[int], offset: int | None) -> None:
-    """Say on stderr where the offset asked for is not there. 0 means the oldest, and needs no word."""
+    """Report on stderr where the given offset does not exist. 0 means the oldest, and needs no report."""
     for part in topic.partitions:
         if offset and offset > 0 and part.index in chosen and (note := nearest(part, offset)[1]):
             click.echo(f"{topic.name}[{part.index}]: {note}", err=True)
 
 
 def group_starts(broker: Connection, topic: str, group: str) -> dict[int, int]:
-    """A group's positions in the topic; where it has none it would begin with the oldest message."""
+    """Return a group's positions in the topic; where it has none it would begin with the oldest message."""
     return {
         position.partition: position.offset
         for position in broker.group_offsets(group)
@@ -121,7 +121,7 @@ def group_starts(broker: Connection, topic: str, group: str) -> dict[int, int]:
 
 
 def read_on(broker: Connection, topic: str, start: dict[int, int], follow: bool) -> Iterator[Message]:
-    """The messages of these partitions from these offsets on; those that begin alike share a consumer."""
+    """Yield the messages of these partitions from these offsets on; those that begin alike share a consumer."""
     indexes: dict[int, list[int]] = {}
     for index, offset in start.items():
         indexes.setdefault(offset, []).append(index)
@@ -140,7 +140,7 @@ def read_on(broker: Connection, topic: str, start: dict[int, int], follow: bool)
 
 
 def print_lines(messages: Iterable[Message], count: int | None, as_json: bool) -> None:
-    """Print each message as a line as soon as it is there."""
+    """Print each message as a line as soon as it comes."""
     for printed, message in enumerate(messages, 1):
         click.echo(json_line(message_json(message)) if as_json else message_text(message))
         if printed == count:
@@ -148,7 +148,7 @@ def print_lines(messages: Iterable[Message], count: int | None, as_json: bool) -
 
 
 def message_text(message: Message) -> str:
-    """A message for people, on one line."""
+    """Return a message for people, on one line."""
     parts = [f"{message.topic}[{message.partition}] {message.offset}", time_text(message.timestamp)]
     if message.key is not None:
         parts.append(f"key={bytes_text(message.key)}")
@@ -158,7 +158,7 @@ def message_text(message: Message) -> str:
 
 
 def message_json(message: Message) -> dict[str, object]:
-    """A message in JSON; ``timestamp`` is the sender's, in µs since 1970 UTC."""
+    """Return a message in JSON; ``timestamp`` is the sender's, in µs since 1970 UTC."""
     return {
         "topic": message.topic,
         "partition": message.partition,

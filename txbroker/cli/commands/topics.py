@@ -130,7 +130,7 @@ def delete(invocation: Invocation, name: str, yes: bool) -> None:
 
 
 def known_topic(found: list[TopicInfo], name: str) -> TopicInfo:
-    """The topic of that name among the broker's answer; exit 1 if it is not there."""
+    """Return the topic of that name from the broker's answer; exit 1 if it does not exist."""
     for topic in found:
         if topic.name == name:
             return topic
@@ -138,17 +138,17 @@ def known_topic(found: list[TopicInfo], name: str) -> TopicInfo:
 
 
 def messages_of(topic: TopicInfo) -> int:
-    """How many messages can be read."""
+    """Return how many messages can be read."""
     return sum(part.high_watermark - part.start_offset for part in topic.partitions)
 
 
 def bytes_of(topic: TopicInfo) -> int:
-    """How many bytes its partitions take."""
+    """Return how many bytes its partitions take."""
     return sum(part.bytes for part in topic.partitions)
 
 
 def setting_text(name: str, value: int | None) -> str:
-    """A setting for people, with its unit; one that is not set says what that means."""
+    """Return a setting for people, with its unit, or what it means if it is not set."""
     if value is None:
         return "the broker's limit" if name == "max_message_bytes" else "keep everything"
     if name.endswith(("_age", "_interval")):
@@ -157,7 +157,7 @@ def setting_text(name: str, value: int | None) -> str:
 
 
 def topic_json(topic: TopicInfo) -> dict[str, object]:
-    """A topic in JSON: sizes in bytes, times in µs, ``end_offset`` exclusive."""
+    """Return a topic in JSON: sizes in bytes, times in µs, ``end_offset`` exclusive."""
     return {
         "name": topic.name,
         "internal": is_internal(topic.name),

@@ -1,4 +1,4 @@
-"""``txbroker transactions``: see what is undecided and why, and end by hand what nobody else will end."""
+"""``txbroker transactions``: shows undecided transactions and why they are, and ends them by hand."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ which_argument = click.argument("which", metavar="XID|NUMBER", type=Parsed("tran
 
 
 def ending_options(command: F) -> F:
-    """What all commands that end transactions take."""
+    """Add the options of all commands that end transactions."""
     options = (
         click.argument("which", metavar="[XID|NUMBER]...", nargs=-1, type=Parsed("transaction", transaction)),
         choice_options,
@@ -130,7 +130,9 @@ def list_transactions(
 def find(
     broker: Connection, choice: Choice, states: Sequence[State], forced: bool, damaged: bool
 ) -> list[TransactionInfo]:
-    """What is asked for, the oldest first; asked for nothing, what needs somebody's eye: undecided or damaged."""
+    """Return the selected ones, the oldest first; without a selection those that need attention: undecided or
+    damaged.
+    """
     found = choice.ask(broker, states, forced)
     if damaged:
         return [info for info in found if info.contradicted]
@@ -147,7 +149,7 @@ def show_list(
     empty: str,
     watched: bool,
 ) -> None:
-    """One page of them, and how much there is in all."""
+    """Print one page of them, and how many there are."""
     size = limit or (len(found) if invocation.as_json else PAGE) or 1
     shown = found[(page - 1) * size : page * size]
     data = [transaction_json(info) for info in shown]
@@ -162,7 +164,7 @@ def show_list(
 def closing_lines(
     found: Sequence[TransactionInfo], shown: Sequence[TransactionInfo], page: int, size: int
 ) -> list[str]:
-    """What stands below a list: the totals, where the rest is, and what nobody but people will do."""
+    """Return the lines below a list: the totals, how to see the rest, and what only people will do."""
     lines = [f"{totals(found)}."]
     if len(shown) < len(found):
         pages = -(-len(found) // size)
@@ -178,7 +180,7 @@ def closing_lines(
 
 
 def warn_of_damage(broker: Connection) -> None:
-    """Print a line about contradicted outcomes, which a list of what is in doubt does not have."""
+    """Print a line about contradicted outcomes, which a list of transactions in doubt does not have."""
     damaged = broker.status().get("outcomes_contradicted", 0)
     if damaged:
         click.echo(
@@ -246,7 +248,7 @@ def end_by_hand(
     forced: bool = False,
     **filters: Any,
 ) -> None:
-    """What the three commands do with what :func:`ending_options` let people say."""
+    """Run one of the three commands with the options of :func:`ending_options`."""
     chosen_from = () if forced else (State.PREPARED,)
     ending = Ending(
         verb, done, lambda broker, number: call(broker)(number, by=by, why=why), chosen_from, forced

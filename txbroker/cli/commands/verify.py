@@ -1,4 +1,4 @@
-"""``txbroker verify``: whether a data directory is as it was written, read without a broker, never written."""
+"""``txbroker verify``: checks whether a data directory is as it was written, without a broker and without writing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import console, count_text, emit, facts, size_text
 
 MOST_SHOWN = 200
-"""Findings in the table for people; all are in the JSON."""
+"""How many findings the table for people has; all are in the JSON."""
 
 
 @click.command(cls=Command, short_help="Check every byte of a data DIRECTORY.")
@@ -61,14 +61,14 @@ def verify(invocation: Invocation, directory: str, level: str | None) -> None:
 
 
 def look(filesystem: OSFilesystem, level: Level, tally: Tally) -> list[Finding]:
-    """All findings, with a progress bar on stderr where that is a terminal."""
+    """Return all findings; shows a progress bar on stderr if it is a terminal."""
     with progress_of(filesystem, level) as progress:
         return list(check.verify(filesystem, level, tally, progress))
 
 
 @contextmanager
 def progress_of(filesystem: OSFilesystem, level: Level) -> Iterator[Advance]:
-    """A bar on stderr for a verification of that level, where that is a terminal."""
+    """Show a bar on stderr for a verification of that level, if it is a terminal."""
     shown = console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn(),
@@ -79,7 +79,7 @@ def progress_of(filesystem: OSFilesystem, level: Level) -> Iterator[Advance]:
 
 
 class Advance:
-    """Moves a bar on by a MiB at a time: it costs more than checking a message does."""
+    """Moves a bar on by a MiB at a time: moving it costs more than checking a message."""
 
     def __init__(self, bar: Progress, task: TaskID) -> None:
         self._bar = bar
@@ -87,7 +87,7 @@ class Advance:
         self._read = 0
 
     def __call__(self, what: str, count: int) -> None:
-        """``count`` bytes of ``what`` have been read."""
+        """Count ``count`` read bytes of ``what``."""
         self._read += count
         if self._read >= MIB:
             self._bar.update(self._task, advance=self._read, description=what[:40])

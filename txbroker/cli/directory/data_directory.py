@@ -1,4 +1,4 @@
-"""The data directory that a command reads without a broker: found, held still, and explained if it does not stay."""
+"""The data directory that a command reads without a broker: checked, locked, and with advice if its files change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DIRECTORY = click.argument("directory", type=click.Path(exists=True, file_okay=F
 
 
 def data_directory(directory: str) -> OSFilesystem:
-    """The files of a data directory; fails for a directory that is none."""
+    """Return the files of a data directory; fails for another directory."""
     filesystem = OSFilesystem(directory)
     if not any(
         filesystem.exists(name) for name in (filenames.JOURNAL_DIRECTORY, filenames.CHECKPOINT_DIRECTORY)
@@ -38,14 +38,14 @@ _ADVICE: dict[type[OSError], tuple[Exit, str]] = {
     IsADirectoryError: _IN_THE_WAY,
     NotADirectoryError: _IN_THE_WAY,
 }
-"""What to do about errors of the operating system; of all others the disk is to blame."""
+"""The advice for errors of the operating system; for all others it is to look at the disk."""
 
 
 @contextmanager
 def held_still(filesystem: OSFilesystem, directory: str) -> Iterator[None]:
-    """No broker is at work in the directory, and none begins meanwhile. Nothing is written for that.
+    """Make sure that no broker uses the directory, and that none begins meanwhile. Nothing is written.
 
-    The directory is locked for reading, and its lock file where there is one: a copy or a read-only medium needs none.
+    The directory is locked for reading, and its lock file if there is one: a copy or a read-only medium needs none.
     """
     try:
         with files_that_stay(directory):
@@ -66,7 +66,7 @@ def held_still(filesystem: OSFilesystem, directory: str) -> Iterator[None]:
 
 @contextmanager
 def files_that_stay(directory: str) -> Iterator[None]:
-    """Say what it means when a file goes away under a walk, or cannot be read at all."""
+    """Explain the error if a file disappears while the directory is read, or cannot be read at all."""
     try:
         yield
     except BrokenPipeError:
@@ -88,7 +88,7 @@ def files_that_stay(directory: str) -> Iterator[None]:
 
 
 def finding_json(finding: Finding) -> dict[str, object]:
-    """A finding for programs."""
+    """Return a finding for programs."""
     return {
         "file": finding.path, "position": finding.position, "damage": not finding.harmless,
         "problem": finding.problem, "affects": finding.affects.facts(),

@@ -19,13 +19,13 @@ from txbroker.cli.directory.findings import severity
 from txbroker.cli.output import bytes_json, bytes_text, visible
 
 PREVIEW_BYTES = 60
-"""Of a value, for people."""
+"""How many bytes of a value are shown to people."""
 
 _BARE = ("lsn", "offset", "record", "section", "header", "values")
 
 
 def line_json(each: Item, values: bool = False) -> dict[str, Any]:
-    """One line of a dump for programs; with ``values`` the messages of frames too."""
+    """Return one line of a dump for programs; with ``values`` the messages of frames too."""
     if isinstance(each, Finding):
         return finding_json(each)
     if isinstance(each, FrameEntry):
@@ -60,7 +60,7 @@ def _record(each: JournalEntry, values: bool) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """An xid as all commands take it, and nobody would look for it in base64."""
+    """Return an xid in the form that all commands take, instead of base64."""
     return str(value) if isinstance(value, Xid) else msgspec.to_builtins(value)
 
 
@@ -98,7 +98,7 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def line_text(each: Item, values: bool = False) -> str:
-    """The same for people: what it is first, then its fields."""
+    """Return the same for people: the kind of item first, then its fields."""
     if isinstance(each, Finding):
         return _finding(each)
     line = line_json(each, values)
@@ -125,7 +125,7 @@ def _preview(message: dict[str, Any]) -> str:
 
 
 def _short(value: object) -> str:
-    """The beginning of a key or value, as the JSON has it."""
+    """Return the beginning of a key or value, as the JSON has it."""
     if value is None:
         return bytes_text(None)
     text = visible(value) if isinstance(value, str) else f"base64 {value['base64']}"  # type: ignore[index]

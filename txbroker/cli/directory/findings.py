@@ -1,4 +1,4 @@
-"""What a verification or a repair has found, for people. All of it is pure."""
+"""The findings of a verification or a repair, for people. All of it is pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from journal.check import Finding
 from txbroker.cli.output import UNCUT, table, visible
 
 _ROOM = {"file": UNCUT, "affects": UNCUT, "what": 44, "why": 44}
-"""The name of a file is to be copied and a sentence to be read: without that much room there are paragraphs."""
+"""The least width of a file name's and a sentence's column: with less there are paragraphs instead of a table."""
 
 
 def findings_shown(findings: Sequence[Finding], empty: str) -> RenderableType:
-    """A table, or a paragraph for each."""
+    """Return a table, or a paragraph for each."""
     rows = [(f.path, f.position, severity(f), f.problem, str(f.affects) or None) for f in findings]
     narrow = [
         _paragraph(
@@ -29,14 +29,14 @@ def findings_shown(findings: Sequence[Finding], empty: str) -> RenderableType:
 
 
 def severity(finding: Finding) -> str:
-    """How bad it is, in a word or two."""
+    """Return how bad a finding is, in a word or two."""
     if finding.unreadable:
         return "UNREADABLE"
     return "no damage" if finding.harmless else "DAMAGED"
 
 
 def changes_shown(changes: Sequence[tuple[str, str, str]]) -> RenderableType:
-    """(file, action, why) of what a repair does, in the same way."""
+    """Return (file, action, why) of a repair's changes, as a table or paragraphs."""
     narrow = [_paragraph(f"{action}: {file}", [why]) for file, action, why in changes]
     return table(("file", "action", "why"), changes, "no file", narrow, _ROOM)
 

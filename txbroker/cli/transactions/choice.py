@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Choice:
-    """What the filters say; each that is None lets all pass."""
+    """The filters; each that is None selects all."""
 
     older_than: int | None = None
     topic: str | None = None
@@ -38,7 +38,7 @@ class Choice:
     def ask(
         self, broker: Connection, states: Iterable[State] = (), forced: bool = False
     ) -> list[TransactionInfo]:
-        """Those that pass, the oldest first; the broker chooses by xid, the rest is done here."""
+        """Return the selected transactions, the oldest first; the broker selects by xid, the rest is done here."""
         xid = self.xid or XidPrefix(None, b"")
         found = broker.transactions(
             states, format_id=xid.format_id, global_prefix=xid.global_prefix, forced=forced
@@ -46,7 +46,9 @@ class Choice:
         return sorted(filter(self.passes, found), key=waiting, reverse=True)
 
     def passes(self, info: TransactionInfo) -> bool:
-        """Whether one passes what the broker has not judged. ``older_than`` goes by the time since it was prepared."""
+        """Return whether one passes the filters that the broker does not apply. ``older_than`` is the time since its
+        prepare.
+        """
         return (
             (self.older_than is None or waiting(info) > self.older_than)
             and (self.topic is None or self.topic in info.topics)
@@ -56,7 +58,7 @@ class Choice:
 
 
 def choice_options(command: F) -> F:
-    """The filters as options of a command; it takes them as the keywords of :class:`Choice`."""
+    """Add the filters as options of a command; it takes them as the keywords of :class:`Choice`."""
     options = (
         click.option(
             "--older-than",

@@ -1,4 +1,4 @@
-"""Ending transactions by hand, one or many: the plan, the question, the deed, and what became of each."""
+"""Ending transactions by hand, one or many: the plan, the question, the requests, and their results."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ NAMED: Final = 20
 """Most transactions that a question names one by one."""
 
 _WORST: Final = (Exit.UNKNOWN, Exit.UNREACHABLE, Exit.CORRUPT, Exit.REFUSED, Exit.NO)
-"""Of several failures, the exit code is that of the first of these kinds: the one to be looked at first."""
+"""If several fail, the exit code is that of the first of these kinds, the most urgent one."""
 
 NOT_TRIED: Final = "not tried"
 
 
 @dataclass(frozen=True)
 class Ending:
-    """A way to end transactions: what it is called, what it is called when it is done, and how."""
+    """A way to end transactions: its verb, its participle, and its function."""
 
     verb: str
     done: str
     act: Callable[[Connection, TransactionNumber], object]
     chosen_from: tuple[State, ...] = (State.PREPARED,)
     forced: bool = False
-    """Whether filters choose from forced outcomes, rather than from what is in doubt."""
+    """Whether filters select from forced outcomes, rather than from transactions in doubt."""
 
     @property
     def ask_one(self) -> str:
@@ -51,14 +51,14 @@ class Ending:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one. ``error`` is None if it was done, ``code`` then OK."""
+    """The result for one. ``error`` is None if it was done, ``code`` then OK."""
 
     info: TransactionInfo
     text: str
     code: Exit = Exit.OK
 
     def as_json(self) -> dict[str, object]:
-        """For programs."""
+        """Return it for programs."""
         xid = None if self.info.xid is None else str(self.info.xid)
         done = self.code is Exit.OK and self.text != NOT_TRIED
         return {"number": number_of(self.info), "xid": xid, "done": done, "result": self.text}
@@ -72,7 +72,7 @@ def end(
     execute: bool,
     yes: bool,
 ) -> None:
-    """End those that are named, after a question; or show those that filters choose, and end them if told to."""
+    """End named transactions, after a question; or show those that filters select, and end them with --execute."""
     if bool(which) == bool(choice):
         raise click.UsageError(
             "name the transactions, or choose them with --older-than, --topic, --owner, --principal or --xid; not both"
@@ -97,7 +97,7 @@ def end(
 def end_one(
     invocation: Invocation, broker: Connection, ending: Ending, which: TransactionNumber | Xid, yes: bool
 ) -> None:
-    """Summarise, ask, act, and say how it ended, as the broker tells it."""
+    """Summarise, ask, act, and print the outcome that the broker reports."""
     info = broker.show_transaction(which, 0).transaction
     confirm(f"{summary(info)}\n{ending.ask_one}", yes)
     number = TransactionNumber(info.session, info.serial)
@@ -114,7 +114,9 @@ def end_one(
 
 
 def named(broker: Connection, which: Sequence[TransactionNumber | Xid]) -> list[TransactionInfo]:
-    """What the broker knows of them, each once; raises if one is not known, before anything is done."""
+    """Return the broker's information about named ones, each once; raises if one is unknown, before anything is
+    done.
+    """
     infos = {}
     for each in which:
         info = broker.show_transaction(each, 0).transaction
@@ -123,7 +125,7 @@ def named(broker: Connection, which: Sequence[TransactionNumber | Xid]) -> list[
 
 
 def show_plan(invocation: Invocation, ending: Ending, infos: Sequence[TransactionInfo]) -> None:
-    """What would be ended. Nothing is."""
+    """Print the transactions that would be ended, and end none."""
     emit(
         invocation.as_json,
         [transaction_json(info) for info in infos],
@@ -134,7 +136,7 @@ def show_plan(invocation: Invocation, ending: Ending, infos: Sequence[Transactio
 
 
 def question(ending: Ending, infos: Sequence[TransactionInfo]) -> str:
-    """What is about to be ended, and whether it shall be."""
+    """Return the question, with the transactions that are about to be ended."""
     lines = [summary(info) for info in infos[:NAMED]]
     if len(infos) > NAMED:
         lines.append(f"... and {len(infos) - NAMED:,} more")
@@ -143,7 +145,7 @@ def question(ending: Ending, infos: Sequence[TransactionInfo]) -> str:
 
 
 def end_all(broker: Connection, ending: Ending, infos: Sequence[TransactionInfo]) -> list[Result]:
-    """End one after the other. One that is refused holds no other up; without a broker the rest is not tried."""
+    """End one after the other. A refused one does not stop the others; without a broker the rest is not tried."""
     results = []
     stopped: Exit | None = None
     for info in infos:
@@ -165,7 +167,7 @@ def end_all(broker: Connection, ending: Ending, infos: Sequence[TransactionInfo]
 
 
 def report(invocation: Invocation, ending: Ending, results: Sequence[Result]) -> None:
-    """What became of each; fails with the exit code of the failure to be looked at first."""
+    """Print each result; fail with the exit code of the most urgent failure."""
     failed = [result for result in results if result.code is not Exit.OK]
     skipped = sum(result.text == NOT_TRIED for result in results)
 

@@ -13,7 +13,7 @@ SHOWN_MESSAGES = 20
 
 
 def preview(shown: TransactionDetails) -> list[Message]:
-    """Its first messages by topic and partition, something of each if there is room, in the order of sending."""
+    """Return its first messages by topic and partition, some of each if there is room, in the order of sending."""
     places: dict[tuple[str, int], list[Message]] = {}
     for message in shown.messages:
         places.setdefault((message.topic, message.partition), []).append(message)
@@ -23,7 +23,7 @@ def preview(shown: TransactionDetails) -> list[Message]:
 
 
 def transaction_json(info: TransactionInfo) -> dict[str, object]:
-    """A transaction in JSON; ``age`` and ``prepared_age`` in µs, times in µs since 1970 or null."""
+    """Return a transaction in JSON; ``age`` and ``prepared_age`` in µs, times in µs since 1970 or null."""
     return {
         "number": number_of(info),
         "xid": None if info.xid is None else str(info.xid),
@@ -52,7 +52,7 @@ def transaction_json(info: TransactionInfo) -> dict[str, object]:
 
 
 def policy_json(policy: Policy | None) -> dict[str, object] | None:
-    """What the orphan policy will do, or null."""
+    """Return the orphan policy's next action, or null."""
     if policy is None:
         return None
     return {
@@ -64,7 +64,7 @@ def policy_json(policy: Policy | None) -> dict[str, object] | None:
 
 
 def told_json(told: CoordinatorWord | None) -> dict[str, object] | None:
-    """What a coordinator decided after the outcome had been forced, or null."""
+    """Return a coordinator's decision after the outcome had been forced, or null."""
     if told is None:
         return None
     return {
@@ -76,7 +76,7 @@ def told_json(told: CoordinatorWord | None) -> dict[str, object] | None:
 
 
 def shown_json(shown: TransactionDetails) -> dict[str, object]:
-    """A transaction in JSON with what it holds, the first messages of it, and where they went."""
+    """Return a transaction in JSON with its contents, the first messages, and where they went."""
     return transaction_json(shown.transaction) | {
         "partitions": [at._asdict() for at in shown.contents],
         "content": [

@@ -43,7 +43,7 @@ SHOWN_CHARACTERS = 48
 
 
 def listing(infos: Sequence[TransactionInfo], empty: str) -> RenderableType:
-    """The undecided ones as a table, then those that have ended."""
+    """Return the undecided ones as a table, then those that have ended."""
     undecided = [info for info in infos if not has_ended(info)]
     ended = [info for info in infos if has_ended(info)]
     if not ended:
@@ -54,7 +54,7 @@ def listing(infos: Sequence[TransactionInfo], empty: str) -> RenderableType:
 
 
 def undecided_table(infos: Sequence[TransactionInfo], empty: str) -> RenderableType:
-    """One row each; where that finds no room, some lines each."""
+    """Return one row for each; some lines for each if there is no room."""
     only_prepared = all(info.state is State.PREPARED for info in infos)
     groups = any(info.groups for info in infos)
     columns = [
@@ -89,7 +89,7 @@ def undecided_table(infos: Sequence[TransactionInfo], empty: str) -> RenderableT
 
 
 def paragraph(info: TransactionInfo) -> RenderableType:
-    """An undecided one in three lines."""
+    """Return an undecided one in three lines."""
     began = f"began {age_text(info.age)} ago"
     since = f"{state_text(info)}, {began}"
     if info.prepared_age is not None:
@@ -104,7 +104,7 @@ def paragraph(info: TransactionInfo) -> RenderableType:
 
 
 def ended_table(infos: Sequence[TransactionInfo]) -> RenderableType:
-    """Those that are decided: how, when, by whom and why, and what their coordinators say to it."""
+    """Return the decided ones: how, when, by whom and why, and what their coordinators decided."""
     columns = ("number", "xid", "outcome", "ended", "cause", "by", "why", "coordinator")
     rows = [
         (
@@ -117,7 +117,7 @@ def ended_table(infos: Sequence[TransactionInfo]) -> RenderableType:
 
 
 def coordinator_text(info: TransactionInfo) -> str | None:
-    """What its coordinator says to a forced outcome."""
+    """Return its coordinator's decision about a forced outcome."""
     if not info.heuristic:
         return None
     if info.told is None:
@@ -131,7 +131,7 @@ def coordinator_text(info: TransactionInfo) -> str | None:
 
 
 def details(shown: TransactionDetails) -> RenderableType:
-    """A transaction for people."""
+    """Return a transaction for people."""
     info = shown.transaction
     known: list[tuple[str, object]] = [
         ("number", number_of(info)),
@@ -150,7 +150,7 @@ def details(shown: TransactionDetails) -> RenderableType:
 
 
 def contents(shown: TransactionDetails) -> Iterable[RenderableType]:
-    """What it holds, or where that is now: by topic and partition, its first messages, the positions it moves."""
+    """Yield its contents, or where they are now: by topic and partition, its first messages, the positions it moves."""
     if shown.contents:
         rows = [(*at[:3], size_text(at.bytes)) for at in shown.contents]
         yield from ("", table(("topic", "partition", "messages", "bytes"), rows, ""))
@@ -170,7 +170,7 @@ def contents(shown: TransactionDetails) -> Iterable[RenderableType]:
 
 
 def previews(shown: TransactionDetails) -> RenderableType:
-    """The first messages, one a row, or two lines each."""
+    """Return the first messages, one in a row, or in two lines each."""
     rows, narrow = [], list[RenderableType]()
     for m in preview(shown):
         key, value = (
@@ -184,7 +184,7 @@ def previews(shown: TransactionDetails) -> RenderableType:
 
 
 def history(info: TransactionInfo) -> list[tuple[str, object]]:
-    """What has happened to it, when by the broker's wall clock, by whom and why."""
+    """Return its history: what happened, when by the broker's wall clock, by whom and why."""
     who = " ".join(
         filter(
             None,
@@ -214,8 +214,8 @@ def history(info: TransactionInfo) -> list[tuple[str, object]]:
 
 
 def by_its_record(info: TransactionInfo) -> str:
-    """How to have it ended as it was decided, if its xid's format tells where that is written down; else nothing."""
-    from txbroker.coordinator import gids  # late: the whole coordinator comes along
+    """Return how to have it ended as it was decided, if its xid's format shows where the decision is; else nothing."""
+    from txbroker.coordinator import gids  # late, because it imports the whole coordinator
 
     if info.xid is None:
         return ""
@@ -232,7 +232,7 @@ def by_its_record(info: TransactionInfo) -> str:
 
 
 def commands(info: TransactionInfo) -> Iterable[RenderableType]:
-    """What to type to end it, or to have it forgotten."""
+    """Yield the commands to end it, or to forget it."""
     number = number_of(info)
     lines = {
         State.PREPARED: ("commit", "rollback"),

@@ -14,38 +14,38 @@ DAMAGE = "DAMAGE"
 
 
 def number_of(info: TransactionInfo) -> str:
-    """Its number, as arguments take it."""
+    """Return its number, as arguments take it."""
     return str(TransactionNumber(info.session, info.serial))
 
 
 def state_name(state: State) -> str:
-    """A state as options and JSON have it."""
+    """Return a state as options and JSON have it."""
     return state.name.lower().replace("_", "-")
 
 
 def state_text(info: TransactionInfo) -> str:
-    """Its state for people; a forced outcome says so, and if its coordinator decided otherwise, that too."""
+    """Return its state for people; a forced outcome is marked, and a contradicted one, too."""
     forced = " (forced)" if info.heuristic else ""
     return state_name(info.state) + forced + (f", {DAMAGE}" if info.contradicted else "")
 
 
 def has_ended(info: TransactionInfo) -> bool:
-    """Whether it is decided."""
+    """Return whether it is decided."""
     return info.state in (State.COMMITTED, State.ROLLED_BACK)
 
 
 def waiting(info: TransactionInfo) -> int:
-    """µs for which it has been what it is: prepared, or undecided, or decided."""
+    """Return the µs for which it has been in its state: prepared, or undecided, or decided."""
     return info.age if info.prepared_age is None else info.prepared_age
 
 
 def cause_text(info: TransactionInfo) -> str | None:
-    """Why it ended as it did."""
+    """Return the cause of its end."""
     return None if info.cause is None else info.cause.name.lower().replace("_", "-")
 
 
 def next_text(info: TransactionInfo) -> str:
-    """What will happen to it by itself, in a word or two."""
+    """Return what will happen to it by itself, in a word or two."""
     if info.contradicted:
         return DAMAGE
     if info.state is not State.PREPARED:
@@ -59,7 +59,7 @@ def next_text(info: TransactionInfo) -> str:
 
 
 def next_sentence(info: TransactionInfo) -> str:
-    """What will happen to it by itself, in full."""
+    """Return what will happen to it by itself, in full."""
     if has_ended(info):
         return ended_sentence(info)
     if info.state is not State.PREPARED:
@@ -78,7 +78,7 @@ def next_sentence(info: TransactionInfo) -> str:
 
 
 def ended_sentence(info: TransactionInfo) -> str:
-    """What is left to do about one that has ended."""
+    """Return what is left to do about one that has ended."""
     if not info.heuristic:
         return "It has ended as it should; how is remembered until its client has seen it."
     if info.told is None:
@@ -111,7 +111,7 @@ def by_text(said: TransactionInfo | CoordinatorWord) -> str:
 
 
 def decision(state: State) -> str:
-    """What was decided, as a verb."""
+    """Return a decision as a verb."""
     return "commit" if state is State.COMMITTED else "roll back"
 
 
@@ -119,7 +119,7 @@ def decision(state: State) -> str:
 
 
 def summary(info: TransactionInfo) -> str:
-    """A transaction in a sentence."""
+    """Return a transaction in a sentence."""
     parts = [f"Transaction {number_of(info)}"]
     if info.xid is not None:
         parts.append(f"(xid {info.xid})")
@@ -146,7 +146,7 @@ def summary(info: TransactionInfo) -> str:
 
 
 def totals(infos: Sequence[TransactionInfo]) -> str:
-    """What they have together."""
+    """Return the totals over some transactions."""
     messages, size = sum(info.messages for info in infos), sum(info.bytes for info in infos)
     oldest = age_text(max(map(waiting, infos), default=0))
     what = f"{count_text(len(infos), 'transaction')}, {count_text(messages, 'message')} ({size_text(size)})"
