@@ -29,7 +29,7 @@ from spark.views import ViewReader, view_schema
 
 
 class TxBrokerDataSource(DataSource):
-    """Messages of a broker or of its data directory, and where to write them. ``docs/spark.md`` has the options."""
+    """Reads messages of a broker or of its data directory, and writes messages. ``docs/spark.md`` has the options."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -40,35 +40,35 @@ class TxBrokerDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """Return the name that ``format`` takes."""
         return "txbroker"
 
     def schema(self) -> StructType:
-        """The columns that the options ask for."""
+        """Return the columns that the options ask for."""
         options = self._read_options()
         return message_schema(options) if options.view is View.MESSAGES else view_schema(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``. A schema given by the user chooses columns."""
+        """Return the reader for ``spark.read``. A schema given by the user selects columns."""
         options = self._read_options()
         return (MessageReader if options.view is View.MESSAGES else ViewReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For ``spark.readStream``."""
+        """Return the reader for ``spark.readStream``."""
         options = self._read_options()
         if options.view is not View.MESSAGES:
             raise InvalidSetting(f"view={options.view.value} cannot be read as a stream; {NOTHING_READ}")
         return MessageStream(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For ``df.write``."""
+        """Return the writer for ``df.write``."""
         return BatchSink(parse(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """For ``df.writeStream``.
+        """Return the writer for ``df.writeStream``.
 
-        Spark makes a source of its own for the tasks of each batch. When that is committed or aborted it asks the one
-        that it has pickled for the query, and then a topic that has gone must not be in the way.
+        Spark makes a source for the tasks of each batch. When a batch is committed or aborted, Spark asks the source
+        that it has pickled for the query, and then a missing topic must not be an error.
         """
         sink = StreamSink(parse(self.options), schema, overwrite)
         if not self._is_pickled:
@@ -80,7 +80,7 @@ class TxBrokerDataSource(DataSource):
 
 
 class MessageReader(DataSourceReader):
-    """Reads messages as they are when the query is planned. Pickled by Spark, so it holds nothing open."""
+    """Reads the messages that exist when the query is planned. Spark pickles it, so it holds nothing open."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         if options.group:
@@ -92,17 +92,17 @@ class MessageReader(DataSourceReader):
         self._wanted = conditions(options.where)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each task."""
+        """Return a partition for each task."""
         logs = open_logs(self._options)
         try:
             found = subscribed(logs, self._options)
             parts = ranges(logs, self._options, self._wanted, found)
-            # Without any Spark would make one of its own, which says nothing.
+            # Without any Spark would make one itself, which has no contents.
             return list(cut_into_tasks(logs, parts, self._options.min_partitions)) or [Task(())]
         finally:
             logs.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The batches of one task."""
+        """Yield the batches of one task."""
         assert isinstance(partition, Task)
         return read_parts(self._options, self._names, self._wanted, partition.parts)

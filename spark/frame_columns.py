@@ -24,7 +24,7 @@ assert HEADER_FIELDS.itemsize == HEADER_BYTES
 
 
 def headers_at(data: bytes, positions: Numbers | Sequence[int]) -> Headers:
-    """The headers that begin at these positions; a whole one fits behind each."""
+    """Return the headers that begin at these positions; a whole one fits behind each."""
     if not len(positions):
         return np.empty(0, HEADER_FIELDS)
     octets = np.frombuffer(data, np.uint8)

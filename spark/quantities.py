@@ -1,7 +1,7 @@
-"""Times and sizes in options: the grammar of :mod:`journal.quantities`, and what users of Spark write beside it.
+"""Times and sizes in options: the grammar of :mod:`journal.quantities`, and the forms of Spark's own settings.
 
 In Spark's own settings a plain number has the unit of the setting, and a size may end in ``k``, ``m``, ``g`` or ``t``,
-in either case. So it is here: a plain number is seconds or bytes, and ``64k`` is ``64KiB``.
+in either case. Here a plain number is seconds or bytes, and ``64k`` is ``64KiB``.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _SIZE: Final = re.compile(r"(\d{1,20})([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECA
 
 
 def micros(text: str) -> int:
-    """``30s``, ``1h30m``, ``500ms``, or ``2.5`` for seconds, in µs; raises ``ValueError``."""
+    """Return ``30s``, ``1h30m``, ``500ms``, or ``2.5`` for seconds, in µs; raises ``ValueError``."""
     text = text.strip().lower()
     return round(float(text) * 1_000_000) if _SECONDS.fullmatch(text) else quantities.duration(text)
 
 
 def size(text: str) -> int:
-    """``65536``, ``64KiB`` or ``64k`` in bytes; raises ``ValueError``."""
+    """Return ``65536``, ``64KiB`` or ``64k`` in bytes; raises ``ValueError``."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         return quantities.size(text)

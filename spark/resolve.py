@@ -22,7 +22,9 @@ from txbroker.client.core import url as urls
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Look, and with ``--execute`` end. Exit code 0: nothing waits now, 1: something does, 3 to 6: an error."""
+    """Show undecided writes, and end them with ``--execute``. Exit code 0: nothing waits now, 1: something does, 3 to
+    6: an error.
+    """
     options = _parser().parse_args(arguments)
     try:
         with connect(options.broker, client="spark.resolve", timeout=options.timeout) as broker:
@@ -37,7 +39,7 @@ def _run(broker: Connection, options: argparse.Namespace) -> int:
     found = [left for left in everything if not options.name or left.is_of(options.name)]
     if options.registers or options.expire is not None:
         _see_to_registers(broker, {left.name for left in everything}, options)
-    # Before branches are ended, for where there are as many groups as may be that needs the room of one.
+    # Before branches are ended, because that needs the room of one group.
     names = {left.name for left in found}
     empty = [] if options.name else left_registers(broker, names, time.time() - options.older_than)
     for name in empty if options.execute else []:
@@ -62,7 +64,7 @@ def _run(broker: Connection, options: argparse.Namespace) -> int:
 
 
 def _see_to_registers(broker: Connection, undecided: set[str], options: argparse.Namespace) -> None:
-    """Show registers; those that are old enough, and have no branches, are deleted, or could be."""
+    """Print registers; those that are old enough, and have no branches, are deleted, or could be."""
     before = None if options.expire is None else time.time() - options.expire
     for used in registers(broker):
         if options.name and not is_of(used.name, options.name):
@@ -116,7 +118,7 @@ def _sum_up(found: list[Left], waiting: int, empty: list[str], options: argparse
 
 
 def _exit_code(error: errors.TxBrokerError) -> int:
-    """As those of the command line (docs/cli.md)."""
+    """Return the exit code of an error, as on the command line (docs/cli.md)."""
     if isinstance(error, errors.RequestRefused):
         return 3
     if isinstance(error, errors.StorageUnavailable):

@@ -1,8 +1,8 @@
-"""The fold of consumer groups: their positions, who has claimed which partition, and what transactions hold.
+"""The fold of consumer groups: their positions, the claims of partitions, and the positions that transactions hold.
 
-Offsets inside a transaction are staged when added, hold their (group, partition) from prepare to outcome, and
-move the group when the transaction commits. A generation is one number for the whole broker and only grows,
-so a consumer of a deleted and remade group stays fenced.
+Offsets inside a transaction are staged when added, hold their (group, partition) from prepare to outcome, and move the
+group when the transaction commits. A generation is one number for the whole broker and only grows, so a consumer of a
+deleted and remade group stays fenced.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from journal.transaction import TransactionNumber
 
 
 class Staged(NamedTuple):
-    """An offset that a transaction carries; ``id`` is what the group is to be called if the commit makes it."""
+    """An offset that a transaction carries; ``id`` is the group's id if the commit makes the group."""
 
     group: str
     id: bytes
@@ -42,7 +42,9 @@ class Staged(NamedTuple):
 
 
 class Group:
-    """A group: (offset, metadata) and (generation, member) by partition. ``id`` tells it from others of its name."""
+    """A group: (offset, metadata) and (generation, member) by partition. ``id`` distinguishes it from others of
+    its name.
+    """
 
     __slots__ = ("claims", "id", "positions")
 
@@ -55,17 +57,17 @@ class Group:
         return partition in self.positions or partition in self.claims
 
     def generation(self, partition: int) -> int:
-        """The generation that may commit there; 0 if nobody has claimed it."""
+        """Return the generation that may commit there; 0 if no consumer has claimed it."""
         claim = self.claims.get(partition)
         return claim[0] if claim else 0
 
     def partitions(self) -> set[int]:
-        """Every partition that the group has a position in or has claimed."""
+        """Return every partition that the group has a position in or has claimed."""
         return {*self.positions, *self.claims}
 
 
 class HeadRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What a checkpoint keeps first: that many groups follow, then what transactions carry."""
+    """The first row of a checkpoint: how many groups follow; then come the transactions' offsets."""
 
     last_generation: int
     ranges: list[RangeRow]
@@ -125,11 +127,11 @@ class GroupsFold:
     # -- judging ----------------------------------------------------------------------------------
 
     def find(self, name: str) -> Group:
-        """The group; an empty one that is nobody's if there is none."""
+        """Return the group; an empty one that is not kept if there is none."""
         return self.groups.get(name, _NOBODY)
 
     def check_generation(self, group: str, offset: PartitionOffset) -> None:
-        """Raise :class:`GenerationFenced` unless the offset comes from who has the partition now."""
+        """Raise :class:`GenerationFenced` unless the offset comes from the consumer that has the partition now."""
         current = self.find(group).generation(offset.partition)
         if offset.generation == current:
             return
@@ -144,29 +146,29 @@ class GroupsFold:
         )
 
     def holder(self, group: str, partition: int) -> TransactionNumber | None:
-        """The prepared transaction that will move the group there, if there is one."""
+        """Return the prepared transaction that will move the group there, if there is one."""
         return self.holders(group).get(partition)
 
     def holders(self, group: str) -> Mapping[int, TransactionNumber]:
-        """All holders of a group, by partition."""
+        """Return all holders of a group, by partition."""
         return self._held.get(group, _NONE)
 
     def staged(self, number: TransactionNumber) -> list[Staged]:
-        """The offsets of an undecided transaction, in the order in which they were added."""
+        """Return the offsets of an undecided transaction, in the order in which they were added."""
         return self._staged.get(number, [])
 
     def concerned(self) -> KeysView[TransactionNumber]:
-        """The transactions whose commit moves offsets; see :class:`ICommitFold`."""
+        """Return the transactions whose commit moves offsets; see :class:`ICommitFold`."""
         return self._staged.keys()
 
     # -- folding ----------------------------------------------------------------------------------
 
     def apply(self, lsn: int, record: Any, data: bytes | memoryview) -> None:  # noqa: ARG002
-        """Take one record into the state."""
+        """Apply one record to the state."""
         _APPLY[type(record)](self, record)
 
     def _started(self, record: Started) -> None:  # noqa: ARG002
-        """Active transactions ended with the start before; prepared ones go on."""
+        """Drop the offsets of active transactions, which ended with the start before; prepared ones continue."""
         self._staged = {n: offsets for n, offsets in self._staged.items() if n in self._prepared}
 
     def _topic_deleted(self, record: TopicDeleted) -> None:
@@ -190,7 +192,7 @@ class GroupsFold:
         self._move(record.group, record.id, record.offsets)
 
     def _group(self, name: str, group_id: bytes) -> Group:
-        """The group; a new one with that id if there is none."""
+        """Return the group; a new one with that id if there is none."""
         group = self.groups.get(name)
         if group is None:
             group = self.groups[name] = Group(group_id)
@@ -268,7 +270,7 @@ class GroupsFold:
         self._ranges.create(record)
 
     def snapshot(self) -> Iterator[Any]:
-        """What is counted, then one row per group, then one per transaction; taken at once."""
+        """Return the counts, then one row per group, then one per transaction; taken at once."""
         rows: list[Any] = [HeadRow(self.last_generation, self._ranges.rows(), len(self.groups))]
         for name, group in self.groups.items():
             positions = [(partition, *value) for partition, value in group.positions.items()]
@@ -284,13 +286,13 @@ class GroupsFold:
 
     @staticmethod
     def read(rows: RowReader) -> None:
-        """Draw the rows of a checkpoint."""
+        """Read the rows of a checkpoint."""
         for _ in range(rows.take(HeadRow).groups):
             rows.take(GroupRow)
         rows.rest(StagedRow)
 
     def facts(self) -> Iterator[tuple[Fact, object]]:
-        """What is known of each group, and the offsets that each undecided transaction carries."""
+        """Yield the facts of each group, and the offsets that each undecided transaction carries."""
         yield Fact("the last generation"), self.last_generation
         for name, group in self.groups.items():
             yield Fact(f"the id of group {name!r}"), group.id.hex()
@@ -309,7 +311,7 @@ class GroupsFold:
                 yield Fact(f"what transaction {number} moves"), (held, offsets)
 
     def restore(self, rows: Iterable[Any]) -> None:
-        """Replace the state by what :meth:`snapshot` gave."""
+        """Replace the state by the rows of a :meth:`snapshot`."""
         self.__init__()  # type: ignore[misc]
         head, *others = rows
         self.last_generation, self._ranges = head.last_generation, PartitionRanges(head.ranges)

@@ -1,4 +1,4 @@
-"""Which broker this is: a random name of its data, journaled at their first start and never changed.
+"""The identity of a broker: a random name of its data, journaled at their first start and never changed.
 
 Others keep it beside what they know of this broker's transactions. Session and transaction numbers of two brokers
 coincide, so without it another broker behind the same address would give answers that mean nothing.
@@ -27,24 +27,24 @@ class IdentityFold:
         self.identity = ""
 
     def apply(self, lsn: int, record: Identified, data: bytes | memoryview) -> None:  # noqa: ARG002
-        """Take it over."""
+        """Keep the identity of the record."""
         assert not self.identity, "a broker's data were given a second identity"
         self.identity = record.identity
 
     def snapshot(self) -> Iterator[Any]:
-        """The identity, if there is one."""
+        """Return the identity, if there is one."""
         return iter([self.identity] if self.identity else [])
 
     @staticmethod
     def read(rows: RowReader) -> None:
-        """Draw the rows of a checkpoint."""
+        """Read the rows of a checkpoint."""
         rows.rest(str)
 
     def facts(self) -> Iterator[tuple[Fact, object]]:
-        """The identity."""
+        """Yield the identity."""
         if self.identity:
             yield Fact("the identity of the data"), self.identity
 
     def restore(self, rows: Iterable[Any]) -> None:
-        """Replace the state by what :meth:`snapshot` gave."""
+        """Replace the state by the rows of a :meth:`snapshot`."""
         self.identity = next(iter(rows), "")

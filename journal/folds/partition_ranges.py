@@ -1,4 +1,4 @@
-"""Which partitions belong to which topic, for folds that keep something per partition.
+"""The partitions of each topic, for folds that keep something per partition.
 
 A record that deletes a topic has only its name, and a fold cannot ask the catalog.
 """
@@ -22,14 +22,14 @@ class PartitionRanges:
         self._topics = {topic: range(first, end) for topic, first, end in rows}
 
     def create(self, record: TopicCreated) -> None:
-        """Take in a topic."""
+        """Add a topic."""
         assert record.topic not in self._topics, f"topic {record.topic} was created twice"
         self._topics[record.topic] = range(record.first_partition, record.first_partition + record.partitions)
 
     def delete(self, record: TopicDeleted) -> range:
-        """Take out a topic; return the numbers of the partitions that are gone with it."""
+        """Remove a topic; return the numbers of its partitions."""
         return self._topics.pop(record.topic)
 
     def rows(self) -> list[RangeRow]:
-        """A row for each topic, for a snapshot."""
+        """Return a row for each topic, for a snapshot."""
         return [(topic, each.start, each.stop) for topic, each in self._topics.items()]

@@ -1,4 +1,4 @@
-"""The fold of idempotent producers: what each has sent, so that a retried send has the effect of one.
+"""The fold of idempotent producers: the sequences that each has sent, so that a retried send has the effect of one.
 
 As in Kafka (KIP-98), a producer has an id, an epoch that fences older holders of its name, and per partition
 a sequence that counts its messages from 0 in every epoch. Where the messages went is remembered as runs:
@@ -38,7 +38,7 @@ from journal.log.message_run import MessageRun
 
 
 class UnexpectedSequence(SequenceOutOfOrder):
-    """Carries the sequence that would have been taken; all below it are in the log already."""
+    """A wrong sequence; carries the sequence that would have been taken; all below it are in the log already."""
 
     def __init__(self, message: str, expected: int) -> None:
         super().__init__(message)
@@ -46,10 +46,10 @@ class UnexpectedSequence(SequenceOutOfOrder):
 
 
 class Sequences:
-    """What one producer has sent to one partition in its epoch.
+    """The messages that one producer has sent to one partition in its epoch.
 
-    ``next`` is the next sequence expected, ``end`` the offset after the last message. Run number i begins
-    with sequence ``starts[i]`` at offset ``bases[i]``.
+    ``next`` is the next sequence expected, ``end`` the offset after the last message. Run number i begins with sequence
+    ``starts[i]`` at offset ``bases[i]``.
     """
 
     __slots__ = ("bases", "end", "next", "starts")
@@ -61,7 +61,7 @@ class Sequences:
         self.bases = array("Q")
 
     def extend(self, base_offset: int, count: int) -> None:
-        """Take in the next ``count`` messages, which went to ``base_offset`` and on."""
+        """Add the next ``count`` messages, which went to ``base_offset`` and on."""
         if base_offset != self.end:
             self.starts.append(self.next)
             self.bases.append(base_offset)
@@ -71,7 +71,7 @@ class Sequences:
         self.end = base_offset + count
 
     def repeated(self, sequence: int, count: int) -> int:
-        """The base offset of the first time; raises :class:`UnexpectedSequence` if it cannot be told."""
+        """Return the base offset of the first time; raises :class:`UnexpectedSequence` if it is unknown."""
         if sequence + count > self.next:
             raise UnexpectedSequence(
                 f"messages {sequence} to {sequence + count - 1} overlap what is stored up to "
@@ -123,7 +123,7 @@ class SequencesRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class HeadRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What a checkpoint keeps beside the producers."""
+    """The part of a checkpoint beside the producers."""
 
     next_id: int
     ranges: list[RangeRow]
@@ -142,7 +142,7 @@ class ProducerRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 @implementer(IRunFold)
 class ProducersFold:
-    """Every producer that is remembered. Ids count from 1 and are never used twice, whatever expires."""
+    """All remembered producers. Ids count from 1 and are never used twice, whatever expires."""
 
     name = "producers"
     handles: tuple[type, ...] = (Messages, ProducerOpened, ProducersExpired, TopicCreated, TopicDeleted)
@@ -159,7 +159,7 @@ class ProducersFold:
         """How many pairs the producers of each owner have."""
         self._ranges = PartitionRanges()
 
-    # -- judging: what may be asked before a record is made ---------------------------------------
+    # -- judging: questions before a record is made -------------------------------------------------
 
     def repeated(
         self,
@@ -170,11 +170,11 @@ class ProducersFold:
         sequence: int,
         count: int,
     ) -> int | None:
-        """None if these messages are new and next; the base offset of the first time if they are stored already.
+        """Return None if these messages are new and next; the base offset of the first time if they are stored already.
 
-        On the hot path: once per send. Raises :class:`UnknownProducer`, :class:`ProducerFenced` and
-        :class:`SequenceOutOfOrder`. Who accepts new ones at sequence 0 makes a new pair, and sees to it that there
-        is room for that.
+        It is on the hot path: once per send. Raises :class:`UnknownProducer`, :class:`ProducerFenced` and
+        :class:`SequenceOutOfOrder`. A caller that accepts new ones at sequence 0 makes a new pair, and has to make room
+        for it.
         """
         producer = self.producers.get(producer_id)
         if producer is None or producer.epoch != epoch or producer.owner != owner:
@@ -215,7 +215,7 @@ class ProducersFold:
     # -- folding ----------------------------------------------------------------------------------
 
     def apply(self, lsn: int, record: Any, data: bytes | memoryview) -> None:  # noqa: ARG002
-        """Take one record into the state; asserts that the record continues it."""
+        """Apply one record to the state; asserts that the record continues it."""
         if type(record) is Messages:
             if record.producer_id:
                 self._sent(record)
@@ -230,7 +230,7 @@ class ProducersFold:
             self._drop_partitions(self._ranges.delete(record))
 
     def apply_run(self, run: MessageRun) -> None:
-        """Take many sends to a partition; see :class:`IRunFold`."""
+        """Apply many sends to a partition; see :class:`IRunFold`."""
         partition = run.partition
         if run.is_of_one_producer:
             if run.producers[0]:
@@ -308,7 +308,7 @@ class ProducersFold:
             self._count_pairs(producer, -len(dropped))
 
     def snapshot(self) -> Iterator[Any]:
-        """First what is counted, then one row per producer; taken at once, so that later records do not show."""
+        """Return the counts, then one row per producer; taken at once, so that later records do not show."""
         rows: list[HeadRow | ProducerRow] = [HeadRow(self.next_id, self._ranges.rows())]
         for each in self.producers.values():
             sequences = [
@@ -320,12 +320,12 @@ class ProducersFold:
 
     @staticmethod
     def read(rows: RowReader) -> None:
-        """Draw the rows of a checkpoint."""
+        """Read the rows of a checkpoint."""
         rows.take(HeadRow)
         rows.rest(ProducerRow)
 
     def facts(self) -> Iterator[tuple[Fact, object]]:
-        """What is known of each producer."""
+        """Yield the facts of each producer."""
         yield Fact("the number of the next producer"), self.next_id
         for number, each in self.producers.items():
             facts = each.epoch, each.name, each.used, each.owner.hex()
@@ -336,7 +336,7 @@ class ProducersFold:
                 yield Fact(what, partition), sent
 
     def restore(self, rows: Iterable[Any]) -> None:
-        """Replace the state by what :meth:`snapshot` gave."""
+        """Replace the state by the rows of a :meth:`snapshot`."""
         self.__init__()  # type: ignore[misc]
         head, *producers = rows
         self.next_id, self._ranges = head.next_id, PartitionRanges(head.ranges)

@@ -1,4 +1,4 @@
-"""Every fold whose rows a checkpoint may hold, by name: for a start, and for all who read checkpoints."""
+"""The table of all folds whose rows a checkpoint may hold, by name, for starts and for all readers of checkpoints."""
 
 from __future__ import annotations
 
@@ -19,40 +19,42 @@ from journal.transactions.table import TransactionTable
 
 
 class StoredFold(Protocol):
-    """A class of folds that says of what types its rows are."""
+    """A class of folds that defines the types of its rows."""
 
     name: str
 
     @staticmethod
     def read(rows: RowReader) -> None:
-        """Draw the rows of a checkpoint; raise as :class:`RowReader` does for what cannot be."""
+        """Read the rows of a checkpoint; raise as :class:`RowReader` does for impossible ones."""
 
 
 class ReplayedFold(StoredFold, Protocol):
-    """A class of folds that records alone make, without logs or memory for messages."""
+    """A class of folds that are made from records alone, without logs or memory for messages."""
 
     handles: tuple[type, ...]
 
     def __init__(self) -> None: ...
 
     def apply(self, lsn: int, record: Any, data: bytes | memoryview) -> None:
-        """Take one record into the state; raise AssertionError, saying why, or LookupError if it cannot come next."""
+        """Apply one record to the state; raise AssertionError with the reason, or LookupError, if it cannot
+        come next.
+        """
 
     def snapshot(self) -> Iterator[Any]:
         """The rows for a checkpoint."""
 
     def restore(self, rows: Iterable[Any]) -> None:
-        """Replace the state by a checkpoint's rows, as :meth:`read` has drawn them."""
+        """Replace the state by a checkpoint's rows, as :meth:`read` has read them."""
 
     def facts(self) -> Iterator[tuple[Fact, object]]:
-        """All that the state says, to be compared with another's."""
+        """Yield all facts of the state, to be compared with another's."""
 
 
 CLIENT_FOLDS: Final = (ProducersFold, GroupsFold, IdentityFold)
-"""Those that a broker adds to the engine's own."""
+"""The folds that a broker adds to the engine's own."""
 
 REPLAYED_FOLDS: Final[tuple[type[ReplayedFold], ...]] = (Starts, *CLIENT_FOLDS)
-"""Those that whoever reads the journal can make again."""
+"""The folds that a reader of the journal can make again."""
 
 FOLDS: Final[dict[str, StoredFold]] = {
     fold.name: fold for fold in (Catalog, TransactionTable, OutcomeArchive, Starts, *CLIENT_FOLDS)
@@ -60,7 +62,7 @@ FOLDS: Final[dict[str, StoredFold]] = {
 
 
 def client_folds() -> list[IFold]:
-    """The folds that a broker needs its engine to have, empty."""
+    """Return the folds that a broker needs its engine to have, empty."""
     return [fold() for fold in CLIENT_FOLDS]
 
 

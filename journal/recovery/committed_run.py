@@ -1,7 +1,7 @@
-"""Commits that begin their transactions too, folded many at a time when the journal is replayed.
+"""Commits that also begin their transactions, folded many at a time when the journal is replayed.
 
-Their frames are stamped and go to the logs as those of sends do. What is left to do is by the column: hardly any
-outcome is still remembered a moment later, and only of those that are one is made.
+Their frames are stamped and go to the logs as those of sends do. The rest is done by the column: few outcomes are still
+remembered a moment later, and only those are made.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from journal.transactions.table import TransactionTable
 
 
 class CommittedRun(NamedTuple):
-    """Such commits in the order of their LSNs, as columns. ``record`` gives one of them."""
+    """Such commits in the order of their LSNs, as columns. ``record`` returns one of them."""
 
     lsn: int
     sessions: Sequence[int]
@@ -40,7 +40,7 @@ class CommittedRun(NamedTuple):
 
     @classmethod
     def of_even(cls, lsn: int, even: EvenCommits) -> Self:
-        """The run of commits that look alike, from ``lsn`` on."""
+        """Return the run of commits that look alike, from ``lsn`` on."""
         return cls(
             lsn, even.sessions, even.serials, even.partitions, even.bases, even.counts, even.times, even.seen,
             even.frames, even.record,
@@ -48,7 +48,7 @@ class CommittedRun(NamedTuple):
 
     @classmethod
     def of_records(cls, lsn: int, records: Sequence[TransactionCommitted], frames: Sequence[bytes]) -> Self:
-        """The run of some for which :func:`journal.recovery.record_batches.is_whole` holds."""
+        """Return the run of some for which :func:`journal.recovery.record_batches.is_whole` holds."""
         placements = [record.placements[0] for record in records]
         return cls(
             lsn,
@@ -64,7 +64,7 @@ class CommittedRun(NamedTuple):
         )
 
     def rows(self) -> Iterable[Row]:
-        """What they put into the logs, as sends of nobody would."""
+        """Return the rows that they put into the logs, as sends without a producer would."""
         nobody = repeat(0)
         columns = (self.partitions, self.bases, self.counts, self.times, nobody, nobody, nobody, self.frames)
         return zip(*columns, strict=False)
@@ -73,7 +73,7 @@ class CommittedRun(NamedTuple):
 class CommittedRuns:
     """Folds runs into the table of transactions and the archive, as the table itself would one by one.
 
-    ``after_commit`` are the other folds that look at a commit.
+    ``after_commit`` are the other folds that handle a commit.
     """
 
     def __init__(self, table: TransactionTable, catalog: Catalog, after_commit: Sequence[IFold]) -> None:
@@ -84,7 +84,7 @@ class CommittedRuns:
         self._possible = len(self._commit_folds) == len(after_commit)
 
     def take(self, run: CommittedRun) -> bool:
-        """Take all but their frames; False, with nothing changed, if anything about them is unusual."""
+        """Fold everything but their frames; return False, with nothing changed, if anything about them is unusual."""
         sessions, serials = run.sessions, run.serials
         if not self._possible or not self._are_new(sessions, serials):
             return False
@@ -101,7 +101,7 @@ class CommittedRuns:
         return True
 
     def _are_new(self, sessions: Sequence[int], serials: Sequence[int]) -> bool:
-        """Whether each number is there once, and means nothing to the table or to a fold."""
+        """Return whether each number occurs once, and is unknown to the table and to the folds."""
         known = [self._table.live.keys(), *(fold.concerned() for fold in self._commit_folds)]
         if not any(known) and sessions.count(sessions[0]) == len(sessions):
             return len(set(serials)) == len(serials)  # 0.1 µs less
@@ -111,7 +111,7 @@ class CommittedRuns:
     def _seen_through(
         self, sessions: Sequence[int], serials: Sequence[int], seen: Sequence[int]
     ) -> dict[int, int] | None:
-        """What clients have seen after all of these; None if one had been seen before it was decided."""
+        """Return what clients have seen after all of these; None if one had been seen before it was decided."""
         forgotten = self._table.outcomes.forgotten_through
         if sessions.count(sessions[0]) == len(sessions):  # 0.1 µs less
             through = list(accumulate(seen, max, initial=forgotten.get(sessions[0], 0)))[1:]
@@ -124,7 +124,9 @@ class CommittedRuns:
         return latest
 
     def _archive_all(self, run: CommittedRun) -> None:
-        """An entry of the archive for each, made when it is wanted: then stores or the clock's offset may be others."""
+        """Queue an archive entry for each, made when it is wanted, because stores or the clock's offset may
+        differ then.
+        """
         stores = self._catalog.stores
         logs = {partition: stores[partition] for partition in set(run.partitions)}
         later: Callable[[int], bytes] = partial(_entry, run, logs, self._catalog.wall_offset)
@@ -133,7 +135,7 @@ class CommittedRuns:
 
 
 def _outcome(record: TransactionCommitted, size: int, wall: int) -> Outcome:
-    """What the table would make of it; ``wall`` makes times of the wall clock of journal time."""
+    """Return the outcome that the table would make; ``wall`` turns journal time into times of the wall clock."""
     at, [placement] = record.at + wall, record.placements
     return Outcome(
         TransactionNumber(record.session, record.serial), COMMITTED, record.cause, record.at, record.xid, record.by,
@@ -143,7 +145,7 @@ def _outcome(record: TransactionCommitted, size: int, wall: int) -> Outcome:
 
 
 def _entry(run: CommittedRun, logs: Mapping[int, MessageStore], wall: int, place: int) -> bytes:
-    """The archive's entry of one, as the archive itself would make it."""
+    """Return the archive's entry of one, as the archive itself would make it."""
     record, size = run.record(place), len(run.frames[place])
     [placement], log, checksum = record.placements, logs[run.partitions[place]], record.checksum
     part = log.topic, log.index, log.number, placement.base_offset, placement.count, size, checksum
@@ -151,7 +153,7 @@ def _entry(run: CommittedRun, logs: Mapping[int, MessageStore], wall: int, place
 
 
 def _unseen(sessions: Sequence[int], serials: Sequence[int], seen: Mapping[int, int]) -> list[int]:
-    """Which of them are remembered."""
+    """Return those of them that are remembered."""
     if len(seen) == 1:
         [through] = seen.values()
         return list(compress(range(len(serials)), map(gt, serials, repeat(through))))

@@ -15,17 +15,17 @@ from journal.interfaces import IFilesystem
 from journal.vfs.file_window import read_some
 
 SHOWN = 5
-"""Foreign names that the refusal tells."""
+"""How many foreign names the refusal lists."""
 
 _harmless = re.compile(r"lost\+found|.+\.pid|.+\.log(\.[0-9]+)?")
-"""What a new file system holds, and what a daemon may have written before it gets here, as ``twistd.pid``."""
+"""Names that a new file system holds, or that a daemon may have written before, such as ``twistd.pid``."""
 
 
 def check_ours(filesystem: IFilesystem) -> None:
     """Raise :class:`ForeignDirectory` if a start would mix its files with those of something else. Writes nothing.
 
-    Missing and empty directories are fine, and so is whatever a start or a repair left, wherever it was cut. Once a
-    directory is a data directory foreign files in it are nobody's business here.
+    Missing and empty directories are fine, and so are the files that a start or a repair left, wherever it was cut.
+    Foreign files in a data directory are ignored.
     """
     if not filesystem.exists("") or _is_data_directory(filesystem):
         return
@@ -81,7 +81,7 @@ def _versioned(filesystem: IFilesystem) -> Iterator[tuple[str, bytes]]:
 
 
 def _is_data_directory(filesystem: IFilesystem) -> bool:
-    """Whether a start got as far as the lock here, before which the directories are made and forced; or a copy."""
+    """Return whether a start got as far as the lock here, before which the directories are forced; or it is a copy."""
     directories = [name for name in filenames.DIRECTORIES if filesystem.exists(name)]
     if directories and filesystem.exists(filenames.LOCK):
         return True
@@ -89,6 +89,6 @@ def _is_data_directory(filesystem: IFilesystem) -> bool:
         return False
     try:
         names = filesystem.list_directory(filenames.JOURNAL_DIRECTORY)
-    except NotADirectoryError:  # somebody else's file
+    except NotADirectoryError:  # a file of something else
         return False
     return any(map(filenames.is_in_journal, names))

@@ -12,7 +12,7 @@ from journal.vfs.file_window import file_size
 
 
 class LogFiles:
-    """What lies in ``partitions/`` beside and beyond what a checkpoint has."""
+    """The files in ``partitions/`` beside and beyond those of a checkpoint."""
 
     def __init__(self, filesystem: IFilesystem, catalog: Catalog) -> None:
         self._filesystem = filesystem
@@ -20,7 +20,7 @@ class LogFiles:
         self._found: dict[MessageStore, Strangers] = {}
 
     def compare(self, store: MessageStore) -> list[str]:
-        """Look at the files of a log that a checkpoint has; return what should be told of them.
+        """Compare the files of a log with the checkpoint; return lines to report.
 
         Raises :class:`journal.errors.CorruptSegment`.
         """
@@ -32,7 +32,9 @@ class LogFiles:
         ]
 
     def cut(self) -> None:
-        """Remove, durably, all that no checkpoint has, before the journal is replayed: a repair has kept a copy."""
+        """Remove, durably, all bytes that no checkpoint has, before the journal is replayed: a repair has kept
+        a copy.
+        """
         filesystem = self._filesystem
         for store, found in self._found.items():
             for beyond in found.beyond:
@@ -57,11 +59,11 @@ class LogFiles:
     def check(self) -> None:
         """Raise :class:`journal.errors.UnprovenLog` for sound messages behind a log's end; after the replay.
 
-        What a deleted topic has left is no log's: its number is below the next one. Files that are no longer than what
-        was replayed are not read.
+        Files of a deleted topic belong to no log: its number is below the next one. Files that are no longer than the
+        replayed log are not read.
         """
         for store in self._catalog.stores.values():
-            if store not in self._found:  # made above the checkpoint
+            if store not in self._found:  # it was made above the checkpoint
                 self.compare(store)
             for beyond in self._found[store].beyond:
                 path, base = beyond.segment.path, beyond.segment.base_offset
@@ -75,7 +77,7 @@ class LogFiles:
                     raise found.refusal(0)
 
     def drop_late(self) -> None:
-        """Unlink the files of segments that are made again when they are flushed, but for those replay has made."""
+        """Unlink the files of segments that are made again when they are flushed, except those that replay has made."""
         for store, found in self._found.items():
             made = {path for segment in store.segments for path in segment.paths} if found.late else set()
             for path in found.late:
@@ -84,7 +86,7 @@ class LogFiles:
         self._found.clear()
 
     def _unknown(self) -> list[tuple[int, str]]:
-        """Numbers and directories of partitions that no topic has got so far."""
+        """Return numbers and directories of partitions that belong to no topic so far."""
         root = filenames.PARTITION_DIRECTORY
         names = self._filesystem.list_directory(root)
         parsed = ((filenames.parse_partition_directory(name), f"{root}/{name}") for name in names)

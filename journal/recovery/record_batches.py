@@ -1,6 +1,7 @@
-"""The records of a group whose checksum holds, some hundred at a time: how the journal is read when it is replayed.
+"""The reading of a group whose checksum holds, some hundred records at a time, when the journal is replayed.
 
-Their own checksums are not looked at: the group's covers every byte of them, and its header says where they belong.
+The records' own checksums are not checked: the group's covers every byte of them, and its header says where they
+belong.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from journal.log.message_run import Row
 from journal.recovery.record_shapes import Part, Shape, numbers, shape_of
 
 BLOCK_RECORDS = 512
-"""Of 100 B singles 512 at a time take 1.1 µs each to fold, a whole group's 12,000 1.9: what is made of them then no
-longer fits into the processor's cache."""
+"""How many records are read at once. 512 of 100 B singles take 1.1 µs each to fold, a whole group's 12,000 take 1.9,
+because their objects no longer fit into the processor's cache."""
 
 FEWEST_EVEN = 16
-"""Fewer are read one by one: finding out how far they go takes 8 µs."""
+"""Fewer records are read one by one: finding out how far they go takes 8 µs."""
 
 _FIELDS = len(Messages.__struct_fields__)
 _SEND, _COMMIT = (
     bytes([0x90 + 1 + len(kind.__struct_fields__), cast(int, kind.__struct_config__.tag)])
     for kind in (Messages, TransactionCommitted)
 )
-"""What the heads of these begin with: an array of so many, and the tag."""
+"""The beginning of the heads of these: an array of so many, and the tag."""
 _COMMIT_NUMBERS: Final = 13
-"""Of a commit that begins its transaction too, with one run and without an xid."""
+"""The same for a commit that also begins its transaction, with one run and without an xid."""
 
 
 class Block(NamedTuple):
@@ -47,7 +48,9 @@ class EvenSends(NamedTuple):
 
 
 class EvenCommits(NamedTuple):
-    """Commits that each begin their transactions, with one run: all alike, what is no number is as in the first."""
+    """Commits that each begin their transactions, with one run: all alike; fields that are no number are as in
+    the first.
+    """
 
     sessions: Sequence[int]
     serials: Sequence[int]
@@ -66,7 +69,7 @@ class EvenCommits(NamedTuple):
     frames: Sequence[bytes]
 
     def record(self, number: int) -> TransactionCommitted:
-        """One of them."""
+        """Return one of them."""
         first, partition, count = self.first, self.partitions[number], self.counts[number]
         return TransactionCommitted(
             self.sessions[number],
@@ -85,7 +88,7 @@ class EvenCommits(NamedTuple):
 
 
 def is_whole(record: AnyRecord) -> bool:
-    """Whether it is a commit that says all of its transaction, if that is not live: one run, and no positions."""
+    """Return whether it is a commit with its whole transaction, unless that is live: one run, and no positions."""
     return (
         type(record) is TransactionCommitted
         and len(record.runs) == 1
@@ -97,12 +100,11 @@ def is_whole(record: AnyRecord) -> bool:
 
 
 def blocks(body: bytes, count: int, path: str, start: int) -> Iterator[Block | EvenSends | EvenCommits]:
-    """All ``count`` records of a group, in order.
+    """Yield all ``count`` records of a group, in order.
 
-    Each alone takes 0.7 µs, where :func:`journal.formats.record.unpack` takes 1.7; of those that look alike 0.3.
-    ``path``
-    and the ``start`` of the body in it are for the message of :class:`CorruptJournal`, which is raised if a record is
-    of a kind or form that is not known here.
+    Each by itself takes 0.7 µs, where :func:`journal.formats.record.unpack` takes 1.7; those that look alike take 0.3.
+    ``path`` and the ``start`` of the body in it are for the message of :class:`CorruptJournal`, which is raised if a
+    record is of an unknown kind or form.
     """
     position = number = 0
     while number < count:
@@ -123,7 +125,7 @@ def blocks(body: bytes, count: int, path: str, start: int) -> Iterator[Block | E
 
 
 def _read(body: bytes, position: int, count: int, path: str, start: int) -> tuple[Block, int]:
-    """The next records, one by one, and the position after them."""
+    """Read the next records, one by one, and return the position after them."""
     block = Block([], [])
     lengths, decode = record.lengths, record.decode_head
     add_record, add_data = block.records.append, block.data.append
@@ -143,7 +145,7 @@ def _read(body: bytes, position: int, count: int, path: str, start: int) -> tupl
 
 
 class _Even(NamedTuple):
-    """What looks alike, how many records it is, and the position after them."""
+    """Records that look alike: their columns, how many they are, and the position after them."""
 
     block: EvenSends | EvenCommits
     records: int
@@ -159,7 +161,7 @@ class _Sample(NamedTuple):
 
 
 def _sample(body: bytes, position: int) -> _Sample | None:
-    """The record at a position; None if it is none, or none that others could look like."""
+    """Return the record at a position; None if it is none, or none that others could look like."""
     if len(body) - position < HEADER_BYTES:
         return None
     length, head_length = record.lengths(body, position)
@@ -176,7 +178,7 @@ def _sample(body: bytes, position: int) -> _Sample | None:
 
 
 def _even(body: bytes, position: int, most: int) -> _Even | None:
-    """The sends, or commits, from ``position`` on that look like the first; None if they are few."""
+    """Return the sends, or commits, from ``position`` on that look like the first; None if they are few."""
     if most < FEWEST_EVEN:
         return None
     begin = body[position + HEADER_BYTES : position + HEADER_BYTES + len(_SEND)]
@@ -228,9 +230,9 @@ class _Ragged(NamedTuple):
 
 
 def _ragged(body: bytes, position: int, most: int, sample: _Sample) -> _Ragged | None:
-    """What differs from the sample, besides its numbers, only in how much data it has.
+    """Return records that differ from the sample, besides their numbers, only in their data's length.
 
-    The heads are taken out and laid side by side, as if they had none. None if they are few.
+    The heads are taken out and laid side by side, as if they had no data. None if they are few.
     """
     part = sample.part
     head_end = HEADER_BYTES + part.head_length
@@ -262,9 +264,9 @@ def _alike(body: bytes, position: int, most: int, part: Part) -> tuple[int, Shap
 
 
 def _uneven(body: bytes, position: int, most: int) -> int:
-    """How many to read one by one: one alone if a commit follows it, which may be the first of many alike.
+    """Return how many to read one by one: one if a commit follows it, which may be the first of many alike.
 
-    As behind what a group has for the outcome archive.
+    This is so behind a group's entries for the outcome archive.
     """
     if most < FEWEST_EVEN or body.startswith(_COMMIT, position + HEADER_BYTES):
         return most

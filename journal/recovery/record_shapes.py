@@ -1,4 +1,4 @@
-"""Records that look alike: which of their bytes must be the same in all, and one struct that reads them all."""
+"""Shapes of records that look alike: which of their bytes are the same in all, and one struct that reads them all."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 from journal.formats.record import HEADER_BYTES
 
 _CODES = {0xCC: "xB", 0xCD: "xH", 0xCE: "xI", 0xCF: "xQ"}
-"""How a struct reads the unsigned integers of msgpack behind their first byte, which says how wide they are."""
+"""How a struct reads msgpack's unsigned integers behind their first byte, which gives their width."""
 _WIDTHS = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}
 _SMALL = 0x80
 """Below it the first byte is the number itself."""
 _ARRAY, _TEXT, _TEXT_END, _NIL = 0x90, 0xA0, 0xC0, 0xC0
 _TAG_END = 2
-"""A head begins with an array of few and the tag, which is a number that has to be the same."""
+"""A head begins with a short array and the tag, which is a number that has to be the same."""
 
 
 class Part(NamedTuple):
-    """One of the records that come again and again: its head's numbers (position, first byte or 0), and its lengths.
+    """A recurring record: its head's numbers (position, first byte or 0), and its lengths.
 
     ``data_length`` -1: the data is of any length and lies elsewhere.
     """
@@ -45,7 +45,7 @@ class Shape(NamedTuple):
     small: list[int]
 
     def alike(self, body: bytes, position: int, most: int) -> int:
-        """How many times in a row, at most ``most``, what begins at ``position`` has this shape."""
+        """Return how many times in a row, at most ``most``, the bytes from ``position`` on have this shape."""
         length = self.struct.size
         for place in self.same:
             column = body[position + place : position + most * length : length]
@@ -57,11 +57,11 @@ class Shape(NamedTuple):
         return most
 
     def rows(self, body: bytes, position: int, count: int) -> Iterator[tuple[int | bytes, ...]]:
-        """What is read of each of so many."""
+        """Yield the values of each of ``count`` records."""
         return self.struct.iter_unpack(memoryview(body)[position : position + count * self.struct.size])
 
     def read(self, body: bytes, position: int, count: int) -> list[Sequence[Any]]:
-        """The same by columns. Those of small numbers are bytes: one takes 1 µs for hundreds, a tuple 5."""
+        """Return the same by columns. Those of small numbers are bytes: one takes 1 µs for hundreds, a tuple 5."""
         length = self.struct.size
         end = position + count * length
         wide = zip(*self.wide.iter_unpack(memoryview(body)[position:end]), strict=True)
@@ -69,7 +69,9 @@ class Shape(NamedTuple):
 
 
 def numbers(head: bytes) -> tuple[tuple[int, int], ...] | None:
-    """Where the numbers of a head lie behind its tag; None if something in it is not a number, a short text or nil."""
+    """Return where the numbers of a head are behind its tag; None if it holds other values than numbers, short
+    texts, nil.
+    """
     position, end = _TAG_END, len(head)
     found: list[tuple[int, int]] = []
     while position < end:
@@ -91,8 +93,8 @@ def numbers(head: bytes) -> tuple[tuple[int, int], ...] | None:
 
 @lru_cache(maxsize=1024)
 def shape_of(part: Part) -> Shape:
-    """The shape of records that look like one."""
-    # All but the checksum, and but the length if that may be any.
+    """Return the shape of records that look like one."""
+    # All but the checksum, and without the length if that may differ.
     begin = 0 if part.data_length >= 0 else 4
     same = [place for place in range(begin, HEADER_BYTES) if not 4 <= place < 8]
     small: list[int] = []

@@ -1,4 +1,4 @@
-"""Folding the journal again, fast: sends by the hundred, everything else record by record, all as they were decided."""
+"""The fast replay of the journal: sends by the hundred, other records one by one, all as they were decided."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ assert Messages.__struct_fields__[_AT] == "at"
 class Replay:
     """Records go into an engine's folds in the order of their LSNs; nothing is queued.
 
-    Only what goes to the logs of different partitions, as it stands in sends and in commits that begin their
-    transactions, may change places among itself, within a group and with nothing else between: no fold can tell.
-    ``at`` is the journal time reached, ``records`` how many there were.
+    Only frames for the logs of different partitions, in sends and in commits that begin their transactions, may change
+    places, within a group and with nothing else between them: no fold depends on that. ``at`` is the journal time
+    reached, ``records`` how many there were.
     """
 
     def __init__(self, engine: Engine, at: int) -> None:
@@ -44,7 +44,7 @@ class Replay:
         self._folds = cast(tuple[IRunFold, ...], folds)
         self._gathered: dict[int, list[Row]] = {}
         table, [first, *others] = engine.transactions.table, engine.routes[TransactionCommitted]
-        # If another fold looks at commits before the table, each record is folded by itself.
+        # If another fold handles commits before the table, each record is folded by itself.
         self._commits_in_runs = self._in_runs and first.name == table.name
         self._commits = CommittedRuns(table, engine.catalog, others)
         self.at = at
@@ -161,14 +161,14 @@ class Replay:
         self._folded(len(records), next_lsn, records[-1].at)
 
     def _put(self, rows: list[Row]) -> None:
-        """Let the logs have these, at once if all are of one partition."""
+        """Append rows to their logs, at once if all are of one partition."""
         if not self._gathered and _is_one([row[0] for row in rows]):
             self._fold(MessageRun.of_rows(rows))
         else:
             self._gather(rows)
 
     def _gather(self, rows: list[Row]) -> None:
-        """Keep sends to many partitions until all of the group are there, for runs that are worth their while.
+        """Keep sends to many partitions until all of the group are there, so that the runs are long enough.
 
         100 B sends to 1,000 partitions in turn: 1.6 µs of processor time each, 5.0 without waiting for more of them.
         """
@@ -197,7 +197,7 @@ class Replay:
                 for row in rows:
                     send, frames = Messages(*row[:-1]), row[-1]
                     for fold in self._folds:
-                        fold.apply(self._engine.forced_lsn, send, frames)  # of an LSN they make nothing
+                        fold.apply(self._engine.forced_lsn, send, frames)  # no fold uses their LSN
         self._gathered.clear()
 
     def _fold(self, run: MessageRun) -> None:
@@ -227,7 +227,7 @@ def _check_frames(record: TransactionPrepared | TransactionCommitted, data: byte
 
 
 def row_of(send: Messages, frames: bytes) -> Row:
-    """A send as its row."""
+    """Return a send as its row."""
     return (
         send.partition, send.base_offset, send.count, send.at, send.producer_id, send.epoch, send.sequence, frames,
     )  # fmt: skip

@@ -1,8 +1,8 @@
-"""Starting: read, prove, replay, roll back, begin a new file. ``docs/recovery.md`` has the crash windows.
+"""A start: read, prove, replay, roll back, begin a new file. ``docs/recovery.md`` has the crash windows.
 
 Pass 1 reads everything that will be relied on and writes nothing, so a refusal leaves all evidence as it was. Then
-what no force is known to cover is written again in place, byte for byte, and forced: after a kill the page cache
-may hold what the disk does not. Pass 2 takes the logs as the checkpoint has them and folds the journal above it; logs
+bytes that no force is known to cover are written again in place, unchanged, and forced: after a kill the page cache may
+hold bytes that the disk does not. Pass 2 takes the logs as the checkpoint has them and folds the journal above it; logs
 that hold more than that are refused.
 """
 
@@ -52,7 +52,7 @@ from journal.wal.writer import Journal
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What a start found and did. ``notes`` are for the log: what was torn, repaired or fallen back from."""
+    """What a start found and did. ``notes`` are for the log: what was torn, repaired or replaced from elsewhere."""
 
     seconds: float = 0.0
     records: int = 0
@@ -108,7 +108,7 @@ def recover(
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Look for no garbage meanwhile: all that is made here stays.
+    """Pause the garbage collector: everything that is made here stays.
 
     100,000 prepared transactions in the journal: 1.47 s with the collector, 1.03 s without; 3.2 million sends 5.3 and
     4.5 s.
@@ -123,7 +123,7 @@ def _collector_paused() -> Iterator[None]:
 
 
 def _silent(_: str) -> None:
-    """Progress that nobody watches."""
+    """Report no progress."""
 
 
 class _Recovery:
@@ -168,10 +168,10 @@ class _Recovery:
     def _restore_store(self, state: StoreState) -> MessageStore:
         return MessageStore.restore(state, self._files, self._allocator, self._origin)
 
-    # -- the order of things -----------------------------------------------------------------------
+    # -- the order of steps ------------------------------------------------------------------------
 
     def run(self, cut_logs: bool) -> Engine:
-        """Everything, in order."""
+        """Run all steps, in order."""
         self._make_room_on_disk()
         self._report.notes += map(told, repair_notes(self._filesystem))
         checkpoint, kept, notes = choose_checkpoint(self._filesystem, self._witness)
@@ -206,7 +206,7 @@ class _Recovery:
         return engine
 
     def _make_room_on_disk(self) -> None:
-        """On a full disk the ballast goes, so that recovery itself does not fail for want of space."""
+        """Remove the ballast on a full disk, so that recovery itself does not fail for lack of space."""
         if self._filesystem.free_bytes() < 2 * self._settings.file_bytes and self._filesystem.exists(
             filenames.BALLAST
         ):
@@ -218,7 +218,7 @@ class _Recovery:
     # -- between the passes ------------------------------------------------------------------------
 
     def _rewrite_unproven(self, scan: ScannedFile) -> None:
-        """Make true on disk what was only read from the page cache, perhaps."""
+        """Write and force bytes again that may have been read from the page cache alone."""
         unproven = scan.unproven(file_size(self._filesystem, scan.path))
         if not unproven:
             return
@@ -262,7 +262,7 @@ class _Recovery:
         return logs
 
     def _check_folds(self, checkpoint: Checkpoint) -> None:
-        """A fold that is not known here would be missing in the next checkpoint, and lost for good."""
+        """Refuse a checkpoint with unknown folds, which would be missing in the next checkpoint, and lost for good."""
         unknown = sorted(set(checkpoint.folds) - {fold.name for fold in self._engine.folds})
         if unknown:
             raise InvalidSetting(
@@ -295,16 +295,16 @@ class _Recovery:
                         replay.one(entry.lsn, entry.record, entry.data)
 
     def _make_room(self) -> bool:
-        """Give some memory back to the replay; return whether there was any to be had.
+        """Give some memory back to the replay; return whether there was any.
 
-        From the longest tails first: fewer and larger writes. On a nearly full disk no more than must be: what was
-        flushed before the end is written over, which takes no room, and there is the ballast's; and the rest was in
-        memory then as well. Nothing needs to be forced here: until the next checkpoint, which does that, the journal
-        has it all.
+        It takes the longest tails first: fewer and larger writes. On a nearly full disk it frees no more than
+        necessary: writing over what was flushed before the end takes no space, and there is the ballast's space; the
+        rest was in memory before as well. Nothing needs to be forced here: until the next checkpoint, which forces it,
+        the journal has it all.
         """
         before = self._allocator.available()
         for store in self._catalog.deleted:
-            store.discard()  # all that is replayed is forced, so nobody needs its memory any more
+            store.discard()  # all that is replayed is forced, so its memory is not needed
         step = self._settings.pool_bytes // 8
         scarce = self._filesystem.free_bytes() < self._settings.pool_bytes + self._settings.file_bytes
         stores = sorted(self._catalog.stores.values(), key=_unflushed_bytes, reverse=True)
@@ -321,7 +321,7 @@ class _Recovery:
     def _begin(
         self, scans: list[ScannedFile], checkpoint: Checkpoint | None, housekeeping: Housekeeping
     ) -> None:
-        """A new file above everything there ever was; then the record that rolls active transactions back."""
+        """Begin a new file above every earlier LSN; its first record rolls active transactions back."""
         end = scans[-1].end.next_lsn if scans else 1
         highest = scans[-1].header.first_lsn if scans else 0
         first_lsn = (max(end, highest) // START_STRIDE + 1) * START_STRIDE
@@ -339,7 +339,7 @@ class _Recovery:
         self._engine.sync()
 
     def _sweep(self, housekeeping: Housekeeping, kept: list[CheckpointHeader]) -> None:
-        """Find files that nothing refers to; unfinished ones go now, others after checkpoints."""
+        """Find files that nothing refers to; unfinished ones are removed now, others after checkpoints."""
         filesystem = self._filesystem
         for directory in (filenames.CHECKPOINT_DIRECTORY, filenames.STAGED_DIRECTORY):
             for name in filesystem.list_directory(directory):
@@ -361,9 +361,9 @@ class _Recovery:
         housekeeping.add_orphans([*staged, *checkpoints, *self._scan.dead], partitions)
 
     def _unneeded_staged(self) -> list[str]:
-        """Staged files of transactions that have ended. One that no checkpoint got to refer to goes now.
+        """Return staged files of ended transactions. One that no checkpoint refers to is removed now.
 
-        Its transaction lives and does not know of it, so nobody would take it later.
+        Its transaction lives and does not know of it, so no later step would remove it.
         """
         filesystem, live = self._filesystem, self._engine.transactions.live
         ended: list[str] = []
@@ -388,4 +388,4 @@ def _unflushed_bytes(store: MessageStore) -> int:
 
 
 def _nothing(*_: object) -> None:
-    """A hook that nobody has set."""
+    """A hook that does nothing."""

@@ -1,4 +1,4 @@
-"""A task's branches: what it sends goes into one transaction after the other, each prepared in time.
+"""The branches of a task: its messages go into one transaction after the other, each prepared in time.
 
 The broker rolls back transactions that stay open for long, and Spark's tasks may wait for their rows for hours. So a
 branch is prepared after some seconds also while the task waits, and its next rows begin another.
@@ -19,7 +19,7 @@ from txbroker.client.blocking.transaction import Transaction
 
 
 class BranchWriter:
-    """Writes one task's rows. For one thread; it has a second one for preparing in time."""
+    """Writes one task's rows. For one thread; a second thread prepares in time."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class BranchWriter:
         self._failure: Exception | None = None
 
     def send(self, columns: Columns) -> None:
-        """Add messages; raises also what went wrong with earlier ones."""
+        """Add messages; also raises the error of earlier ones."""
         with self._lock:
             self._check()
             if self._open is None:
@@ -64,14 +64,14 @@ class BranchWriter:
                 self._prepare()
 
     def finish(self) -> list[Branch]:
-        """Prepare what is open; return all branches, each forced to the broker's disk."""
+        """Prepare the open branch; return all branches, each forced to the broker's disk."""
         with self._lock:
             self._check()
             self._prepare()
             return list(self.prepared)
 
     def roll_back(self) -> None:
-        """Undo all; raises if the broker cannot be told, or refuses."""
+        """Roll all branches back; raises if the broker cannot be told, or refuses."""
         with self._lock:
             self._stop_timer()
             if self._open is not None:
@@ -91,7 +91,7 @@ class BranchWriter:
         self._timer.start()
 
     def _in_time(self, branch: Branch) -> None:
-        """On the timer's thread."""
+        """Prepare a branch when its time is over; on the timer's thread."""
         with self._lock:
             if self._open is not None and self._open[0] == branch:
                 try:
@@ -107,7 +107,7 @@ class BranchWriter:
         try:
             transaction.prepare()
         except errors.OutcomeUnknown:
-            self.prepared.append(branch)  # perhaps: to be rolled back with the others
+            self.prepared.append(branch)  # it may be prepared: roll it back with the others
             self._open = None
             raise
         self.prepared.append(branch)

@@ -1,4 +1,4 @@
-"""Branches: the prepared transactions that a write consists of, their names, and how many of them are ended at once.
+"""Branches: the prepared transactions of a write, their names, and their ends.
 
 ``docs/spark.md`` has the protocol, and the argument why each row is written once.
 """
@@ -23,10 +23,10 @@ from txbroker.client.core.transaction_operations import end_prepared
 from txbroker.wire.messages import TransactionInfo
 
 MAX_NAME: Final = 43
-"""So that name, slash and a version of 20 digits fit into the 64 bytes of a global id."""
+"""The longest name, so that name, slash and a version of 20 digits fit into the 64 bytes of a global id."""
 
 AT_ONCE: Final = 500
-"""Decisions on their way to the broker at a time."""
+"""How many decisions are sent to the broker at a time."""
 
 _DIGITS: Final = 6
 _TO_TOPIC = re.compile(rf"(.+)\.[A-Za-z0-9_-]{{{_DIGITS}}}")
@@ -35,11 +35,11 @@ _UNDECIDED = (State.ACTIVE, State.ROLLBACK_ONLY, State.PREPARED)
 
 
 class RegisterDamaged(errors.TxBrokerError):
-    """What was decided about a write cannot be read any more, and nothing is guessed. Nothing was changed."""
+    """The decision about a write cannot be read any more, and nothing is guessed. Nothing was changed."""
 
 
 class Write(NamedTuple):
-    """What is written once: a stream's query and batch, or an application, for a topic, and its version."""
+    """A write, which happens once: a stream's query and batch, or an application, for a topic, and its version."""
 
     name: str
     version: int
@@ -48,7 +48,7 @@ class Write(NamedTuple):
         return f"{self.name}/{self.version}"
 
     def check(self, most: int = MAX_NAME) -> Write:
-        """Return it if it fits into an xid, its name of so many characters; raises InvalidName."""
+        """Return it if it fits into an xid, its name of at most ``most`` characters; raises InvalidName."""
         if len(self.name) > most or not _NAME.fullmatch(self.name) or not 0 <= self.version < 1 << 63:
             raise errors.InvalidName(
                 f"a write named {self.name[:80]!r} in version {self.version}: names are 1 to {most} characters of "
@@ -59,9 +59,9 @@ class Write(NamedTuple):
 
 
 def of_application(application: str, topic: str, version: int) -> Write:
-    """The write of ``txnAppId`` and ``txnVersion`` to a topic ("": the rows name theirs); raises InvalidName.
+    """Return the write of ``txnAppId`` and ``txnVersion`` to a topic ("": the rows name theirs); raises InvalidName.
 
-    As in Delta Lake they are of one target: with another topic they are another write. A topic's name may be longer
+    As in Delta Lake they are for one target: with another topic they are another write. A topic's name may be longer
     than an xid has room for, so six characters of a digest of it follow the application's name.
     """
     write = Write(application, version).check(MAX_NAME - _DIGITS - 1)
@@ -72,7 +72,7 @@ def of_application(application: str, topic: str, version: int) -> Write:
 
 
 def application_of(name: str) -> str | None:
-    """The application of a write to one topic, by the write's name; None if it may be no such one."""
+    """Return the application of a write to one topic, by the write's name; None if it cannot be such a write."""
     found = _TO_TOPIC.fullmatch(name)
     return None if found is None else found[1]
 
@@ -80,7 +80,7 @@ def application_of(name: str) -> str | None:
 class Branch(NamedTuple):
     """One prepared transaction: the ``number``-th of a Spark partition's task, begun in an epoch of the register.
 
-    ``random`` tells apart what attempts of one task have made: an xid names one attempt.
+    ``random`` distinguishes the branches of several attempts of one task: an xid names one attempt.
     """
 
     write: Write
@@ -91,28 +91,28 @@ class Branch(NamedTuple):
 
     @classmethod
     def new(cls, write: Write, epoch: int, partition: int, number: int) -> Branch:
-        """One that nobody else has."""
+        """Return a branch with a new name."""
         return cls(write, epoch, partition, number, secrets.token_hex(4))
 
     @property
     def key(self) -> str:
-        """What tells it from the other branches of its write: its branch qualifier."""
+        """Return what distinguishes it from the other branches of its write: its branch qualifier."""
         return f"{self.epoch}.{self.partition}.{self.number}.{self.random}"
 
     @property
     def xid(self) -> Xid:
-        """Its name at the broker."""
+        """Return its name at the broker."""
         return xid_of(*self.write, self.key)
 
     @classmethod
     def of(cls, xid: Xid | None) -> Branch | None:
-        """The branch with this xid, None if it is of somebody else."""
+        """Return the branch with this xid, None if the xid is not a branch's."""
         found = named_by(xid)
         return None if found is None else cls(Write(found.name, found.version), *found[2:])
 
 
 def branch_of(write: Write, key: str) -> Branch:
-    """The branch of a write with this key, as a decision lists it; raises RegisterDamaged."""
+    """Return the branch of a write with this key, as a decision lists it; raises RegisterDamaged."""
     found = Branch.of(xid_of(*write, key))
     if found is None:
         raise RegisterDamaged(f"a decision about {write} lists {key!r}, which names no branch")
@@ -127,7 +127,7 @@ class Listed(NamedTuple):
 
 
 def undecided(broker: Connection, name: str = "") -> Listed:
-    """All branches of the write with this name, in any version; of all writes if it is empty."""
+    """Return all branches of the write with this name, in any version; of all writes if it is empty."""
     prefix = f"{name}/".encode() if name else b""
     listed = Listed({}, {})
     for info in broker.transactions(_UNDECIDED, format_id=FORMAT_ID, global_prefix=prefix):
@@ -140,9 +140,9 @@ def undecided(broker: Connection, name: str = "") -> Listed:
 def end(
     broker: Connection, branches: Iterable[Branch], *, commit: bool
 ) -> dict[Branch, errors.TxBrokerError]:
-    """Commit branches, or roll them back, in their order and without waiting in between; return what was refused.
+    """Commit branches, or roll them back, in their order and without waiting in between; return the refusals.
 
-    One that has ended so before is no refusal. Raises what says that the broker cannot be reached.
+    A branch that has ended in this way before is no refusal. Raises if the broker cannot be reached.
     """
     refused: dict[Branch, errors.TxBrokerError] = {}
     waiting = list(branches)

@@ -1,4 +1,4 @@
-"""Deciding about a write, and seeing to it that its branches end as decided. ``docs/spark.md`` numbers the steps."""
+"""The decision about a write, and ending its branches as decided. ``docs/spark.md`` numbers the steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from txbroker.client.blocking import Connection
 log = logging.getLogger("txbroker.spark")
 
 PATIENCE: Final = 5.0
-"""Seconds for which attempts that Spark has given up are waited for: it kills them, and the broker rolls them back."""
+"""Seconds to wait for attempts that Spark has given up: Spark kills them, and the broker rolls them back."""
 
 _OTHER_ROWS = (
     "Nothing was written this time. A batch: write other rows under a higher txnVersion, or another txnAppId. A "
@@ -27,13 +27,13 @@ _UNREACHABLE = (errors.StorageUnavailable, errors.OutcomeUnknown, errors.Connect
 
 
 class WriteRefused(errors.RequestRefused):
-    """A write was not decided, and none of its rows will be seen: the message says why. It can be begun anew."""
+    """A write was not decided, and none of its rows become visible: the message says why. It can be begun anew."""
 
 
 class TaskReport(NamedTuple):
-    """What a task reports of its branches. ``skipped``: it found that the version was decided already.
+    """A task's report of its branches. ``skipped``: it found that the version was decided already.
 
-    ``extent`` is then what it would have written, if it is the last version that is repeated.
+    ``extent`` is then what it would have written, if the last version is repeated.
     """
 
     broker: str
@@ -45,7 +45,7 @@ class TaskReport(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """What became of branches. ``active``: attempts that are not prepared, and are rolled back when they end."""
+    """What was done with branches. ``active``: attempts that are not prepared, and are rolled back when they end."""
 
     committed: list[Branch]
     rolled_back: list[Branch]
@@ -59,13 +59,14 @@ def commit(
     patience: float = PATIENCE,
     in_order: bool = False,
 ) -> Decision | None:
-    """Decide to commit what the tasks have prepared, and do it (C1 to C6); None if the version was decided before.
+    """Decide to commit the branches that the tasks have prepared, and commit them (C1 to C6); None if the version was
+    decided before.
 
-    The version that was decided last must have as many rows as then, to the same topics: its tasks have counted them,
-    those too that found it decided. ``in_order``, of a stream: it is refused also if the decision is kept no more.
-    Raises WriteRefused if nothing was decided, a later version was before this one, or a repetition is not of the same
-    rows; OutcomeUnknown if it is not known whether it is decided; DeliveryPending if it is decided and not all branches
-    could be told; HeuristicMixed if somebody had rolled back some of them by hand.
+    A repetition of the last decided version must have as many rows as before, to the same topics: its tasks have
+    counted them, also the tasks that found it decided. ``in_order``, of a stream: it is refused also if the decision is
+    no longer kept. Raises WriteRefused if nothing was decided, a later version was before this one, or a repetition has
+    other rows; OutcomeUnknown if it is not known whether it is decided; DeliveryPending if it is decided and not all
+    branches could be told; HeuristicMixed if some of them had been rolled back by hand.
     """
     register = Register(broker, write.name)
     generation = register.claim(broker.core.options.client)
@@ -83,7 +84,7 @@ def commit(
     _check_epochs(register, state, listed)
     winners = _winners(broker, write, reports, state, listed)
     if any(branch.write.version <= state.decided for branch in listed.prepared):
-        _finish(broker, register, state, patience=0.0)  # whose driver died in the middle of it
+        _finish(broker, register, state, patience=0.0)  # its driver died in the middle of it
     try:
         decision = register.decide(write.version, winners, extent, generation)
     except errors.GenerationFenced as error:
@@ -102,7 +103,7 @@ def commit(
 
 
 def _check_repetition(write: Write, decision: Decision | None, extent: Extent, in_order: bool) -> None:
-    """Raise WriteRefused unless the version is repeated with what was decided; None: the decision is kept no more."""
+    """Raise WriteRefused unless the version is repeated with the decided rows; None: the decision is no longer kept."""
     if decision is not None:
         _check_same(decision, extent)
     elif in_order:
@@ -110,7 +111,7 @@ def _check_repetition(write: Write, decision: Decision | None, extent: Extent, i
 
 
 def overtaken(write: Write, decided: int) -> WriteRefused:
-    """The error of a write that was begun before a later version was decided, and has not been itself."""
+    """Return the error of an undecided write that was begun before a later version was decided."""
     return WriteRefused(
         f"{write} was overtaken: version {decided} was decided while it was at work, so it never will be. None of its "
         "rows will be seen. Where they are not in the later version, write them under a version that is higher still"
@@ -118,10 +119,10 @@ def overtaken(write: Write, decided: int) -> WriteRefused:
 
 
 def _check_epochs(register: Register, state: RegisterState, listed: Listed) -> None:
-    """Raise RegisterDamaged if branches are of a later epoch than there has been: the register is not their one."""
+    """Raise RegisterDamaged if branches are of a later epoch than there has been: the register is not theirs."""
     newest = max(listed.prepared, key=lambda branch: branch.epoch, default=None)
     if newest is None or newest.epoch <= state.epoch or newest.epoch <= register.read().epoch:
-        return  # somebody may have begun the next epoch since the register was read
+        return  # the next epoch may have begun since the register was read
     raise branches.RegisterDamaged(
         f"{newest.xid} was begun in epoch {newest.epoch} of {register.name!r}, and its register is only at "
         f"{state.epoch}: the topic {TOPIC!r} or the group {register.group!r} has been deleted, or put back from a "
@@ -133,7 +134,7 @@ def _check_epochs(register: Register, state: RegisterState, listed: Listed) -> N
 def _winners(
     broker: Connection, write: Write, reports: Sequence[TaskReport], state: RegisterState, listed: Listed
 ) -> list[Branch]:
-    """The branches to decide about; raises WriteRefused if they are not whole, of one epoch, and of this broker."""
+    """Return the branches to decide about; raises WriteRefused if some are missing, or of another epoch or broker."""
     for each in reports:
         if each.broker != broker.identity:
             raise WriteRefused(
@@ -159,9 +160,9 @@ def _winners(
 
 
 def settle(broker: Connection, name: str, patience: float = PATIENCE) -> Swept:
-    """End all branches of a name, in all versions: as decided, or, where nothing is, for good and by rolling back.
+    """End all branches of a name, in all versions: as decided, or, if nothing is decided, by rolling back.
 
-    A driver that is at work on one of them fails.
+    A driver that works on one of them fails.
     """
     register = Register(broker, name)
     generation = register.claim(broker.core.options.client)
@@ -179,7 +180,7 @@ def settle(broker: Connection, name: str, patience: float = PATIENCE) -> Swept:
 def give_up(
     broker: Connection, write: Write, reports: Iterable[TaskReport], patience: float = PATIENCE
 ) -> Swept:
-    """Abort an attempt. If its version is decided after all (commit could not say), that is carried out instead."""
+    """Abort an attempt. If its version is decided after all (commit could not know it), finish that instead."""
     register = Register(broker, write.name)
     state = register.read()
     if all(each.epoch == state.epoch for each in reports) and state.decided < write.version:
@@ -188,9 +189,9 @@ def give_up(
 
 
 def _check_same(decision: Decision, extent: Extent) -> None:
-    """Raise WriteRefused if what is decided is repeated with other rows, as far as counts and topics tell it.
+    """Raise WriteRefused if a decided version is repeated with other rows, as far as counts and topics show it.
 
-    Those rows would be nowhere.
+    Those rows would be lost.
     """
     if extent.rows != decision.rows:
         raise WriteRefused(
@@ -213,7 +214,7 @@ def _incomparable(write: Write) -> WriteRefused:
 
 
 def _finish(broker: Connection, register: Register, state: RegisterState, patience: float) -> Decision | None:
-    """Carry out the last decision once more, whatever of it has been done; None if it is kept no more."""
+    """Finish the last decision once more, whatever of it has been done; None if it is no longer kept."""
     try:
         decision = register.last_decision(state)
     except branches.RegisterDamaged as error:
@@ -231,7 +232,7 @@ def _finish(broker: Connection, register: Register, state: RegisterState, patien
 def _carry_out(
     broker: Connection, register: Register, state: RegisterState, decision: Decision, patience: float
 ) -> None:
-    """C5 and C6."""
+    """Run C5 and C6."""
     winners = decision.listed()
     try:
         refused = branches.end(broker, winners, commit=True)
@@ -258,7 +259,9 @@ def _mixed(decision: Decision, refused: dict[Branch, errors.TxBrokerError]) -> e
 
 
 def _sweep(broker: Connection, register: Register, state: RegisterState, patience: float) -> Swept:
-    """End what nothing can be decided about any more, and what is decided. Anybody may do that at any time."""
+    """End branches that nothing can be decided about any more, and decided ones. Any process may do that at any
+    time.
+    """
     listed = branches.undecided(broker, register.name)
     _check_epochs(register, state, listed)
     winners: set[Branch] = set()
@@ -277,7 +280,7 @@ def _sweep(broker: Connection, register: Register, state: RegisterState, patienc
 def _roll_back_dead(
     broker: Connection, name: str, state: RegisterState, winners: set[Branch], patience: float
 ) -> tuple[list[Branch], list[Branch]]:
-    """Roll back what no decision lists or ever will; wait a while for attempts that are being killed."""
+    """Roll back branches that no decision lists or ever will; wait a while for attempts that are being killed."""
     until = time.monotonic() + patience
     rolled_back = list[Branch]()
     pause = 0.02
@@ -302,7 +305,7 @@ def _roll_back_dead(
 
 
 def is_dead(branch: Branch, state: RegisterState, winners: set[Branch]) -> bool:
-    """Whether no decision lists a branch, or ever will. ``winners`` are those of the last decision."""
+    """Return whether no decision lists a branch, or ever will. ``winners`` are those of the last decision."""
     if branch in winners:
         return False
     return branch.write.version <= state.decided or branch.epoch < state.epoch

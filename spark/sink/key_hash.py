@@ -1,6 +1,4 @@
-"""MurmurHash2 of a column of keys, as :mod:`txbroker.client.core.partitioner` has it of one: word by word, of all
-rows.
-"""
+"""MurmurHash2 of a column of keys, equal to :mod:`txbroker.client.core.partitioner`'s for each key, word by word."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ _SEED = np.uint32(0x9747B28C)
 
 
 def murmur2(keys: pa.Array) -> Hashes:
-    """The hash of each key, of type ``large_binary`` and none null."""
+    """Return the hash of each key, of type ``large_binary`` and none null."""
     offsets = np.frombuffer(keys.buffers()[1], np.int64)[keys.offset : keys.offset + len(keys) + 1]
     data = np.frombuffer(keys.buffers()[2] or b"", np.uint8)
     data = np.concatenate((data, np.zeros(4, np.uint8)))  # so that a last word may be read whole
@@ -36,6 +34,6 @@ def murmur2(keys: pa.Array) -> Hashes:
 
 
 def _words(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> Hashes:
-    """The four bytes at each place, as little-endian numbers."""
+    """Return the four bytes at each place, as little-endian numbers."""
     words: Hashes = data[at[:, None] + np.arange(4)].view("<u4")[:, 0].astype(np.uint32)
     return words

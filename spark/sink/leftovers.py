@@ -1,4 +1,4 @@
-"""What writes of Spark have left undecided at a broker, name by name, and the registers that nobody will use again."""
+"""Undecided branches of Spark's writes at a broker, by the writes' names, and registers that are no longer used."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from txbroker import errors
 from txbroker.client.blocking import Connection
 
 NAMELESS: Final = "batch-"
-"""How the names of batch writes begin to which the program has given none; the time of their beginning follows."""
+"""The beginning of the names of batch writes without a name; the time of their beginning follows."""
 
 _NAMELESS = re.compile(rf"{NAMELESS}([0-9a-f]{{11}})[0-9a-f]{{8}}")
 
 
 class Left(NamedTuple):
-    """What one name has left. ``age``: seconds since its youngest branch was prepared, None while one still sends.
+    """The undecided branches of one name. ``age``: seconds since its youngest was prepared, None while one still sends.
 
-    ``to_commit`` and ``to_roll_back`` are what ending it would do; ``problem`` says why it cannot be ended.
+    ``to_commit`` and ``to_roll_back`` are what ending it would do; ``problem`` is the reason why it cannot be ended.
     """
 
     name: str
@@ -33,28 +33,28 @@ class Left(NamedTuple):
     problem: str = ""
 
     def is_of(self, given: str) -> bool:
-        """Whether it is the write of that name, or of that application, to any topic."""
+        """Return whether it is the write of that name, or of that application, to any topic."""
         return is_of(self.name, given)
 
 
 def is_of(name: str, given: str) -> bool:
-    """Whether that is the name of a write, or its application's."""
+    """Return whether that is the name of a write, or its application's."""
     return given in (name, branches.application_of(name))
 
 
 def nameless(now: float, random: str) -> str:
-    """The name of a batch write that has none: begun ``now`` (seconds since 1970), and random."""
+    """Return the name of a batch write that has none: begun ``now`` (seconds since 1970), and random."""
     return f"{NAMELESS}{round(now * 1000):011x}{random}"
 
 
 def begun_at(name: str) -> float | None:
-    """When a write with such a name was begun, in seconds since 1970; None for a name that a program has given."""
+    """Return when a nameless write was begun, in seconds since 1970; None for a name that a program has given."""
     found = _NAMELESS.fullmatch(name)
     return int(found[1], 16) / 1000 if found else None
 
 
 def look(broker: Connection) -> list[Left]:
-    """What all names have left, sorted; changes nothing."""
+    """Return the undecided branches of all names, sorted; changes nothing."""
     listed = branches.undecided(broker)
     names = sorted({branch.write.name for each in listed for branch in each})
     return [_look(broker, name, listed) for name in names]
@@ -80,9 +80,9 @@ def _look(broker: Connection, name: str, listed: Listed) -> Left:
 
 
 class Used(NamedTuple):
-    """A register: the last version that was decided (-1: none), the epoch, and when it was used last.
+    """A register: the last decided version (-1: none), the epoch, and when it was used last.
 
-    ``at``: seconds since 1970, 0 if it does not say so. ``problem`` says why it cannot be read.
+    ``at``: seconds since 1970, 0 if it has no time. ``problem`` is the reason why it cannot be read.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Used(NamedTuple):
 
 
 def registers(broker: Connection) -> list[Used]:
-    """All registers, by name."""
+    """Return all registers, by name."""
     return [_used(broker, name) for name in sorted(_names(broker))]
 
 
@@ -109,7 +109,7 @@ def _told(name: str, state: RegisterState) -> Used:
 
 
 def left_registers(broker: Connection, names: set[str], before: float) -> list[str]:
-    """Names without branches, begun before that time, whose registers nobody will use again."""
+    """Return names without branches, begun before that time, whose registers will not be used again."""
     groups = [name for name in _names(broker) if name not in names]
     return [name for name in groups if (begun_at(name) or before) < before]
 
@@ -119,9 +119,10 @@ def _names(broker: Connection) -> list[str]:
 
 
 def expire(broker: Connection, used: Used) -> bool:
-    """Delete a register if nobody has used it since, and no branch of its name is undecided; whether that was so.
+    """Delete a register if it has not been used since, and no branch of its name is undecided; return whether that was
+    so.
 
-    The epoch is ended first, so nothing that was begun before is decided, and its decision lost with the register.
+    The epoch is ended first, so nothing that was begun before can be decided and its decision lost with the register.
     """
     register = Register(broker, used.name)
     generation = register.claim(broker.core.options.client)

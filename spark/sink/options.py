@@ -1,4 +1,4 @@
-"""What can be said about a write: its options, read and checked before anything is written."""
+"""The options of a write, read and checked before anything is written."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from txbroker import errors
 from txbroker.client.core import url as urls
 
 SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname", "outputmode"})
-"""Options of Spark that it hands on to every sink."""
+"""Options of Spark that it passes on to every sink."""
 
 NOTHING: Final = "nothing was written"
 PARTITIONERS: Final = ("key", "none")
 
 
 class SinkOptions(NamedTuple):
-    """How to write; ``docs/spark.md`` explains each. Sizes in bytes, times in seconds."""
+    """The options of a write; ``docs/spark.md`` explains each. Sizes in bytes, times in seconds."""
 
     broker: str
     topic: str = ""
@@ -38,7 +38,7 @@ class SinkOptions(NamedTuple):
 
 
 def parse(options: Mapping[str, str]) -> SinkOptions:
-    """Read the options of a sink, whatever their case; raises InvalidSetting, Misuse for an address."""
+    """Parse the options of a sink, in any case; raises InvalidSetting, Misuse for an address."""
     given = {name.lower(): value for name, value in options.items() if name.lower() not in SPARKS_OWN}
     check_known(given, [*OPTIONS], NOTHING)
     if "broker" not in given:
@@ -132,7 +132,7 @@ OPTIONS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
     "auditTopic": ("audit_topic", _text),
     "timeout": ("timeout", _seconds),
 }
-"""Each option, as it is written in the docs: the field that it sets, and what reads it.
+"""Each option, as it is written in the docs: the field that it sets, and its parser.
 
 ``application`` and ``version`` together are the field ``write``.
 """

@@ -1,4 +1,4 @@
-"""Arrow batches become messages: which columns a frame must have to be written, and how they are taken out of it."""
+"""Arrow batches become messages: the columns that a frame needs to be written, and how they are read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OF_READERS: Final[dict[str, type[DataType]]] = {
     "transaction": StringType,
     "xid": StringType,
 }
-"""Columns of this source and of Kafka's that no message can be given: passed over, so what was read can be written."""
+"""Columns of this source and of Kafka's that a message cannot have: ignored, so that rows can be written as read."""
 _KNOWN: Final = "value, key, headers, topic, partition, timestamp"
 
 
@@ -61,7 +61,7 @@ def check_schema(schema: StructType, topic: str) -> None:
 
 
 def _expected(name: str, kind: DataType) -> str:
-    """What is wrong with a column, "" if nothing is."""
+    """Return what is wrong with a column, "" if nothing is."""
     match name:
         case "value" | "key":
             return "" if isinstance(kind, _TEXT) else "it must be binary or string (cast it, or use to_json)"
@@ -95,7 +95,7 @@ def _are_headers(kind: DataType) -> bool:
 
 
 def messages(batch: pa.RecordBatch, topic: str) -> Iterator[Columns]:
-    """The messages of a batch, by topic in order of first appearance, their order within it kept.
+    """Yield the messages of a batch, by topic in order of first appearance, their order within it kept.
 
     ``topic`` wins over a column.
     """
@@ -104,7 +104,7 @@ def messages(batch: pa.RecordBatch, topic: str) -> Iterator[Columns]:
 
 
 def topics_of(batch: pa.RecordBatch, topic: str) -> list[str]:
-    """To which topics the rows of a batch go, in order of first appearance; ``topic`` wins over a column."""
+    """Return the topics of a batch's rows, in order of first appearance; ``topic`` wins over a column."""
     if topic:
         return [topic] if batch.num_rows else []
     topics = batch.column("topic")
@@ -117,7 +117,7 @@ def topics_of(batch: pa.RecordBatch, topic: str) -> list[str]:
 
 
 def extent(batches: Iterable[pa.RecordBatch], topic: str) -> Extent:
-    """How many rows they are, and to which topics they would go; the bytes are not counted."""
+    """Return how many rows they are, and the topics that they would go to; the bytes are not counted."""
     rows, topics = 0, set[str]()
     for batch in batches:
         rows += batch.num_rows
@@ -143,7 +143,7 @@ def _binary(column: pa.Array) -> pa.Array:
 
 
 def _times(column: pa.Array) -> pa.Array:
-    """µs since 1970 UTC."""
+    """Return µs since 1970 UTC."""
     return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
 
 

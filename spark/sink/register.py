@@ -1,8 +1,8 @@
-"""The register of a write's name: which version was decided last, in which epoch; and taking the next decision.
+"""The register of a write's name: the last decided version, its epoch, and the next decision.
 
-A register is the position of a consumer group in the topic of decisions. A claim gives its holder a generation, and the
+A register is the position of a consumer group in the topic of decisions. A claim gives its holder a generation. The
 broker takes a move of the register, alone or in the transaction that decides, from the newest generation only. So of
-any number of drivers that believe to be in charge one decides. ``docs/spark.md`` has the argument.
+any number of drivers that work at the same time one decides. ``docs/spark.md`` has the argument.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _READ_BYTES: Final = 1 << 20
 
 
 class RegisterState(NamedTuple):
-    """What a register says. ``decided`` is the last version that was decided, -1 if none was.
+    """The contents of a register. ``decided`` is the last version that was decided, -1 if none was.
 
-    ``epoch`` goes up with each decision and each abort; what was begun in an earlier one can be decided no more.
-    ``offset`` is from where on the last decision is to be looked for. ``exists``: somebody has moved it, the last time
-    ``at`` seconds since 1970, as a driver's or task's clock had it; 0 in a register of a release that did not say so.
+    ``epoch`` goes up with each decision and each abort; branches that were begun in an earlier one cannot be decided.
+    ``offset`` is where the search for the last decision begins. ``exists``: it has been moved, the last time ``at``
+    seconds since 1970, by a driver's or task's clock; 0 in a register of a release that did not record it.
     """
 
     decided: int = NEVER
@@ -50,33 +50,33 @@ class RegisterState(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """As it is kept beside the offset."""
+        """Return it as the metadata of the offset."""
         return f"{self.decided} {self.epoch} {self.at}"
 
 
 class Decision(Decided, frozen=True, kw_only=True):
-    """A decision, for who carries it out."""
+    """A decision, for the process that carries it out."""
 
     @property
     def write(self) -> Write:
-        """What was decided about."""
+        """Return the write that was decided."""
         return Write(self.name, self.version)
 
     def listed(self) -> list[Branch]:
-        """The branches, in the order in which they are committed; raises RegisterDamaged."""
+        """Return the branches, in the order in which they are committed; raises RegisterDamaged."""
         return [branch_of(self.write, key) for key in self.branches]
 
 
 class Extent(NamedTuple):
-    """How much rows are, and to which topics they go: what tells a repeated write from another one."""
+    """The number and size of rows, and their topics: what distinguishes a repeated write from another one."""
 
     rows: int = 0
     bytes: int = 0
-    """As Arrow counts them."""
+    """The size as Arrow counts it."""
     topics: frozenset[str] = frozenset()
 
     def plus(self, other: Extent) -> Extent:
-        """Both together."""
+        """Return both together."""
         return Extent(self.rows + other.rows, self.bytes + other.bytes, self.topics | other.topics)
 
 
@@ -105,7 +105,7 @@ class Register:
         self._number = _NO_TOPIC
 
     def read(self) -> RegisterState:
-        """What it says now."""
+        """Return its present contents."""
         number = self._partition(create=False)
         if number == _NO_TOPIC:
             return RegisterState()
@@ -123,9 +123,9 @@ class Register:
         return RegisterState(decided, epoch, found.offset, True, *at[:1])
 
     def reserve(self) -> None:
-        """Make it if it is not there, before there is anything to decide; raises LimitExceeded.
+        """Make it if it does not exist, before there is anything to decide; raises LimitExceeded.
 
-        Nobody is fenced: where somebody has claimed or moved it, it is there, and stays as it is.
+        No driver is fenced: an existing register stays as it is.
         """
         number = self._partition(create=True)
         made = RegisterState(offset=self._decisions_end(), at=round(self._clock()))
@@ -134,7 +134,7 @@ class Register:
             self._broker.run(_move(self._broker.core, self.group, position, expected=[None]))
 
     def claim(self, member: str) -> int:
-        """Take it from whoever had it, who can decide nothing from now on; return the generation."""
+        """Take it from its holder, which can decide nothing from now on; return the generation."""
         number = self._partition(create=True)
         with _told_of_room(self.name):
             return self._broker.run(_claim(self._broker.core, self.group, number, member))
@@ -150,7 +150,7 @@ class Register:
     def decide(self, version: int, branches: Sequence[Branch], extent: Extent, generation: int) -> Decision:
         """Decide to commit these branches, and begin a new epoch; returns once that is forced.
 
-        Raises GenerationFenced if somebody has claimed it since, OutcomeUnknown if it is not known whether it is
+        Raises GenerationFenced if the register has been claimed since, OutcomeUnknown if it is not known whether it is
         decided.
         """
         number = self._partition(create=True)
@@ -173,7 +173,7 @@ class Register:
         return decision
 
     def last_decision(self, state: RegisterState) -> Decision:
-        """The decision about the version that was decided last; raises RegisterDamaged if it is gone."""
+        """Return the decision about the last decided version; raises RegisterDamaged if it is gone."""
         offset = state.offset
         try:
             while messages := self._broker.read(TOPIC, 0, offset, _READ_BYTES):
@@ -188,7 +188,7 @@ class Register:
         raise self._lost(state, f"it is not among the messages up to {offset}")
 
     def delete(self) -> None:
-        """Forget it: of a name that nobody will use again."""
+        """Delete it, for a name that will not be used again."""
         self._broker.delete_group(self.group)
 
     def _decisions_end(self) -> int:
@@ -215,7 +215,7 @@ class Register:
 
 @contextmanager
 def _told_of_room(name: str) -> Iterator[None]:
-    """Say with LimitExceeded what to do about it."""
+    """Add to LimitExceeded what to do about it."""
     try:
         yield
     except errors.LimitExceeded as error:

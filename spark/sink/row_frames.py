@@ -1,9 +1,8 @@
-"""Rows in Arrow columns become frames of messages, by the column: no object is made for a row, but for its headers.
+"""Rows in Arrow columns become frames of messages, by the column: no object is made for a row, except for its headers.
 
-:mod:`journal.formats.frame` says how a frame looks inside a wrapper: a header, the attribute (``[key, headers]`` in
-msgpack),
-the value. What precedes the key is made by NumPy; Arrow then joins it with the keys, headers and values. Row by row
-a task took 3.5 µs of processor time for a row of 100 B, by the column it takes 0.8 to 1.2 (two cores, Python 3.11).
+:mod:`journal.formats.frame` defines a frame inside a wrapper: a header, the attribute (``[key, headers]`` in msgpack),
+the value. NumPy makes the bytes before the key; Arrow then joins them with the keys, headers and values. Row by row a
+task took 3.5 µs of processor time for a row of 100 B, by the column it takes 0.8 to 1.2 (two cores, Python 3.11).
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ BYTES: Final = pa.large_binary()
 _NO_HEADERS: Final = b"\x90"
 _MOST_BEFORE_KEY: Final = 6
 _POSITION: Final = 14
-"""Where the low 16 bits of a frame's id are, which in a wrapper is its position there."""
+"""The position of the low 16 bits of a frame's id, which in a wrapper is its number there."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class Columns(NamedTuple):
-    """Messages for one topic, in columns of equal length; None for a column that there is not."""
+    """Messages for one topic, in columns of equal length; None for a missing column."""
 
     topic: str
     values: pa.Array
@@ -44,11 +43,11 @@ class Columns(NamedTuple):
     keys: pa.Array | None = None
     headers: Sequence[Headers | None] | None = None
     partitions: pa.Array | None = None
-    """int64; null leaves it to the key."""
+    """int64; null leaves the choice to the key."""
     timestamps: pa.Array | None = None
     """int64, in µs since 1970; null is now."""
     bytes: int = 0
-    """How large they are together, without what the broker adds; about."""
+    """Their size together, without the broker's additions; approximate."""
 
 
 class Frames:
@@ -63,12 +62,12 @@ class Frames:
         return len(self._ends)
 
     def fitting(self, first: int, room: int) -> int:
-        """How many from the ``first`` on take ``room`` bytes at most."""
+        """Return how many, from the ``first`` on, take ``room`` bytes at most."""
         fit = np.searchsorted(self._ends[first:], self._starts[first] + room, side="right")
         return int(fit)
 
     def packed(self, first: int, last: int, position: int) -> memoryview:
-        """Those from ``first`` to before ``last``, as they stand in a wrapper from ``position`` on."""
+        """Return those from ``first`` to before ``last``, as a wrapper has them from ``position`` on."""
         begin = self._starts[first]
         data = self._data[begin : self._ends[last - 1]].copy()
         at = self._starts[first:last] - begin + _POSITION
@@ -78,7 +77,7 @@ class Frames:
 
 
 class Places:
-    """Chooses partitions for rows: as a column says, by their key as Kafka does, or for some bytes in turn."""
+    """Chooses partitions for rows: by a column, by their key as Kafka does, or in turn for some bytes each."""
 
     def __init__(self, first: int, by_key: bool, run: int) -> None:
         self._turn = first
@@ -86,7 +85,7 @@ class Places:
         self._run = run
 
     def choose(self, columns: Columns, sizes: Numbers, partitions: int) -> Numbers:
-        """The partition of each row; one that the column names may be none of the topic's."""
+        """Return the partition of each row; one that the column names may not exist in the topic."""
         rows = len(columns.values)
         chosen, open_ = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
         if columns.partitions is not None:
@@ -106,7 +105,7 @@ class Places:
 
 
 def split(columns: Columns, places: Places, partitions: int, now: int) -> Iterator[tuple[int, Frames]]:
-    """The frames of rows by partition, their order kept; ``now`` is the time of those that have none."""
+    """Yield the frames of rows by partition, their order kept; ``now`` is the time of rows without one."""
     if not len(columns.values):
         return
     attributes = _Attributes.of(columns)
@@ -123,10 +122,10 @@ def split(columns: Columns, places: Places, partitions: int, now: int) -> Iterat
 
 
 class _Attributes(NamedTuple):
-    """What stands between header and value: some bytes, the key, and its headers; nothing where there is neither."""
+    """The bytes between header and value: a prefix, the key, and its headers; nothing if there is neither."""
 
     before: npt.NDArray[np.uint8]
-    """Of each row ``_MOST_BEFORE_KEY`` bytes, of which ``lengths`` count."""
+    """``_MOST_BEFORE_KEY`` bytes for each row, of which ``lengths`` count."""
     lengths: Numbers
     keys: pa.Array
     behind: pa.Array
@@ -171,7 +170,7 @@ def _behind(keyed: Mask, headers: Sequence[Headers | None] | None) -> pa.Array:
 def _joined(
     columns: Columns, attributes: _Attributes, sizes: Numbers, order: Numbers, now: int
 ) -> npt.NDArray[np.uint8]:
-    """All frames, one behind the other in this order."""
+    """Return all frames, one behind the other in this order."""
     rows = len(order)
     headers = np.zeros(rows, HEADER_FIELDS)
     headers["length"] = sizes

@@ -1,4 +1,6 @@
-"""Writing to the broker exactly once, from batches and streams: what Spark calls, on the driver and in tasks."""
+"""The sinks for batches and streams, which write to the broker exactly once; Spark calls them on the driver and
+in tasks.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +30,18 @@ log = logging.getLogger("txbroker.spark")
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
-"""Under these names Spark tells a stream's tasks which query and which batch they work for."""
+"""The names under which Spark gives a stream's tasks their query and batch."""
 
 
 @dataclass(frozen=True)
 class TaskWritten(WriterCommitMessage):
-    """What a task tells the driver through Spark."""
+    """A task's message to the driver through Spark."""
 
     report: TaskReport
 
 
 class _Sink:
-    """What batch and stream have in common. Pickled by Spark, so it holds no connection."""
+    """The common part of batch and stream. Spark pickles it, so it holds no connection."""
 
     in_order = False
     """Whether versions come one after the other, and only the last one is ever repeated."""
@@ -54,7 +56,7 @@ class _Sink:
         self.options = options
 
     def connect(self, who: str, reports: str = "") -> Connection:
-        """A connection of its own, of a task or the driver."""
+        """Return a new connection for a task or the driver."""
         options = self.options
         return connect(
             options.broker,
@@ -67,7 +69,7 @@ class _Sink:
         )
 
     def check_topics(self, broker: Connection) -> None:
-        """Raise UnknownTopic if one that the options name is not there: on the driver, before any task runs."""
+        """Raise UnknownTopic if a topic of the options does not exist: on the driver, before any task runs."""
         options = self.options
         named = {topic for topic in (options.topic, options.audit_topic) if topic}
         if missing := sorted(named - {found.name for found in broker.topics(sorted(named))}):
@@ -79,7 +81,7 @@ class _Sink:
     def write_rows(
         self, write: Write, begun: RegisterState | None, batches: Iterator[pa.RecordBatch]
     ) -> TaskWritten:
-        """T1 to T4. ``begun``: what the register said when the driver began the write, None if it has not said."""
+        """Run T1 to T4. ``begun``: the register's state when the driver began the write, None if unknown."""
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         with self.connect(f"{write} task {partition}", self.options.audit_topic) as broker:
@@ -123,7 +125,7 @@ class _Sink:
         return TaskReport(broker.identity, write, epoch, keys, writer.extent)
 
     def commit_write(self, write: Write, reports: Sequence[TaskReport]) -> None:
-        """C1 to C6."""
+        """Run C1 to C6."""
         with self.connect(f"{write} driver") as broker:
             decision.commit(broker, write, reports, in_order=self.in_order)
 
@@ -149,7 +151,7 @@ def _rolled_back(write: Write, decided: int) -> WriteRefused:
 
 
 def _undo(writer: BranchWriter, error: Exception) -> None:
-    """Roll back at once what a failing task has prepared; if that fails the driver or ``resolve`` does it."""
+    """Roll back at once the branches of a failing task; if that fails the driver or ``resolve`` does it."""
     try:
         writer.roll_back()
     except errors.TxBrokerError as failure:
@@ -161,7 +163,9 @@ def _reports(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport]
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
-    """``df.write.format("txbroker")``. Spark makes one on the driver for each write, and pickles it for the tasks."""
+    """The sink of ``df.write.format("txbroker")``. Spark makes one on the driver for each write, and pickles it
+    for tasks.
+    """
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
@@ -170,9 +174,10 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         self.begun = self._open()
 
     def _open(self) -> RegisterState:
-        """What the register says. It is made before there are rows, and a nameless write's gets an epoch of its own.
+        """Return the register's state. The register is made before there are rows, and a nameless write begins an
+        epoch.
 
-        So a limit of the broker is met in time, and late attempts of a nameless write find that it is gone.
+        So a limit of the broker is met early, and late attempts of a nameless write find that it has ended.
         """
         with self.connect(f"{self.write_name} driver") as broker:
             register = Register(broker, self.write_name.name)
@@ -187,16 +192,16 @@ class BatchSink(_Sink, DataSourceArrowWriter):
             return state
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """In a task: prepare its rows."""
+        """Prepare the rows of a task."""
         return self.write_rows(self.write_name, self.begun, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """On the driver: decide, and carry it out."""
+        """On the driver: decide, and carry the decision out."""
         self.commit_write(self.write_name, _reports(messages))
         self._forget()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """On the driver: undo, unless it is decided after all."""
+        """On the driver: roll back, unless it is decided after all."""
         self.abort_write(self.write_name, _reports(messages))
         self._forget()
 
@@ -207,7 +212,9 @@ class BatchSink(_Sink, DataSourceArrowWriter):
 
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
-    """``writeStream.format("txbroker")``. Spark makes one for the tasks of each batch, and one for each commit."""
+    """The sink of ``writeStream.format("txbroker")``. Spark makes one for the tasks of each batch, and one for each
+    commit.
+    """
 
     in_order = True
 
@@ -227,7 +234,7 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
                 self.check_topics(broker)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """In a task: prepare its rows."""
+        """Prepare the rows of a task."""
         context = TaskContext.get()
         query = context.getLocalProperty(QUERY_ID) if context is not None else None
         batch = context.getLocalProperty(BATCH_ID) if context is not None else None
@@ -239,14 +246,15 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
         return self.write_rows(Write(query, int(batch)).check(), None, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """On the driver: decide about the batch, and carry it out."""
+        """On the driver: decide about the batch, and carry the decision out."""
         reports = _reports(messages)
         if not reports:
-            return  # a batch without partitions: what an earlier attempt at it has left the next batch ends
+            # a batch without partitions: the next batch ends branches that an earlier attempt has left
+            return
         self.commit_write(Write(reports[0].write.name, batchId), reports)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """On the driver: undo, unless the batch is decided after all."""
+        """On the driver: roll back, unless the batch is decided after all."""
         reports = _reports(messages)
         if not reports:
             log.warning(

@@ -1,4 +1,4 @@
-"""The outcome archive, read by Spark: which transaction a message came in, and how transactions ended."""
+"""The outcome archive, read by Spark: the transactions of messages, and how transactions ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark.source.options import NOTHING_READ
 
 
 class Origins(NamedTuple):
-    """Stretches of one log, ascending, that came in a transaction each."""
+    """Ranges of one log, ascending, each with the transaction of its messages."""
 
     first: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
@@ -27,7 +27,7 @@ class Origins(NamedTuple):
     xids: pa.Array
 
     def of(self, heads: Heads) -> pa.Array:
-        """For each message the place of its stretch; null if it came in none."""
+        """Return for each message the number of its range; null if it is in none."""
         place = np.searchsorted(self.first, heads.offset, "right") - 1
         within = place >= 0
         within[within] = heads.offset[within] < self.end[place[within]]
@@ -35,12 +35,12 @@ class Origins(NamedTuple):
 
 
 def archive_log(logs: Logs) -> Log | None:
-    """The archive's log, if there is one."""
+    """Return the archive's log, if there is one."""
     return next(iter(logs.logs(lambda topic: topic == OUTCOMES_TOPIC)), None)
 
 
 def checked_archive(logs: Logs, place: str) -> Log:
-    """The archive's log; raises UnknownTopic if there is none."""
+    """Return the archive's log; raises UnknownTopic if there is none."""
     found = archive_log(logs)
     if found is None:
         raise UnknownTopic(
@@ -51,13 +51,13 @@ def checked_archive(logs: Logs, place: str) -> Log:
 
 
 def entries(logs: Logs, part: Slice, losses: Losses) -> Iterator[ArchivedOutcome]:
-    """The archive's entries in a part of its log, in the order of the decisions."""
+    """Yield the archive's entries in a part of its log, in the order of the decisions."""
     for _, entry in _placed(logs, part, losses):
         yield entry
 
 
 def numbered_entries(logs: Logs, part: Slice, losses: Losses) -> Iterator[tuple[int, ArchivedOutcome]]:
-    """The archive's entries from a part on with their offsets, also those that its log does not have yet."""
+    """Yield the archive's entries from a part on with their offsets, also those that its log does not have yet."""
     yield from _placed(logs, part, losses)
     yield from enumerate(logs.archive_waiting(), part.log.end)
 
@@ -70,7 +70,7 @@ def _placed(logs: Logs, part: Slice, losses: Losses) -> Iterator[tuple[int, Arch
 
 
 def origins(logs: Logs, archive: Log, part: Slice, losses: Losses) -> Origins:
-    """Which transactions the messages of a part came in, as far as the archive goes back."""
+    """Return the transactions of a part's messages, as far as the archive goes back."""
     log = part.log
     first, last = logs.archived_between(archive, part)
     found: list[tuple[int, int, str, str | None]] = []

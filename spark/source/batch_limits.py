@@ -1,4 +1,4 @@
-"""How far a stream's batch goes: the limits that its options set, of messages, of bytes, and of both from below."""
+"""The limits of a stream's batch, set by its options: of messages, of bytes, and lower limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spark.source.stream_offset import Place, Position
 
 
 class BatchLimits:
-    """``clock`` gives seconds that only grow."""
+    """The limits. ``clock`` returns seconds that only grow."""
 
     def __init__(self, options: ReadOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = options.max_offsets
@@ -30,11 +30,11 @@ class BatchLimits:
         self._delay = options.max_delay / 1e6
         self._clock = clock
         self._due = 0.0
-        """When a batch comes however small; the first one comes at once."""
+        """The time at which a batch comes however small; the first one comes at once."""
 
     @property
     def default(self) -> ReadLimit:
-        """What Spark is told. It hands it back, or :class:`ReadAllAvailable` where no limit is to hold."""
+        """Return the limit for Spark, which hands it back, or :class:`ReadAllAvailable` where no limit is to hold."""
         if self._most is not None:
             return ReadMaxRows(self._most)
         if self._most_bytes is not None:
@@ -49,13 +49,13 @@ class BatchLimits:
         limit: ReadLimit,
         may_wait: bool,
     ) -> dict[Place, Position]:
-        """How far to go from what is ``reached``, in each log to its end at most."""
+        """Return how far to go from the ``reached`` positions, in each log to its end at most."""
         behind = {place: ends[place].end - position.next for place, position in reached.items()}
         if isinstance(limit, ReadAllAvailable):
             return _moved(reached, behind)
         if may_wait and self._waits(sum(behind.values())):
             return dict(reached)
-        seed = sum(position.next for position in reached.values())  # another one for each batch
+        seed = sum(position.next for position in reached.values())  # a different one for each batch
         if self._most is not None:
             behind = limited(behind, self._most, seed)
         if self._most_bytes is not None:
@@ -84,7 +84,7 @@ def _within(
     most: int,
     seed: int,
 ) -> dict[Place, int]:
-    """So many of the messages as have about ``most`` bytes, by what is known of the places; at least one of them."""
+    """Return how many of the messages have about ``most`` bytes, by the known places; at least one."""
     points = {
         place: logs.points(ends[place], reached[place].next, reached[place].next + count)
         for place, count in behind.items()

@@ -1,8 +1,8 @@
-"""A block of frames with compressed batches: these are opened, and the block is then read like any other.
+"""Blocks of frames with compressed batches: these are opened, and the block is then read like any other.
 
-In place of each compressed wrapper comes the one that would have been sent without compression, checksum and all. So
-nothing that makes columns of a block knows of compression. Places are told as they are in the block that was read. What
-is opened at a time is bounded: a block of 8 MiB may hold terabytes.
+Each compressed wrapper is replaced by the one that would have been sent without compression, with its checksum. So the
+code that makes columns of a block needs no compression. Places are reported as in the original block. What is opened at
+a time is bounded: a block of 8 MiB may hold terabytes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from journal.formats.frame_check import count_in_wrapper
 from spark.source.heads import CompressedBlock, Heads, UnsoundBlock, read_heads
 
 OPENED_BYTES: Final = 16 * MIB
-"""About so much comes out of a block at a time, or what one frame holds."""
+"""About how many uncompressed bytes are made of a block at a time, or those of one frame."""
 
 
 def read_block(data: bytes, offset: int) -> tuple[Heads, int, int]:
-    """The messages of a block that begins with the frame of ``offset``, as :func:`spark.source.heads.read_heads` gives
-    them.
+    """Read the messages of a block that begins with the frame of ``offset``, as :func:`spark.source.heads.read_heads`.
 
-    Not all whole frames are taken where these open to much. Raises :class:`UnsoundBlock`, and
-    :class:`CompressionUnavailable` where the package is not installed.
+    Not all whole frames are taken if these become large. Raises :class:`UnsoundBlock`, and
+    :class:`CompressionUnavailable` if the package is not installed.
     """
     try:
         return read_heads(data, offset)
@@ -46,7 +45,9 @@ def read_block(data: bytes, offset: int) -> tuple[Heads, int, int]:
 
 
 class _Place(NamedTuple):
-    """From ``here`` on in the opened block bytes are those from ``there`` on; or all come out of what begins there."""
+    """A place: bytes from ``here`` on in the opened block are those from ``there`` on, or the contents of what begins
+    there.
+    """
 
     here: int
     there: int
@@ -54,22 +55,25 @@ class _Place(NamedTuple):
 
 
 class _Opened(NamedTuple):
-    """A block with what is compressed opened, up to ``fault`` if something cannot be."""
+    """A block with its compressed frames opened, up to ``fault`` if one cannot be opened."""
 
     data: bytes
     places: list[_Place]
     fault: UnsoundBlock | None
 
     def place(self, here: int) -> int:
-        """Where in the block as it was read a place of the opened one is; of what was compressed, where it begins."""
+        """Return the place in the original block of a place in the opened one; for compressed bytes, their frame's
+        beginning.
+        """
         found = self.places[bisect_right(self.places, here, key=lambda place: place.here) - 1]
         return found.there if found.inside else found.there + here - found.here
 
 
 def _check_counts(opened: _Opened, fault: UnsoundBlock) -> None:
-    """Raise for the first frame opened before the fault that holds other messages than it says.
+    """Raise for the first frame opened before the fault that holds another number of messages than it states.
 
-    The broker may have been told to believe them; where one lies, what is noticed first is that the next does not fit.
+    The broker may have been set to believe these numbers; if one is wrong, the first sign is that the next frame does
+    not fit.
     """
     for place, behind in pairwise(opened.places):
         if not place.inside or place.here >= fault.position:
@@ -86,7 +90,7 @@ def _check_counts(opened: _Opened, fault: UnsoundBlock) -> None:
 
 
 def _open(data: bytes, offset: int) -> _Opened:
-    """Follow the frames; put what is compressed in its place opened, and copy all between."""
+    """Follow the frames; replace compressed frames by their opened form, and copy everything else."""
     view = memoryview(data)
     parts: list[bytes | memoryview] = []
     places = [_Place(0, 0, False)]
@@ -96,7 +100,7 @@ def _open(data: bytes, offset: int) -> _Opened:
     while position + HEADER_BYTES <= end:
         length, _, _, _, count, flag, _ = HEADER.unpack_from(data, position)
         if length < HEADER_BYTES or position + length > end:
-            break  # read_heads says what that is
+            break  # read_heads reports it
         if flag & COMPRESSION:
             frame = view[position : position + length]
             size = SIZE.unpack_from(frame, HEADER_BYTES)[0] if length >= HEADER_BYTES + SIZE.size else 0
@@ -121,7 +125,9 @@ def _open(data: bytes, offset: int) -> _Opened:
 
 
 def _opened_frame(frame: memoryview, position: int, offset: int, following: int) -> bytes | UnsoundBlock:
-    """The frame opened, or what is wrong with it; ``following`` is the offset of the next one, if there is one."""
+    """Return the frame opened, or what is wrong with it; ``following`` is the offset of the next one, if there
+    is one.
+    """
     _, crc, found, _, count, _, _ = HEADER.unpack_from(frame)
     if found != offset:
         return UnsoundBlock(f"no frame of offset {offset} is there", position, offset)

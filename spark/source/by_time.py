@@ -1,4 +1,4 @@
-"""The first message of a log with a time or a later one, exactly: the index says where to look, the frames decide."""
+"""The exact search for a log's first message with a time or a later one: the index gives a start, the frames decide."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from spark.source.messages import heads_of
 
 
 def first_since(logs: Logs, log: Log, time: int, skew: int, losses: Losses) -> int | None:
-    """The lowest offset whose message has the time ``time`` (the sender's, µs) or a later one; None if none has.
+    """Return the lowest offset whose message has the time ``time`` (the sender's, µs) or a later one; None if none has.
 
-    A sender's clock must not be ahead of the broker's by more than ``skew`` µs: what was appended before ``time`` less
-    that is not looked at. Behind it all is, until one is found.
+    A sender's clock must not be ahead of the broker's by more than ``skew`` µs: messages appended before ``time`` less
+    ``skew`` are not read. All later ones are, until one is found.
     """
     offset, size = logs.offset_for_time(log, time - skew, late=False), MAX_GAP
     while offset < log.end:

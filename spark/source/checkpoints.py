@@ -1,4 +1,4 @@
-"""What the newest checkpoint of a data directory says, for who only reads it."""
+"""The newest checkpoint of a data directory, for programs that only read it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class NoCheckpoint(StorageUnavailable):
 
 
 def log_of(store: StoreState) -> Log:
-    """A log as a checkpoint has it: up to where all logs show the same transactions."""
+    """Return a log as a checkpoint has it: up to where all logs show the same transactions."""
     end = max(store.end_offset, store.start_offset)
     size = sum(segment.size for segment in store.segments)
     return Log(store.topic, store.index, store.number, store.start_offset, end, size, tuple(store.segments))
 
 
 def newest_checkpoint(path: str) -> Checkpoint:
-    """The newest sound checkpoint of a data directory; raises what keeps it from being read."""
+    """Return the newest sound checkpoint of a data directory; raises if it cannot be read."""
     filesystem = OSFilesystem(path)
-    for _ in range(5):  # a broker at work may replace them between the look and the read
+    for _ in range(5):  # a running broker may replace them between listing and reading
         try:
             if filesystem.exists(filenames.REPAIR_PLAN):
                 raise StorageUnavailable(
@@ -54,7 +54,7 @@ def newest_checkpoint(path: str) -> Checkpoint:
                 "the same path and readable, for the driver and for every executor"
             ) from error
         if damage is not None:
-            # What another version has written may be sound.
+            # A checkpoint of another version may be sound.
             unjudged = StorageUnavailable if isinstance(damage, UnknownFormat) else NoCheckpoint
             raise unjudged(f"none of the {len(lsns)} checkpoints in {path} can be read: {damage}. {VERIFY}")
         break

@@ -1,4 +1,4 @@
-"""The columns of messages, and how they are made of a block's bytes: by the column, without an object per row.
+"""The columns of messages, made from a block's bytes by the column, without an object per row.
 
 A binary column is cut out of the block in one call: the block is taken for an array in which what is wanted and what
 lies between takes turns, and Arrow copies every other element (0.014 µs each, 0.25 µs as Python slices). Only headers,
@@ -47,7 +47,7 @@ TYPES: dict[str, DataType] = {
     "xid": StringType(),
     "timestampType": IntegerType(),
 }
-"""Every column there is, in the order in which they are shown."""
+"""All columns, in the order in which they are shown."""
 
 AS_KAFKA = (
     "key",
@@ -61,20 +61,20 @@ AS_KAFKA = (
     "transaction",
     "xid",
 )
-"""The order in which Spark's Kafka source has those that it knows."""
+"""The columns that Spark's Kafka source also has, in its order."""
 
 _CREATE_TIME = 0
-"""How Kafka says that a message's time is the sender's."""
+"""Kafka's mark for a message's time that is the sender's."""
 
 ORIGIN = frozenset({"transaction", "xid"})
-"""The columns that the outcome archive is needed for."""
+"""The columns that need the outcome archive."""
 
 _ARRAY_OF_TWO, _BIN_8, _BIN_16, _NIL, _NO_HEADERS = 0x92, 0xC4, 0xC5, 0xC0, 0x90
 """How msgpack begins key and headers, and how it says that there are none."""
 
 
 def message_schema(options: ReadOptions) -> StructType:
-    """The columns that the options ask for."""
+    """Return the columns that the options ask for."""
     hidden = (frozenset() if options.include_headers else {"headers"}) | (
         frozenset() if options.include_transactions else ORIGIN
     )
@@ -89,7 +89,7 @@ def message_schema(options: ReadOptions) -> StructType:
 
 
 def names_in(schema: StructType) -> tuple[str, ...]:
-    """The columns of a schema that a user may have given; raises if one is not there or of another type."""
+    """Return the columns of a schema that a user may have given; raises if one does not exist or has another type."""
     for field in schema.fields:
         if field.name not in TYPES:
             raise InvalidSetting(
@@ -104,23 +104,23 @@ def names_in(schema: StructType) -> tuple[str, ...]:
 
 
 def arrow_schema(names: Sequence[str]) -> pa.Schema:
-    """The types in which Spark takes these columns."""
+    """Return the types in which Spark takes these columns."""
     return to_arrow_schema(StructType([StructField(name, TYPES[name]) for name in names]), timezone="UTC")
 
 
 class IOrigins(Protocol):
-    """What transactions messages came in; see :class:`spark.source.archive.Origins`."""
+    """The transactions of messages; see :class:`spark.source.archive.Origins`."""
 
     @property
     def numbers(self) -> pa.Array:
-        """The transactions' numbers."""
+        """Return the transactions' numbers."""
 
     @property
     def xids(self) -> pa.Array:
-        """Their xids, as text."""
+        """Return their xids, as text."""
 
     def of(self, heads: Heads) -> pa.Array:
-        """The place in these arrays for each message, null for one that came in none."""
+        """Return the index into these arrays for each message, null for a message without a transaction."""
 
 
 class Columns:
@@ -148,20 +148,20 @@ class Columns:
         self._makers = [makers[name] for name in names]
 
     def batch(self, heads: Heads) -> pa.RecordBatch:
-        """These messages, in order."""
+        """Return a batch of these messages, in order."""
         if not self._makers:
             raise AssertionError("a batch without columns cannot say how many rows it has")
         return pa.RecordBatch.from_arrays([make(heads) for make in self._makers], schema=self._schema)
 
 
 def values(heads: Heads) -> pa.Array:
-    """The messages' values; null for tombstones."""
+    """Return the messages' values; null for tombstones."""
     present = None if not heads.tombstone.any() else ~heads.tombstone
     return _binary(heads.data, heads.start + HEADER_BYTES + heads.attribute, heads.end, present)
 
 
 def keys(heads: Heads) -> pa.Array:
-    """The messages' keys; null where there is none."""
+    """Return the messages' keys; null where there is none."""
     count = len(heads.start)
     if not heads.attribute.any():
         return pa.nulls(count, pa.binary())
@@ -176,7 +176,7 @@ def keys(heads: Heads) -> pa.Array:
 
 
 def headers(heads: Heads) -> pa.Array:
-    """The messages' headers; null where there are none."""
+    """Return the messages' headers; null where there are none."""
     count = len(heads.start)
     found = _look_at_keys(heads) if heads.attribute.any() else None
     places = np.flatnonzero(heads.attribute > 0 if found is None else found.more)
@@ -203,7 +203,7 @@ _HEADER: pa.Field = arrow_schema(["headers"]).field(0).type.value_field
 
 
 class _Keys(NamedTuple):
-    """Where the keys lie, and which attributes go on behind their key with headers."""
+    """The places of the keys, and the attributes that have headers behind their key."""
 
     begin: Numbers
     end: Numbers
@@ -212,7 +212,7 @@ class _Keys(NamedTuple):
 
 
 def _look_at_keys(heads: Heads) -> _Keys | None:
-    """Where the keys lie, as packed by our clients; None if one of them is packed in another way."""
+    """Return the places of the keys, as packed by our clients; None if one of them is packed in another way."""
     octets, last = np.frombuffer(heads.data, np.uint8), len(heads.data) - 1
     attribute, where = heads.attribute, heads.start + HEADER_BYTES
     having = attribute > 0
@@ -225,7 +225,7 @@ def _look_at_keys(heads: Heads) -> _Keys | None:
     is_short = is_pair & (kind == _BIN_8)
     is_long = is_pair & (kind == _BIN_16)
     size = np.where(is_short, size, size << 8 | octet(3))
-    # How much of the attribute is known by now; what follows are the headers.
+    # The known part of the attribute; the headers follow it.
     behind = np.where(is_short, 3 + size, np.where(is_long, 4 + size, 2))
     if (having & (~is_pair | (behind >= attribute) | ~(is_short | is_long | (kind == _NIL)))).any():
         return None
@@ -242,7 +242,9 @@ def _attribute(heads: Heads, place: int) -> bytes:
 
 
 def _binary(data: bytes, begin: Numbers, end: Numbers, present: Mask | None) -> pa.Array:
-    """The bytes from each ``begin`` to its ``end``; they must ascend and not overlap. Null where not ``present``."""
+    """Return the bytes from each ``begin`` to its ``end``; they must ascend and not overlap. Null where not
+    ``present``.
+    """
     count = len(begin)
     if not count:
         return pa.array([], pa.binary())

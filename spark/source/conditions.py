@@ -45,7 +45,7 @@ _WANTED = (
 
 
 def conditions(text: str) -> Wanted:
-    """What a text asks for; "" asks for everything. Raises :class:`journal.errors.InvalidSetting`."""
+    """Return the conditions of a text; "" selects everything. Raises :class:`journal.errors.InvalidSetting`."""
     wanted = Wanted()
     found = [_condition(text, part) for part in _AND.split(text.strip())] if text.strip() else []
     if list(wanted.take(found)):

@@ -1,7 +1,7 @@
 """Logs in the files of a data directory: one at rest, one that a broker is writing to, or a copy.
 
-Where a log ends, a checkpoint says; the size of a file never does, for what lies behind may be torn or cut off again.
-Nothing is locked or changed. An index is a hint: whatever it says, only the frames themselves are believed.
+A checkpoint says where a log ends, never the size of a file, because bytes behind that end may be torn or cut off
+again. Nothing is locked or changed. An index is a hint: only the frames themselves are believed.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Directory:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The newest sound one, read once."""
+        """Return the newest sound one, read once."""
         if self._checkpoint is None:
             self._checkpoint = newest_checkpoint(self._files.path)
         return self._checkpoint
 
     @property
     def identity(self) -> str:
-        """The name of the broker's data; "" for a log that no service has opened."""
+        """Return the name of the broker's data; "" for a log that no service has opened."""
         rows = self.checkpoint.folds.get("identity", [])
         return rows[0] if rows and isinstance(rows[0], str) else ""
 
@@ -64,7 +64,7 @@ class Directory:
 
     @property
     def wall_offset(self) -> int:
-        """The wall clock less the clock of the append times, in µs."""
+        """Return the wall clock less the clock of the append times, in µs."""
         return head_of_catalog(self.checkpoint).wall_offset
 
     def logs(self, wanted: Callable[[str], bool]) -> list[Log]:
@@ -99,7 +99,7 @@ class Directory:
         return next((each.base_offset for each in log.segments if each.last_time >= at), log.end)
 
     def points(self, log: Log, first: int, end: int) -> Points:
-        """See :class:`spark.source.logs.Logs`. A damaged index makes uneven parts, never wrong ones."""
+        """Do what :class:`spark.source.logs.Logs` says. A damaged index makes uneven parts, never wrong ones."""
         offsets: list[int] = []
         sizes: list[int] = []
         below = 0
@@ -117,7 +117,7 @@ class Directory:
         return Points(np.array(offsets, np.int64), np.array(sizes, np.int64))
 
     def _entries(self, segment: Segment) -> list[tuple[int, int]]:
-        """Some hundred of the index's entries, evenly spread."""
+        """Return some hundred of the index's entries, evenly spread."""
         try:
             data = self._files.read_all(segment.index_path)
         except OSError:
@@ -151,4 +151,4 @@ class Directory:
         return SegmentCursor(self._files, part.log)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file is held open."""

@@ -29,16 +29,16 @@ _LENGTH = Struct(">I").unpack_from
 _LENGTH_AND_FLAG = Struct(">I24xI").unpack_from
 _FLAG_AT = 28
 _LONG_RUN = 16
-"""So many equal lengths are worth stepping over at once."""
+"""The least number of equal lengths that are stepped over at once."""
 _MOST_FOLLOWED = 4096
 _LARGE = 2048
-"""Bytes of a frame on average from which on a view costs less than a copy: 1 GB in wrappers 0.04 s, not 0.09."""
+"""Bytes of an average frame above which a view costs less than a copy: 1 GB in wrappers 0.04 s, not 0.09."""
 
 
 class UnsoundBlock(Exception):
-    """What begins at ``position`` of the block, where ``offset`` belongs, is not as it was written.
+    """The bytes from ``position`` of the block on, where ``offset`` belongs, are not as they were written.
 
-    ``end`` is the offset behind what is damaged, if the damaged frame's header can still be believed.
+    ``end`` is the offset behind the damage, if the damaged frame's header can still be believed.
     """
 
     def __init__(self, what: str, position: int, offset: int, end: int | None = None) -> None:
@@ -64,7 +64,7 @@ class Heads(NamedTuple):
     tombstone: Mask
 
     def chosen(self, which: slice | Mask) -> Heads:
-        """Some of the messages."""
+        """Return some of the messages."""
         return Heads(
             self.data,
             self.start[which],
@@ -84,7 +84,7 @@ def read_heads(data: bytes, offset: int) -> tuple[Heads, int, int]:
     """Find and check the messages of a block that begins with the frame of ``offset``.
 
     Returns the messages of its whole frames, how many bytes these take, and the offset behind them. Raises
-    :class:`UnsoundBlock` for the first thing that is wrong, and :class:`CompressedBlock` where a wrapper is compressed.
+    :class:`UnsoundBlock` for the first fault, and :class:`CompressedBlock` if a wrapper is compressed.
     """
     start, stop = _find(data)
     if not len(start):
@@ -120,7 +120,7 @@ def read_heads(data: bytes, offset: int) -> tuple[Heads, int, int]:
 
 
 def _find(data: bytes) -> tuple[Numbers, int]:
-    """Where the headers are, wrappers' and those inside them included; and where the chain of whole frames ends."""
+    """Return the positions of the headers, wrappers' and inner ones; and where the chain of whole frames ends."""
     runs: list[Numbers] = []
     position, end, most = 0, len(data), _LONG_RUN
     while position + HEADER_BYTES <= end:
@@ -153,7 +153,7 @@ def _find(data: bytes) -> tuple[Numbers, int]:
 
 
 def _equal(data: bytes, position: int, length: int) -> int:
-    """How many whole frames of ``length`` bytes, no wrappers, lie one after the other from ``position`` on."""
+    """Return how many whole frames of ``length`` bytes, no wrappers, follow each other from ``position`` on."""
     most = (len(data) - position) // length
     found, step = 0, _LONG_RUN
     while found < most:
@@ -170,7 +170,7 @@ def _equal(data: bytes, position: int, length: int) -> int:
 
 
 def _follow(data: bytes, position: int, most: int) -> Numbers:
-    """From one header to the next, as their lengths say, for at most so many of them."""
+    """Step from one header to the next, by their lengths, at most ``most`` times."""
     found: list[int] = []
     last = len(data) - HEADER_BYTES
     for _ in repeat(None, most):
@@ -182,14 +182,14 @@ def _follow(data: bytes, position: int, most: int) -> Numbers:
 
 
 def _numbers(data: bytes, shift: int) -> npt.NDArray[np.uint32]:
-    """The 32-bit number ``shift`` bytes behind each position of the block where a header fits."""
+    """Return the 32-bit number ``shift`` bytes behind each position of the block where a header fits."""
     return np.ndarray((len(data) - HEADER_BYTES + 1,), ">u4", data, shift, (1,))
 
 
 def _check_outer(
     data: bytes, head: npt.NDArray[np.void], start: Numbers, offsets: Numbers, is_outer: Mask
 ) -> None:
-    """Offsets without a gap, and the checksum of each frame that is not inside a wrapper."""
+    """Check that offsets have no gap, and the checksum of each frame that is not inside a wrapper."""
     outer = head[is_outer]
     begin, expected = start[is_outer], offsets[is_outer]
     found = _checksums(data, begin, outer["length"].astype(np.int64))
@@ -204,7 +204,7 @@ def _check_outer(
 
 
 def _checksums(data: bytes, start: Numbers, length: Numbers) -> npt.NDArray[np.uint32]:
-    """The checksums of the frames that begin there. Frames of equal length are cut by the thousand."""
+    """Return the checksums of the frames that begin there. Frames of equal length are cut by the thousand."""
     if int(length.sum()) >= _LARGE * len(length):
         view = memoryview(data)
         begins, ends = (start + CRC_START).tolist(), (start + length).tolist()
@@ -223,7 +223,7 @@ def _checksums(data: bytes, start: Numbers, length: Numbers) -> npt.NDArray[np.u
 
 
 def _cut(data: bytes, position: int, length: int, count: int) -> list[bytes]:
-    """What the checksums cover of ``count`` frames of equal length."""
+    """Return the checksummed bytes of ``count`` frames of equal length."""
     kind = f"V{length - CRC_START}"
     contents: list[bytes] = np.ndarray((count,), kind, data, position + CRC_START, (length,)).tolist()
     return contents
@@ -238,7 +238,7 @@ def _check_wrappers(
     is_wrapper: Mask,
     stop: int,
 ) -> None:
-    """Each holds as many messages as it says, and its last one ends where it ends."""
+    """Check that each wrapper holds as many messages as it states, and ends with its last one."""
     if not is_wrapper.any():
         return
     at = np.flatnonzero(is_wrapper)
@@ -265,7 +265,7 @@ def _check_inner(
     is_wrapper: Mask,
     is_inner: Mask,
 ) -> None:
-    """Each is numbered within its wrapper, and is one message."""
+    """Check that each inner frame has its number within its wrapper, and is one message."""
     if not is_inner.any():
         return
     base = np.maximum.accumulate(np.where(is_wrapper, offsets, 0))
@@ -283,7 +283,7 @@ def _check_inner(
 def _check_content(
     head: npt.NDArray[np.void], start: Numbers, length: Numbers, offsets: Numbers, is_wrapper: Mask
 ) -> None:
-    """Flags that are known here, attributes that fit, tombstones without a value."""
+    """Check that flags are known here, attributes fit, and tombstones have no value."""
     flag, attribute = head["flag"], head["attribute"].astype(np.int64)
     plain = flag == VERSION
     bare = length - HEADER_BYTES - attribute

@@ -22,7 +22,7 @@ from txbroker.wire.secret import Secret
 
 
 class Broker:
-    """The logs of a broker as it describes them when it is asked. One connection, opened at once."""
+    """The logs of a broker as it describes them when asked. One connection, opened at once."""
 
     def __init__(self, address: str, timeout: float) -> None:
         self._connection = txbroker.connect(address, client="spark", timeout=timeout)
@@ -32,7 +32,7 @@ class Broker:
 
     @property
     def identity(self) -> str:
-        """The name of the broker's data."""
+        """Return the name of the broker's data."""
         return self._connection.identity
 
     @property
@@ -43,9 +43,7 @@ class Broker:
         return Start(welcomed.session >> 32, welcomed.start)
 
     def knows(self, start: Start) -> bool:
-        """See :class:`spark.source.logs.Logs`. Nobody can set back the broker of an open connection without ending
-        that.
-        """
+        """Do what :class:`spark.source.logs.Logs` says. An open connection ends when the broker's data are set back."""
         if start.number <= self.start.number - STARTS_KEPT or start == self.start:
             return True
         if start not in self._known:
@@ -53,7 +51,7 @@ class Broker:
         return self._known[start]
 
     def _asked(self, start: Start) -> bool:
-        """Whether the broker takes a client that says that it had a session in this start, which none ever has."""
+        """Return whether the broker accepts a client with a former session in this start, which no client has."""
         connection = Connection(self._connection.address, self._connection.core.options)
         connection.core.former = FormerSession(start.number << 32, start.nonce, Secret(b""))
         try:
@@ -84,15 +82,16 @@ class Broker:
         return self._behind_entry(log, found) if late else found
 
     def _behind_entry(self, log: Log, offset: int) -> int:
-        """An offset that is not below where a time begins, for one that the broker gave.
+        """Return an offset that is not below where a time begins, for one that the broker returned.
 
-        That is early by what an entry of its index covers: by the frames that begin in the ``MAX_GAP`` bytes behind it.
+        The broker's is early by the range of an index entry: by the frames that begin in the ``MAX_GAP`` bytes behind
+        it.
         """
         looked_at = 0
         while looked_at < MAX_GAP and offset < log.end:
             data = self._connection.read_frames(log.number, offset, MAX_GAP).data
             if not data:
-                break  # the log ends sooner by now: who reads it tells of that
+                break  # the log ends earlier by now: its reader reports that
             for position, _, first, count in walk(data):
                 if looked_at + position < MAX_GAP:
                     offset = first + count
@@ -104,19 +103,19 @@ class Broker:
         return self.offset_for_time(log, time, late=False)
 
     def points(self, log: Log, first: int, end: int) -> Points:
-        """See :class:`spark.source.logs.Logs`. The broker tells sizes of whole logs only."""
+        """Do what :class:`spark.source.logs.Logs` says. The broker gives sizes of whole logs only."""
         messages = max(1, log.end - log.start)
         below = [log.bytes * (offset - log.start) // messages for offset in (first, end)]
         return Points(np.array([first, end], np.int64), np.array(below, np.int64))
 
     def archived_between(self, archive: Log, part: Slice) -> tuple[int, int]:  # noqa: ARG002
-        """See :class:`spark.source.logs.Logs`. Of a live broker's logs the times are not known: all of the archive is
-        read.
+        """Do what :class:`spark.source.logs.Logs` says. The times of a live broker's logs are unknown: read all of the
+        archive.
         """
         return archive.start, (1 << 63) - 1
 
     def archive_waiting(self) -> list[ArchivedOutcome]:
-        """See :class:`spark.source.logs.Logs`. A broker shows outcomes and entries at once."""
+        """Do what :class:`spark.source.logs.Logs` says. A broker shows outcomes and entries at once."""
         return []
 
     def cursor(self, part: Slice) -> FetchCursor:
@@ -132,11 +131,11 @@ class Broker:
             self._connection.set_offsets(group, topic, partitions)
 
     def close(self) -> None:
-        """Say goodbye."""
+        """Close the connection."""
         self._connection.close()
 
     def _topics(self) -> list[TopicInfo]:
-        """All of them. The broker's own are told only to those who ask for them by name."""
+        """Return all topics. The broker lists its own only if they are named."""
         found = [*self._connection.topics(), *self._connection.topics([OUTCOMES_TOPIC])]
         return sorted({topic.name: topic for topic in found}.values(), key=lambda topic: topic.name)
 

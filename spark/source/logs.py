@@ -1,4 +1,4 @@
-"""What can be read, wherever it lies: partitions' logs, parts of them, and the messages that are not there any more."""
+"""What can be read, wherever it is stored: partitions' logs, parts of them, and losses of messages."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ log = logging.getLogger("txbroker.spark")
 
 @dataclass(frozen=True)
 class Log:
-    """A partition's log, from ``start`` to ``end`` (exclusive): all that is committed there, and forced.
+    """A partition's log, from ``start`` to ``end`` (exclusive): everything committed and forced.
 
     ``number`` is never reused: a topic that is made anew under an old name has other numbers. ``segments`` are known
-    of a data directory only; ``bytes`` are those of all frames, roughly.
+    for a data directory only; ``bytes`` are those of all frames, roughly.
     """
 
     topic: str
@@ -36,12 +36,12 @@ class Log:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Return its name for people."""
         return f"{self.topic}-{self.index}"
 
 
 class Start(NamedTuple):
-    """A start of the broker, or of a log opened in a program: its number comes again in a copy, its nonce does not."""
+    """A start of the broker, or of a log opened in a program: a copy uses its number again, not its nonce."""
 
     number: int
     nonce: bytes
@@ -67,20 +67,20 @@ class Cursor(Protocol):
     """Reads a part of one log forward."""
 
     def read(self, offset: int, most: int) -> tuple[bytes, int]:
-        """Bytes from the frame that holds ``offset`` on, and that frame's offset.
+        """Return bytes from the frame that holds ``offset`` on, and that frame's offset.
 
-        Not more than ``most`` bytes, but at least one whole frame; what follows the last whole one is the beginning of
-        another. Raises :class:`MessagesLost`.
+        Not more than ``most`` bytes, but at least one whole frame; the bytes behind the last whole one begin another.
+        Raises :class:`MessagesLost`.
         """
 
     def advance(self, taken: int, offset: int) -> None:
-        """So many of the bytes were whole frames; the next one is that of ``offset``."""
+        """Note that ``taken`` bytes were whole frames; the next one is that of ``offset``."""
 
     def damaged(self, fault: UnsoundBlock) -> MessagesLost:
-        """The error for what is wrong with the bytes that were read last."""
+        """Return the error for a fault in the bytes that were read last."""
 
     def close(self) -> None:
-        """Give back what it holds open."""
+        """Close what it holds open."""
 
 
 class Logs(Protocol):
@@ -88,51 +88,51 @@ class Logs(Protocol):
 
     @property
     def identity(self) -> str:
-        """Which data this is, "" if it does not say: offsets mean something only together with it."""
+        """Return the identity of the data, "" if unknown: offsets are valid only together with it."""
 
     @property
     def start(self) -> Start:
-        """The newest start of these data."""
+        """Return the newest start of these data."""
 
     def knows(self, start: Start) -> bool:
-        """Whether these data had this start, or it is so long ago that they may have forgotten it.
+        """Return whether these data had this start, or it is so long ago that they may have forgotten it.
 
         Data that were set back to an older copy do not know the starts that followed the copy.
         """
 
     def logs(self, wanted: Callable[[str], bool]) -> list[Log]:
-        """The logs of the topics that are wanted, sorted by topic and index."""
+        """Return the logs of the wanted topics, sorted by topic and index."""
 
     def offset_for_time(self, log: Log, time: int, *, late: bool) -> int:
-        """The first offset appended at ``time`` (wall clock, µs) or later, to within an entry of the index.
+        """Return the first offset appended at ``time`` (wall clock, µs) or later, to within an entry of the index.
 
         Never above the true one; if ``late``, never below it.
         """
 
     def first_since(self, log: Log, time: int) -> int:
-        """An offset below which nothing was appended at ``time`` or later, at the edge of a segment."""
+        """Return an offset below which nothing was appended at ``time`` or later, at the edge of a segment."""
 
     def points(self, log: Log, first: int, end: int) -> Points:
-        """What is known of where the bytes between two offsets lie."""
+        """Return the known places of the bytes between two offsets."""
 
     def archived_between(self, archive: Log, part: Slice) -> tuple[int, int]:
-        """Where in the outcome archive to look for the transactions of a part.
+        """Return where in the outcome archive the transactions of a part are.
 
-        From an offset of the archive on, as long as their journal time is not above the second number.
+        They are from an offset of the archive on, as long as their journal time is not above the second number.
         """
 
     def archive_waiting(self) -> list[ArchivedOutcome]:
-        """Entries of the outcome archive that its log does not have yet."""
+        """Return entries of the outcome archive that its log does not have yet."""
 
     def cursor(self, part: Slice) -> Cursor:
-        """Read a part."""
+        """Return a cursor over a part."""
 
     def close(self) -> None:
-        """Give back what it holds open."""
+        """Close what it holds open."""
 
 
 class MessagesLost(TxBrokerError):
-    """Messages that were to be read are not there any more, or damaged: offsets ``first`` to ``last``, inclusive."""
+    """Messages that were to be read no longer exist, or are damaged: offsets ``first`` to ``last``, inclusive."""
 
     def __init__(self, message: str, log: Log, first: int, last: int) -> None:
         super().__init__(message, log, first, last)
@@ -146,7 +146,7 @@ class MessagesLost(TxBrokerError):
 
 
 def lost(log: Log, first: int, last: int, why: str, advice: str = "") -> MessagesLost:
-    """The error for offsets ``first`` to ``last``, inclusive, which cannot be read because of ``why``."""
+    """Return the error for offsets ``first`` to ``last``, inclusive, which cannot be read because of ``why``."""
     offsets = f"offset {first}" if first == last else f"offsets {first} to {last}"
     return MessagesLost(
         f"{log.name}: {offsets} cannot be read: {why}. {advice or 'Nothing was changed'}; "
@@ -158,7 +158,7 @@ def lost(log: Log, first: int, last: int, why: str, advice: str = "") -> Message
 
 
 class Losses:
-    """What becomes of a loss: it fails the query, or it is logged and skipped."""
+    """What to do about a loss: it fails the query, or it is logged and skipped."""
 
     def __init__(self, fail: bool) -> None:
         self._fail = fail
@@ -171,5 +171,5 @@ class Losses:
 
 
 def names_of(logs: Sequence[Log]) -> set[str]:
-    """The topics of these logs."""
+    """Return the topics of these logs."""
     return {each.topic for each in logs}

@@ -1,4 +1,4 @@
-"""The messages of a part of a log, checked, a block at a time: what is damaged or gone is a loss."""
+"""The messages of a part of a log, checked, a block at a time; damaged or removed ones are losses."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from spark.source.heads import Heads, UnsoundBlock
 from spark.source.logs import Logs, Losses, MessagesLost, Slice
 
 BLOCK_BYTES = 8 * MIB
-"""Read and turned into rows at a time."""
+"""How many bytes are read and turned into rows at a time."""
 SLACK_BYTES = 64 * KIB
-"""More than the bytes that a part seems to have left: its last batch of messages is mostly read along with it."""
+"""How many bytes are read beyond the estimated rest of a part, so that its last batch is mostly read along with it."""
 
 
 def heads_of(logs: Logs, part: Slice, losses: Losses) -> Generator[Heads]:
-    """The messages of a part, a block at a time, in order and without a gap; what is damaged or gone is a loss."""
+    """Yield the messages of a part, a block at a time, in order and without a gap; damaged or removed ones are
+    losses.
+    """
     cursor = logs.cursor(part)
     offset = part.first
     try:
@@ -54,7 +56,7 @@ def heads_of(logs: Logs, part: Slice, losses: Losses) -> Generator[Heads]:
 
 
 def _most(part: Slice, offset: int) -> int:
-    """How many bytes to read: hardly any that are another task's."""
+    """Return how many bytes to read: few that belong to another task."""
     if not part.bytes:
         return BLOCK_BYTES
     left = part.bytes * (part.end - offset) // (part.end - part.first)
@@ -62,7 +64,7 @@ def _most(part: Slice, offset: int) -> int:
 
 
 def _between(heads: Heads, first: int, end: int) -> Heads:
-    """The messages from offset ``first`` to ``end``, exclusive."""
+    """Return the messages from offset ``first`` to ``end``, exclusive."""
     low, high = np.searchsorted(heads.offset, [first, end])
     if low == 0 and high == len(heads.offset):
         return heads

@@ -1,4 +1,6 @@
-"""The options of a read: named as Spark's Kafka source names them where it has them, typed, checked, none unknown."""
+"""The options of a read: with the names of Spark's Kafka source where it has them, typed and checked; unknown ones are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ Offsets = Place | dict[str, dict[int, int]]
 Times = dict[str, dict[int, int]]
 """A time (µs since 1970 UTC) for each partition of each topic."""
 LateStart = Literal["error", "latest"]
-"""What to do where no message has the time at which to begin."""
+"""What to do if no message has the time at which to begin."""
 
 EARLIEST, LATEST = -2, -1
-"""How Kafka's source writes the two places among numbers."""
+"""The numbers by which Kafka's source names the two ends."""
 
 NOTHING_READ = "nothing was read"
 _SIZE = re.compile(r"(\d{1,18})\s*([kmg]?)i?b?")
@@ -32,7 +34,7 @@ _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}
 
 
 class View(Enum):
-    """What the rows are."""
+    """The kind of rows."""
 
     MESSAGES = "messages"
     TRANSACTIONS = "transactions"
@@ -78,7 +80,7 @@ class ReadOptions:
     where: str = ""
 
     def wants(self, topic: str) -> bool:
-        """Whether the topic is subscribed to. A pattern never means the broker's own topics."""
+        """Return whether the topic is subscribed to. A pattern never means the broker's own topics."""
         from journal.formats.filenames import RESERVED_PREFIX
 
         if self.pattern:
@@ -86,22 +88,22 @@ class ReadOptions:
         return topic in self.topics
 
     def takes(self, topic: str, index: int) -> bool:
-        """Whether this partition of a topic that is subscribed to is wanted."""
+        """Return whether this partition of a subscribed topic is wanted."""
         return self.assigned is None or index in self.assigned.get(topic, ())
 
     @property
     def place(self) -> str:
-        """Where is read from, for people."""
+        """Return the source, for people."""
         return self.broker or self.path
 
 
 def refused(name: str, value: object, reason: str) -> InvalidSetting:
-    """The error for an option's value."""
+    """Return the error for an option's value."""
     return InvalidSetting(f"option {name} is {value!r}: {reason}; {NOTHING_READ}")
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
-    """Check what was given with ``.option()``, names in any case; raises :class:`InvalidSetting`."""
+    """Check the options given with ``.option()``, names in any case; raises :class:`InvalidSetting`."""
     check_known(options, [*_READERS], NOTHING_READ)
     given = {name.lower(): value for name, value in options.items()}
     found: dict[str, Any] = {}
@@ -124,7 +126,7 @@ def _check_one_of(found: Mapping[str, Any], *names: str) -> None:
 
 
 def check_known(given: Mapping[str, str], known: list[str], state: str) -> None:
-    """Raise :class:`InvalidSetting` for the first option that nobody knows, as it was written, and what is near."""
+    """Raise :class:`InvalidSetting` for the first unknown option, as it was written, with the nearest known one."""
     lower = {name.lower(): name for name in known}
     for name in given:
         if name.lower() not in lower:
@@ -270,7 +272,7 @@ def _offsets(name: str, value: str, places: tuple[Place, ...]) -> Offsets:
 
 
 def _nested(name: str, value: str, wanted: str) -> dict[str, dict[str, Any]]:
-    """JSON with an object for each topic."""
+    """Return JSON with an object for each topic."""
     try:
         given = json.loads(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What is read, in which parts: from where to where in each log, cut by bytes so that every core has work."""
+"""The plan of a read: the range of each log, cut by bytes so that every core has work."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from spark.source.pushdown import Wanted
 
 LEAST_TASK_BYTES = 4 * MIB
 MOST_TASK_BYTES = 64 * MIB
-"""A task of a second or so: what is lost with one is soon made again, and nobody waits long for the last one."""
+"""The bytes of a task, which takes a second or so: a lost one is soon repeated, and the last one ends soon."""
 TASKS_PER_CORE = 3
 
 
 class Task(InputPartition):
-    """What one Spark task reads, one part after the other."""
+    """The parts that one Spark task reads, one after the other."""
 
     def __init__(self, parts: tuple[Slice, ...]) -> None:
         super().__init__(parts)
@@ -33,7 +33,7 @@ class Task(InputPartition):
 
 
 class Range(NamedTuple):
-    """From ``first`` to ``end`` (exclusive) in a log."""
+    """The range from ``first`` to ``end`` (exclusive) of a log."""
 
     log: Log
     first: int
@@ -41,7 +41,7 @@ class Range(NamedTuple):
 
 
 def subscribed(logs: Logs, options: ReadOptions) -> list[Log]:
-    """The logs of the topics that are subscribed to; raises UnknownTopic for one that is named and not there."""
+    """Return the logs of the subscribed topics; raises UnknownTopic for a named one that does not exist."""
     found = chosen(logs, options)
     if missing := sorted(set(options.topics) - names_of(found)):
         known = sorted(names_of(logs.logs(lambda _: True)))
@@ -57,12 +57,12 @@ def subscribed(logs: Logs, options: ReadOptions) -> list[Log]:
 
 
 def chosen(logs: Logs, options: ReadOptions) -> list[Log]:
-    """The logs of the topics that are subscribed to, or of those partitions of theirs that are assigned."""
+    """Return the logs of the subscribed topics, or of those partitions of theirs that are assigned."""
     return [log for log in logs.logs(options.wants) if options.takes(log.topic, log.index)]
 
 
 def ranges(logs: Logs, options: ReadOptions, wanted: Wanted, found: list[Log]) -> list[Range]:
-    """From where to where each log is to be read, by the options and by the filters of the query."""
+    """Return the range of each log to be read, by the options and by the filters of the query."""
     starts = starting(logs, options, found, "earliest")
     ends = ending(logs, options, found)
     losses = Losses(options.fail_on_data_loss)
@@ -74,7 +74,7 @@ def ranges(logs: Logs, options: ReadOptions, wanted: Wanted, found: list[Log]) -
         first = max(first, wanted.offset.least)
         end = min(end, wanted.offset.most + 1)
         if options.clock_skew is not None and wanted.timestamp.least > -(1 << 62):
-            # But for the difference of the clocks a message is appended after it was made, nobody knows how long.
+            # Apart from the difference of the clocks, a message is appended an unknown time after it was made.
             first = max(first, logs.first_since(log, wanted.timestamp.least - options.clock_skew))
         if first < end:
             result.append(Range(log, first, end))
@@ -82,7 +82,7 @@ def ranges(logs: Logs, options: ReadOptions, wanted: Wanted, found: list[Log]) -
 
 
 def starting(logs: Logs, options: ReadOptions, found: list[Log], otherwise: Offsets) -> dict[int, int]:
-    """The offset at which each log, by number, is to be begun; it may lie outside of the log."""
+    """Return the offset at which each log, by number, begins; it may lie outside of the log."""
     if options.starting_times is not None:
         return _at_times(logs, options, found, "startingOffsetsByTimestamp", options.starting_times)
     if options.starting_time is not None:
@@ -91,7 +91,7 @@ def starting(logs: Logs, options: ReadOptions, found: list[Log], otherwise: Offs
 
 
 def ending(logs: Logs, options: ReadOptions, found: list[Log]) -> dict[int, int]:
-    """The offset (exclusive) at which each log, by number, is to be ended; it may lie outside of the log."""
+    """Return the offset (exclusive) at which each log, by number, ends; it may lie outside of the log."""
     if options.ending_times is not None:
         return _at_times(logs, options, found, "endingOffsetsByTimestamp", options.ending_times)
     if options.ending_time is not None:
@@ -102,7 +102,9 @@ def ending(logs: Logs, options: ReadOptions, found: list[Log]) -> dict[int, int]
 def _at_times(
     logs: Logs, options: ReadOptions, found: list[Log], option: str, times: Times
 ) -> dict[int, int]:
-    """The first offset of each log whose message has its time or a later one; where there is none, the log's end."""
+    """Return the first offset of each log whose message has its time or a later one; if there is none, the
+    log's end.
+    """
     _check_named(option, times, found)
     losses, skew = Losses(options.fail_on_data_loss), options.clock_skew or 0
     first = {log.number: first_since(logs, log, times[log.topic][log.index], skew, losses) for log in found}
@@ -156,7 +158,7 @@ def inside(log: Log, first: int, end: int, losses: Losses, advice: str = "") -> 
 
 
 def cut_into_tasks(logs: Logs, parts: Iterable[Range], least_tasks: int | None) -> list[Task]:
-    """Parts of about the same number of bytes; small ones of several logs go together."""
+    """Cut parts into tasks of about the same number of bytes; small ones of several logs go together."""
     slices = [_sized(logs, each) for each in parts]
     total = sum(each.bytes for each in slices)
     cores = os.cpu_count() or 1
@@ -178,7 +180,7 @@ def cut_into_tasks(logs: Logs, parts: Iterable[Range], least_tasks: int | None) 
 
 
 def _sized(logs: Logs, part: Range) -> Slice:
-    """A part with its bytes: by the whole log's if it is the whole log, else by what is known of the places."""
+    """Return a part with its bytes: the whole log's if it is the whole log, else by the known places."""
     log, first, end = part
     if (first, end) == (log.start, log.end):
         return Slice(log, first, end, max(log.bytes, 1))
@@ -188,7 +190,7 @@ def _sized(logs: Logs, part: Range) -> Slice:
 
 
 def _cut(logs: Logs, whole: Slice, most: int) -> list[Slice]:
-    """Slices of about ``most`` bytes each. Any offset is a good cut: who reads skips what is below."""
+    """Cut a slice into slices of about ``most`` bytes each, at any offsets: readers skip lower ones."""
     log, first, end, size = whole
     count = min(-(-size // most), end - first)
     if count <= 1:
@@ -203,6 +205,6 @@ def _cut(logs: Logs, whole: Slice, most: int) -> list[Slice]:
 
 
 def _only(part: Slice) -> Slice:
-    """A slice with the segments that it lies in, and no others: it travels to the task."""
+    """Return a slice with only the segments that it lies in, because it is sent to the task."""
     within = tuple(s for s in part.log.segments if s.base_offset < part.end and s.end_offset > part.first)
     return part._replace(log=replace(part.log, segments=within))

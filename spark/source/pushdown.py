@@ -1,7 +1,7 @@
-"""What a query wants of the messages, as far as that can be known before they are read.
+"""The wanted messages of a query, as far as they are known before reading.
 
-Filters on topic, partition and offset decide what is read at all. Filters on the time that the sender gave are applied
-to the rows that have been read; they spare whole segments only if it is said how far the senders' clocks may be off.
+Filters on topic, partition and offset decide what is read at all. Filters on the sender's time are applied to rows that
+have been read; they skip whole segments only if the options bound the error of the senders' clocks.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 @dataclass
 class Bounds:
-    """Which values of a number are wanted: from ``least`` to ``most``, inclusive, and if ``among``, only these."""
+    """The wanted values of a number: from ``least`` to ``most``, inclusive, and if ``among``, only these."""
 
     least: int = _LEAST
     most: int = _MOST
     among: frozenset[int] | None = None
 
     def keep(self, values: Iterable[int]) -> None:
-        """Only these from now on."""
+        """Allow only these from now on."""
         kept = frozenset(values)
         self.among = kept if self.among is None else self.among & kept
         self.least = max(self.least, min(self.among, default=_MOST))
         self.most = min(self.most, max(self.among, default=_LEAST))
 
     def allow(self, value: int) -> bool:
-        """Whether a value is wanted."""
+        """Return whether a value is wanted."""
         return self.least <= value <= self.most and (self.among is None or value in self.among)
 
     @property
     def is_free(self) -> bool:
-        """Whether every value is wanted."""
+        """Return whether every value is wanted."""
         return self.least == _LEAST and self.most == _MOST and self.among is None
 
 
@@ -66,17 +66,17 @@ class Wanted:
     timestamp: Bounds = field(default_factory=Bounds)
 
     def take(self, filters: Iterable[Filter]) -> Iterator[Filter]:
-        """Take over what can be; yield the others, which are Spark's to apply."""
+        """Take over the filters that are possible; yield the others, which Spark applies."""
         for each in filters:
             if not self._take(each):
                 yield each
 
     def allows(self, topic: str, index: int) -> bool:
-        """Whether any message of a partition may be wanted."""
+        """Return whether any message of a partition may be wanted."""
         return (self.topics is None or topic in self.topics) and self.partition.allow(index)
 
     def rows(self, heads: Heads) -> Heads:
-        """The messages that are wanted; those of other partitions and offsets out of bounds are not here any more."""
+        """Return the wanted messages; other partitions and offsets out of bounds have been left out before."""
         chosen: Mask | None = None
         if self.offset.among is not None:
             chosen = np.isin(heads.offset, list(self.offset.among))
@@ -128,14 +128,14 @@ class Wanted:
 
 
 def _values(each: Any) -> list[Any] | None:
-    """The values of which a filter wants one."""
+    """Return the values of which a filter wants one."""
     if isinstance(each, EqualTo):
         return [each.value]
     return list(each.value) if isinstance(each, In) else None
 
 
 def _number(value: Any) -> int | None:
-    """A whole number, or a time in µs since 1970 UTC; None for what else may stand in a filter."""
+    """Return a whole number, or a time in µs since 1970 UTC; None for other values of a filter."""
     if isinstance(value, datetime):
         return None if value.tzinfo is None else (value - _EPOCH) // timedelta(microseconds=1)
     return value if type(value) is int else None

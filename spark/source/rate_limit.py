@@ -1,4 +1,4 @@
-"""How ``maxOffsetsPerTrigger`` is shared out among the partitions of a stream."""
+"""The shares of a stream's partitions in ``maxOffsetsPerTrigger``."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ Place = TypeVar("Place")
 
 
 def limited(behind: Mapping[Place, int], most: int, seed: int) -> dict[Place, int]:
-    """How many messages to read of each partition so that they are ``most`` in all, or all that there are.
+    """Return how many messages to read of each partition so that they are ``most`` in all, or all that there are.
 
-    Each partition with messages has one, or where they are more than ``most`` the same chance of one; beyond that each
-    is due in proportion to what it has. What it is due is rounded up or down by chance, as by systematic sampling
-    (Madow 1944): on the average each gets just that, and none is forgotten for long, whatever the others have. With the
-    same ``seed`` the same is chosen.
+    Each partition with messages gets one, or if they are more than ``most`` the same chance of one; beyond that each
+    share is proportional to its backlog. It is rounded up or down by chance, as in systematic sampling (Madow 1944): on
+    average each gets its share, and none is left out for long, whatever the others have. The same ``seed`` gives the
+    same choice.
     """
     busy = {place: messages for place, messages in behind.items() if messages > 0}
     total = sum(busy.values())
     if total <= most:
         return dict(behind)
-    # In parts of a message, of which there are so many in one; each is due its part of ``more`` beside ``least``.
+    # In fractions of a message with a common denominator; each gets its share of ``more`` beside ``least``.
     if len(busy) >= most:
         parts, least, more = len(busy), most, 0
     else:

@@ -1,4 +1,4 @@
-"""Reading in a task: the messages of its parts as record batches."""
+"""The reading of a task: the messages of its parts as record batches."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from spark.source.options import ReadOptions
 from spark.source.pushdown import Wanted
 
 MOST_ROWS = 1 << 16
-"""In one batch: what Spark holds of it at a time is bounded also where messages are small."""
+"""The messages of one batch, so that Spark's memory for it is bounded also if messages are small."""
 
 
 def open_logs(options: ReadOptions) -> Logs:
-    """The data directory or the broker that the options name."""
+    """Return the data directory or the broker that the options name."""
     if options.broker:
         return Broker(options.broker, options.timeout)
     return Directory(options.path)
@@ -29,7 +29,7 @@ def open_logs(options: ReadOptions) -> Logs:
 def read_parts(
     options: ReadOptions, names: Sequence[str], wanted: Wanted, parts: Sequence[Slice]
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of a task."""
+    """Yield the batches of a task."""
     logs, losses = open_logs(options), Losses(options.fail_on_data_loss)
     try:
         archive = checked_archive(logs, options.place) if parts and not ORIGIN.isdisjoint(names) else None

@@ -1,4 +1,4 @@
-"""Reading a part of a partition's log from its segments, a block at a time, read-only."""
+"""A cursor over a part of a partition's log in its segments, a block at a time, read-only."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class DirectoryFiles:
         self.filesystem = OSFilesystem(path)
 
     def open(self, path: str) -> OSFile:
-        """A file, read-only; raises ``OSError``."""
+        """Return a file, read-only; raises ``OSError``."""
         return self.filesystem.open(path, writable=False)
 
     def read_all(self, path: str) -> bytes:
-        """All that a file holds; raises ``OSError``."""
+        """Return all bytes of a file; raises ``OSError``."""
         with opened(self.filesystem, path) as file:
             return file.read(0, file.size())
 
 
 def segments_of(log: Log) -> list[Segment]:
-    """A log's segments as the checkpoint has them."""
+    """Return a log's segments as the checkpoint has them."""
     directory = partition_directory(log.topic, log.index, log.number)
     return [Segment.of(log.number, directory, state) for state in log.segments]
 
@@ -57,10 +57,10 @@ class SegmentCursor:
         self._segment: Segment | None = None
         self._file: OSFile | None = None
         self._next = (-1, 0)
-        """The offset and the position of the frame behind what was taken last."""
+        """The offset and the position of the frame behind the last taken one."""
         self._blocks: list[Block] = []
         self._proven: set[int] = set()
-        """The numbers of the blocks that need no second look."""
+        """The numbers of the blocks that are proven already."""
 
     def read(self, offset: int, most: int) -> tuple[bytes, int]:
         """See :class:`spark.source.logs.Cursor`."""
@@ -99,7 +99,7 @@ class SegmentCursor:
             file.close()
 
     def _enter(self, offset: int) -> Segment:
-        """Have the segment that holds ``offset`` open."""
+        """Open the segment that holds ``offset``."""
         segment = self._segment
         if (
             segment is not None
@@ -175,7 +175,7 @@ class SegmentCursor:
             return b""
 
     def _locate(self, segment: Segment, offset: int) -> tuple[int, int]:
-        """(offset, position) of the frame that holds ``offset``; raises :class:`BrokenChain`."""
+        """Return (offset, position) of the frame that holds ``offset``; raises :class:`BrokenChain`."""
         start = (segment.base_offset, SEGMENT_HEADER_BYTES)
         try:
             hint = floor_offset(self._index(segment), segment.seed, offset)
@@ -189,7 +189,7 @@ class SegmentCursor:
         raise BrokenChain(f"no frame holds offset {offset}", segment.size, offset)
 
     def _lost(self, offset: int, position: int, what: str, behind: int | None) -> MessagesLost:
-        """The error for damage: all is lost up to the next frame that can be found."""
+        """Return the error for damage: everything is lost up to the next frame that can be found."""
         segment = self._segment
         assert segment is not None
         end = min(behind or self._next_sound(segment, offset), self._log.end)
@@ -207,7 +207,7 @@ class SegmentCursor:
         return entry[0] if entry else segment.end_offset
 
     def _gone(self, segment: Segment, offset: int) -> MessagesLost:
-        """The error for a segment whose file is not there, with the reason if a newer checkpoint tells it."""
+        """Return the error for a segment whose file is missing, with the reason if a newer checkpoint shows it."""
         log = self._log
         last = min(segment.end_offset, log.end) - 1
         try:

@@ -21,9 +21,9 @@ Place = tuple[str, int]
 
 
 class Position(NamedTuple):
-    """Where a stream is in a log: ``next`` is the first offset that it has not had yet.
+    """The position of a stream in a log: ``next`` is the first offset that it has not had yet.
 
-    ``first``: the log is new to the stream in the batch that ends here, and that begins there in it.
+    ``first``: the log is new to the stream in the batch that ends here, and the batch begins there in it.
     """
 
     log: int
@@ -32,7 +32,9 @@ class Position(NamedTuple):
 
 
 class StreamOffset(NamedTuple):
-    """How far a stream is. ``gone`` are topics that it named and that were deleted; ``start`` is None if not known."""
+    """The progress of a stream. ``gone`` are topics that it named and that were deleted; ``start`` is None if
+    unknown.
+    """
 
     identity: str
     start: Start | None
@@ -42,15 +44,15 @@ class StreamOffset(NamedTuple):
 
     @property
     def topics(self) -> set[str]:
-        """The topics that the stream has seen."""
+        """Return the topics that the stream has seen."""
         return {topic for topic, _ in self.positions} | self.gone
 
     def is_at(self, other: StreamOffset) -> bool:
-        """Whether no message lies between the two, and nothing that was to be told."""
+        """Return whether no message lies between the two, and nothing to be reported."""
         return self.gone == other.gone and _reached(self) == _reached(other)
 
     def written(self) -> dict[str, Any]:
-        """As Spark keeps it."""
+        """Return it as Spark keeps it."""
         topics: dict[str, dict[str, dict[str, int]]] = {topic: {} for topic in sorted(self.topics)}
         for (topic, index), position in sorted(self.positions.items()):
             at = {name: value for name, value in position._asdict().items() if value is not None}
@@ -61,12 +63,12 @@ class StreamOffset(NamedTuple):
 
 
 def place_of(log: Log) -> Place:
-    """Where in an offset a log stands."""
+    """Return the key of a log in an offset."""
     return log.topic, log.index
 
 
 def offset_in(kept: Mapping[str, Any]) -> StreamOffset:
-    """What Spark has kept."""
+    """Return the offset that Spark has kept."""
     start = kept.get("start")
     return StreamOffset(
         kept["identity"],

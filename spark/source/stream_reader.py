@@ -1,4 +1,4 @@
-"""Messages as a stream: as many at a time as is wanted, none twice and none left out."""
+"""Messages as a stream: batches of limited size, with no message twice and none left out."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- what the driver asks ----------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query begins: at the end, unless ``startingOffsets`` or ``startingTimestamp`` say otherwise."""
+        """Return where a new query begins: at the end, unless ``startingOffsets`` or ``startingTimestamp`` say
+        otherwise.
+        """
         logs = self._logs()
         if self._options.whole_transactions:
             checked_archive(logs, self._options.place)
@@ -65,11 +67,11 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffset(logs.identity, logs.start, begun).written()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """One of the limits that the options set: Spark knows none that is several."""
+        """Return one of the limits of the options, because Spark allows only one."""
         return self._limits.default
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """How far the next batch goes: to the ends of the logs, or a part of the way to each."""
+        """Return how far the next batch goes: to the ends of the logs, or a part of the way to each."""
         begun, ends, logs = self._read(start), self._ends(), self._logs()
         known = begun.start is None or logs.knows(begun.start)
         gone = self._tell_of_deleted(begun, ends)
@@ -82,20 +84,20 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = StreamOffset(logs.identity, logs.start, ahead, gone, begun.archive)
         if self._options.whole_transactions and reached != ahead != _all_of(ends):
             found = self._whole(found, reached, ends)
-        # Only an offset that is the very same makes no batch.
+        # Only an equal offset makes no batch.
         return start if known and found.is_at(begun) else found.written()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Go on to where the logs end now, and no further."""
+        """Read to the present ends of the logs, and no further."""
         self._fixed = self._current()
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """For the progress of the query: the ends of the logs."""
+        """Return the ends of the logs, for the progress of the query."""
         ends = _all_of(self._current())
         return StreamOffset(self._logs().identity, self._logs().start, ends).written()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch; the same messages whenever Spark asks for the same batch again."""
+        """Return the tasks of a batch; the same messages whenever Spark asks for the same batch again."""
         logs, begun, ended = self._logs(), self._read(start).positions, self._read(end)
         current = self._current()
         if ended.start is not None and not logs.knows(ended.start):
@@ -117,7 +119,9 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(cut_into_tasks(logs, parts, self._options.min_partitions))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Show the option's ``group`` at the broker where the stream is. It goes on by Spark's checkpoint alone."""
+        """Move the option's ``group`` at the broker to the stream's positions. The stream itself uses Spark's
+        checkpoint only.
+        """
         if not self._options.group:
             return
         logs, positions = self._logs(), offset_in(end).positions
@@ -146,18 +150,20 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- what a task does --------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The batches of one task."""
+        """Yield the batches of one task."""
         assert isinstance(partition, Task)
         return read_parts(self._options, self._names, Wanted(), partition.parts)
 
     def __getstate__(self) -> dict[str, Any]:
-        """To a task go no connections."""
+        """Leave connections out of what a task gets."""
         return {**self.__dict__, "_open": None, "_fixed": None}
 
     # -- the parts ---------------------------------------------------------------------------------
 
     def _logs(self) -> Logs:
-        """A broker's connection is kept; a directory is looked at anew, for its checkpoint is another each time."""
+        """Return the logs: a broker's connection is kept; a directory is opened anew, because its checkpoint
+        changes.
+        """
         if self._options.path:
             return open_logs(self._options)
         if self._open is None:
@@ -173,7 +179,9 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _whole(
         self, found: StreamOffset, begun: dict[Place, Position], ends: dict[Place, Log]
     ) -> StreamOffset:
-        """The offset moved back to where no transaction is cut, or if that is the beginning, on to such a place."""
+        """Return the offset moved back to where no transaction is cut, or if that is the beginning, forward to such a
+        place.
+        """
         logs = self._logs()
         archive = checked_archive(logs, self._options.place)
         first = archive.start if found.archive is None else found.archive
@@ -189,7 +197,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found._replace(positions=positions, archive=archive.end if left_out is None else left_out)
 
     def _read(self, kept: dict[str, Any]) -> StreamOffset:
-        """Spark's offset; raises if it is of other data than these."""
+        """Return Spark's offset; raises if it is of other data than these."""
         identity, offset = self._logs().identity, offset_in(kept)
         if offset.identity != identity:
             raise InvalidSetting(
@@ -200,7 +208,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset
 
     def _tell_of_deleted(self, begun: StreamOffset, ends: dict[Place, Log]) -> frozenset[str]:
-        """A topic that was read and is not there any more is a loss, one that never was there is a mistake.
+        """Report deleted topics: one that was read is a loss, one that never existed is a mistake.
 
         Returns the topics that the stream names and that are known to be deleted.
         """
@@ -216,7 +224,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return frozenset(missing)
 
     def _tell_of_set_back(self, offset: StreamOffset, logs: dict[Place, Log]) -> None:
-        """The data have forgotten what was read: below the stream's positions may be what was sent since, unread."""
+        """Report data that were set back: below the stream's positions there may be later messages, unread."""
         read = {place: log for place, log in logs.items() if place in offset.positions}
         for place, log in sorted(read.items())[:1]:
             at = offset.positions[place].next
@@ -234,9 +242,9 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._losses.report(raised)
 
     def _begin(self, log: Log, position: Position | None, known: bool) -> Position:
-        """Where to go on in a log: at the position, or at the start of a log that is new to the stream.
+        """Return where to go on in a log: at the position, or at the start of a log that is new to the stream.
 
-        What retention has taken since is passed over at once; it is told when the batch is planned.
+        Messages that retention has removed since are skipped at once; that is reported when the batch is planned.
         """
         if position is not None and position.log != log.number:
             why = f"its topic has been deleted and made anew (log {position.log} is now log {log.number})"

@@ -1,4 +1,4 @@
-"""Where a batch of a stream can end so that it holds whole transactions: as far as wanted, or less, never nothing."""
+"""The ends of a stream's batch at which it holds whole transactions: as far as wanted, or less, never nothing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from journal.formats.outcome_entry import ArchivedOutcome, Part
 
 
 class Span(NamedTuple):
-    """A log of the batch: it is read from ``first`` on, to ``cut`` if that may be, and has messages up to ``end``.
+    """A log of the batch: it is read from ``first`` on, to ``cut`` if possible, and has messages up to ``end``.
 
-    Between the ``end`` of all logs every transaction is whole.
+    Up to the ``end`` of all logs every transaction is whole.
     """
 
     first: int
@@ -22,11 +22,12 @@ class Span(NamedTuple):
 def whole_cut(
     entries: Iterable[tuple[int, ArchivedOutcome]], logs: Mapping[int, Span]
 ) -> tuple[dict[int, int], int | None]:
-    """The end of the batch in each log, by its number, and the archive's offset of the first transaction left out.
+    """Return the end of the batch in each log, by its number, and the archive's offset of the first transaction left
+    out.
 
-    ``entries`` are in the order of the decisions, which is that of the messages in each log: what a transaction moves
-    the ends back to is behind all that earlier ones have, so one pass is enough. If all ends come back to where the
-    batch begins, then it is that first transaction, with what stands before it.
+    ``entries`` are in the order of the decisions, which is that of the messages in each log. The place to which a
+    transaction moves the ends back is behind all messages of earlier ones, so one pass is enough. If all ends come back
+    to where the batch begins, it is that first transaction, with the messages before it.
     """
     cut = {number: span.cut for number, span in logs.items()}
     undecided = {number for number, span in logs.items() if span.first < span.cut}

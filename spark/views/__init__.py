@@ -1,4 +1,4 @@
-"""What can be read beside messages: transactions, the journal's records, segments."""
+"""Views beside messages: transactions, the journal's records, segments."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from spark.views import records, segments, transactions
 
 
 class Table(Protocol):
-    """A module that has one of these views."""
+    """A module with one of these views."""
 
     SCHEMA: StructType
 
     def tasks(self, options: ReadOptions) -> list[InputPartition]:
-        """What is to be read, in parts."""
+        """Return the parts to be read."""
 
     def rows(self, options: ReadOptions, task: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """The rows of a part, their columns as in the schema."""
+        """Yield the rows of a part, their columns as in the schema."""
 
 
 TABLES: dict[View, Table] = {
@@ -33,7 +33,7 @@ TABLES: dict[View, Table] = {
 
 
 def view_schema(options: ReadOptions) -> StructType:
-    """The columns of a view. Raises :class:`journal.errors.InvalidSetting` for options that mean nothing there."""
+    """Return the columns of a view. Raises :class:`journal.errors.InvalidSetting` for options that it does not have."""
     given = {
         "assign": options.assigned,
         "subscribe": options.topics and options.assigned is None and options.view is not View.SEGMENTS,
@@ -64,7 +64,7 @@ def view_schema(options: ReadOptions) -> StructType:
 
 
 class ViewReader(DataSourceReader):
-    """Reads a view. A schema given by the user chooses columns."""
+    """Reads a view. A schema given by the user selects columns."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -78,10 +78,10 @@ class ViewReader(DataSourceReader):
         self._places = [full.names.index(name) for name in schema.names]
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each task."""
+        """Return a partition for each task."""
         return TABLES[self._options.view].tasks(self._options)
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         for row in TABLES[self._options.view].rows(self._options, partition):
             yield tuple(row[place] for place in self._places)

@@ -28,20 +28,20 @@ SCHEMA = StructType(
         StructField("problem", StringType()),
     ]
 )
-"""``detail`` is JSON of the record's fields (``docs/file_format.md``), ``bytes`` those of the frames that come with it.
+"""``detail`` is JSON of the record's fields (``docs/file_format.md``), ``bytes`` those of its frames.
 
 A place that cannot be read is a row with a ``problem`` and without a record.
 """
 
 
 def tasks(options: ReadOptions) -> list[InputPartition]:
-    """One: the chain of the files is followed."""
+    """Return one task, because the chain of the files is followed."""
     newest_checkpoint(options.path)
     return [InputPartition(None)]
 
 
 def rows(options: ReadOptions, task: InputPartition) -> Iterator[tuple[Any, ...]]:  # noqa: ARG001
-    """A row for each record, by LSN, each with its checksum proven."""
+    """Yield a row for each record, by LSN, each with its checksum proven."""
     for found in walk_journal(OSFilesystem(options.path)):
         if isinstance(found, Finding):
             yield None, None, None, None, found.path, found.position, None, found.problem
@@ -60,7 +60,7 @@ def rows(options: ReadOptions, task: InputPartition) -> Iterator[tuple[Any, ...]
 
 
 def detail_of(record: AnyRecord) -> str:
-    """The fields of a record, as JSON."""
+    """Return the fields of a record, as JSON."""
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
     return msgspec.json.encode(fields, enc_hook=_other).decode()
 

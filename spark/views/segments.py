@@ -37,16 +37,18 @@ SCHEMA = StructType(
         StructField("log_end", LongType()),
     ]
 )
-"""``log`` is the partition's number, never reused; ends are exclusive; retention has taken all below ``log_start``."""
+"""``log`` is the partition's number, never reused; ends are exclusive; retention has removed all below
+``log_start``.
+"""
 
 
 def tasks(options: ReadOptions) -> list[InputPartition]:  # noqa: ARG001
-    """One: it is all in one file."""
+    """Return one task, because all is in one file."""
     return [InputPartition(None)]
 
 
 def rows(options: ReadOptions, task: InputPartition) -> Iterator[tuple[Any, ...]]:  # noqa: ARG001
-    """A row for each segment, by topic, partition and offset."""
+    """Yield a row for each segment, by topic, partition and offset."""
     directory = Directory(options.path)
     everything = not (options.topics or options.pattern)
     for log in directory.logs(lambda topic: everything or options.wants(topic)):

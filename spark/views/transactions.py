@@ -1,6 +1,6 @@
-"""``view=transactions``: every transaction, how it ended and where its messages are, and those that have not ended.
+"""``view=transactions``: all transactions, with their outcomes and the places of their messages, or undecided.
 
-Those that have ended come from the outcome archive. Data without one have only what the broker still remembers.
+Ended ones come from the outcome archive. Data without one have only those that the broker still remembers.
 """
 
 from __future__ import annotations
@@ -66,21 +66,21 @@ SCHEMA = StructType(
         StructField("partitions", ArrayType(PARTITION)),
     ]
 )
-"""``first_offset`` is null for what is in no log. ``heuristic``: a person or policy ended it once it was prepared."""
+"""``first_offset`` is null for messages in no log. ``heuristic``: a person or policy ended it after it was prepared."""
 
 Row = tuple[Any, ...]
 ENDED = (State.COMMITTED, State.ROLLED_BACK)
 
 
 class Rest(InputPartition):
-    """What is not in the archive's log: transactions that have not ended, entries on their way there."""
+    """The transactions that are not in the archive's log: undecided ones, and entries on their way there."""
 
     def __init__(self) -> None:
         super().__init__(None)
 
 
 def tasks(options: ReadOptions) -> list[InputPartition]:
-    """The archive in parts, and the rest."""
+    """Return the archive in parts, and the rest."""
     logs = open_logs(options)
     try:
         archive = archive_log(logs)
@@ -95,7 +95,7 @@ def tasks(options: ReadOptions) -> list[InputPartition]:
 
 
 def rows(options: ReadOptions, task: InputPartition) -> Iterator[Row]:
-    """A row for each transaction of a part."""
+    """Yield a row for each transaction of a part."""
     logs = open_logs(options)
     try:
         if isinstance(task, Task):
@@ -117,7 +117,7 @@ def _archived(entry: ArchivedOutcome) -> Row:
 
 
 def _of_directory(logs: Logs) -> Iterator[Row]:
-    """Transactions as the newest checkpoint has them."""
+    """Yield transactions as the newest checkpoint has them."""
     assert isinstance(logs, Directory)
     names = {store.number: (store.topic, store.index) for store in logs.checkpoint.stores}
     for live in live_rows(logs.checkpoint):
@@ -156,7 +156,7 @@ def _undecided(live: TransactionRow, names: dict[int, tuple[str, int]]) -> Row:
 
 
 def _of_broker(options: ReadOptions, logs: Logs) -> Iterator[Row]:
-    """Transactions as a live broker lists them."""
+    """Yield transactions as a live broker lists them."""
     has_archive = archive_log(logs) is not None
     states = [state for state in BEGUN if not (has_archive and state in ENDED)]
     with txbroker.connect(options.broker, client="spark", timeout=options.timeout) as connection:
@@ -187,7 +187,7 @@ def _placed(placements: Iterable[Placement], names: dict[int, tuple[str, int]]) 
 
 
 def _named(number: int, names: dict[int, tuple[str, int]]) -> tuple[str, int]:
-    """Topic and index; of a log that is gone its number is left."""
+    """Return topic and index; for a deleted log, its number."""
     return names.get(number, (f"(log {number}, deleted)", 0))
 
 
