@@ -1,4 +1,6 @@
-"""Whether a transaction may take more: limits, partitions, positions that others hold. Nothing changes here."""
+"""The checks whether a transaction may take more: limits, partitions, positions that others hold. They change
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ class Admission:
                 )
 
     def partition(self, transaction: Transaction | None, partition: int, more: int = 0) -> None:
-        """Raise for one that takes no messages of clients, and for one more than a transaction may have.
+        """Raise for a partition that takes no messages of clients, and for one more than a transaction may have.
 
         ``more``: how many other partitions the same request begins to use.
         """
@@ -65,12 +67,12 @@ class Admission:
             )
 
     def unsent(self, number: TransactionNumber, known: Transaction | None, unsent: Unsent) -> None:
-        """Raise unless there is room, and a place, for what a deciding request brings."""
+        """Raise unless there is room, and a partition, for the contents of a deciding request."""
         self.size(known, unsent.bytes, unsent.messages, 0)
         if known is None and len(unsent.runs) == 1 and not unsent.positions:
             store = self._catalog.stores.get(unsent.runs[0][0])
             if store is not None and not store.internal:
-                return  # the commonest
+                return  # the most common case
         used: Collection[int] = known.partitions if known else ()
         fresh: set[int] = set()
         for partition, _, _ in unsent.runs:
@@ -86,7 +88,7 @@ class Admission:
                 self.unheld(number, group.group, offset.partition)
 
     def offsets(self, transaction: Transaction | None, count: int) -> None:
-        """Raise for more positions of groups than may be."""
+        """Raise for more positions of groups than allowed."""
         own = count + (len(transaction.offsets) if transaction else 0)
         for what, value, limit in (
             ("group positions in one transaction", own, self._limits.partitions),

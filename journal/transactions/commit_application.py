@@ -1,4 +1,4 @@
-"""Putting a committed transaction's messages into their logs, in slices if they are many."""
+"""The application of a commit: its messages are appended to their logs, in slices if they are many."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from journal.transactions.state import Transaction
 from journal.wal.group import Deliver
 
 MESSAGE_WEIGHT: Final = 1024
-"""Bytes that a message counts for beside its own: it is stamped for itself, 0.2 µs."""
+"""Bytes that a message counts for beside its own: it is stamped by itself, 0.2 µs."""
 
 ADD_WEIGHT: Final = 16 * KIB
 """Bytes that an add counts for beside its messages: 3 µs."""
 
 
 def weight_of(size: int, messages: int, adds: int) -> int:
-    """What putting so much into logs takes, as bytes that are copied: 4 MiB in about 1 ms."""
+    """Return the cost of appending messages to logs, as bytes that are copied: 4 MiB in about 1 ms."""
     return size + MESSAGE_WEIGHT * messages + ADD_WEIGHT * adds
 
 
 class SlicedApply:
     """The application of one commit: first to last add, resumed where it ran out of memory or of its slice.
 
-    The logs show nothing of it before all is there and the commit is forced. Replaying what a log holds already
-    changes nothing, so a crash in the middle is repaired by beginning again.
+    The logs show nothing of it before all is there and the commit is forced. Replaying messages that a log holds
+    already changes nothing, so a crash in the middle is repaired by beginning again.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class SlicedApply:
         self._bases = {p.partition: p.base_offset for p in record.placements}
         self.stores: list[MessageStore] = [catalog.stores[partition] for partition in self._bases]
         self.waiters: list[tuple[Deliver, Any]] = []
-        """Answers that are to be given once all is there, forced and shown."""
+        """Answers to be given once all is there, forced and shown."""
         self.groups = frozenset(group for group, _ in transaction.offsets)
-        """Consumer groups that it has moved: nobody is to learn of that before."""
+        """Consumer groups that it has moved: no client may learn of that before."""
         self._check_counts()
 
     def _check_counts(self) -> None:
-        """The record carries its results: what was added must be what it says."""
+        """Check the record's results: the added messages must be those that it states."""
         counts = self._transaction.staged.counts()
         if counts != {p.partition: p.count for p in self._record.placements}:
             raise misplaced(self._transaction.number, self.lsn, self._record.placements, counts)
@@ -78,7 +78,7 @@ class SlicedApply:
 
     @property
     def number(self) -> TransactionNumber:
-        """Of the transaction."""
+        """The number of the transaction."""
         return self._transaction.number
 
     @property
@@ -89,8 +89,8 @@ class SlicedApply:
     def step(self, forced_lsn: int) -> bool:
         """Apply up to a slice; return whether all is done. ``short_of_memory`` says that a flush must come first.
 
-        Frames that are not in memory can be read back once the journal is forced up to them. Only once the
-        commit itself is may the flusher take what is here: no segment is touched before.
+        Frames that are not in memory can be read back once the journal is forced up to them. The flusher may take the
+        messages only once the commit itself is forced: no segment is touched before.
         """
         staged = self._transaction.staged
         left = self._small_bytes if self.is_small else self._slice_bytes
@@ -121,16 +121,16 @@ class SlicedApply:
 
 
 def is_small(transaction: Transaction, small_bytes: int) -> bool:
-    """Whether a commit can be applied in one turn: it takes no more than copying so many bytes, which are in memory."""
+    """Return whether a commit can be applied in one turn: it copies at most ``small_bytes``, which are in memory."""
     staged = transaction.staged
     weight = weight_of(staged.bytes, transaction.messages, len(staged.entries))
     return weight <= small_bytes and len(staged.held) == len(staged.entries)
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
-    """What a record did that ended a transaction.
+    """What a record that ended a transaction did.
 
-    ``stores`` have its messages, and are to be shown with the record; or ``slices`` is still to be put into its logs.
+    ``stores`` have its messages, and are to be shown with the record; or ``slices`` is still to be applied to its logs.
     """
 
     outcome: Outcome
@@ -141,7 +141,7 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 def misplaced(
     number: TransactionNumber, lsn: int, placements: Sequence[Placement], counts: Mapping[int, int]
 ) -> CorruptJournal:
-    """The error for a commit that places other messages than were sent."""
+    """Return the error for a commit that places other messages than were sent."""
     return CorruptJournal(
         f"transaction {number} committed at LSN {lsn} says {list(placements)}, what was sent in it is {dict(counts)}: "
         f"a record is missing from the journal. No record was changed. {NEXT_STEP}",

@@ -1,4 +1,4 @@
-"""What undecided transactions may take."""
+"""The limits of undecided transactions."""
 
 from __future__ import annotations
 

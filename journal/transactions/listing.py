@@ -1,4 +1,4 @@
-"""Which transactions somebody wants to see: chosen by state, xid and how they ended, a page at a time."""
+"""The selection of transactions for lists: by state, xid and outcome, a page at a time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _ENDED = (State.COMMITTED, State.ROLLED_BACK)
 
 
 class Wanted(NamedTuple):
-    """Which ones. ``states`` empty: the undecided ones, or all forced ones if ``forced``.
+    """The wanted transactions. ``states`` empty: the undecided ones, or all forced ones if ``forced``.
 
-    ``format_id`` and ``global_prefix`` choose by xid: its format, and how its global id begins.
+    ``format_id`` and ``global_prefix`` select by xid: its format, and the beginning of its global id.
     """
 
     states: Sequence[State] = ()
@@ -27,7 +27,7 @@ class Wanted(NamedTuple):
     forced: bool = False
 
     def has(self, xid: Xid | None) -> bool:
-        """Whether one with this xid is wanted."""
+        """Return whether a transaction with this xid is wanted."""
         if self.format_id is None and not self.global_prefix:
             return True
         if xid is None or not xid.global_id.startswith(self.global_prefix):
@@ -38,10 +38,10 @@ class Wanted(NamedTuple):
 def page(
     table: TransactionTable, wanted: Wanted, after: tuple[int, int], limit: int
 ) -> tuple[list[Transaction | Outcome], bool]:
-    """Those beyond ``after``, by number, at most ``limit``; and whether there are more.
+    """Return those beyond ``after``, by number, at most ``limit``; and whether there are more.
 
-    Of 100,000 it takes about 10 ms: numbers are compared and sorted (they nearly are), the rest is looked at as far
-    as needed.
+    Of 100,000 it takes about 10 ms: numbers are compared and sorted (they nearly are), the rest is read as far as
+    needed.
     """
     states = tuple(wanted.states or (_ENDED if wanted.forced else _UNDECIDED))
     live, ended = table.live, table.outcomes.by_number
@@ -58,7 +58,7 @@ def page(
 def _candidates(
     table: TransactionTable, states: Sequence[State], forced: bool
 ) -> Iterable[TransactionNumber]:
-    """As few as may be."""
+    """Return the candidates, as few as possible."""
     if forced:
         return table.outcomes.forced
     if all(state is State.PREPARED for state in states):

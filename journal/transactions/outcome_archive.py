@@ -1,9 +1,9 @@
-"""How transactions ended, for as long as somebody wants to ask: entries on their way to the outcome archive.
+"""The outcome archive: entries on their way to the log that keeps how transactions ended.
 
-The archive is a log like any other, filled by ordinary sends that the engine makes itself. An entry's offset is given
-when the transaction ends: one for each, without a gap. What the log does not have yet waits here, and goes into the
-journal with the group that decided it. After a crash the same outcomes get the same offsets again, and what the log has
-is not made twice.
+The archive is a log like any other, filled by ordinary sends that the engine makes itself. An entry gets its offset
+when the transaction ends: one for each, without a gap. Entries that the log does not have yet wait here, and go into
+the journal with the group that decided them. After a crash the same outcomes get the same offsets again, and entries
+that the log has are not made twice.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from journal.settings import TopicSettings
 from journal.transactions.state import Transaction
 
 BATCH = 1_000
-"""So many entries do not wait for the end of their group: it stays of a bounded size."""
+"""With this many waiting entries a send does not wait for the end of the group, so that its size is bounded."""
 
 
 Later = Callable[[], bytes]
-"""Makes the frame of an entry when it is wanted. In replay hardly any is: the log has it a moment later."""
+"""Makes the frame of an entry when it is wanted. In replay few are: the log has them a moment later."""
 
 
 class HeadRow(msgspec.Struct, array_like=True, frozen=True):
-    """What a checkpoint keeps beside the entries that wait."""
+    """The part of a checkpoint beside the waiting entries."""
 
     on: bool
     next_offset: int
 
 
 def head_of(checkpoint: Checkpoint) -> tuple[HeadRow, list[bytes]]:
-    """What a checkpoint says of the archive, and the frames of the entries that waited; without rows there is none."""
+    """Return a checkpoint's state of the archive, and the frames of the waiting entries; none if it has no rows."""
     head, *frames = checkpoint.folds.get("archive") or [HeadRow(False, 0)]
     return head, frames
 
 
 @implementer(IFold)
 class OutcomeArchive:
-    """The fold that gives outcomes their places in the archive. ``on`` is journaled: replay asks no setting.
+    """The fold that gives outcomes their places in the archive. ``on`` is journaled: replay reads no setting.
 
     ``next_offset`` less the number of ``waiting`` is always where the log ends, or before it, while that is replayed.
     """
@@ -75,13 +75,13 @@ class OutcomeArchive:
 
     @property
     def store(self) -> MessageStore:
-        """The archive's log. There is one while anything waits."""
+        """The archive's log. It exists while any entry waits."""
         if self._store is None:
             self._store = self._catalog.topics[OUTCOMES_TOPIC].partitions[0]
         return self._store
 
     def judge(self, settings: TopicSettings | None, at: int) -> list[AnyRecord]:
-        """The records that turn the archive on, with these settings, or off (None); none if it is so already."""
+        """Return the records that turn the archive on, with these settings, or off (None); none if it is so already."""
         topic = self.topic
         if settings is None:
             return [ArchiveSet(False, topic.settings, at)] if self.on and topic is not None else []
@@ -91,7 +91,7 @@ class OutcomeArchive:
         return [] if self.on and topic.settings == settings else [ArchiveSet(True, settings, at)]
 
     def send(self, at: int) -> tuple[Messages, memoryview]:
-        """Put all that waits into the log: the record of that, and its data.
+        """Append all waiting entries to the log; return the record of that, and its data.
 
         Raises :class:`journal.errors.MemoryExhausted` before anything has changed.
         """
@@ -103,7 +103,7 @@ class OutcomeArchive:
         return Messages(store.number, base, count, at), view
 
     def _pack(self) -> list[bytes]:
-        """The frames of all that waits; they are made once."""
+        """Return the frames of all waiting entries; they are made once."""
         frames = [each if type(each) is bytes else cast(Later, each)() for each in self.waiting]
         self.waiting = deque(frames)
         return frames
@@ -111,7 +111,7 @@ class OutcomeArchive:
     # -- the fold ----------------------------------------------------------------------------------
 
     def note(self, lsn: int, outcome: Outcome, requests: int, checksum: int, parts: list[PartFields]) -> None:
-        """A transaction has ended while the archive is on."""
+        """Note that a transaction has ended while the archive is on."""
         offset = self.next_offset
         self.next_offset = offset + 1
         if offset >= self.store.end_offset:
@@ -120,7 +120,7 @@ class OutcomeArchive:
                 self.settle()
 
     def note_transaction(self, lsn: int, outcome: Outcome, transaction: Transaction) -> None:
-        """As :meth:`note`, for a transaction from the table."""
+        """Do what :meth:`note` does, for a transaction from the table."""
         stores = self._catalog.stores
         bases = {placement.partition: placement.base_offset for placement in outcome.placements}
         parts = []
@@ -132,14 +132,14 @@ class OutcomeArchive:
         self.note(lsn, outcome, transaction.requests, transaction.checksum, parts)
 
     def note_all(self, count: int, outcomes: Iterable[Later]) -> None:
-        """As :meth:`note`, for so many in replay: 0.2 µs each."""
+        """Do what :meth:`note` does, for ``count`` outcomes in replay: 0.2 µs each."""
         self.next_offset += count
         self.waiting.extend(outcomes)
         if len(self.waiting) > BATCH:
             self.settle()
 
     def settle(self) -> None:
-        """Let go of what the log has by now: in replay, entries come after they were made to wait."""
+        """Drop entries that the log has by now: in replay, they come after they were made to wait."""
         waiting = self.waiting
         if not waiting:
             return
@@ -147,7 +147,7 @@ class OutcomeArchive:
             waiting.popleft()
 
     def apply(self, lsn: int, record: AnyRecord, data: bytes | memoryview) -> None:  # noqa: ARG002
-        """Take one record into the state."""
+        """Apply one record to the state."""
         assert isinstance(record, ArchiveSet)
         self.settle()
         self.on = record.on
@@ -155,19 +155,19 @@ class OutcomeArchive:
     # -- checkpoints -------------------------------------------------------------------------------
 
     def snapshot(self) -> Iterator[Any]:
-        """What is known of the archive, then the entries that wait."""
+        """Return the archive's state, then the waiting entries."""
         frames = self._pack() if self.waiting else []
         return iter([HeadRow(self.on, self.next_offset), *frames])
 
     @staticmethod
     def read(rows: RowReader) -> None:
-        """Draw the rows of a checkpoint; each frame must hold an entry."""
+        """Read the rows of a checkpoint; each frame must hold an entry."""
         rows.take(HeadRow)
         while rows.left:
             rows.take(bytes, lambda frame: unpack(frame[HEADER_BYTES:]))
 
     def restore(self, rows: Iterable[Any]) -> None:
-        """Replace the state by what :meth:`snapshot` gave."""
+        """Replace the state by the rows of a :meth:`snapshot`."""
         head, *frames = rows
         self.on, self.next_offset = head.on, head.next_offset
         self.waiting = deque(frames)

@@ -1,7 +1,7 @@
-"""How transactions ended: remembered exactly, until the client has seen it or a durable mark passes.
+"""The outcomes of transactions: remembered exactly, until the client has seen it or a durable mark passes.
 
-Pruning by what clients say they have seen is that of RIFL (Lee et al., "Implementing Linearizability at Large
-Scale and Low Latency", 2015).
+Outcomes are pruned by what clients say they have seen, as in RIFL (Lee et al., "Implementing Linearizability at Large
+Scale and Low Latency", SOSP 2015, section 3).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PLACEMENTS_PER_OUTCOME = 8
 
 
 class MarkRow(msgspec.Struct, array_like=True, frozen=True):
-    """What a checkpoint keeps beside the outcomes themselves."""
+    """The part of a checkpoint beside the outcomes themselves."""
 
     session_mark: int
     forgotten_through: dict[int, int]
@@ -42,13 +42,13 @@ class OutcomeTable:
         self.session_mark = 0
         self.placements = 0
         self.forced: dict[TransactionNumber, None] = {}
-        """Those that a person or policy forced, until they are forgotten."""
+        """The outcomes that a person or policy forced, until they are forgotten."""
         self.contradicted: set[TransactionNumber] = set()
-        """Those of them whose coordinators decided otherwise."""
+        """The forced outcomes whose coordinators decided otherwise."""
         self._serials: dict[int, list[int]] = {}
 
     def remember(self, outcome: Outcome) -> None:
-        """Keep an outcome, or replace what is kept of the same transaction."""
+        """Keep an outcome, or replace an earlier one of the same transaction."""
         number = outcome.number
         if number not in self.by_number:
             self.placements += len(outcome.placements)
@@ -76,7 +76,7 @@ class OutcomeTable:
         assert number not in self.by_number, f"transaction {number} has ended before"
 
     def find(self, number: TransactionNumber) -> Outcome | None:
-        """The outcome, None for a number that never ended here; raises :class:`OutcomeForgotten`."""
+        """Return the outcome, None for a number that never ended here; raises :class:`OutcomeForgotten`."""
         outcome = self.by_number.get(number)
         if outcome is None and self.is_forgotten(number):
             raise OutcomeForgotten(
@@ -86,13 +86,15 @@ class OutcomeTable:
         return outcome
 
     def is_forgotten(self, number: TransactionNumber) -> bool:
-        """Whether the number is below a mark, so that its absence says nothing."""
+        """Return whether the number is below a mark, so that its absence means nothing."""
         if number.session < self.session_mark:
             return True
         return number.serial <= self.forgotten_through.get(number.session, 0)
 
     def prune(self, session: int, seen: int) -> None:
-        """The session's client has seen all outcomes up to ``seen``. Forced ones stay until forgotten."""
+        """Drop the outcomes of a session up to ``seen``, which its client has seen. Forced ones stay until
+        forgotten.
+        """
         if seen <= self.forgotten_through.get(session, 0):
             return
         self.forgotten_through[session] = seen
@@ -112,7 +114,7 @@ class OutcomeTable:
             del self._serials[session]
 
     def tell(self, number: TransactionNumber, told: Told) -> None:
-        """Note what a coordinator decided about a forced outcome. That it contradicted is never taken back."""
+        """Note a coordinator's decision about a forced outcome. A contradiction is never taken back."""
         outcome = self.by_number.get(number)
         if outcome is not None and not outcome.contradicted:
             self.remember(msgspec.structs.replace(outcome, told=told))
@@ -127,7 +129,7 @@ class OutcomeTable:
             del self.by_xid[outcome.xid]
 
     def judge_trim(self, bound: int, oldest_session: int, at: int) -> TransactionsForgotten | None:
-        """The record that brings the table below ``bound`` outcomes and sessions; None if it is.
+        """Return the record that brings the table below ``bound`` outcomes and sessions; None if it is.
 
         Outcomes that name many partitions count for more: ``PLACEMENTS_PER_OUTCOME`` times the bound is the most
         placements. ``oldest_session`` is the lowest number of a session that still lives: the mark does not pass it.
@@ -138,11 +140,12 @@ class OutcomeTable:
             mark = min(sorted(self.forgotten_through)[len(self.forgotten_through) - bound], oldest_session)
         numbers = self._oldest(excess, self.placements - bound * PLACEMENTS_PER_OUTCOME, bound // 10)
         if not numbers and mark <= self.session_mark:
-            return None  # as when all that is over the bound was forced: a record now would be one every tick
+            # as when all outcomes over the bound were forced: a record now would be one every tick
+            return None
         return TransactionsForgotten(numbers, max(mark, self.session_mark), at)
 
     def _oldest(self, outcomes: int, placements: int, more: int) -> list[tuple[int, int]]:
-        """The oldest that nobody forced, as many as bring both below their bounds, and some more; none if both are."""
+        """Return the oldest unforced ones, enough to bring both below their bounds, and some more; none if both are."""
         numbers: list[tuple[int, int]] = []
         if outcomes <= 0 and placements <= 0:
             return numbers
@@ -174,12 +177,12 @@ class OutcomeTable:
 
     @staticmethod
     def read(rows: RowReader) -> None:
-        """Draw the rows of a checkpoint."""
+        """Read the rows of a checkpoint."""
         rows.take(MarkRow)
         rows.rest(Outcome)
 
     def restore(self, rows: Iterable[Any]) -> None:
-        """Replace the table by what :meth:`snapshot` gave."""
+        """Replace the table by the rows of a :meth:`snapshot`."""
         mark, *outcomes = rows
         self.__init__()  # type: ignore[misc]
         self.session_mark, self.forgotten_through = mark.session_mark, dict(mark.forgotten_through)

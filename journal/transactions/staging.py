@@ -1,8 +1,8 @@
 """Frames of undecided transactions: in memory within a budget, else in the journal or in a staged file.
 
-A staged file holds, behind its header, the frames of all a transaction's adds, one after the other from the first, as
-far as it goes.
-A checkpoint writes there what lies below the checkpoint before it, so the journal below that can go.
+A staged file holds, behind its header, the frames of a transaction's adds, one after the other from the first, as far
+as it goes. A checkpoint writes frames there that lie below the checkpoint before it, so that the journal below that can
+be removed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from journal.words import count_text
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One run of a transaction: ``size`` bytes of frames, from ``start`` on in the data of the record at ``lsn``.
 
-    They are at ``position`` of the staged file. ``checksum`` is CRC-32C over the frames of all runs up to this one:
-    another transaction's are not taken for them.
+    They are at ``position`` of the staged file. ``checksum`` is CRC-32C over the frames of all runs up to this one, so
+    that another transaction's frames are not taken for them.
     """
 
     partition: int
@@ -51,9 +51,9 @@ class Staged(msgspec.Struct, gc=False):
     file_entries: int = 0
     """How many of the entries, from the first, are in the staged file."""
     bytes: int = 0
-    """Bytes of frames staged in all."""
+    """Bytes of all staged frames."""
     salt: int = 0
-    """That of the staged file's header; 0 before there is one."""
+    """The salt of the staged file's header; 0 before there is one."""
     proven: int = 0
     """How many of the entries in the staged file have been read since, and were as staged."""
 
@@ -62,30 +62,30 @@ class Staged(msgspec.Struct, gc=False):
 
     @classmethod
     def of(cls, entries: list[Entry], file_entries: int) -> Staged:
-        """What has these entries, none of them in memory."""
+        """Return a transaction's frames with these entries, none of them in memory."""
         staged = cls(entries, {}, file_entries)
         for entry in entries:
             staged.count(entry.partition, entry.count, entry.size)
         return staged
 
     def count(self, partition: int, messages: int, size: int) -> None:
-        """Note that so much was added for a partition; added up here, for there can be a million adds."""
+        """Add messages and bytes for a partition; summed up here, because there can be a million adds."""
         known = self.parts.get(partition)
         self.parts[partition] = (messages, size) if known is None else (known[0] + messages, known[1] + size)
         self.bytes += size
 
     def counts(self) -> dict[int, int]:
-        """How many messages there are for each partition, in the order in which these were first added to."""
+        """Return how many messages there are for each partition, in the order in which these were first added to."""
         return {partition: messages for partition, (messages, _) in self.parts.items()}
 
 
 class StagingPlan(msgspec.Struct, frozen=True):
-    """What a checkpoint has to write to a transaction's staged file."""
+    """The frames that a checkpoint has to write to a transaction's staged file."""
 
     number: TransactionNumber
     entries: list[Entry]
     held: dict[int, bytes]
-    """Frames by their place among ``entries``, of those that are in memory."""
+    """The frames in memory, by their index in ``entries``."""
     through: int
     """How many entries the staged file holds afterwards."""
     header: StagedHeader
@@ -101,21 +101,21 @@ class Proof(NamedTuple):
     through: int
 
     def run(self) -> None:
-        """Raises :class:`CorruptJournal` if they are not as staged."""
+        """Read them; raises :class:`CorruptJournal` if they are not as staged."""
         entries = self.staged.entries
         before = entries[self.first - 1].checksum if self.first else 0
         start, last = entries[self.first].position, entries[self.through - 1]
         end = last.position + last.size
         if self.staging.sum_of(self.number, start, end, before) != last.checksum:
             for index in range(self.first, self.through):
-                self.staging.load_staged(self.number, self.staged, index)  # which says where
+                self.staging.load_staged(self.number, self.staged, index)  # whose error names the place
             raise AssertionError(
                 f"the staged frames of {self.number} are damaged, and none of its entries is"
             )
 
 
 class Staging:
-    """Where staged frames are: holds them, spills them, reads them back.
+    """The store of staged frames: holds them, spills them, reads them back.
 
     ``budget`` bounds the bytes in memory; they are counted by the allocator too.
     """
@@ -146,7 +146,7 @@ class Staging:
         checksum: int,
         start: int = 0,
     ) -> None:
-        """Take in one run's frames; what the budget has no room for is read back from the journal later.
+        """Add the frames of one run; frames without room in the budget are read back from the journal later.
 
         They begin at ``start`` of the record's data. ``checksum`` is that of all runs so far, this one included.
         """
@@ -165,7 +165,7 @@ class Staging:
         staged.held[number] = frames
 
     def release(self, staged: Staged) -> None:
-        """The transaction has been decided and applied: give its memory back."""
+        """Release a transaction's memory: it has been decided and applied."""
         held = staged.held
         if held:
             size = staged.bytes if len(held) == len(staged.entries) else sum(map(len, held.values()))
@@ -174,7 +174,7 @@ class Staging:
             held.clear()
 
     def load(self, number: TransactionNumber, staged: Staged, index: int) -> bytes | memoryview:
-        """The frames of one entry, from wherever they are; raises :class:`CorruptJournal` if not as written."""
+        """Return the frames of one entry, from wherever they are; raises :class:`CorruptJournal` if not as written."""
         frames = staged.held.get(index)
         if frames is not None:
             return frames
@@ -186,7 +186,7 @@ class Staging:
     def preview(
         self, number: TransactionNumber, staged: Staged, max_bytes: int, forced_lsn: int
     ) -> list[tuple[int, builtins.bytes]]:
-        """The first frames of a transaction: (partition, frames) by add, until ``max_bytes`` are reached.
+        """Return the first frames of a transaction: (partition, frames) by add, until ``max_bytes`` are reached.
 
         Ends before frames that are neither in memory nor forced yet.
         """
@@ -202,7 +202,7 @@ class Staging:
         return found
 
     def load_staged(self, number: TransactionNumber, staged: Staged, index: int) -> bytes:
-        """The frames of one entry, from the staged file; raises :class:`CorruptJournal` if not as staged."""
+        """Return the frames of one entry, from the staged file; raises :class:`CorruptJournal` if not as staged."""
         entry = staged.entries[index]
         path = filenames.staged_file(number.session, number.serial)
         file = self._open(path)
@@ -219,16 +219,17 @@ class Staging:
         return data
 
     def proof(self, number: TransactionNumber, staged: Staged) -> Proof | None:
-        """What has to be read of the staged file before the decision; None if nothing has.
+        """Return what must be read of the staged file before the decision; None if nothing must.
 
-        After it every start would fail where this does; so all of the file, also what is in memory now.
+        After the decision every start would fail on damage there; so it is all of the file, also entries that are in
+        memory.
         """
         if staged.proven == staged.file_entries:
             return None
         return Proof(self, number, staged, staged.proven, staged.file_entries)
 
     def verify(self, number: TransactionNumber, staged: Staged) -> None:
-        """Read what nobody has :class:`proven <Proof>` of the staged file; raises :class:`CorruptJournal`.
+        """Read the part of the staged file that is not :class:`proven <Proof>`; raises :class:`CorruptJournal`.
 
         A gigabyte takes about a second, on this thread.
         """
@@ -240,7 +241,7 @@ class Staging:
             staged.proven = proof.through
 
     def sum_of(self, number: TransactionNumber, start: int, end: int, checksum: int) -> int:
-        """The checksum ``checksum`` continued over the bytes from ``start`` to ``end`` of a staged file."""
+        """Return the checksum ``checksum`` continued over the bytes from ``start`` to ``end`` of a staged file."""
         file = self._open(filenames.staged_file(number.session, number.serial))
         try:
             for position in range(start, end, GROUP_BYTES):
@@ -257,7 +258,7 @@ class Staging:
         return file
 
     def load_journaled(self, entry: Entry) -> memoryview:
-        """The frames of an entry from the journal; keeps the last group read, as neighbours share one."""
+        """Return the frames of an entry from the journal; keeps the last group read, because neighbours share one."""
         first, records = self._cached
         if not first <= entry.lsn < first + len(records):
             first, records = self._cached = self._journal.group_records(entry.lsn)
@@ -265,7 +266,7 @@ class Staging:
         return data[entry.start : entry.start + entry.size]
 
     def plan(self, number: TransactionNumber, staged: Staged, through_lsn: int) -> StagingPlan | None:
-        """What must go to the staged file so that the journal up to ``through_lsn`` is not needed for it."""
+        """Return what must go to the staged file so that the journal up to ``through_lsn`` is not needed for it."""
         done = staged.file_entries
         through = done
         while through < len(staged.entries) and staged.entries[through].lsn <= through_lsn:
@@ -278,11 +279,11 @@ class Staging:
         return StagingPlan(number, entries, held, through, StagedHeader(number, staged.salt))
 
     def write(self, plan: StagingPlan) -> None:
-        """Write and force what a plan says. (Flusher thread.) The directory is forced by the caller."""
+        """Write and force the frames of a plan. (Flusher thread.) The caller forces the directory."""
         path = filenames.staged_file(plan.number.session, plan.number.serial)
         file = self._filesystem.open(path, create=True)
         first = 0
-        records: list[Any] = []  # of the group read last; not the reactor's
+        records: list[Any] = []  # of the group read last; not shared with the reactor
         try:
             if plan.entries[0].position == STAGED_HEADER_BYTES:
                 write_fully(file, 0, [pack_staged_header(plan.header)])
@@ -300,7 +301,7 @@ class Staging:
 
 
 def damaged_frames(path: str, what: str, wanted: str, position: int = 0) -> CorruptJournal:
-    """The error for a staged file that does not hold what was staged."""
+    """Return the error for a staged file that does not hold the staged frames."""
     return CorruptJournal(
         f"{path} is damaged at {position}: {what} are not {wanted}. The transaction cannot be committed as it was "
         f"prepared; nothing was changed. Restore the file from a copy, or roll the transaction back. {WHAT_ELSE}",

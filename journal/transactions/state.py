@@ -16,13 +16,13 @@ from journal.transaction import PREPARED, Cause, State, Totals, TransactionNumbe
 from journal.transactions.staging import Entry, Staged
 
 MOST_NAMED: Final = 10
-"""So many are named in a line of the log."""
+"""How many transactions a line of the log names."""
 
 
 class Transaction(msgspec.Struct, eq=False):
     """A transaction that is active, doomed or prepared. ``began`` and ``prepared_at`` are journal time.
 
-    A struct, and its parts too: made in 0.25 µs, a dataclass in 0.65.
+    It is a struct, and so are its parts: made in 0.25 µs, a dataclass in 0.65.
     """
 
     number: TransactionNumber
@@ -37,9 +37,9 @@ class Transaction(msgspec.Struct, eq=False):
     staged: Staged = msgspec.field(default_factory=Staged)
     offsets: list[tuple[str, PartitionOffset]] = []
     wall_offset: int = 0
-    """What makes times of the wall clock of its journal times, for people."""
+    """The offset that turns its journal times into times of the wall clock, for people."""
     checksums: dict[int, int] = {}
-    """CRC-32C of what was sent for each partition."""
+    """CRC-32C of the frames sent for each partition."""
 
     @property
     def bytes(self) -> int:
@@ -52,19 +52,21 @@ class Transaction(msgspec.Struct, eq=False):
         return self.checksums.keys()
 
     def parts(self) -> list[tuple[int, int, int, int]]:
-        """(partition, messages, bytes, checksum) of what was sent, in the order in which these were first sent to."""
+        """Return (partition, messages, bytes, checksum) of the sent frames, in the order of the partitions'
+        first frames.
+        """
         parts = self.staged.parts.items()
         return [(number, messages, size, self.checksums[number]) for number, (messages, size) in parts]
 
     @property
     def totals(self) -> Totals:
-        """What has arrived, to be compared with what the client says it sent."""
+        """Return what has arrived, to be compared with what the client says it sent."""
         return Totals(self.messages, self.requests, self.checksum)
 
 
 @dataclass(slots=True)
 class Amounts:
-    """What all undecided transactions have together; bounded by :class:`TransactionLimits`."""
+    """The amounts of all undecided transactions together; bounded by :class:`TransactionLimits`."""
 
     messages: int = 0
     bytes: int = 0
@@ -72,7 +74,7 @@ class Amounts:
     requests: int = 0
 
     def count(self, transaction: Transaction, sign: int) -> None:
-        """Add what a transaction has (``sign`` 1), or take it away (-1)."""
+        """Add a transaction's amounts (``sign`` 1), or subtract them (-1)."""
         self.messages += sign * transaction.messages
         self.bytes += sign * transaction.staged.bytes
         self.offsets += sign * len(transaction.offsets)
@@ -95,11 +97,11 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
     wall_offset: int
     checksums: dict[int, int] = {}
     salt: int = 0
-    """That of the staged file."""
+    """The salt of the staged file."""
 
     @classmethod
     def of(cls, transaction: Transaction) -> TransactionRow:
-        """The row of a transaction as it is now."""
+        """Return the row of a transaction as it is now."""
         return cls(
             transaction.number,
             transaction.began,
@@ -117,7 +119,7 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
         )
 
     def transaction(self) -> Transaction:
-        """The transaction; all its frames are on disk."""
+        """Return the transaction; all its frames are on disk."""
         staged = Staged.of(self.entries, self.file_entries)
         staged.salt = self.salt
         return Transaction(
@@ -151,7 +153,7 @@ def outcome_of(
     why: str = "",
     placements: list[Placement] = _NOWHERE,
 ) -> Outcome:
-    """How a transaction ended that ended now, at journal time ``at``, ``wall`` for people."""
+    """Return the outcome of a transaction that ended now, at journal time ``at``, ``wall`` for people."""
     prepared = transaction.state is PREPARED
     heuristic = prepared and cause in _FORCED_BY_HAND
     began = transaction.began + transaction.wall_offset
@@ -164,12 +166,12 @@ def outcome_of(
 
 
 def row_of(each: Transaction | TransactionRow) -> TransactionRow:
-    """The row of a transaction, or the row itself if it has been made."""
+    """Return the row of a transaction, or the row itself if it has been made."""
     return TransactionRow.of(each) if isinstance(each, Transaction) else each
 
 
 def without_files(transactions: Iterable[Transaction], names: Collection[str]) -> str:
-    """What to tell of transactions whose staged files are not among those that there are; empty if there are none."""
+    """Return a line about transactions whose staged files are missing; empty if there are none."""
     lost = []
     for each in transactions:
         path = staged_file(each.number.session, each.number.serial)

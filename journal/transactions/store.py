@@ -1,7 +1,7 @@
 """Transactions over message stores, durable through the journal: begin, add, prepare, commit, rollback, recover.
 
-Judging and applying are apart: a public method judges by the table in :mod:`journal.transaction`, then has one
-record accepted; the fold in :mod:`journal.transactions.table` does what it says, live and in replay alike.
+Judging and applying are separate: a public method judges by the table in :mod:`journal.transaction`, then has one
+record accepted; the fold in :mod:`journal.transactions.table` applies it, live and in replay alike.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _NONE_BEFORE: Final[Mapping[int, int]] = {}
 
 @implementer(ITransactionStore)
 class JournalTransactionStore:
-    """What may be done to the transactions of one engine; ``table`` is what there is of them.
+    """The operations on the transactions of one engine; ``table`` holds the transactions.
 
     Every method that takes a transaction's number raises ``TransactionCommitted``, ``TransactionRolledBack`` or
-    ``OutcomeForgotten`` if the transaction has ended otherwise than asked, and changes nothing then. What is
-    accepted is durable, and may be answered, once the engine has forced it.
+    ``OutcomeForgotten`` if the transaction has ended otherwise than asked, and changes nothing then. An accepted
+    operation is durable, and may be answered, once the engine has forced it.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class JournalTransactionStore:
     ) -> int:
         """Let the transaction move a group's positions when it commits. They are held from prepare on.
 
-        ``group_id`` is what the group is to be called if there is none of that name when it commits.
+        ``group_id`` is the group's id if the commit makes the group.
         """
         transaction = self.live.get(number)
         if transaction is None:
@@ -138,13 +138,13 @@ class JournalTransactionStore:
         return self._engine.accept(record)
 
     def doom(self, number: TransactionNumber) -> None:
-        """An add was refused: the transaction can only be rolled back now. Journals nothing."""
+        """Mark a transaction as rollback-only after a refused add. Journals nothing."""
         transaction = self.live.get(number)
         if transaction is None:
             if number in self.outcomes.by_number or self.outcomes.is_forgotten(number):
                 return
             if len(self.live) >= self.limits.transactions:
-                return  # prepare and commit will see that not all has arrived
+                return  # prepare and commit will see that not everything has arrived
             transaction = Transaction(number, self._engine.now(), wall_offset=self._catalog.wall_offset)
             self.table.enter(transaction)
         transaction.state = TRANSITIONS[transaction.state, Input.REFUSED_ADD][0]
@@ -184,9 +184,9 @@ class JournalTransactionStore:
         owner: Owner | None = None,
         unsent: Unsent = NOTHING,
     ) -> None:
-        """Make the transaction survive everything until it is decided. Repeating it with the same xid is fine.
+        """Make the transaction survive everything until it is decided. It may be repeated with the same xid.
 
-        ``totals`` is what was added before, ``unsent`` what comes with this request.
+        ``totals`` is the sum of what was added before, ``unsent`` the contents of this request.
         """
         transaction = self.live.get(number)
         if transaction is None:
@@ -222,7 +222,7 @@ class JournalTransactionStore:
             self._judge_arrived(Transaction(number, 0), totals)
 
     def _judge_arrived(self, transaction: Transaction, totals: Totals | None) -> None:
-        """What the client says it added must be what arrived; if not, the transaction is rolled back."""
+        """Compare what the client says it added with what arrived; if they differ, roll the transaction back."""
         said = totals or NO_TOTALS
         if transaction.totals == said:
             return
@@ -246,9 +246,9 @@ class JournalTransactionStore:
         xid: Xid | None = None,
         owner: Owner | None = None,
     ) -> Outcome:
-        """Decide for. A repeated one returns the first outcome, and is refused if it brings another content.
+        """Commit. A repetition returns the first outcome, and is refused if it has another content.
 
-        One phase has ``totals`` (of what was added before), or ``unsent`` (what comes with this request), or both; the
+        One phase has ``totals`` (of what was added before), or ``unsent`` (the contents of this request), or both; the
         second phase has neither. ``xid`` and ``owner`` are for a transaction that begins with this. Raises
         ``MemoryExhausted`` before anything has changed.
         """
@@ -285,7 +285,7 @@ class JournalTransactionStore:
     def _judge_active(
         self, transaction: Transaction, one_phase: bool, totals: Totals | None, unsent: Unsent
     ) -> None:
-        """Raise unless one that is not prepared may be committed with this."""
+        """Raise unless an unprepared transaction may be committed with this."""
         number = transaction.number
         if transaction.state is State.ACTIVE and not one_phase:
             raise TransactionConflict(
@@ -300,7 +300,7 @@ class JournalTransactionStore:
     def _committed_before(
         self, ended: Outcome, one_phase: bool, totals: Totals | None, unsent: Unsent
     ) -> Outcome:
-        """The outcome of one that was committed, for a commit that comes again; raises for any other."""
+        """Return the outcome of a committed transaction, for a repeated commit; raises for any other."""
         if ended.state is not State.COMMITTED:
             self._refuse_ended(ended)
         if one_phase:
@@ -317,7 +317,7 @@ class JournalTransactionStore:
         xid: Xid | None,
         owner: Owner | None,
     ) -> Outcome:
-        """Decide for what nothing was added to: its frames go to the tails of the logs at once."""
+        """Commit a transaction that nothing was added to: its frames go to the tails of the logs at once."""
         if xid is not None:
             self._judge_xid(number, xid)
         if totals is not None:
@@ -334,7 +334,7 @@ class JournalTransactionStore:
         return self._engine.decide(record, data)
 
     def _append(self, unsent: Unsent, at: int) -> tuple[list[Placement], bytes | memoryview]:
-        """Put what comes with the request into its logs; where it lies there, and the stamped frames.
+        """Append the request's contents to their logs; return their places and the stamped frames.
 
         Raises ``MemoryExhausted`` before anything has changed.
         """
@@ -349,7 +349,7 @@ class JournalTransactionStore:
         return placements, b"".join(views)
 
     def _make_room(self, unsent: Unsent) -> None:
-        """Find memory for all runs before any is put into its log, or keep none."""
+        """Find memory for all runs before any is appended to its log, or keep none."""
         found: list[tuple[MessageStore, IBuffer]] = []
         try:
             for partition, size in unsent.sizes().items():
@@ -378,7 +378,9 @@ class JournalTransactionStore:
     def rollback(
         self, number: TransactionNumber, cause: Cause, by: Actor | None = None, why: str = ""
     ) -> Outcome | None:
-        """Decide against; nothing of it is ever seen. Repeating it, or an unknown number, is fine, and returns None."""
+        """Roll back; none of its messages ever becomes visible. For a repetition or an unknown number it
+        returns None.
+        """
         if number not in self.live:
             ended = self.outcomes.find(number)
             if ended is not None and ended.state is State.COMMITTED:
@@ -392,7 +394,7 @@ class JournalTransactionStore:
         return self._engine.decide(RolledBackRecord(*number, self._engine.now(), cause, by, why))
 
     def _step(self, transaction: Transaction, event: Input) -> Action:
-        """What the table says of the input; refusals are raised, a doomed transaction is rolled back first."""
+        """Return the table's action for the input; refusals are raised, a doomed transaction is rolled back first."""
         _, action = TRANSITIONS[transaction.state, event]
         number = transaction.number
         if action is Action.REFUSE:
@@ -425,7 +427,7 @@ class JournalTransactionStore:
         )
 
     def disconnect(self, session: int) -> None:
-        """The session is gone: what it had active is rolled back, what it had prepared stays."""
+        """End a session: its active transactions are rolled back, its prepared ones stay."""
         for number in list(self.table.active.get(session, ())):
             self._rollback(number, Cause.DISCONNECT)
 

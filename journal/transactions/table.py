@@ -1,6 +1,6 @@
-"""Which transactions there are: the fold over their records. Judging what may happen is the store's business.
+"""The table of transactions: the fold over their records. The store judges what may happen.
 
-Live ones with all that they hold (frames, xids, offsets, partitions), ended ones as remembered outcomes.
+It has live ones with all their contents (frames, xids, offsets, partitions), ended ones as remembered outcomes.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class TransactionTable:
         self.staging = staging
         self.live: dict[TransactionNumber, Transaction] = {}
         self.active: dict[int, dict[TransactionNumber, Transaction]] = {}
-        """The live ones that are not prepared, by session: what a disconnect, a time-out or a restart ends."""
+        """The live ones that are not prepared, by session: those that a disconnect, a time-out or a restart ends."""
         self.prepared: dict[TransactionNumber, Transaction] = {}
-        """The live ones that are, oldest first."""
+        """The live ones that are prepared, oldest first."""
         self.live_xids: dict[Xid, TransactionNumber] = {}
         self.outcomes = OutcomeTable()
         self.archive = OutcomeArchive(catalog)
@@ -80,7 +80,7 @@ class TransactionTable:
         self.ended_files: list[TransactionNumber] = []
         """Decided transactions that have staged files; the checkpoint takes them."""
         self.with_files: set[TransactionNumber] = set()
-        """The live ones that have."""
+        """The live ones that have staged files."""
         self.pending_offsets: dict[tuple[str, int], TransactionNumber] = {}
         self._partitions: dict[int, int] = {}
         self.totals = Amounts()
@@ -88,7 +88,7 @@ class TransactionTable:
     # -- questions ---------------------------------------------------------------------------------
 
     def find(self, xid: Xid) -> TransactionNumber:
-        """The number of the live or remembered transaction with that xid."""
+        """Return the number of the live or remembered transaction with that xid."""
         number = self.live_xids.get(xid) or self.outcomes.by_xid.get(xid)
         if number is None:
             raise UnknownTransaction(
@@ -98,14 +98,14 @@ class TransactionTable:
         return number
 
     def outcome(self, number: TransactionNumber) -> Outcome:
-        """How a transaction that is not live ended; one unknown above the mark was rolled back."""
+        """Return how a transaction that is not live ended; an unknown one above the mark was rolled back."""
         found = self.outcomes.find(number)
         return found or Outcome(
             number, State.ROLLED_BACK, Cause.RESTART, 0, why="presumed abort: never committed"
         )
 
     def holds_partition(self, partition: int) -> TransactionNumber | None:
-        """An undecided transaction with messages for the partition."""
+        """Return an undecided transaction with messages for the partition."""
         if partition not in self._partitions:
             return None
         return next(number for number, t in self.live.items() if partition in t.partitions)
@@ -117,7 +117,7 @@ class TransactionTable:
     # -- the fold ----------------------------------------------------------------------------------
 
     def apply(self, lsn: int, record: AnyRecord, data: bytes | memoryview) -> Applied | None:
-        """Take one record into the state; return what it did if it ended a transaction."""
+        """Apply one record to the state; return what it did if it ended a transaction."""
         # Those of every transaction first, by identity: 0.5 µs less than matching classes.
         if type(record) is TransactionAdded:
             self._added(lsn, record, data if type(data) is bytes else bytes(data))
@@ -172,7 +172,7 @@ class TransactionTable:
         return transaction
 
     def enter(self, transaction: Transaction) -> None:
-        """Take in a transaction with all that it has."""
+        """Add a transaction with all its contents."""
         number = transaction.number
         if transaction.xid is not None:
             self.live_xids[transaction.xid] = number
@@ -206,14 +206,14 @@ class TransactionTable:
         self.totals.requests += 1
 
     def _stage(self, transaction: Transaction, run: Run, frames: bytes, lsn: int) -> None:
-        """Take in unstamped frames of a run in the record at ``lsn``."""
+        """Add unstamped frames of a run in the record at ``lsn``."""
         partition, count, own = run.partition, run.count, run.checksum
         checksums = transaction.checksums
         if partition not in checksums:
             assert partition in self._catalog.stores, f"there is no partition number {partition}"
             self._partitions[partition] = self._partitions.get(partition, 0) + 1
         checksums[partition] = own
-        # Of the only partition there is, the checksum is that of all.
+        # For the only partition, the checksum is that of all frames.
         transaction.checksum = own if len(checksums) == 1 else crc32c(frames, transaction.checksum)
         self.staging.hold(transaction.staged, partition, count, frames, lsn, transaction.checksum, run.start)
         transaction.messages += count
@@ -230,7 +230,7 @@ class TransactionTable:
         holder = self.live_xids.get(record.xid, number)
         assert holder == number, f"transaction {holder} has xid {record.xid} already"
         transaction = self.live.get(number)
-        if transaction is None:  # it begins prepared, and never is among those that are active
+        if transaction is None:  # it begins prepared, and is never among the active ones
             self.outcomes.check_new(number)
             xid, wall_offset = record.xid, self._catalog.wall_offset
             transaction = Transaction(number, record.at, record.owner, xid, wall_offset=wall_offset)
@@ -276,7 +276,7 @@ class TransactionTable:
     def _begun_and_committed(
         self, lsn: int, number: TransactionNumber, record: TransactionCommitted, data: bytes | memoryview
     ) -> Applied:
-        """Take in a transaction whose only record this is; its frames are stamped, and go to the logs at once."""
+        """Apply the only record of a transaction; its frames are stamped, and go to the logs at once."""
         at, placements, catalog = record.at, record.placements, self._catalog
         wall, messages = at + catalog.wall_offset, 0
         for placement in placements:
@@ -291,7 +291,7 @@ class TransactionTable:
             self.archive.note(lsn, outcome, 0, record.checksum, _parts(record, data, stores))
         if (
             len(runs) == len(placements) == 1 and not runs[0].start
-        ):  # as most have: 8,000 of 160,000 instructions less
+        ):  # as most have: saves 8,000 of 160,000 instructions
             [run], [placement] = runs, placements
             if run.partition == placement.partition and run.count == messages:
                 store = stores[run.partition]
@@ -308,7 +308,7 @@ class TransactionTable:
     def _put(
         self, lsn: int, record: TransactionCommitted, transaction: Transaction, outcome: Outcome
     ) -> Applied:
-        """Put what was staged into the logs: at once if that is little, else in slices."""
+        """Append the staged frames to the logs: at once if they are few, else in slices."""
         if (store := self._put_one(record, transaction)) is not None:
             return Applied(outcome, (store,))
         applying = SlicedApply(
@@ -319,7 +319,7 @@ class TransactionTable:
         return Applied(outcome, slices=applying)
 
     def _put_one(self, record: TransactionCommitted, transaction: Transaction) -> MessageStore | None:
-        """Put the commonest commit, of one run that is in memory, as :class:`SlicedApply` would: 2.5 µs less."""
+        """Apply the most common commit, of one run that is in memory, as :class:`SlicedApply` would: 2.5 µs less."""
         staged = transaction.staged
         entries, placements = staged.entries, record.placements
         if len(entries) != 1 or len(placements) != 1 or not staged.held or staged.bytes > self.small_bytes:
@@ -341,7 +341,9 @@ class TransactionTable:
         return self._remember(lsn, State.ROLLED_BACK, record, transaction, [])
 
     def _presume_abort(self, lsn: int, record: Started) -> None:
-        """What was active is rolled back; nobody is to ask for it, but it is archived, in an order of its own."""
+        """Roll back active transactions; no client asks for them, but they are archived, in the order of their
+        numbers.
+        """
         for number in sorted(number for owned in self.active.values() for number in owned):
             transaction = self._end(number)
             if self.archive.on and transaction is not None:
@@ -364,7 +366,7 @@ class TransactionTable:
         return outcome
 
     def _end(self, number: TransactionNumber, keep_frames: bool = False) -> Transaction | None:
-        """Take a transaction out of the live ones, with all that it held."""
+        """Remove a transaction from the live ones, with all that it held."""
         transaction = self.live.pop(number, None)
         if transaction is None:
             return None
@@ -394,22 +396,23 @@ class TransactionTable:
     # -- checkpoints -------------------------------------------------------------------------------
 
     def snapshot(self) -> Iterator[Any]:
-        """Rows: how many are live, each of them, then the outcomes.
+        """Return rows: how many are live, each of them, then the outcomes.
 
-        A prepared one's row is made when it is drawn, for it changes no more: 1 µs instead of 5 of the reactor's time.
+        A prepared one's row is made when it is drawn, because it does not change any more: 1 µs instead of 5 of the
+        reactor's time.
         """
         live = [t if t.state is State.PREPARED else TransactionRow.of(t) for t in self.live.values()]
         return chain([len(live)], map(row_of, live), self.outcomes.snapshot())
 
     @staticmethod
     def read(rows: RowReader) -> None:
-        """Draw the rows of a checkpoint."""
+        """Read the rows of a checkpoint."""
         for _ in range(rows.take(Count)):
             rows.take(TransactionRow)
         OutcomeTable.read(rows)
 
     def restore(self, rows: Iterable[Any]) -> None:
-        """Replace the state by what :meth:`snapshot` gave."""
+        """Replace the state by the rows of a :meth:`snapshot`."""
         iterator = iter(rows)
         for _ in range(next(iterator)):
             self.enter(next(iterator).transaction())
@@ -419,12 +422,12 @@ class TransactionTable:
         self.outcomes.restore(iterator)
 
     def staging_plans(self, through_lsn: int) -> list[StagingPlan]:
-        """What must be written to staged files so that the journal up to ``through_lsn`` can go."""
+        """Return the frames to be written to staged files so that the journal up to ``through_lsn`` can be removed."""
         plans = (self.staging.plan(t.number, t.staged, through_lsn) for t in self.live.values())
         return [plan for plan in plans if plan is not None]
 
     def staged(self, plans: list[StagingPlan]) -> None:
-        """The plans have been written and forced."""
+        """Note that the plans have been written and forced."""
         for plan in plans:
             transaction = self.live.get(plan.number)
             if transaction is None:
@@ -434,7 +437,7 @@ class TransactionTable:
                 self.with_files.add(plan.number)
 
     def needed_from(self, lsn: int) -> int:
-        """The lowest LSN at or below ``lsn`` whose journal record some live transaction still needs."""
+        """Return the lowest LSN at or below ``lsn`` whose journal record some live transaction still needs."""
         firsts = [
             t.staged.entries[t.staged.file_entries].lsn
             for t in self.live.values()
@@ -444,21 +447,23 @@ class TransactionTable:
 
 
 def live_rows(checkpoint: Checkpoint) -> list[TransactionRow]:
-    """The transactions that were undecided at a checkpoint."""
+    """Return the transactions that were undecided at a checkpoint."""
     rows = checkpoint.folds.get("transactions", [0])
     return rows[1 : 1 + rows[0]]
 
 
 def remembered(checkpoint: Checkpoint) -> list[Outcome]:
-    """The outcomes in a checkpoint: behind the undecided transactions and the marks, in the order of the decisions."""
+    """Return the outcomes in a checkpoint: behind the undecided transactions and the marks, in the order of the
+    decisions.
+    """
     rows = checkpoint.folds.get("transactions", [0])
     return rows[2 + rows[0] :]
 
 
 def placed_by(lsn: int, record: TransactionCommitted) -> dict[int, int]:
-    """The first offset by partition of a record that begins and commits a transaction.
+    """Return the first offset by partition of a record that begins and commits a transaction.
 
-    Raises :class:`CorruptJournal` if it does not place just what its runs hold.
+    Raises :class:`CorruptJournal` if it does not place exactly the messages of its runs.
     """
     counts: dict[int, int] = {}
     for run in record.runs:
@@ -471,7 +476,7 @@ def placed_by(lsn: int, record: TransactionCommitted) -> dict[int, int]:
 def _parts(
     record: TransactionCommitted, data: bytes | memoryview, stores: Mapping[int, MessageStore]
 ) -> list[PartFields]:
-    """What the archive keeps of each partition of a transaction whose only record this is."""
+    """Return the archive's parts of a transaction whose only record this is."""
     sizes: dict[int, int] = {}
     checksums: dict[int, int] = {}
     for run, frames in slices(record, data):

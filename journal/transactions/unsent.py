@@ -1,4 +1,4 @@
-"""What a deciding request brings that has not been sent before: runs of frames, and positions of groups."""
+"""The contents of a deciding request that have not been sent before: runs of frames, and positions of groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from journal.formats.record import GroupPositions, Run
 from journal.transaction import Totals
 
 NO_TOTALS: Final = Totals(0, 0, 0)
-"""What was added before, if nothing was."""
+"""The totals of what was added before, if nothing was."""
 
 UnsentRun = tuple[int, int, bytes | memoryview]
 """A partition, how many messages go to it, and their checked, unstamped frames."""
@@ -33,20 +33,22 @@ class Unsent:
             self.bytes += len(frames)
 
     def sizes(self) -> dict[int, int]:
-        """How many bytes there are for each partition."""
+        """Return how many bytes there are for each partition."""
         found: dict[int, int] = {}
         for partition, _, frames in self.runs:
             found[partition] = found.get(partition, 0) + len(frames)
         return found
 
     def checksum(self, before: int) -> int:
-        """CRC-32C of what was sent before, which is ``before``, and of all runs behind it."""
+        """Return the CRC-32C of the frames sent before, which is ``before``, and of all runs behind them."""
         for _, _, frames in self.runs:
             before = crc32c(frames, before)
         return before
 
     def as_recorded(self, checksums: Mapping[int, int]) -> list[Run]:
-        """The runs as a record has them; ``checksums`` are those of what was sent for each partition before."""
+        """Return the runs as a record has them; ``checksums`` are those of the frames sent for each partition
+        before.
+        """
         if len(self.runs) == 1 and not checksums:
             [(partition, count, frames)] = self.runs
             return [Run(partition, count, 0, crc32c(frames))]
@@ -58,12 +60,12 @@ class Unsent:
         return found
 
     def joined(self) -> builtins.bytes:
-        """The frames of all runs, one after the other."""
+        """Return the frames of all runs, one after the other."""
         runs = self.runs
         return builtins.bytes(runs[0][2]) if len(runs) == 1 else b"".join([frames for *_, frames in runs])
 
     def stamped(self, offsets: Mapping[int, int]) -> builtins.bytes:
-        """The same, each partition's stamped from its offset on."""
+        """Return the same, each partition's stamped from its offset on."""
         following, whole, start = dict(offsets), bytearray(self.joined()), 0
         view = memoryview(whole)
         for partition, _, frames in self.runs:
@@ -74,4 +76,4 @@ class Unsent:
 
 
 NOTHING: Final = Unsent()
-"""Of a request that brings nothing: the second phase, or one whose frames were all added before."""
+"""The contents of a request without any: the second phase, or one whose frames were all added before."""

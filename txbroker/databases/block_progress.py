@@ -52,7 +52,7 @@ class Step(enum.Enum):
 
 
 class BlockProgress:
-    """How far a block is. It refers to the broker's side of it only, so it does not keep the program's part alive."""
+    """The stage of a block. It refers only to the broker's side of it, so it does not keep the program's part alive."""
 
     def __init__(self, side: Side) -> None:
         self.side = side

@@ -50,17 +50,18 @@ class Entry(NamedTuple):
 
     block: ref[Any]
     progress: BlockProgress | None
-    """None if it was lost and its broker's side is ended: what is left is to look at its database connection."""
+    """None if it was lost and its broker's side is ended: only its database connection must still be checked."""
 
     @property
     def is_over(self) -> bool:
-        """Whether its end is complete, so that it is remembered for nothing."""
+        """Whether its end is complete, so that it need not be remembered."""
         return self.progress is not None and self.progress.step is Step.ENDED and not self.progress.is_lost
 
 
 _in_block: dict[int, Entry] = {}
-"""By the id of the database connection. One whose block is gone stays until another block has looked at what it left in
-the database; the id may be another connection's by then, so that look is for the block's mark."""
+"""The open blocks by the id of the database connection. One whose block is gone stays until another block has checked
+the database; the id may be another connection's by then, so that check looks for the block's mark.
+"""
 _lock = threading.Lock()
 
 

@@ -76,7 +76,6 @@ class Deciding:
     ``enter``, the work, ``prepare``, ``check_open``, COMMIT (and what the database's ``forcing`` returned) with nothing
     in between, then ``committed``. If COMMIT raised: ``failed(error)``. If it came to none: ``rolled_back``. ``leave``
     does all of that.
-    that.
     """
 
     def __init__(self, database: Database, side: Side, application: str = "") -> None:
@@ -233,7 +232,7 @@ class Deciding:
         self.progress.step = Step.COMMITTING
 
     async def committed(self) -> None:
-        """The database has committed: that decided it."""
+        """Note that the database has committed, which decided it; tell the broker."""
         self.progress.decide(State.COMMITTED)
         begun = self._tell()
         if self.progress.key:
@@ -252,7 +251,7 @@ class Deciding:
         """
         try:
             meaning = await self.to_the_end(self._meaning(error))
-        except BaseException as later:  # cancelled again: that is what is raised, and has to say the same
+        except BaseException as later:  # cancelled again: that is raised, and has to say the same
             if self.outcome is State.PREPARED and self.progress.key:
                 later.add_note(f"txbroker: {self._unknown(error)}")
             raise
@@ -308,14 +307,14 @@ class Deciding:
             error.add_note(f"txbroker: closing the database connection failed ({told(failure)})")
 
     async def rolled_back(self) -> None:
-        """The database has been rolled back, or can only be."""
+        """Note that the database has been rolled back, or can only be; tell the broker."""
         if self.progress.step is Step.ENDED:
             return
         self.progress.decide(State.ROLLED_BACK)
         self._tell()
 
     def _leave_undecided(self) -> None:
-        """Unless it has ended: others find out how it does."""
+        """Leave the block undecided unless it has ended: the resolver finds out how it ends."""
         if self.progress.step is not Step.ENDED:
             self.progress.leave_undecided()
             self._unregister()
@@ -326,7 +325,7 @@ class Deciding:
         """End the block, at the end of a ``with``."""
         if (
             os.getpid() != self._process
-        ):  # a word on the parent's connection would end the parent's transaction
+        ):  # a request on the parent's connection would end the parent's transaction
             self.progress.outcome = State.PREPARED
             self.progress.step = Step.ENDED
             self._unregister()
@@ -358,7 +357,7 @@ class Deciding:
         await self.committed()
 
     async def heal(self, error: BaseException) -> None:
-        """End what ``error``, an interrupt on the way in or out, has left unended. It may be called again."""
+        """End what ``error``, an interrupt on the way in or out, has left open. It may be called again."""
         step = self.progress.step
         if step in (Step.OPEN, Step.PREPARED):
             await self.to_the_end(self._abandon(error))

@@ -1,4 +1,4 @@
-"""What waits to be sent: one send buffer per connection, written to its transport once per reactor turn.
+"""Answers that wait to be sent: one send buffer per connection, written to its transport once per reactor turn.
 
 Answers are appended and sent together. Bytes that a peer does not read stay here, where they are counted, and not in
 the transport, whose buffer would be joined and copied once more.
@@ -30,7 +30,7 @@ UNSENT_BUDGET = 64 * MIB
 
 
 class SendBuffers:
-    """All send buffers: which of them have something to write, and how much is unsent in all.
+    """All send buffers: those with bytes to write, and the number of unsent bytes.
 
     After :meth:`hold` answers are only collected, until :meth:`flush`; otherwise the first one schedules a flush at the
     end of the reactor's turn. ``over``: more is unsent in all than the budget allows; that ends when half of it is
@@ -51,7 +51,7 @@ class SendBuffers:
         self._held = True
 
     def mark(self, send_buffer: SendBuffer) -> None:
-        """Remember a send buffer that has got something to write."""
+        """Note that a send buffer has bytes to write."""
         self._dirty.append(send_buffer)
         if not self._held:
             self._held = True
@@ -65,7 +65,7 @@ class SendBuffers:
             send_buffer.flush()
 
     def added(self, send_buffer: SendBuffer, size: int) -> None:
-        """Count bytes that wait; tell the send buffer's session to wait too if they are too many."""
+        """Count bytes that wait; if they are too many, make the send buffer's session wait."""
         self.unsent += size
         if self.unsent > self.budget:
             self.over = True
@@ -73,13 +73,13 @@ class SendBuffers:
             self.congest(send_buffer)
 
     def congest(self, send_buffer: SendBuffer) -> None:
-        """Let the send buffer's session wait until it has little unsent and all together have not too much."""
+        """Make the send buffer's session wait until it has little unsent and all together not too much."""
         if send_buffer not in self._congested:
             self._congested.add(send_buffer)
             send_buffer.on_congestion(True)
 
     def removed(self, send_buffer: SendBuffer, size: int) -> None:
-        """Count bytes that are sent or given up; let sessions go on that need not wait any longer."""
+        """Count bytes that are sent or given up; resume sessions that need not wait any longer."""
         self.unsent -= size
         if self.over:
             if self.unsent <= self.budget // 2:
@@ -90,7 +90,7 @@ class SendBuffers:
             self._relieve(send_buffer)
 
     def forget(self, send_buffer: SendBuffer) -> None:
-        """The send buffer's connection is gone."""
+        """Forget a send buffer whose connection is gone."""
         self._congested.discard(send_buffer)
 
     def _relieve(self, send_buffer: SendBuffer) -> None:
