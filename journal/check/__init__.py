@@ -2,7 +2,7 @@
 
 Nothing here opens a file for writing, takes the lock, or believes an index. Every checksum is computed by ``crcmod``,
 an implementation independent of the one that wrote it, so that a fault of either shows. A directory in use may be
-walked; its newest journal file and segments then end wherever they ended when they were read.
+walked; its newest journal file and segments then end where they ended when they were read.
 """
 
 from journal.check.checkpoint_check import checkpoints

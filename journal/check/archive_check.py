@@ -1,7 +1,7 @@
-"""The journal against the outcome archive: each outcome has the entry that says it, and there is no other.
+"""The check of the outcome archive against the journal: each outcome has its entry, and there is no other.
 
-Records are followed in order. Each that ends a transaction makes an entry be expected; each that fills the archive
-must have just what is expected next. What is expected is put together here from the records alone.
+Records are followed in order. Each record that ends a transaction adds an expected entry; each record that fills the
+archive must have exactly the next expected ones. Expected entries are made here from the records alone.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from journal.transactions.outcome_archive import HeadRow, head_of
 from journal.wal.reader import JournalEntry
 
 Part = tuple[int, int, int, int, int]
-"""Of a transaction in one partition: its number, the first offset, messages, bytes, checksum."""
+"""The messages of a transaction in one partition: its number, the first offset, messages, bytes, checksum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What an entry must say. ``totals`` and ``parts`` are None where the journal no longer has all of it."""
+    """An expected entry. ``totals`` and ``parts`` are None where the journal no longer has all of it."""
 
     lsn: int
     number: TransactionNumber
@@ -44,7 +44,7 @@ class Ended:
     parts: tuple[Part, ...] | None = None
 
     def differs(self, entry: ArchivedOutcome) -> str:
-        """What the entry says otherwise; empty if nothing."""
+        """Return how the entry differs; empty if it does not."""
         for name in ("lsn", "number", "state", "cause", "at", "by", "why"):
             if getattr(entry, name) != getattr(self, name):
                 return f"{name} {getattr(entry, name)!r}, the journal has {getattr(self, name)!r}"
@@ -63,7 +63,7 @@ class Ended:
 
 
 class ArchiveCheck:
-    """Expectations and what became of them. Before ``known_from`` it is not known what else there should be."""
+    """The expected entries, compared with the archive. What came before ``known_from`` is unknown."""
 
     def __init__(self, oldest: Checkpoint | None) -> None:
         self._known_from = oldest.header.lsn if oldest is not None else 0
@@ -77,7 +77,7 @@ class ArchiveCheck:
         self.compared = 0
 
     def follow(self, entry: JournalEntry, ended: Callable[[], Iterable[Ended]]) -> Iterator[Finding]:
-        """Take in the next record; ``ended`` says what it ends, if it ends anything."""
+        """Follow the next record; ``ended`` returns the outcomes that it makes, if any."""
         if not self._strict and entry.lsn > self._known_from:
             self._strict, self._on = True, self._head.on
             self._expected = deque(self._waiting)
@@ -92,7 +92,7 @@ class ArchiveCheck:
                 self._expected.extend(ended())
 
     def interrupted(self) -> None:
-        """Records are missing here: nothing is expected until the end."""
+        """Note that records are missing here: nothing is expected until the end."""
         self._strict, self._known_from, self._on = False, 1 << 63, False
         self._expected.clear()
 
@@ -141,7 +141,9 @@ def by_record(
     totals: Totals | None,
     parts: dict[int, tuple[int, int, int]] | None,
 ) -> Ended:
-    """What a record that ends a transaction makes be expected; ``parts``: (messages, bytes, checksum) by partition."""
+    """Return the expected entry of a record that ends a transaction; ``parts``: (messages, bytes, checksum) by
+    partition.
+    """
     assert effect.number is not None
     assert effect.decision is not None
     committed = effect.outcome is State.COMMITTED

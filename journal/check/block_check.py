@@ -1,7 +1,7 @@
-"""The blocks of a segment: the bytes between two places of which the running checksum is known.
+"""The blocks of a segment: the bytes between two places with a known running checksum.
 
-The index of a segment knows it for its entries and the checkpoint for the end, so a whole segment is proven with one
-pass over its bytes. Where that fails, the blocks tell where.
+The index of a segment has the running checksum for its entries and the checkpoint has it for the end, so a whole
+segment is proven with one pass over its bytes. If that fails, the blocks show where.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Span(NamedTuple):
 
 
 def known_places(filesystem: IFilesystem, log: str, salt: int, end_offset: int, size: int) -> list[Anchor]:
-    """The sound entries of the index beside a log's file; none if it cannot be read: that is told elsewhere."""
+    """Return the sound entries of the index beside a log's file; none if it cannot be read, which is reported
+    elsewhere.
+    """
     path = log.rpartition(".")[0] + "." + SegmentKind.INDEX.value
     try:
         data = read_some(filesystem, path, 0, file_size(filesystem, path))
@@ -49,7 +51,7 @@ def known_places(filesystem: IFilesystem, log: str, salt: int, end_offset: int, 
 
 
 def blocks_of(state: SegmentState, known: Sequence[Anchor], first: int = 0) -> list[Block]:
-    """The blocks of a segment as a checkpoint has it, from the place numbered ``first`` on; 0 is its beginning.
+    """Return the blocks of a segment as a checkpoint has it, from the place numbered ``first`` on; 0 is its beginning.
 
     ``known`` are the sound entries of its index.
     """
@@ -64,9 +66,9 @@ def blocks_of(state: SegmentState, known: Sequence[Anchor], first: int = 0) -> l
 def failing(
     read: Read, blocks: Sequence[Block], count: Callable[[int], object], checksum: Checksum = second_crc32c
 ) -> Iterator[Block]:
-    """Those whose bytes are not the ones that were written, or begin with another offset.
+    """Yield the blocks whose bytes are not those that were written, or begin with another offset.
 
-    ``count`` is told how many bytes have been read. A run of small blocks is read at once.
+    ``count`` is called with the number of bytes read. A run of small blocks is read at once.
     """
     data, start = memoryview(b""), 0
     for block in blocks:
@@ -90,12 +92,12 @@ def failing(
 
 
 def proven_frames(read: Read, block: Block) -> list[Span] | None:
-    """The sound frames of a block, neighbours joined, if they are proven to be its own; None if they are not.
+    """Return the sound frames of a block, neighbours joined, if they are proven to be its own; None if they are not.
 
-    Frames whose bytes behind the checksum are damaged are left out and do not stand in the way of the others: what
-    those bytes were is in the frame's own checksum, and from that follows what the block's was with them. So the block
-    proves all that is left, and the checksum of the damaged frame as well. Where lengths, ids or checksums of frames
-    are damaged nothing is proven: whatever lies there may be of another segment.
+    Frames with damage behind their checksum are left out and do not prevent the proof of the others. A frame's own
+    checksum determines what its bytes were, and from that follows the block's checksum with them. So the block proves
+    all other frames, and the damaged frame's checksum as well. If lengths, ids or checksums of frames are damaged,
+    nothing is proven: the bytes may be another segment's.
     """
     position, offset, running = block.start.position, block.start.offset, block.start.running
     spans: list[Span] = []
@@ -130,7 +132,7 @@ def proven_frames(read: Read, block: Block) -> list[Span] | None:
 
 
 def _offset_at(read: Read, position: int, block: Block) -> int:
-    """The offset of the frame at a position, behind one whose count cannot be believed."""
+    """Return the offset of the frame at a position, behind one whose count cannot be believed."""
     if position == block.end.position:
         return block.end.offset
     header = read(position, HEADER_BYTES)

@@ -1,4 +1,6 @@
-"""Checkpoints: their sections by the second implementation of the checksum, and what they say against each other."""
+"""The check of checkpoints: their sections by the second checksum implementation, and their statements against
+each other.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from journal.words import count_text
 
 
 def checkpoint_lsns(filesystem: IFilesystem) -> list[int]:
-    """The LSNs of the checkpoint files, oldest first."""
+    """Return the LSNs of the checkpoint files, oldest first."""
     if not filesystem.exists(filenames.CHECKPOINT_DIRECTORY):
         return []
     names = filesystem.list_directory(filenames.CHECKPOINT_DIRECTORY)
@@ -31,10 +33,10 @@ def checkpoint_lsns(filesystem: IFilesystem) -> list[int]:
 
 
 def checkpoints(filesystem: IFilesystem) -> Iterator[Checkpoint | Finding]:
-    """The checkpoints, oldest first; a damaged one is harmless while another is sound.
+    """Yield the checkpoints, oldest first; a damaged one is harmless while another is sound.
 
-    One that the system does not give stops a start, which is no judge of disks. One that a broker at work has removed
-    since they were listed is none; raises ``FileNotFoundError`` if none is left.
+    One that the system does not return stops a start, which cannot judge disks. One that a running broker has removed
+    since they were listed is left out; raises ``FileNotFoundError`` if none is left.
     """
     found: list[Checkpoint | Finding] = []
     removed: FileNotFoundError | None = None
@@ -63,7 +65,7 @@ def checkpoints(filesystem: IFilesystem) -> Iterator[Checkpoint | Finding]:
 
 
 def _behind(filesystem: IFilesystem, lsn: int) -> Iterator[Finding]:
-    """What follows the last section of a sound checkpoint. Nobody reads it."""
+    """Yield what follows the last section of a sound checkpoint. No program reads it."""
     path = filenames.checkpoint_file(lsn)
     ended = False
     for position, section in walk_sections(filesystem, path):
@@ -75,16 +77,16 @@ def _behind(filesystem: IFilesystem, lsn: int) -> Iterator[Finding]:
 
 
 def reason_of(error: CorruptData) -> str:
-    """What an error says beside its path and position, which a finding has of its own, and beside what to do.
+    """Return an error's text without its path and position, which a finding has itself, and without the advice.
 
-    The advice is for who has met the error somewhere else; who reads a finding has come by it.
+    The advice is for readers of the error elsewhere; the reader of a finding has followed it.
     """
     told = str(error).partition(". Nothing was changed")[0]
     return told.removeprefix(f"{error.path} is damaged at {error.position}: ").removeprefix(f"{error.path}: ")
 
 
 def check_catalog(filesystem: IFilesystem, checkpoint: Checkpoint) -> Iterator[Finding]:
-    """Whether its topics, its partitions and the partitions' directories agree."""
+    """Check whether its topics, its partitions and the partitions' directories agree."""
     path = filenames.checkpoint_file(checkpoint.header.lsn)
     following = head_of_catalog(checkpoint).next_partition
     topics = topic_rows(checkpoint)
@@ -112,7 +114,7 @@ def check_catalog(filesystem: IFilesystem, checkpoint: Checkpoint) -> Iterator[F
         for store in checkpoint.stores:
             if (
                 store.topic == row.name and store.settings != row.settings
-            ):  # what a start takes; what the log lives by
+            ):  # the settings that a start uses; those that the log has
                 problem = f"settings {store.settings}, its topic has {row.settings}"
                 yield Finding(path, 0, problem, affects=Affected(row.name, store.index))
     header, rows_live = checkpoint.header, live_rows(checkpoint)
@@ -133,7 +135,9 @@ def check_catalog(filesystem: IFilesystem, checkpoint: Checkpoint) -> Iterator[F
 
 
 def check_staged(filesystem: IFilesystem, row: TransactionRow) -> tuple[int, Finding | None]:
-    """The staged file of an undecided transaction against what the checkpoint says of it: bytes read, what is wrong."""
+    """Check the staged file of an undecided transaction against the checkpoint; return the bytes read and the
+    finding.
+    """
     if not row.file_entries:
         return 0, None
     path = filenames.staged_file(row.number.session, row.number.serial)
@@ -174,7 +178,7 @@ def _check_frames(
 
 
 def check_head(checkpoint: Checkpoint) -> str:
-    """What is wrong with what a checkpoint says of the outcome archive; empty if nothing."""
+    """Return what is wrong with a checkpoint's state of the outcome archive; empty if nothing."""
     head, frames = head_of(checkpoint)
     logs = [store for store in checkpoint.stores if store.topic == OUTCOMES_TOPIC]
     end = logs[0].end_offset if logs else 0

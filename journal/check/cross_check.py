@@ -1,9 +1,9 @@
-"""The journal against the logs: each decided message is in its log once, at its place, and nothing else is.
+"""The check of the logs against the journal: each decided message is in its log once, at its place, and no other is.
 
-Records are followed in order, as a start would. Per partition, what they place must be dense: each run begins where
-the one before ended. So whatever lies in a log between the first and the last run that the journal still holds has
-been decided by exactly one record, and its bytes are compared with that record's. Nothing of a transaction that was
-rolled back, or is undecided, fits in between.
+Records are followed in order, as a start would. Per partition, the messages that they place must be dense: each run
+begins where the one before ended. So every message in a log between the first and the last run that the journal still
+holds has been decided by exactly one record, and its bytes are compared with that record's. No message of a rolled back
+or undecided transaction fits in between.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from journal.vfs.file_window import read_some
 from journal.wal.reader import JournalEntry
 
 MOST_DAMAGED = 64
-"""Damaged messages of one partition behind which it is gone on; each costs looking for the next one."""
+"""Damaged messages of one partition after which the search goes on; each costs a search for the next one."""
 
 
 class CrossCheck:
-    """Follows records in order. The logs are looked at as far as the ``newest`` checkpoint knows them.
+    """Follows records in order. The logs are read as far as the ``newest`` checkpoint knows them.
 
-    Transactions that were undecided at the ``oldest`` one are known; what ended before may have adds that the journal
-    no longer holds. Without ``logs`` records are compared with each other alone.
+    Transactions that were undecided at the ``oldest`` one are known; earlier ones may have adds that the journal no
+    longer holds. Without ``logs`` records are only compared with each other.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class CrossCheck:
         self._ended: set[TransactionNumber] = set()
         self._at = 0
         self._known_session = 0
-        """Sessions from this number on began after all that is missing: their transactions are seen whole."""
+        """Sessions from this number on began after all missing records: their transactions are seen whole."""
         self._tally = tally
         self._broken: set[int] = set()
         self._damaged: dict[int, int] = {}
@@ -78,7 +78,7 @@ class CrossCheck:
         self._outcomes = OutcomeCheck(filesystem, newest) if newest is not None else None
 
     def follow(self, entry: JournalEntry, effect: Effect) -> Iterator[Finding]:
-        """Take in the next record; what is wrong with it, or with what it placed."""
+        """Follow the next record; yield what is wrong with it, or with the messages that it placed."""
         known = None
         if effect.number is not None:
             known = self.live.get(effect.number) or self._begun(effect.number, entry.lsn, effect.begins)
@@ -107,7 +107,7 @@ class CrossCheck:
                 self._deleted(gone.topic, entry.lsn)
 
     def _timed(self, entry: JournalEntry) -> Iterator[Finding]:
-        """Journal time only grows, over starts too."""
+        """Check that journal time only grows, over starts too."""
         at = getattr(entry.record, "at", self._at)
         if at < self._at:
             lsns = Affected(first_lsn=entry.lsn, last_lsn=entry.lsn)
@@ -116,13 +116,13 @@ class CrossCheck:
         self._at = max(at, self._at)
 
     def begins_amid(self) -> None:
-        """Neither the first record of all is there nor a checkpoint that knows what came before."""
+        """Note that neither the first record of all exists nor a checkpoint that knows the earlier ones."""
         self._folds.interrupted()
 
     def interrupted(self, start: int, missing_below: int | None = None) -> None:
-        """Records are missing here, of starts up to this one: what is said of anything from now on begins anew.
+        """Note that records are missing here, of starts up to this one: later statements begin anew.
 
-        If all of them are below an LSN, and the oldest checkpoint knows what they led to, the rest goes on.
+        If all of them are below an LSN, and the oldest checkpoint has their result, the rest continues.
         """
         self._next.clear()
         self._broken.clear()
@@ -136,7 +136,7 @@ class CrossCheck:
             each.whole = False
 
     def ended(self) -> Iterator[Finding]:
-        """What the logs hold beyond all records; call it after the last one."""
+        """Yield messages that the logs hold beyond all records; call it after the last one."""
         for number, end in self._next.items():
             log = self._logs.get(number)
             if log is not None and log.state.flushed_offset > end:
@@ -174,7 +174,7 @@ class CrossCheck:
     def _brought(
         self, entry: JournalEntry, number: TransactionNumber, effect: Effect, known: Followed
     ) -> Iterator[Finding]:
-        """What a record says was added to its transaction before, and what it brings itself."""
+        """Check what a record says was added to its transaction before, and add its own contents."""
         known.xid = known.xid or effect.xid
         said = effect.totals
         if said is not None and known.whole and number not in self._rows and known.totals != said:
@@ -201,7 +201,7 @@ class CrossCheck:
     def _decided(
         self, entry: JournalEntry, number: TransactionNumber, effect: Effect, known: Followed
     ) -> Iterator[Finding]:
-        """What it says of the transaction, all that it brings taken in."""
+        """Check what a record says of the transaction, with all its own contents added."""
         known.prepared = known.prepared or effect.prepares
         if effect.decision is None:
             return
@@ -212,7 +212,7 @@ class CrossCheck:
             self._tally.rolled_back += 1
 
     def _begun(self, number: TransactionNumber, lsn: int, begins: bool) -> Followed:
-        """A transaction met for the first time: begun here, known from the checkpoint, or older than both."""
+        """Return a transaction met for the first time: begun here, known from the checkpoint, or older than both."""
         row = self._rows.get(number)
         if row is None:
             is_new = lsn > self._known_from and number.session >= self._known_session
@@ -255,7 +255,7 @@ class CrossCheck:
         )
 
     def _ending(self, entry: JournalEntry, effect: Effect, known: Followed | None) -> Iterator[Ended]:
-        """What the record ends, as an archive must say it."""
+        """Yield the outcome that the record makes, as an archive must have it."""
         if known is not None and effect.decision is not None:
             whole = known.whole and effect.number not in self._rows
             totals, parts = (known.totals, known.parts()) if whole else (None, None)
@@ -298,14 +298,14 @@ class CrossCheck:
             if add.partition != partition:
                 continue
             if not self._filesystem.exists(add.path):
-                return  # a missing staged file, told of itself
+                return  # a missing staged file, which is reported by itself
             try:
                 data = memoryview(bytearray(read_some(self._filesystem, add.path, add.position, add.size)))
                 sound = messages_of(data, add.base) == add.count
             except (InvalidFrame, OSError):
                 sound = False
             if not sound:
-                return  # told where it lies: of its record, or of the staged file
+                return  # reported at its place: at its record, or at the staged file
             stamp(data, base)
             yield from self._compare(entry, partition, base, data, number)
             base += add.count
@@ -318,7 +318,7 @@ class CrossCheck:
         expected: bytes | memoryview,
         number: TransactionNumber | None,
     ) -> Iterator[Finding]:
-        """Whether the log has these stamped frames at ``base``, as far as it goes."""
+        """Check whether the log has these stamped frames at ``base``, as far as it goes."""
         log = self._logs.get(partition)
         if (
             log is None
@@ -336,7 +336,7 @@ class CrossCheck:
         damaged = found is not None and not is_lost(found[at:]) and log.is_damaged(base + same, at)
         if damaged and self._damaged.get(partition, 0) < MOST_DAMAGED:
             self._damaged[partition] = self._damaged.get(partition, 0) + 1
-            log.lose_place()  # the segment tells of it itself; what follows is found by its offset
+            log.lose_place()  # the segment's check reports it; the next messages are found by their offset
             return
         self._broken.add(partition)
         if found is None or damaged or is_lost(found[at:]):
@@ -359,10 +359,10 @@ class CrossCheck:
 
 
 def messages_in(run: bytes | memoryview) -> int:
-    """How many messages a sound, stamped run holds."""
+    """Return how many messages a sound, stamped run holds."""
     return difference(run, bytes(run))[0]
 
 
 def is_lost(frame: bytes) -> bool:
-    """Whether a repair has found none of the messages that stood there."""
+    """Return whether a repair has found none of the messages of a frame."""
     return len(frame) >= HEADER_BYTES and bool(HEADER.unpack_from(frame)[5] & LOST)

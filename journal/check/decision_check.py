@@ -1,8 +1,9 @@
-"""The decisions about writes of Spark against how their branches ended: what was decided is committed, nothing else.
+"""The check of the decisions about Spark's writes against the ends of their branches: decided ones are committed, no
+others.
 
 ``docs/spark.md`` has the protocol. A decision lists the branches of a write, prepared transactions, that are committed;
-everybody may end them as it says, and nobody otherwise. All is judged as of the newest checkpoint. Memory grows with
-the decisions that are kept, by 150 bytes for each branch.
+any process may end them so, and none otherwise. Everything is judged as of the newest checkpoint. Memory grows with the
+decisions that are kept, by 150 bytes for each branch.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ from journal.transactions.table import live_rows, remembered
 
 @dataclass(slots=True)
 class _Write:
-    """A write that was decided, and what became of it so far. ``last``: no later one of its name is decided."""
+    """A decided write, and the state of its branches so far. ``last``: no later one of its name is decided."""
 
     decided: Decided
     place: tuple[str, int, int]
     """Path, position and offset of the decision."""
     wanted: set[str] = field(default_factory=set)
-    """Branches that it lists, and of which nothing has been seen."""
+    """The listed branches of which nothing has been seen."""
     messages: int = 0
     whole: bool = True
-    """Whether all that was seen of it so far is committed."""
+    """Whether all branches seen so far are committed."""
     last: bool = False
 
 
 def check_decisions(filesystem: IFilesystem, newest: Checkpoint) -> Iterator[Finding]:
-    """What is wrong with the ends of the branches of Spark's writes; damage to logs is told by who checks these."""
+    """Yield wrong ends of the branches of Spark's writes; damage to logs is reported by their check."""
     store = next((each for each in newest.stores if each.topic == TOPIC), None)
     if store is not None:
         yield from _Check(filesystem, newest, store).run()
@@ -64,10 +65,10 @@ class _Check:
         """The first version of each name that the log has a decision about."""
         self._seen: set[TransactionNumber] = set()
         self._lost = False
-        """Whether decisions cannot be read, as who checks the log tells."""
+        """Whether decisions cannot be read, which the check of the log reports."""
 
     def run(self) -> Iterator[Finding]:
-        """Everything, in order."""
+        """Run all steps, in order."""
         yield from self._read()
         live = [row for row in live_rows(self._newest) if row.state is State.PREPARED]
         for row in live:
@@ -87,13 +88,13 @@ class _Check:
     # -- decisions -------------------------------------------------------------------------------------
 
     def _read(self) -> Iterator[Finding]:
-        """Take in all decisions that the log has; those from the checkpoint's end of it on came later."""
+        """Read all decisions that the log has; those from the checkpoint's end of it on came later."""
         newest: dict[str, _Write] = {}
         for path, each in self._frames():
             try:
                 messages = frame.decode_run(bytes(each.frame))
             except TxBrokerError:
-                self._lost = True  # told by who checks the log
+                self._lost = True  # the check of the log reports it
                 continue
             for offset, message in enumerate(messages, each.offset):
                 try:
@@ -121,7 +122,9 @@ class _Check:
                 self._lost = True
 
     def _take(self, decided: Decided, place: tuple[str, int, int]) -> _Write:
-        """A version that is decided twice is one whose register was deleted in between: all of both is committed."""
+        """Add a decision. A version that is decided twice had its register deleted in between: the branches of both are
+        committed.
+        """
         key = decided.name, decided.version
         write = self._writes.setdefault(key, _Write(decided, place))
         if write.decided is not decided:
@@ -134,7 +137,7 @@ class _Check:
     # -- branches --------------------------------------------------------------------------------------
 
     def _of(self, xid: Xid | None) -> tuple[_Write | None, str]:
-        """The write that lists a branch, and its key there."""
+        """Return the write that lists a branch, and its key there."""
         branch = named_by(xid)
         if branch is None or xid is None:
             return None, ""
@@ -177,14 +180,16 @@ class _Check:
         yield self._finding(write, what, outcome.number, outcome.xid, forgotten and outcome.heuristic)
 
     def _must_list(self, outcome: Outcome | ArchivedOutcome) -> bool:
-        """Whether the decision would be in the log: it has the whole log, or an earlier decision of that name."""
+        """Return whether the decision would be in the log: it has the whole log, or an earlier decision of that
+        name.
+        """
         branch = named_by(outcome.xid)
         if branch is None or self._lost or outcome.at < self._since():
             return False
         return not self._store.start_offset or self._first.get(branch.name, branch.version) < branch.version
 
     def _since(self) -> int:
-        """The journal time from which on the log has decisions."""
+        """Return the journal time from which on the log has decisions."""
         if self._store.start_offset and self._store.segments:
             return self._store.segments[0].first_time
         rows = topic_rows(self._newest)
@@ -205,10 +210,10 @@ class _Check:
         yield Finding(self._store.directory, 0, what, harmless, affects, of_decision=True)
 
     def _archived(self) -> Iterator[ArchivedOutcome]:
-        """The entries of branches, from the first decision on."""
+        """Yield the entries of branches, from the first decision on."""
         state = archive_state(self._filesystem, self._newest)
         if state is not None and self._store.segments:
-            with suppress(OSError):  # told by who checks the archive's log
+            with suppress(OSError):  # the check of the archive's log reports it
                 first = archive_from(self._filesystem, state, self._since())
                 for each in walk_archive(self._filesystem, state, first):
                     if not isinstance(each, Finding) and _is_branch(each.outcome):

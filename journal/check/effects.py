@@ -1,6 +1,6 @@
-"""What each kind of record does to a transaction, and to the logs: told once, for all that check and repair.
+"""The effect of each kind of record on a transaction, and on the logs: defined once, for all checks and repairs.
 
-A new kind of record that does something to a transaction is described in :func:`effect_of`, and nowhere else here.
+A new kind of record that affects a transaction is described in :func:`effect_of`, and nowhere else here.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from journal.wal.reader import JournalEntry
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Where the frames of one add, or of one run of a deciding record, lie; ``base``: stamped from that offset on.
+    """The place of the frames of one add, or of one run of a deciding record; ``base``: stamped from that offset on.
 
-    ``start`` is where they begin in the record's data. ``checksum`` is what the record says: over all frames for that
+    ``start`` is where they begin in the record's data. ``checksum`` is what the record states: over all frames for that
     partition up to their end.
     """
 
@@ -53,7 +53,7 @@ class Add:
 
 
 class Decision(NamedTuple):
-    """How a transaction ends; ``at`` is journal time."""
+    """The end of a transaction; ``at`` is journal time."""
 
     state: State
     cause: Cause
@@ -63,11 +63,11 @@ class Decision(NamedTuple):
 
 
 class Effect(msgspec.Struct, frozen=True, gc=False):
-    """What a record does. ``number`` is its transaction's, None for one that has none.
+    """The effect of a record. ``number`` is its transaction's, None for a record without one.
 
     ``begins``: nothing was added before. ``requests`` is how many requests of a transaction the record makes, ``adds``
-    are the frames that it brings, ``positions`` the group positions; ``problem`` is why it does not say which, empty if
-    it does. ``decision`` ends the transaction. ``placements`` are where messages of logs begin by it: its own, of a
+    are its frames, ``positions`` the group positions; ``problem`` is the reason why they are unknown, empty if they are
+    known. ``decision`` ends the transaction. ``placements`` are where messages of logs begin by it: its own, for a
     record without a transaction. ``totals`` and ``checksum`` are what the client says that it sent: before, and in all.
 
     One is made for each record: 0.4 µs, as a tuple 2.2.
@@ -88,7 +88,7 @@ class Effect(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def outcome(self) -> State | None:
-        """How the transaction ends; None if it does not."""
+        """Return how the transaction ends; None if it does not."""
         return self.decision.state if self.decision is not None else None
 
 
@@ -96,7 +96,7 @@ NOTHING = Effect()
 
 
 def effect_of(entry: JournalEntry) -> Effect:
-    """What a record does to its transaction and to logs."""
+    """Return the effect of a record on its transaction and on logs."""
     match entry.record:
         case Messages() as sent:
             return Effect(placements=(Placement(sent.partition, sent.base_offset, sent.count),))
@@ -149,11 +149,11 @@ def _of_deciding(entry: JournalEntry, record: TransactionPrepared | TransactionC
 
 
 def _runs(entry: JournalEntry, record: TransactionPrepared | TransactionCommitted) -> Iterator[Add]:
-    """The runs of a deciding record; raises :class:`InvalidFrame` if they do not fit into its data."""
+    """Yield the runs of a deciding record; raises :class:`InvalidFrame` if they do not fit into its data."""
     start = entry.position + entry.length - len(entry.data)
     bases: dict[int, int] = {}
     if isinstance(record, TransactionCommitted):
-        # What came with the decision is behind what was added before.
+        # The contents of the decision come behind what was added before.
         bases = {each.partition: each.base_offset + each.count for each in record.placements}
         for run in record.runs:
             if run.partition in bases:
@@ -171,27 +171,27 @@ def _decision(state: State, record: TransactionCommitted | TransactionRolledBack
 
 
 def frames_of_add(entry: JournalEntry, add: Add) -> memoryview:
-    """The frames that the record brings with that add."""
+    """Return the record's frames for that add."""
     start = add.position - (entry.position + entry.length - len(entry.data))
     return entry.data[start : start + add.size]
 
 
 @dataclass(slots=True)
 class LogEnds:
-    """What partitions are called and where they end: as a checkpoint has them, and as the records say above it."""
+    """The names and ends of partitions: as a checkpoint has them, and as the later records change them."""
 
     names: dict[int, tuple[str, int]] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
     """The offset after the last message of each."""
 
     def know(self, stores: Iterable[StoreState]) -> None:
-        """What a checkpoint has."""
+        """Add the partitions of a checkpoint."""
         for store in stores:
             self.names[store.number] = (store.topic, store.index)
             self.ends[store.number] = store.flushed_offset
 
     def follow(self, entry: JournalEntry, effect: Effect) -> None:
-        """Take in the next record."""
+        """Follow the next record."""
         match entry.record:
             case TopicCreated() as made:
                 self.create(made)
@@ -201,13 +201,13 @@ class LogEnds:
             self.ends[placed.partition] = placed.base_offset + placed.count
 
     def create(self, made: TopicCreated) -> None:
-        """A topic was made."""
+        """Add a topic."""
         for index in range(made.partitions):
             self.names[made.first_partition + index] = (made.topic, index)
             self.ends.setdefault(made.first_partition + index, 0)
 
     def delete(self, topic: str) -> set[int]:
-        """A topic is gone: the numbers of its partitions."""
+        """Remove a topic; return the numbers of its partitions."""
         gone = {number for number, (name, _) in self.names.items() if name == topic}
         for number in gone:
             del self.names[number]
@@ -222,11 +222,11 @@ class Undecided:
     found: dict[TransactionNumber, tuple[bool, Xid | None]] = field(default_factory=dict)
 
     def know(self, rows: Iterable[TransactionRow]) -> None:
-        """What a checkpoint has."""
+        """Add the transactions of a checkpoint."""
         self.found.update((row.number, (row.state is State.PREPARED, row.xid)) for row in rows)
 
     def follow(self, entry: JournalEntry, effect: Effect) -> None:
-        """Take in the next record; a start rolls back what is not prepared."""
+        """Follow the next record; a start rolls back unprepared ones."""
         if isinstance(entry.record, Started):
             self.found = {number: known for number, known in self.found.items() if known[0]}
         number = effect.number

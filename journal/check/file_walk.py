@@ -1,4 +1,4 @@
-"""One file of a data directory, whatever it holds, item by item: for dumps, also of a file copied elsewhere."""
+"""A walk over one file of a data directory of any kind, item by item: for dumps, also of a file copied elsewhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from journal.wal.reader import JournalEntry
 
 
 class FileKind(enum.Enum):
-    """What a file holds, by its name."""
+    """The kind of a file, by its name."""
 
     JOURNAL = "journal file"
     SEGMENT = "segment"
@@ -38,7 +38,7 @@ class FileKind(enum.Enum):
 
 
 class IndexItem(NamedTuple):
-    """An entry of an index. ``sound`` is None where no header of a log beside it tells the checksums' seed."""
+    """An entry of an index. ``sound`` is None if no header of a log beside it gives the checksums' seed."""
 
     position: int
     offset: int
@@ -60,7 +60,7 @@ Item = (
 
 
 def kind_of(name: str) -> FileKind | None:
-    """What a file of that bare name holds; None for what has nothing to be dumped."""
+    """Return the kind of a file with that bare name; None for a file that cannot be dumped."""
     segment = filenames.parse_segment_file(name)
     if segment is not None:
         kinds = {
@@ -78,7 +78,7 @@ def kind_of(name: str) -> FileKind | None:
 
 
 def walk_any(filesystem: IFilesystem, path: str, kind: FileKind, from_lsn: int = 0) -> Iterator[Item]:
-    """What is in a file, in order, and what is damaged, gone on with behind it where that is possible."""
+    """Yield the items of a file, in order, and its damage; it goes on behind damage where that is possible."""
     match kind:
         case FileKind.JOURNAL:
             file = survey_any(filesystem, path)

@@ -1,4 +1,4 @@
-"""What a walk over files finds, and the second implementation of the checksum that it finds it with."""
+"""The findings of walks over files, and the second implementation of the checksum that the walks use."""
 
 from __future__ import annotations
 
@@ -21,15 +21,13 @@ second_crc32c: Checksum = crcmod.predefined.mkCrcFun("crc-32c")
 
 
 class BothChecksums:
-    """CRC-32C by both implementations: the value is that of the first; ``differed`` says whether the other's was not
-    the same for anything.
-    """
+    """CRC-32C by both implementations. The value is that of the first; ``differed`` is set if they ever differ."""
 
     def __init__(self) -> None:
         self.differed = False
 
     def __call__(self, data: bytes | memoryview, seed: int = 0) -> int:
-        """The checksum of some bytes."""
+        """Return the checksum of some bytes."""
         first = crc32c(data, seed)
         if second_crc32c(data, seed) != first:
             self.differed = True
@@ -38,7 +36,7 @@ class BothChecksums:
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """Whose data a finding is about, as far as that is known. Offsets and LSNs are inclusive."""
+    """The data that a finding is about, as far as known. Offsets and LSNs are inclusive."""
 
     topic: str | None = None
     partition: int | None = None
@@ -63,7 +61,7 @@ class Affected:
         return ", ".join(parts)
 
     def facts(self) -> dict[str, Any]:
-        """What is known, by name, for programs."""
+        """Return the known fields, by name, for programs."""
         found: dict[str, Any] = {
             name: value
             for name in (
@@ -107,14 +105,16 @@ class Finding:
 
 
 def unreadable(path: str, error: OSError, affects: Affected = NOBODY) -> Finding:
-    """A file whose bytes the system does not give. One that went away meanwhile is none: raises that error again."""
+    """Return a finding for a file whose bytes the system does not return. If the file has gone, raises that
+    error again.
+    """
     if isinstance(error, FileNotFoundError):
         raise error
     return Finding(path, 0, f"it cannot be read: {error.strerror}", affects=affects, unreadable=True)
 
 
 def told_if_unreadable(path: str, walk: Iterator[T], affects: Affected = NOBODY) -> Iterator[T | Finding]:
-    """What a walk over a file yields, and at last a finding if the file cannot be read on."""
+    """Yield what a walk over a file yields, and at last a finding if the rest of the file cannot be read."""
     try:
         yield from walk
     except OSError as error:
@@ -122,7 +122,7 @@ def told_if_unreadable(path: str, walk: Iterator[T], affects: Affected = NOBODY)
 
 
 def of_partition(path: str, first_offset: int | None = None, last_offset: int | None = None) -> Affected:
-    """Offsets (inclusive) of the partition in whose directory ``path`` lies."""
+    """Return offsets (inclusive) of the partition in whose directory ``path`` lies."""
     name = filenames.parse_partition_directory(path.split("/")[-2]) if "/" in path else None
     if name is None:
         return Affected(first_offset=first_offset, last_offset=last_offset)

@@ -1,7 +1,7 @@
-"""The newest checkpoint against the records that led to it: topics, starts, logs, transactions, clients.
+"""The check of the newest checkpoint against the records that led to it: topics, starts, logs, transactions, clients.
 
 Records are followed from where the state is known, the older checkpoint or the very first record, up to the newest
-checkpoint's LSN. What somebody has changed in either, with checksums that fit, makes the two disagree.
+checkpoint's LSN. If somebody has changed one of the two, with checksums that fit, they disagree.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from journal.wal.reader import JournalEntry
 
 
 class Ending(NamedTuple):
-    """How a transaction ended; ``placements`` are (partition, first offset, messages)."""
+    """The end of a transaction; ``placements`` are (partition, first offset, messages)."""
 
     decision: Decision
     xid: Xid | None
@@ -64,11 +64,11 @@ class FoldCheck:
             self._live.know(live_rows(since))
         self._ended: dict[TransactionNumber, Ending] = {}
         self._moved: dict[int, set[int]] = {}
-        """Where logs were told to start after the newest checkpoint: it may know that already."""
+        """The starts that logs got after the newest checkpoint, which may have them already."""
         self._replayed = ReplayedFolds(since)
 
     def follow(self, entry: JournalEntry, effect: Effect) -> Iterator[Finding]:
-        """Take in the next record; what is wrong with it."""
+        """Follow the next record; yield what is wrong with it."""
         if not self._known or self._newest is None or entry.lsn <= self._from:
             return
         self._reached = entry.lsn
@@ -83,11 +83,11 @@ class FoldCheck:
             self._moved.setdefault(entry.record.partition, set()).add(entry.record.start_offset)
 
     def interrupted(self) -> None:
-        """Records are missing here: nothing more is known."""
+        """Note that records are missing here: nothing more is known."""
         self._known = False
 
     def ended(self) -> Iterator[Finding]:
-        """What the checkpoint says otherwise; call it after the last record."""
+        """Yield what differs in the checkpoint; call it after the last record."""
         if self._known and self._newest is not None and self._reached >= self._newest.header.lsn:
             path = filenames.checkpoint_file(self._newest.header.lsn)
             for what, affects in (*self._wrong_logs(self._newest), *self._wrong_transactions(self._newest)):
@@ -143,7 +143,7 @@ class FoldCheck:
             elif known is None:
                 ended = self._ended.get(number)
                 if ended is None and not row.totals.messages and row.state is not State.PREPARED:
-                    continue  # all that was ever added was refused
+                    continue  # every add was refused
                 what = f"the transaction is undecided, by the journal it is {ended or 'not there'}"
             elif (row.state is State.PREPARED, row.xid) != known:
                 what = f"the transaction is {row.state.name} with xid {row.xid}, by the journal"
@@ -161,7 +161,7 @@ class FoldCheck:
                 yield what, Affected(transaction=outcome.number, xid=outcome.xid)
 
     def _knows_end(self, outcome: Outcome) -> bool:
-        """Whether a record must have ended it. A start rolls back what was active without one for each."""
+        """Return whether a record must have ended it. A start rolls back active ones without a record for each."""
         return not self._from and outcome.cause is not Cause.RESTART
 
 

@@ -1,4 +1,4 @@
-"""A transaction as the records of the journal tell of it."""
+"""A transaction as the journal's records describe it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from journal.transaction import Totals, Xid
 
 @dataclass(slots=True)
 class Followed:
-    """A transaction as the records tell of it. ``whole`` says that all its adds have been seen."""
+    """A transaction as the records describe it. ``whole``: all its adds have been seen."""
 
     adds: list[Add] = field(default_factory=list)
     messages: int = 0
@@ -22,10 +22,10 @@ class Followed:
     prepared: bool = False
     xid: Xid | None = None
     checksums: dict[int, int] = field(default_factory=dict)
-    """Of the frames for each partition."""
+    """The checksum of the frames for each partition."""
 
     def take(self, add: Add, data: memoryview | bytes) -> None:
-        """More frames, as they were sent."""
+        """Add frames, as they were sent."""
         own = second_crc32c(data, self.checksums.get(add.partition, 0))
         is_only = self.checksums.keys() <= {add.partition}
         self.adds.append(add)
@@ -34,7 +34,7 @@ class Followed:
         self.checksum = own if is_only else second_crc32c(data, self.checksum)
 
     def parts(self) -> dict[int, tuple[int, int, int]]:
-        """(messages, bytes, checksum) by partition."""
+        """Return (messages, bytes, checksum) by partition."""
         sizes: dict[int, int] = {}
         for add in self.adds:
             sizes[add.partition] = sizes.get(add.partition, 0) + add.size
@@ -45,11 +45,11 @@ class Followed:
 
     @property
     def totals(self) -> Totals:
-        """What has arrived."""
+        """Return the totals of what has arrived."""
         return Totals(self.messages, self.requests, self.checksum)
 
     def counts(self) -> dict[int, int]:
-        """Messages by partition."""
+        """Return messages by partition."""
         found: dict[int, int] = {}
         for add in self.adds:
             found[add.partition] = found.get(add.partition, 0) + add.count
@@ -57,7 +57,7 @@ class Followed:
 
 
 def unstamped(frames: memoryview) -> bytes:
-    """The frames as they were sent; raises :class:`InvalidFrame` where none begins."""
+    """Return the frames as they were sent; raises :class:`InvalidFrame` where none begins."""
     found = bytearray(frames)
     for position, *_ in walk(frames):
         found[position + 8 : position + 16] = bytes(8)

@@ -1,8 +1,8 @@
-"""The indexes beside a segment: which of their entries are sound, and which damage no crash leaves.
+"""The check of the indexes beside a segment: which entries are sound, and which damage no crash can leave.
 
 Neither they nor their names are forced before the segment is closed. So after a power cut those of the newest one may
-be missing, and any of their sectors may be as it once was: not written yet (zeros), or written up to somewhere; two
-sectors need not be of one age. Within a sector nothing is wrong that has more behind it.
+be missing, and any of their sectors may be in an earlier state: not written yet (zeros), or written up to some point;
+two sectors need not be of one age. Within a sector nothing before written bytes is wrong.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ SECTOR: Final = 512
 def read_index(
     filesystem: IFilesystem, directory: str, state: SegmentState, closed: bool, found: list[Anchor]
 ) -> Iterator[Finding]:
-    """What is wrong with both indexes; their sound entries, but for those behind the checkpoint's end, are ``found``.
+    """Yield what is wrong with both indexes; sound entries, except those behind the checkpoint's end, go to ``found``.
 
-    The indexes of a ``closed`` segment were forced: no crash takes them away.
+    The indexes of a ``closed`` segment were forced: no crash removes them.
     """
     paths = [
         filenames.segment_file(directory, state.base_offset, kind)
@@ -47,7 +47,7 @@ def read_index(
     ]
     missing = [path for path in paths if not filesystem.exists(path)]
     if len(missing) == len(paths) and is_needless(state.size):
-        return  # it has not got an entry yet
+        return  # it has no entry yet
     contents = []
     for path in paths:
         try:
@@ -75,14 +75,15 @@ def read_index(
 
 
 def made_again(closed: bool) -> str:
-    """What is said behind an index's damage: of a ``closed`` segment it was forced, and no crash leaves it so."""
+    """Return the end of a text about an index's damage: a ``closed`` segment's was forced, so no crash leaves it so."""
     return (OF_NO_CRASH if closed else "") + MADE_AGAIN
 
 
 def misled(index: str, known: list[Anchor], wrong: Sequence[tuple[Anchor, Anchor]]) -> Finding:
-    """An entry whose own checksum fits says of a log something that is not so; ``wrong`` are (start, end) of blocks.
+    """Return a finding for an entry with a fitting checksum that is wrong about the log; ``wrong`` are (start, end) of
+    blocks.
 
-    Their bytes seem damaged by it, and are not.
+    Because of it their bytes seem damaged, and are not.
     """
     starts, ends = {start for start, _ in wrong} & set(known), {end for _, end in wrong} & set(known)
     entry = min((known.index(place) for place in starts & ends or starts or ends), default=0)
@@ -91,7 +92,7 @@ def misled(index: str, known: list[Anchor], wrong: Sequence[tuple[Anchor, Anchor
 
 
 def all_of(path: str, state: SegmentState) -> Affected:
-    """All offsets of a segment."""
+    """Return all offsets of a segment."""
     if state.base_offset == state.end_offset:
         return of_partition(path)
     return of_partition(path, state.base_offset, state.end_offset - 1)
@@ -100,7 +101,7 @@ def all_of(path: str, state: SegmentState) -> Affected:
 def _unsound(
     paths: list[str], offsets: bytes, times: bytes, seed: int, state: SegmentState, closed: bool
 ) -> Iterator[Finding]:
-    """The first entry that is not sound, where a crash may have left it so if the segment is not ``closed``."""
+    """Return the first unsound entry, in a state in which a crash may have left it if the segment is not ``closed``."""
     sound = sound_entries(offsets, times, seed, state.end_offset, state.size)
     by_itself = sound_offsets(offsets, seed, state.end_offset, state.size)
     entries = len(offsets) // OFFSET_ENTRY.size
@@ -119,16 +120,16 @@ def _unsound(
 
 
 def _is_below(offsets: bytes, entry: int, size: int) -> bool:
-    """Whether an entry is one of the checkpoint's part of the log, or might be: one behind it is no business of its."""
+    """Return whether an entry is of the checkpoint's part of the log, or may be."""
     return bool(OFFSET_ENTRY.unpack_from(offsets, entry * OFFSET_ENTRY.size)[1] < size)
 
 
 def _of_no_crash(
     path: str, data: bytes, layout: Struct, seed: int, ends: tuple[int, int]
 ) -> Iterator[Finding]:
-    """The first entry that no crash leaves as it is, among those of the checkpoint's part of the log.
+    """Return the first entry in a state in which no crash leaves it, in the checkpoint's part of the log.
 
-    ``ends`` are those of that part, as the fields of an entry have them.
+    ``ends`` are the ends of that part, as the fields of an entry have them.
     """
     entries, wrong, before = len(data) // layout.size, -1, (-1, -1)
     for entry in range(entries):
@@ -148,5 +149,5 @@ def _of_no_crash(
 
 
 def _may_be_torn(data: bytes, at: int, size: int) -> bool:
-    """Whether an entry that fails its checksum was not written to its end, or lies in two sectors."""
+    """Return whether an entry that fails its checksum was not written to its end, or lies in two sectors."""
     return len(data[at : (at // SECTOR + 1) * SECTOR].rstrip(b"\0")) < size

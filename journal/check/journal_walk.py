@@ -1,4 +1,4 @@
-"""The journal's files as they lie there: the chain they make, and their records with what is wrong in between."""
+"""A walk over the journal's files: the chain that they form, their records, and the damage in between."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from journal.wal.reader import Damage, FileEnd, FileReader, JournalEntry, file_s
 
 @dataclass(frozen=True, slots=True)
 class JournalFile:
-    """A journal file by its name, and what its header says; None if neither copy of it is sound.
+    """A journal file by its name, and its header; None if neither copy of it is sound.
 
     ``damaged`` are the copies that are not used, ``size`` is in bytes.
     """
@@ -32,12 +32,12 @@ class JournalFile:
 
 
 def surveyed(filesystem: IFilesystem) -> list[JournalFile]:
-    """The journal files with their headers, oldest first. One under another's name has no header here."""
+    """Return the journal files with their headers, oldest first. One under another's name has no header here."""
     return [survey(filesystem, path) for path in journal_files(filesystem)]
 
 
 def survey(filesystem: IFilesystem, path: str) -> JournalFile:
-    """One journal file with its header."""
+    """Return one journal file with its header."""
     file = survey_any(filesystem, path)
     lsn = filenames.parse_journal_file(path.rpartition("/")[2])
     assert lsn is not None, path
@@ -50,7 +50,7 @@ def survey(filesystem: IFilesystem, path: str) -> JournalFile:
 
 
 def survey_any(filesystem: IFilesystem, path: str) -> JournalFile:
-    """A journal file under whatever name; ``lsn`` is what its header says, 0 without a sound one."""
+    """Return a journal file of any name; ``lsn`` is its header's, 0 without a sound one."""
     try:
         header, damaged, size = file_start(filesystem, path, second_crc32c)
     except CorruptJournal:
@@ -61,7 +61,7 @@ def survey_any(filesystem: IFilesystem, path: str) -> JournalFile:
 
 
 def _no_header(data: bytes) -> str:
-    """Why a file has no header that could be read."""
+    """Return why a file has no readable header."""
     versions = {copy[-1] for copy in (data[: len(FILE_MAGIC)], data[BLOCK : BLOCK + len(FILE_MAGIC)])
                 if copy[:-1] == FILE_MAGIC[:-1] and copy != FILE_MAGIC}  # fmt: skip
     if len(versions) == 1:
@@ -70,10 +70,10 @@ def _no_header(data: bytes) -> str:
 
 
 def chain_findings(files: list[JournalFile], needed_from: int) -> Iterator[Finding]:
-    """What is wrong with the files as a chain; what ``needed_from`` does not need is harmless.
+    """Yield what is wrong with the files as a chain; damage that ``needed_from`` does not need is harmless.
 
-    A start reads back from the newest file to the one that holds ``needed_from``; see docs/recovery.md. Of the files
-    before that one some may be gone already, so there the chain may have gaps.
+    A start reads back from the newest file to the one that holds ``needed_from``; see docs/recovery.md. Some files
+    before that one may be gone already, so there the chain may have gaps.
     """
     following: JournalFile | None = None
     needed = True
@@ -106,7 +106,7 @@ def _header_finding(file: JournalFile, following: JournalFile | None, harmless: 
 
 
 def header_findings(files: list[JournalFile]) -> Iterator[Finding]:
-    """Damage of headers, and of lengths, that the other copy, or the records, make good."""
+    """Yield damage of headers, and of lengths, that the other copy, or the records, repair."""
     for file in files:
         if file.header is None:
             continue
@@ -140,7 +140,7 @@ def _link_findings(
 
 
 def leaves_out(header: FileHeader, after: FileHeader) -> bool:
-    """Whether records are missing between two files that follow each other, as only a repair leaves them.
+    """Return whether records are missing between two consecutive files, as only a repair leaves them.
 
     A file continues the one before it, or is the first of the next start, at the next stride.
     """
@@ -152,10 +152,10 @@ def leaves_out(header: FileHeader, after: FileHeader) -> bool:
 def walk_journal(
     filesystem: IFilesystem, from_lsn: int = 0, beyond: bool = False
 ) -> Iterator[JournalEntry | Finding]:
-    """Every record from ``from_lsn`` on, in order, and what is wrong in between.
+    """Yield every record from ``from_lsn`` on, in order, and the damage in between.
 
-    A file's records end at the first unsound group; whether that is torn or corrupt is said by the finding. With
-    ``beyond`` the groups behind it that are sound again follow, and their entries say so.
+    A file's records end at the first unsound group; the finding says whether that is torn or corrupt. With ``beyond``
+    the sound groups behind it follow, and their entries are marked.
     """
     files = surveyed(filesystem)
     for number, file in enumerate(files):
@@ -174,7 +174,7 @@ def walk_file(
     from_lsn: int = 0,
     beyond: bool = False,
 ) -> Iterator[JournalEntry | Finding]:
-    """The records of one file; ``following`` is the header of the next one, which says how far this one goes."""
+    """Yield the records of one file; ``following`` is the header of the next one, which gives this one's end."""
     end = None
     if following is not None and following.previous_first == header.first_lsn:
         end = following.previous_end
@@ -200,7 +200,7 @@ def walk_file(
 
 
 def judge_end(path: str, end: FileEnd, end_lsn: int | None) -> Finding | None:
-    """What ends a file: nothing special, a tear, or damage below what is known to have been forced."""
+    """Return the finding for a file's end: none, a tear, or damage below what is known to have been forced."""
     if end.proof:
         lost = Affected(first_lsn=end.next_lsn, last_lsn=None if end_lsn is None else end_lsn - 1)
         return Finding(path, end.position, f"{end.problem}, but {end.proof}", affects=lost)

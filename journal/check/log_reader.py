@@ -1,4 +1,4 @@
-"""Bytes of a partition's log by offset, read-only, going forward: for comparing it with the journal."""
+"""A forward reader of a partition's log by offset, read-only: for comparing it with the journal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OpenLogs:
         self._open: OrderedDict[str, IFile] = OrderedDict()
 
     def file(self, path: str) -> IFile:
-        """The file; it stays open until many others have been asked for."""
+        """Return the file; it stays open until many others have been asked for."""
         file = self._open.pop(path, None) or self.filesystem.open(path, writable=False)
         self._open[path] = file
         if len(self._open) > MOST_OPEN:
@@ -51,13 +51,13 @@ class LogReader:
 
     @property
     def first_offset(self) -> int:
-        """The first offset that its segments hold."""
+        """Return the first offset that its segments hold."""
         return self.segments[0].base_offset if self.segments else self.state.flushed_offset
 
     def read(self, offset: int, length: int) -> bytes | None:
-        """``length`` bytes from the frame of ``offset`` on; fewer at a segment's end.
+        """Return ``length`` bytes from the frame of ``offset`` on; fewer at a segment's end.
 
-        None if damage keeps it from being found or read, nothing if no frame begins with that offset.
+        Returns None if damage keeps it from being found or read, nothing if no frame begins with that offset.
         """
         if offset != self._offset:
             try:
@@ -72,18 +72,18 @@ class LogReader:
         try:
             return self._read(segment, self._position, min(length, segment.size - self._position))
         except OSError:
-            return None  # told of the segment itself
+            return None  # the segment's check reports it
 
     @property
     def place(self) -> tuple[str, int]:
-        """The path and the position of what was read last."""
+        """Return the path and the position of the last read."""
         segment = self.segments[self._segment] if self.segments else None
         return (segment.path, self._position) if segment is not None else (filenames.PARTITION_DIRECTORY, 0)
 
     def is_damaged(self, offset: int, at: int) -> bool:
-        """Whether no sound frame of ``offset`` begins ``at`` bytes behind where the last read began.
+        """Return whether no sound frame of ``offset`` begins ``at`` bytes behind the beginning of the last read.
 
-        The segment itself is then found damaged there: its bytes are nobody else's.
+        Then the segment itself is damaged there: its bytes are not another log's.
         """
         segment = self.segments[self._segment]
         if self._offset < 0 or self._position + at >= segment.size:
@@ -95,11 +95,11 @@ class LogReader:
             return True
 
     def lose_place(self) -> None:
-        """What was read is not what belongs there: look for the next offset anew."""
+        """Look for the next offset anew, because the bytes read do not belong there."""
         self._offset = -1
 
     def advance(self, offset: int, length: int) -> None:
-        """What was read was what belongs there: the next frame, of ``offset``, begins ``length`` bytes on."""
+        """Go on: the bytes read belong there, and the next frame, of ``offset``, begins ``length`` bytes on."""
         self._offset = offset
         self._position += length
 
@@ -141,7 +141,7 @@ class LogReader:
 
 
 def difference(expected: bytes | memoryview, found: bytes) -> tuple[int, int]:
-    """(messages, bytes) before the first frame in which two runs differ; ``expected`` is a sound run."""
+    """Return (messages, bytes) before the first frame in which two runs differ; ``expected`` is a sound run."""
     view, position, messages = memoryview(expected), 0, 0
     while position + HEADER_BYTES <= len(view):
         length, _, _, _, count, _, _ = HEADER.unpack_from(view, position)

@@ -1,8 +1,8 @@
-"""The outcomes that the newest checkpoint remembers against the outcome archive: both say the same of a transaction.
+"""The check of the outcomes in the newest checkpoint against the outcome archive: both must agree about a transaction.
 
 A checkpoint has every outcome that its client may still ask for; the archive has those of the time in which it was on.
-Somebody who changes one of the two, with checksums that fit, makes them disagree. What the archive does not have is
-held against the logs, which must reach as far as it was placed.
+If somebody changes one of the two, with checksums that fit, they disagree. Outcomes that the archive does not have are
+compared with the logs, which must reach as far as they were placed.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ _SAME: Final = (
     "state", "cause", "at", "wall", "began", "prepared", "xid", "by", "why", "owner", "heuristic", "messages", "bytes",
     "checksum",
 )  # fmt: skip
-"""Fields that both have, under the same names."""
+"""The fields that both have, under the same names."""
 
 
 class OutcomeCheck:
-    """Follows the journal for what the archive's segments do not have yet; :meth:`ended` compares."""
+    """Follows the journal for entries that the archive's segments do not have yet; :meth:`ended` compares."""
 
     def __init__(self, filesystem: IFilesystem, newest: Checkpoint) -> None:
         self._filesystem = filesystem
         self._newest = newest
         self._state = archive_state(filesystem, newest)
         self._outcomes = {each.number: each for each in remembered(newest)}
-        """Those of which no entry has been seen."""
+        """The outcomes without a seen entry."""
 
     def follow(self, entry: JournalEntry) -> Iterator[Finding]:
-        """Take in the next record; what is wrong with the entries that it fills the archive with."""
+        """Follow the next record; yield what is wrong with the entries that it puts into the archive."""
         state, sent = self._state, entry.record
         if state is None or not isinstance(sent, Messages) or sent.partition != state.number:
             return
-        with suppress(InvalidFrame):  # told by who compares archive and journal
+        with suppress(InvalidFrame):  # the check of the archive against the journal reports it
             for offset, (at, size, _, _) in enumerate(walk(entry.data), sent.base_offset):
                 if offset >= state.flushed_offset:
                     yield from self._take(unpack_frame(entry.data[at : at + size]))
 
     def ended(self) -> Iterator[Finding]:
-        """What is wrong; call it after the last record."""
+        """Yield what is wrong; call it after the last record."""
         if not self._outcomes:
             return
         for entry in self._archived(min(each.at for each in self._outcomes.values())):
@@ -73,9 +73,9 @@ class OutcomeCheck:
             yield self._wrong(outcome, f"it has the transaction {differs}")
 
     def _archived(self, at: int) -> Iterator[ArchivedOutcome]:
-        """The archive's entries from that journal time on."""
+        """Yield the archive's entries from that journal time on."""
         if self._state is not None:
-            with suppress(OSError):  # told by who checks the archive's log
+            with suppress(OSError):  # the check of the archive's log reports it
                 first = archive_from(self._filesystem, self._state, at)
                 for each in walk_archive(self._filesystem, self._state, first):
                     if not isinstance(each, Finding):
@@ -88,7 +88,7 @@ class OutcomeCheck:
 
 
 def _difference(outcome: Outcome, entry: ArchivedOutcome) -> str:
-    """What the checkpoint says otherwise than the archive; empty if nothing."""
+    """Return how the checkpoint differs from the archive; empty if it does not."""
     for name in _SAME:
         mine, others = getattr(outcome, name), getattr(entry, name)
         if mine != others:

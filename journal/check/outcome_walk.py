@@ -1,8 +1,8 @@
-"""The outcome archive as it lies in its segments: how transactions ended, in the order of the decisions.
+"""A walk over the outcome archive's segments: how transactions ended, in the order of the decisions.
 
-The n-th transaction that ended while the archive was on is the message of offset n. Of any one partition, the messages
-of later entries have higher offsets, and ``at`` never goes back; so what came in by transactions in a stretch of a log
-is found in a stretch of the archive: see :func:`archive_from`.
+The n-th transaction that ended while the archive was on is the message of offset n. For any one partition, the messages
+of later entries have higher offsets, and ``at`` never goes back. So the transactions of a range of a log are in a range
+of the archive: see :func:`archive_from`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from journal.vfs.file_window import file_size, read_some
 
 
 class Archived(NamedTuple):
-    """An entry and where it lies."""
+    """An entry and its place."""
 
     offset: int
     outcome: ArchivedOutcome
@@ -36,9 +36,9 @@ class Archived(NamedTuple):
 
 
 def archive_state(filesystem: IFilesystem, checkpoint: Checkpoint | None = None) -> StoreState | None:
-    """What the newest sound checkpoint says of the archive's log; None if it has none.
+    """Return the state of the archive's log in the newest sound checkpoint; None if it has none.
 
-    What lies beyond is in the journal: it was not forced to the segments when the checkpoint was taken.
+    Later entries are in the journal: they were not forced to the segments when the checkpoint was taken.
     """
     if checkpoint is None:
         sound = [each for each in checkpoints(filesystem) if isinstance(each, Checkpoint)]
@@ -52,9 +52,9 @@ def archive_state(filesystem: IFilesystem, checkpoint: Checkpoint | None = None)
 def walk_archive(
     filesystem: IFilesystem, state: StoreState, first: int = 0, end: int | None = None
 ) -> Iterator[Archived | Finding]:
-    """The entries of offsets ``first`` to below ``end`` (all there are if None), every checksum proven.
+    """Yield the entries of offsets ``first`` to below ``end`` (all if None), every checksum proven.
 
-    Damage is reported in its place and passed over. In bounded memory: a frame at a time.
+    Damage is reported in its place and skipped. In bounded memory: a frame at a time.
     """
     end = state.flushed_offset if end is None else min(end, state.flushed_offset)
     first = max(first, state.start_offset)
@@ -71,10 +71,10 @@ def walk_archive(
 
 
 def journaled_archive(filesystem: IFilesystem, state: StoreState | None) -> Iterator[Archived | Finding]:
-    """The entries that the journal still holds and the segments do not: those from the ``flushed_offset`` on.
+    """Yield the entries that the journal still holds and the segments do not: those from the ``flushed_offset`` on.
 
     Their path and position are of the record that holds them. Reads the journal, and proves all of it. Without a
-    checkpoint (None) all entries are there.
+    checkpoint (None) these are all entries.
     """
     number = state.number if state is not None else 0
     end = state.flushed_offset if state is not None else 0
@@ -96,7 +96,7 @@ def journaled_archive(filesystem: IFilesystem, state: StoreState | None) -> Iter
 
 
 def archived(path: str, entry: FrameEntry) -> Archived | Finding:
-    """The entry in a frame of the archive's log."""
+    """Return the entry in a frame of the archive's log."""
     try:
         if entry.flag & LOST:
             raise InvalidFrame("a repair found its bytes nowhere any more")
@@ -110,10 +110,10 @@ def archived(path: str, entry: FrameEntry) -> Archived | Finding:
 
 
 def archive_from(filesystem: IFilesystem, state: StoreState, at: int) -> int:
-    """An offset of the archive at or before its first entry with ``at`` or a later journal time.
+    """Return an offset of the archive at or before its first entry with ``at`` or a later journal time.
 
-    From the index if there is a sound one, else the segment's first: it costs time alone. The transactions whose
-    messages a segment holds are those with ``at`` from its ``first_time`` to its ``last_time``.
+    It comes from the index if there is a sound one, else it is the segment's first: that costs only time. The
+    transactions whose messages a segment holds are those with ``at`` from its ``first_time`` to its ``last_time``.
     """
     for segment, times in zip(segments_of(state), state.segments, strict=True):
         if times.last_time < at:

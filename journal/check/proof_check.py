@@ -1,4 +1,6 @@
-"""Segments that go further than checkpoint and journal: which a start refuses, for no crash leaves them so."""
+"""The check for segments that go further than checkpoint and journal, which a start refuses, because no crash
+leaves them.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ from journal.log.proof import Beyond, files_beyond, unproven
 def unproven_findings(
     filesystem: IFilesystem, newest: Checkpoint | None, records: RecordCheck
 ) -> Iterator[Finding]:
-    """The first sound messages of each partition's file that nothing proves; ``records`` has followed all of them."""
+    """Yield the first unproven sound messages of each partition's file; ``records`` has followed all records."""
     states = {store.number: store for store in newest.stores} if newest is not None else {}
     for partition, directory in partitions(filesystem):
         number, end = partition.number, records.logs.ends.get(partition.number)
         if number < records.next_partition and end is None:
-            continue  # of a topic that was deleted
+            continue  # of a deleted topic
         state = states.get(number)
         end = max(end or 0, state.flushed_offset if state is not None else 0)
         segments = state.segments if state is not None else ()
@@ -32,7 +34,7 @@ def _judged(filesystem: IFilesystem, beyond: Beyond, end: int) -> Iterator[Findi
     try:
         found = unproven(filesystem, beyond, end)
     except OSError as error:
-        if beyond.is_whole:  # else the checkpoint has the file, and it is told where that is looked at
+        if beyond.is_whole:  # else the checkpoint has the file, and its check reports it
             yield unreadable(beyond.segment.path, error)
         return
     if found is not None:

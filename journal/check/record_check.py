@@ -1,7 +1,7 @@
-"""Records against the state that those before them lead to, as a start sees them: which one it would refuse, and why.
+"""The check of records against the state before them, as a start sees them: which one it would refuse, and why.
 
-Followed are the records above the newest checkpoint: no start applies others. Memory grows with what the broker itself
-keeps: undecided transactions, remembered outcomes, producers, groups.
+It follows the records above the newest checkpoint: no start applies others. Memory grows with the broker's own state:
+undecided transactions, remembered outcomes, producers, groups.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Live:
 
 
 class RecordCheck:
-    """Follows records in order, up to the first that a start would refuse: behind it nothing is known."""
+    """Follows records in order, up to the first that a start would refuse: the state behind it is unknown."""
 
     def __init__(self, newest: Checkpoint | None) -> None:
         stores = newest.stores if newest is not None else []
@@ -60,7 +60,7 @@ class RecordCheck:
         self._xids: dict[Xid, TransactionNumber] = {}
         self._outcomes = OutcomeTable()
         self._folds: ReplayedFolds | None = ReplayedFolds(newest)
-        """None where nothing is known any more."""
+        """The state; None where it is unknown."""
         if newest is not None:
             self._know(newest)
 
@@ -79,15 +79,15 @@ class RecordCheck:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all records so far could be followed."""
+        """Return whether all records so far could be followed."""
         return self._folds is not None
 
     def interrupted(self) -> None:
-        """Records are missing here."""
+        """Note that records are missing here."""
         self._folds = None
 
     def follow(self, entry: JournalEntry, effect: Effect, start: int) -> Finding | None:
-        """Take in the next record, of a file of that start; what is wrong with it."""
+        """Follow the next record, of a file of that start; return what is wrong with it."""
         if entry.lsn <= self._lsn:
             return None
         found = None

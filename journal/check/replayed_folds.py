@@ -1,7 +1,7 @@
-"""Folds that records alone make, as the records make them, against what the newest checkpoint says of them.
+"""The check of folds that records alone make, against their state in the newest checkpoint.
 
-Each is restored from the older checkpoint, or begins empty where the first record of all is there, and is given the
-records up to the newest checkpoint.
+Each is restored from the older checkpoint, or begins empty if the first record of all exists, and gets the records up
+to the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ class ReplayedFolds:
             if since is not None and kind.name in since.folds:
                 fold.restore(since.folds[kind.name])
             elif since is not None and any(True for _ in fold.snapshot()):
-                continue  # the checkpoint would have that: it was made without this fold
+                continue  # the checkpoint was made without this fold
             self._folds[kind.name] = fold
 
     def follow(self, entry: JournalEntry) -> Iterator[str]:
-        """Take in the next record; what is wrong with it. A fold that it does not continue follows no further."""
+        """Follow the next record; yield what is wrong with it. A fold that it does not continue is followed no
+        further.
+        """
         for fold in list(self._folds.values()):
             if type(entry.record) in fold.handles and (problem := _applied(fold, entry)):
                 del self._folds[fold.name]
                 yield problem
 
     def against(self, newest: Checkpoint) -> Iterator[Finding]:
-        """What that checkpoint says otherwise, once all records up to it have been followed."""
+        """Yield what differs in that checkpoint, once all records up to it have been followed."""
         path = filenames.checkpoint_file(newest.header.lsn)
         names = {store.number: Affected(store.topic, store.index) for store in newest.stores}
         for name, fold in self._folds.items():
@@ -53,7 +55,7 @@ class ReplayedFolds:
 
 
 def _applied(fold: ReplayedFold, entry: JournalEntry) -> str:
-    """Apply a record; what is wrong with it, empty if nothing."""
+    """Apply a record; return what is wrong with it, empty if nothing."""
     try:
         fold.apply(entry.lsn, entry.record, entry.data)
     except MISFIT as error:

@@ -14,7 +14,7 @@ from journal.vfs.file_window import window
 
 
 def messages_of(data: memoryview | bytes, first_offset: int | None) -> int:
-    """How many messages a run holds; its frames must carry dense offsets from ``first_offset`` on, or 0 if None.
+    """Return how many messages a run holds; its frames must have dense offsets from ``first_offset`` on, or 0 if None.
 
     Raises :class:`InvalidFrame` for the first that is not as written.
     """
@@ -38,7 +38,9 @@ def messages_of(data: memoryview | bytes, first_offset: int | None) -> int:
 
 
 def frames_of(filesystem: IFilesystem, path: str) -> Iterator[FrameEntry | Finding]:
-    """The frames of a staged file. They have no offsets yet: what is told is how many messages come before each."""
+    """Yield the frames of a staged file. They have no offsets yet; instead they have the number of messages
+    before them.
+    """
     with window(filesystem, path) as bytes_of:
         position, messages = STAGED_HEADER_BYTES, 0
         while position < bytes_of.size:

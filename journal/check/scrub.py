@@ -1,7 +1,7 @@
-"""Reading cold files again, a piece at a time, to find damage before a reader or a start does. Touches files only.
+"""Reading of files that are no longer written, a piece at a time, to find damage early. Touches files only.
 
-What lies in the page cache says nothing of the disk, so each piece is given back to the kernel before it is read.
-A piece that is damaged is told with the very error that a read of it gives.
+Bytes in the page cache prove nothing about the disk, so each piece is dropped from the cache before it is read. A
+damaged piece is reported with the same error that a read of it raises.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from journal.wal.reader import FileEnd, FileReader, file_start
 from journal.words import count_text
 
 PIECE_BYTES = 256 * KIB
-"""Most bytes of one piece, but for a message or a journal group that is longer. The interpreter is busy with one for a
-millisecond or two if messages are small."""
+"""Most bytes of one piece, except for a longer message or journal group. If messages are small, a piece keeps the
+interpreter busy for a millisecond or two.
+"""
 
 
 class Scrubbed(NamedTuple):
-    """What became of a piece: bytes read, how long that took (seconds), damage, and the piece after it."""
+    """The result of a piece: bytes read, how long that took (seconds), damage, and the piece after it."""
 
     bytes: int
     seconds: float
@@ -47,18 +48,18 @@ class Scrubbed(NamedTuple):
 
 
 class Piece(Protocol):
-    """Some of a file."""
+    """A part of a file."""
 
     @property
     def path(self) -> str:
-        """Of the file."""
+        """Return the path of the file."""
 
     def run(self) -> Scrubbed:
-        """Read and check it; any thread. A file that is gone is no damage: its log was shortened meanwhile."""
+        """Read and check it; any thread. A missing file is no damage: its log was shortened meanwhile."""
 
 
 def timed(read: Callable[[], tuple[int, CorruptData | None, Piece | None]]) -> Scrubbed:
-    """Carry a reading out and say how long it took."""
+    """Run a reading and return how long it took."""
     begun = time.perf_counter()
     try:
         count, finding, rest = read()
@@ -69,14 +70,14 @@ def timed(read: Callable[[], tuple[int, CorruptData | None, Piece | None]]) -> S
 
 @dataclass(frozen=True, slots=True)
 class _OfSegment(ABC):
-    """Some of a sealed segment."""
+    """A part of a sealed segment."""
 
     files: OpenFiles
     segment: Segment
 
     @property
     def path(self) -> str:
-        """Of the segment."""
+        """Return the path of the segment."""
         return self.segment.path
 
     def run(self) -> Scrubbed:
@@ -89,14 +90,14 @@ class _OfSegment(ABC):
 
     @abstractmethod
     def _check(self, file: IFile) -> tuple[int, CorruptData | None, Piece | None]:
-        """Bytes read, damage, and what is to be read after it."""
+        """Return bytes read, damage, and the piece to be read after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentPiece(_OfSegment):
     """A sealed segment from byte ``position`` on, where its running checksum is ``running``.
 
-    The whole is proven by its end. Where that fails it is read once more, frame by frame.
+    The running checksum at its end proves the whole. If that fails, it is read once more, frame by frame.
     """
 
     position: int
@@ -165,7 +166,7 @@ class FramesPiece(_OfSegment):
         return len(data), segment.corrupt(what, SEGMENT_HEADER_BYTES, first, last), None
 
     def _behind(self, index: SegmentIndex, error: CorruptSegment) -> FramesPiece | None:
-        """What can be read again behind damage."""
+        """Return the next piece that can be read behind damage."""
         while error.last_offset + 1 < self.segment.end_offset:
             try:
                 offset, position = index.locate(error.last_offset + 1)
@@ -179,7 +180,7 @@ class FramesPiece(_OfSegment):
 
 
 def is_known_to_be_lost(file: IFile, position: int) -> bool:
-    """Whether a repair has marked the messages there as lost."""
+    """Return whether a repair has marked the messages there as lost."""
     header = file.read(position, HEADER_BYTES)
     if len(header) < HEADER_BYTES or not HEADER.unpack(header)[5] & LOST:
         return False
@@ -232,7 +233,8 @@ class JournalPiece(NamedTuple):
 class StagedPiece(NamedTuple):
     """The staged file of an undecided transaction from byte ``position`` of its entry number ``entry`` on.
 
-    ``checksum`` is that of all before; ``through`` entries are in the file, which may grow behind them meanwhile.
+    ``checksum`` is that of all earlier frames; ``through`` entries are in the file, which may grow behind them
+    meanwhile.
     """
 
     filesystem: IFilesystem
@@ -245,11 +247,11 @@ class StagedPiece(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Of the staged file."""
+        """Return the path of the staged file."""
         return filenames.staged_file(self.number.session, self.number.serial)
 
     def run(self) -> Scrubbed:
-        """Read up to a piece of it. A file that is gone is damage, unless the transaction has ended meanwhile."""
+        """Read up to a piece of it. A missing file is damage, unless the transaction has ended meanwhile."""
         return timed(self._read)
 
     def _read(self) -> tuple[int, CorruptData | None, Piece | None]:
@@ -281,7 +283,7 @@ class StagedPiece(NamedTuple):
         return None, None
 
     def _behind(self, index: int) -> Piece | None:
-        """From the entry after a damaged one on: what the checksum was to be there is known."""
+        """Return the piece from the entry after a damaged one on: its expected checksum is known."""
         if index + 1 == self.through:
             return None
         after = self.entries[index + 1]
@@ -296,7 +298,7 @@ class CheckpointPiece(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Of the checkpoint."""
+        """Return the path of the checkpoint."""
         return filenames.checkpoint_file(self.lsn)
 
     def run(self) -> Scrubbed:

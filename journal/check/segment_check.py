@@ -1,4 +1,4 @@
-"""Segments and their indexes against what a checkpoint says of them."""
+"""The check of segments and their indexes against a checkpoint."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Count = Callable[[int, int], object]
 def check_store(
     filesystem: IFilesystem, store: StoreState, count: Count, quick: bool, deep: bool
 ) -> Iterator[Finding]:
-    """The segments of one partition as its checkpoint has them.
+    """Yield what is wrong with the segments of one partition as its checkpoint has them.
 
-    ``quick`` looks at sizes, headers and what follows the last index entry; ``deep`` opens wrappers too.
+    ``quick`` checks sizes, headers and the frames behind the last index entry; ``deep`` opens wrappers too.
     """
     directory = store.directory
     end = store.segments[0].base_offset if store.segments else store.flushed_offset
@@ -57,12 +57,12 @@ def check_store(
 
 
 def _between(path: str, one: int, other: int) -> Affected:
-    """The offsets about which two places disagree, whichever goes further."""
+    """Return the offsets about which two places disagree, whichever goes further."""
     return of_partition(path, min(one, other), max(one, other) - 1)
 
 
 class _SegmentCheck:
-    """One segment."""
+    """The check of one segment."""
 
     def __init__(
         self, filesystem: IFilesystem, store: StoreState, state: SegmentState, closed: bool, count: Count
@@ -76,7 +76,9 @@ class _SegmentCheck:
         self._count = count
 
     def run(self, quick: bool, deep: bool) -> Iterator[Finding]:
-        """Its header, its indexes and, by the running checksum, its bytes. Where these are wrong, frame by frame."""
+        """Check its header, its indexes and, by the running checksum, its bytes. If these are wrong, check
+        frame by frame.
+        """
         path, state = self._path, self._state
         known: list[Anchor] = []
         indexes = list(read_index(self._filesystem, self._directory, state, self._closed, known))
@@ -103,11 +105,11 @@ class _SegmentCheck:
             yield from self._walk(blocks[0].start, wrong, deep, counted=sound)
 
     def _gaps(self, read: Read, known: list[Anchor]) -> Iterator[Finding]:
-        """Where an index has no entry for a frame that must have one."""
+        """Yield the places where an index has no entry for a frame that must have one."""
         for block in blocks_of(self._state, known):
             if block.end.position - block.start.position < MAX_GAP:
                 continue
-            with suppress(BrokenChain):  # that is told of the log itself
+            with suppress(BrokenChain):  # the log's own check reports it
                 for place in walk_headers(read, self._segment, block.start.offset, block.start.position):
                     if place.position >= block.end.position:
                         break
@@ -153,7 +155,7 @@ class _SegmentCheck:
 
 
 def _bounded(finding: Finding, state: SegmentState) -> Finding:
-    """A break that nothing follows affects all up to the segment's end."""
+    """Return a finding whose break affects everything up to the segment's end, because nothing sound follows it."""
     affects = finding.affects
     if affects.first_offset is None or affects.last_offset is not None:
         return finding

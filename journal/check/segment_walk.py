@@ -1,4 +1,4 @@
-"""The frames of a partition's segments as they lie there, over damage too, where sound frames follow it."""
+"""A walk over the frames of a partition's segments, also over damage, if sound frames follow it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from journal.words import span
 
 _READ_BYTES = MIB
 _MAX_FRAME = 32 * MIB
-"""More than any frame has: what says that it is longer is no frame."""
+"""More bytes than any frame has: bytes that state a longer length are no frame."""
 _MOST_MESSAGES = MAX_FRAME // HEADER_BYTES
-"""In one frame: each takes a header at least of what a wrapper holds, and compressed that is next to nothing."""
+"""Most messages of one frame: each takes at least a header, and compressed that is next to nothing."""
 
 
 class FrameEntry(NamedTuple):
@@ -48,7 +48,9 @@ class FrameEntry(NamedTuple):
 
 
 def partitions(filesystem: IFilesystem) -> list[tuple[PartitionName, str]]:
-    """The partitions with files: their names and directories, by number. A deleted one's files may linger."""
+    """Return the partitions with files: their names and directories, by number. A deleted one's files may still
+    exist.
+    """
     if not filesystem.exists(filenames.PARTITION_DIRECTORY):
         return []
     found = []
@@ -60,14 +62,14 @@ def partitions(filesystem: IFilesystem) -> list[tuple[PartitionName, str]]:
 
 
 def segments(filesystem: IFilesystem, directory: str) -> list[tuple[int, str]]:
-    """A partition's segments: base offsets and paths, oldest first."""
+    """Return a partition's segments: base offsets and paths, oldest first."""
     parsed = (filenames.parse_segment_file(name) for name in filesystem.list_directory(directory))
     bases = sorted(each.base_offset for each in parsed if each is not None and each.kind is SegmentKind.LOG)
     return [(base, filenames.segment_file(directory, base, SegmentKind.LOG)) for base in bases]
 
 
 def header_of(filesystem: IFilesystem, path: str) -> SegmentHeader | None:
-    """What a segment's file says of itself; None if its header is damaged."""
+    """Return the header of a segment's file; None if it is damaged."""
     return unpack_segment_header(read_some(filesystem, path, 0, SEGMENT_HEADER_BYTES), second_crc32c)
 
 
@@ -78,11 +80,11 @@ def walk_segment(
     end: int | None = None,
     position: int = SEGMENT_HEADER_BYTES,
 ) -> Iterator[FrameEntry | Finding]:
-    """The frames of a segment, offsets dense from ``base_offset`` on, up to byte ``end`` (the file's if None).
+    """Yield the frames of a segment, offsets dense from ``base_offset`` on, up to byte ``end`` (the file's if None).
 
-    A frame that fails its checksum is reported and passed over. Where the chain of lengths breaks, the next sound
-    frame with a possible offset is looked for, and the walk goes on there. What lies beyond the newest checkpoint's
-    end may be torn: a start cuts it and writes it again.
+    A frame that fails its checksum is reported and skipped. Where the chain of lengths breaks, the next sound frame
+    with a possible offset is searched, and the walk continues there. Bytes beyond the newest checkpoint's end may be
+    torn: a start cuts them and writes them again.
     """
     with opened(filesystem, path) as file:
         size = file.size()
@@ -130,7 +132,7 @@ def _walk_frames(
 def _misled(
     file: IFile, position: int, length: int, offset: int, count: int, end: int
 ) -> tuple[int, int] | None:
-    """Where a sound frame follows a damaged one, if its own length and count do not lead to one."""
+    """Return where a sound frame follows a damaged one, if its own length and count do not lead to one."""
     if position + length == end or frame_at(file, position + length, offset + count, end):
         return None
     return next_frame(file, position + 1, offset, end)
@@ -142,7 +144,7 @@ def _is_possible(fields: tuple[int, ...], offset: int, room: int) -> bool:
 
 
 def frame_at(file: IFile, position: int, offset: int, end: int) -> bool:
-    """Whether a sound frame of that offset begins at that position."""
+    """Return whether a sound frame of that offset begins at that position."""
     header = file.read(position, HEADER_BYTES)
     if len(header) < HEADER_BYTES:
         return False
@@ -153,7 +155,8 @@ def frame_at(file: IFile, position: int, offset: int, end: int) -> bool:
 
 
 def next_frame(file: IFile, position: int, offset: int, end: int) -> tuple[int, int] | None:
-    """(position, offset) of the first sound frame from ``position`` on with an offset above ``offset``; None: none.
+    """Return (position, offset) of the first sound frame from ``position`` on with an offset above ``offset``; None:
+    none.
 
     Offsets that could not be reached by the frames that fit into the bytes before it do not count.
     """
@@ -174,7 +177,7 @@ def next_frame(file: IFile, position: int, offset: int, end: int) -> tuple[int, 
 
 
 def _headers(least: int, most: int) -> re.Pattern[bytes]:
-    """What every header of a frame with an offset between these looks like; also where others overlap it."""
+    """Return a pattern of every header of a frame with an offset between these; also of overlapping ones."""
     low, high = least.to_bytes(8, "big"), most.to_bytes(8, "big")
     common = next((n for n in range(8) if low[n] != high[n]), 8)
     return re.compile(
@@ -203,7 +206,7 @@ def _broken(path: str, position: int, offset: int, found: tuple[int, int] | None
 
 
 def is_known_flag(flag: int) -> bool:
-    """Whether the flag of a stored frame is one that this version writes."""
+    """Return whether the flag of a stored frame is one that this version writes."""
     if flag & COMPRESSION:
         number = (flag & COMPRESSION) >> COMPRESSION_SHIFT
         return number in CODECS and flag & ~COMPRESSION == VERSION | WRAPPER

@@ -14,7 +14,7 @@ FOREIGN = "not one of the broker's files; it is left alone"
 
 
 def strays(filesystem: IFilesystem, checkpoint: Checkpoint | None, created: set[int]) -> Iterator[Finding]:
-    """Names that mean nothing here. ``created`` are partitions made above the checkpoint."""
+    """Yield names without a meaning here. ``created`` are partitions made above the checkpoint."""
     for name in filesystem.list_directory(""):
         if not filenames.is_in_root(name):
             yield Finding(name, 0, FOREIGN, True)

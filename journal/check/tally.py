@@ -1,4 +1,4 @@
-"""What a verification has looked at, counted."""
+"""The counts of a verification."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 
 @dataclass(slots=True)
 class Tally:
-    """Counts. ``bytes`` is what was read for checking, ``messages`` those of the logs that were checked.
+    """Counts. ``bytes`` were read for checking, ``messages`` of the logs were checked.
 
-    ``placed`` messages of the logs have been compared with the journal, ``compared`` of the ``committed``
-    transactions were compared whole; the others' adds are older than the journal. ``archived`` entries of the outcome
-    archive were compared with what the journal decided.
+    ``placed`` messages of the logs have been compared with the journal, ``compared`` of the ``committed`` transactions
+    were compared whole; the others' adds are older than the journal. ``archived`` entries of the outcome archive were
+    compared with the journal's decisions.
     """
 
     files: int = 0
@@ -31,5 +31,5 @@ class Tally:
     archived: int = 0
 
     def facts(self) -> dict[str, int]:
-        """The counts by name."""
+        """Return the counts by name."""
         return asdict(self)

@@ -1,4 +1,6 @@
-"""Is a directory as it was written? Everything is read, nothing is believed, nothing is changed."""
+"""The verification whether a directory is as it was written. It reads everything, believes nothing, and changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +51,11 @@ from journal.wal.reader import JournalEntry
 from journal.wal.writer import Journal
 
 Progress = Callable[[str, int], object]
-"""Called with what is being read, and how many bytes have been since the last call."""
+"""Called with what is being read, and how many bytes were read since the last call."""
 
 
 class Level(enum.Enum):
-    """How much a verification proves; docs/cli.md says it for people."""
+    """How much a verification proves; docs/cli.md describes it for people."""
 
     QUICK = "quick"
     """Journal, checkpoints and staged files byte by byte; of segments the sizes, headers, indexes and ends."""
@@ -70,7 +72,8 @@ def verify(
     progress: Progress | None = None,
     records: bool = False,
 ) -> Iterator[Finding]:
-    """Everything that is wrong with a directory that no broker has open. Memory grows with what a broker keeps itself.
+    """Yield everything that is wrong with a directory that no broker has open. Memory grows with the broker's own
+    state.
 
     Segments are checked as far as the newest sound checkpoint knows them; beyond it the journal has the bytes. A file
     that cannot be read is a finding as well, and all others are read; a directory that cannot be raises ``OSError``,
@@ -83,7 +86,7 @@ def verify(
 
 
 def planned_bytes(filesystem: IFilesystem, level: Level) -> int:
-    """How many bytes a verification will read, about: for showing how far it is."""
+    """Return about how many bytes a verification will read, to show its progress."""
     names = [file.path for file in surveyed(filesystem)]
     names += [filenames.checkpoint_file(lsn) for lsn in checkpoint_lsns(filesystem)]
     total = sum(size_if_readable(filesystem, name) for name in names)
@@ -96,7 +99,7 @@ def planned_bytes(filesystem: IFilesystem, level: Level) -> int:
 
 
 def _nobody(what: str, count: int) -> None:
-    """Nobody watches."""
+    """Show no progress."""
 
 
 class _Verification:
@@ -115,7 +118,7 @@ class _Verification:
         self._following: RecordCheck
 
     def run(self) -> Iterator[Finding]:
-        """Everything, in order."""
+        """Run all steps, in order."""
         yield from repair_findings(self._filesystem)
         sound: list[Checkpoint] = []
         for each in checkpoints(self._filesystem):
@@ -149,7 +152,8 @@ class _Verification:
         try:
             size = size_if_readable(self._filesystem, path)
         except FileNotFoundError:
-            size = 0  # a checkpoint that was read and is gone since; a file of the journal is missed where it is read
+            # a checkpoint is gone since it was listed; a missing journal file is reported where it is read
+            size = 0
         self._tally.files += 1
         self._tally.bytes += size
         self._progress(path, size)
@@ -196,7 +200,7 @@ class _Verification:
             yield from scanned or unproven_findings(self._filesystem, newest, self._following)
 
     def _missing(self, damage: Finding, dead: bool, start: int, cross: CrossCheck | None) -> Finding:
-        """Records of that start cannot be read: what is told of it; ``dead``: nothing needs the file any more."""
+        """Return the finding for missing records of a start; ``dead``: nothing needs the file any more."""
         if cross is not None:
             cross.interrupted(start)
         if dead:
@@ -207,7 +211,9 @@ class _Verification:
     def _record(
         self, entry: JournalEntry, start: int, sound: list[Checkpoint], cross: CrossCheck | None
     ) -> Iterator[Finding]:
-        """What is wrong with a record of a file of that start; the first finding says it if a start refuses it."""
+        """Yield what is wrong with a record of a file of that start; the first finding is the one by which a start
+        refuses it.
+        """
         effect = effect_of(entry)
         self._note(entry, effect, sound)
         found = cross.follow(entry, effect) if cross is not None else iter(())
@@ -222,7 +228,7 @@ class _Verification:
         oldest = next(reached, newest)  # a power cut may bring older ones back, whose records are gone
         whole = is_whole(files)
         if whole:
-            oldest = None  # nothing has ever been decided but by records that are there
+            oldest = None  # everything was decided by records that exist
         cross = CrossCheck(self._filesystem, oldest, newest, self._tally, self._level is Level.DEEP)
         if oldest is None and not whole:
             cross.begins_amid()
@@ -268,7 +274,7 @@ class _Verification:
 
 
 def repair_findings(filesystem: IFilesystem) -> Iterator[Finding]:
-    """What is to be told of repairs: each one, with what it lost; and one that was begun and not finished."""
+    """Yield findings about repairs: each one, with its losses; and one that was begun and not finished."""
     if filesystem.exists(filenames.REPAIR_PLAN):
         yield Finding(filenames.REPAIR_PLAN, 0, UNFINISHED)
     try:
@@ -281,7 +287,7 @@ def repair_findings(filesystem: IFilesystem) -> Iterator[Finding]:
 
 
 def size_if_readable(filesystem: IFilesystem, path: str) -> int:
-    """A file's length; 0 if it cannot be opened, which is told where it is read."""
+    """Return a file's length; 0 if it cannot be opened, which is reported where it is read."""
     try:
         return file_size(filesystem, path)
     except FileNotFoundError:
@@ -291,7 +297,7 @@ def size_if_readable(filesystem: IFilesystem, path: str) -> int:
 
 
 def foreign(files: list[JournalFile], sound: list[Checkpoint], witness: Witness) -> dict[str, str]:
-    """What is said of the journal files that were written in another data directory, by path."""
+    """Return texts about the journal files that were written in another data directory, by path."""
     known = sound[-1].header if sound else None
     headers = [file.header for file in files if file.header is not None]
     witness = own_witness(headers, known, witness)
@@ -303,7 +309,7 @@ def foreign(files: list[JournalFile], sound: list[Checkpoint], witness: Witness)
 
 
 def refusal(filesystem: IFilesystem, checkpoint: Checkpoint | None, witness: Witness) -> Iterator[Finding]:
-    """What a start would refuse of the journal; it is asked itself, for its word counts."""
+    """Yield what a start would refuse of the journal, by running the start's own check."""
     if not filesystem.exists(filenames.JOURNAL_DIRECTORY):
         if checkpoint is not None:
             lsn = checkpoint.header.lsn
