@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from journal.check.outcome_walk import archive_state, walk_archive
 from journal.formats import frame
 from journal.vfs.filesystem import OSFilesystem
-from spark.audit.claims import entries
+from spark.audit.claims import journal_fold
 from spark.audit.claims.facts import What
 from tests.spark.audit.audited import (
     SETTINGS,
@@ -276,13 +276,13 @@ class TestUndecided:
     def test_messages_that_no_record_decides_are_found_where_the_journal_would_have_it(
         self, data, monkeypatch
     ):
-        real = entries._Sends.take
+        real = journal_fold._Sends.take
         last = max(e.offset for _, e in log_of(data) if bytes(e.frame[36:44]) == b"plain 10")
 
         def take(self, entry, sent):
             return iter(()) if sent.base_offset == last else real(self, entry, sent)
 
-        monkeypatch.setattr(entries._Sends, "take", take)
+        monkeypatch.setattr(journal_fold._Sends, "take", take)
         found = [fact for fact in violations(data) if fact.kind == "undecided"]
         assert any(fact.topic == "a" and fact.first <= last <= fact.last for fact in found)
 
