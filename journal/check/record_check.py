@@ -19,6 +19,7 @@ from journal.formats.frame import walk
 from journal.formats.outcome import Outcome
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.record import (
+    AnyRecord,
     ArchiveSet,
     LogStartMoved,
     Messages,
@@ -88,18 +89,17 @@ class RecordCheck:
 
     def follow(self, entry: JournalEntry, effect: Effect, start: int) -> Finding | None:
         """Follow the next record, of a file of that start; return what is wrong with it."""
-        if entry.lsn <= self._lsn:
-            return None
+        of_start = _of_another_start(entry.record, start)
+        if entry.lsn <= self._lsn:  # no start reads what it says
+            return _found(entry, effect, of_start, refused=False) if of_start else None
         found = None
         if self._folds is not None:
-            problem = next(chain(self._problems(entry, effect, start), self._folds.follow(entry)), "")
-            if problem:
+            problems = chain(
+                [of_start] * bool(of_start), self._problems(entry, effect), self._folds.follow(entry)
+            )
+            if problem := next(problems, ""):
                 self._folds = None
-                affects = Affected(
-                    first_lsn=entry.lsn, last_lsn=entry.lsn, transaction=effect.number, xid=effect.xid
-                )
-                what = f"{type(entry.record).__name__} at LSN {entry.lsn}: {problem}"
-                found = Finding(entry.path, entry.position, what, affects=affects, refused=True)
+                found = _found(entry, effect, problem, refused=True)
             else:
                 self._follow_transaction(entry, effect)
         self.logs.follow(entry, effect)
@@ -143,10 +143,8 @@ class RecordCheck:
 
     # -- what cannot be ----------------------------------------------------------------------------
 
-    def _problems(self, entry: JournalEntry, effect: Effect, start: int) -> Iterator[str]:
+    def _problems(self, entry: JournalEntry, effect: Effect) -> Iterator[str]:
         match entry.record:
-            case Started() as started if started.start != start:
-                yield f"it is of start {started.start}, its file of start {start}"
             case TopicCreated() as made:
                 if made.topic in self._topics:
                     yield f"topic {made.topic!r} was created twice"
@@ -215,6 +213,18 @@ class RecordCheck:
                 where = f"partition number {placed.partition} ends at {end}"
                 yield f"it places messages from offset {placed.base_offset} on, {where}"
             ends[placed.partition] = placed.base_offset + placed.count
+
+
+def _of_another_start(record: AnyRecord, start: int) -> str:
+    if not isinstance(record, Started) or record.start == start:
+        return ""
+    return f"start {record.start} lies in a file of start {start}"
+
+
+def _found(entry: JournalEntry, effect: Effect, problem: str, refused: bool) -> Finding:
+    affects = Affected(first_lsn=entry.lsn, last_lsn=entry.lsn, transaction=effect.number, xid=effect.xid)
+    what = f"{type(entry.record).__name__} at LSN {entry.lsn}: {problem}"
+    return Finding(entry.path, entry.position, what, affects=affects, refused=refused)
 
 
 def _wrong_frames(partition: int, count: int, frames: memoryview) -> Iterator[str]:

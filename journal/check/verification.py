@@ -217,8 +217,8 @@ class _Verification:
         effect = effect_of(entry)
         self._note(entry, effect, sound)
         found = cross.follow(entry, effect) if cross is not None else iter(())
-        if (refused := self._following.follow(entry, effect, start)) is not None:
-            yield replace(next(found, refused), refused=True, affects=refused.affects)
+        if (wrong := self._following.follow(entry, effect, start)) is not None:
+            yield replace(next(found, wrong), refused=wrong.refused, affects=wrong.affects)
         yield from found
 
     def _cross_check(self, sound: list[Checkpoint], files: list[JournalFile]) -> CrossCheck:
