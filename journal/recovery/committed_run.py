@@ -6,68 +6,21 @@ remembered a moment later, and only those are made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, compress, repeat
 from operator import gt
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 from journal.formats.outcome import Outcome
 from journal.formats.outcome_entry import pack_outcome
 from journal.formats.record import TransactionCommitted
 from journal.interfaces import ICommitFold, IFold
 from journal.log.catalog import Catalog
-from journal.log.message_run import Row
 from journal.log.message_store import MessageStore
-from journal.recovery.record_batches import EvenCommits
+from journal.recovery.record_batches import Commits
 from journal.transaction import COMMITTED, TransactionNumber
 from journal.transactions.table import TransactionTable
-
-
-class CommittedRun(NamedTuple):
-    """Such commits in the order of their LSNs, as columns. ``record`` returns one of them."""
-
-    lsn: int
-    sessions: Sequence[int]
-    serials: Sequence[int]
-    partitions: Sequence[int]
-    bases: Sequence[int]
-    counts: Sequence[int]
-    times: Sequence[int]
-    seen: Sequence[int]
-    frames: Sequence[bytes]
-    record: Callable[[int], TransactionCommitted]
-
-    @classmethod
-    def of_even(cls, lsn: int, even: EvenCommits) -> Self:
-        """Return the run of commits that look alike, from ``lsn`` on."""
-        return cls(
-            lsn, even.sessions, even.serials, even.partitions, even.bases, even.counts, even.times, even.seen,
-            even.frames, even.record,
-        )  # fmt: skip
-
-    @classmethod
-    def of_records(cls, lsn: int, records: Sequence[TransactionCommitted], frames: Sequence[bytes]) -> Self:
-        """Return the run of some for which :func:`journal.recovery.record_batches.is_whole` holds."""
-        placements = [record.placements[0] for record in records]
-        return cls(
-            lsn,
-            [record.session for record in records],
-            [record.serial for record in records],
-            [placement.partition for placement in placements],
-            [placement.base_offset for placement in placements],
-            [placement.count for placement in placements],
-            [record.at for record in records],
-            [record.seen for record in records],
-            frames,
-            records.__getitem__,
-        )
-
-    def rows(self) -> Iterable[Row]:
-        """Return the rows that they put into the logs, as sends without a producer would."""
-        nobody = repeat(0)
-        columns = (self.partitions, self.bases, self.counts, self.times, nobody, nobody, nobody, self.frames)
-        return zip(*columns, strict=False)
 
 
 class CommittedRuns:
@@ -83,8 +36,8 @@ class CommittedRuns:
         self._commit_folds: list[Any] = [fold for fold in after_commit if ICommitFold.providedBy(fold)]
         self._possible = len(self._commit_folds) == len(after_commit)
 
-    def take(self, run: CommittedRun) -> bool:
-        """Fold everything but their frames; return False, with nothing changed, if anything about them is unusual."""
+    def take(self, lsn: int, run: Commits) -> bool:
+        """Fold all but the frames of a run from ``lsn`` on; return False, with nothing changed, if it is unusual."""
         sessions, serials = run.sessions, run.serials
         if not self._possible or not self._are_new(sessions, serials):
             return False
@@ -97,7 +50,7 @@ class CommittedRuns:
         for place in _unseen(sessions, serials, seen):
             outcomes.remember_new(_outcome(run.record(place), len(run.frames[place]), wall))
         if self._archive.on:
-            self._archive_all(run)
+            self._archive_all(lsn, run)
         return True
 
     def _are_new(self, sessions: Sequence[int], serials: Sequence[int]) -> bool:
@@ -123,13 +76,13 @@ class CommittedRuns:
                 return None
         return latest
 
-    def _archive_all(self, run: CommittedRun) -> None:
+    def _archive_all(self, lsn: int, run: Commits) -> None:
         """Queue an archive entry for each, made when it is wanted, because stores or the clock's offset may
         differ then.
         """
         stores = self._catalog.stores
         logs = {partition: stores[partition] for partition in set(run.partitions)}
-        later: Callable[[int], bytes] = partial(_entry, run, logs, self._catalog.wall_offset)
+        later: Callable[[int], bytes] = partial(_entry, lsn, run, logs, self._catalog.wall_offset)
         count = len(run.frames)
         self._archive.note_all(count, map(partial, repeat(later), range(count)))
 
@@ -144,12 +97,12 @@ def _outcome(record: TransactionCommitted, size: int, wall: int) -> Outcome:
     )  # fmt: skip
 
 
-def _entry(run: CommittedRun, logs: Mapping[int, MessageStore], wall: int, place: int) -> bytes:
+def _entry(lsn: int, run: Commits, logs: Mapping[int, MessageStore], wall: int, place: int) -> bytes:
     """Return the archive's entry of one, as the archive itself would make it."""
     record, size = run.record(place), len(run.frames[place])
     [placement], log, checksum = record.placements, logs[run.partitions[place]], record.checksum
     part = log.topic, log.index, log.number, placement.base_offset, placement.count, size, checksum
-    return pack_outcome(run.lsn + place, _outcome(record, size, wall), 0, checksum, [part])
+    return pack_outcome(lsn + place, _outcome(record, size, wall), 0, checksum, [part])
 
 
 def _unseen(sessions: Sequence[int], serials: Sequence[int], seen: Mapping[int, int]) -> list[int]:

@@ -20,8 +20,8 @@ from journal.formats.record import (
 )
 from journal.interfaces import IRunFold
 from journal.log.message_run import SHORT_RUN, MessageRun, Row
-from journal.recovery.committed_run import CommittedRun, CommittedRuns
-from journal.recovery.record_batches import Block, EvenCommits, EvenSends, blocks, is_whole
+from journal.recovery.committed_run import CommittedRuns
+from journal.recovery.record_batches import Block, Commits, EvenSends, blocks, is_whole
 from journal.words import span
 
 _AT: Final = 3
@@ -70,7 +70,7 @@ class Replay:
                     self._even(lsn, block.rows)
                     lsn += len(block.rows)
                 else:
-                    self._even_commits(lsn, block)
+                    self._commits_of(lsn, block)
                     lsn += len(block.frames)
             self._fold_gathered()
         except MISFIT as error:
@@ -83,11 +83,6 @@ class Replay:
         else:
             self._put(rows)
             self._folded(len(rows), lsn + len(rows), rows[-1][_AT])
-
-    def _even_commits(self, lsn: int, even: EvenCommits) -> None:
-        if not self._fold_commits(CommittedRun.of_even(lsn, even)):
-            records: list[AnyRecord] = [even.record(number) for number in range(len(even.frames))]
-            self._one_by_one(lsn, records, list(even.frames))
 
     def _block(self, lsn: int, records: list[AnyRecord], data: list[bytes]) -> None:
         number, end = 0, len(records)
@@ -105,17 +100,17 @@ class Replay:
                 self._one_by_one(lsn + first, records[first:number], data[first:number])
                 continue
             commits = cast(list[TransactionCommitted], records[first:number])
-            if not self._fold_commits(CommittedRun.of_records(lsn + first, commits, data[first:number])):
-                self._one_by_one(lsn + first, records[first:number], data[first:number])
+            self._commits_of(lsn + first, Commits.of_records(commits, data[first:number]))
 
-    def _fold_commits(self, run: CommittedRun) -> bool:
-        if not self._commits_in_runs or not self._commits.take(run):
-            return False
-        self._put(list(run.rows()))
-        self._folded(len(run.frames), run.lsn + len(run.frames), run.times[-1])
-        return True
+    def _commits_of(self, lsn: int, run: Commits) -> None:
+        count = len(run.frames)
+        if self._commits_in_runs and self._commits.take(lsn, run):
+            self._put(run.rows())
+            self._folded(count, lsn + count, run.times[-1])
+        else:
+            self._one_by_one(lsn, [run.record(number) for number in range(count)], list(run.frames))
 
-    def _one_by_one(self, lsn: int, records: list[AnyRecord], data: list[bytes]) -> None:
+    def _one_by_one(self, lsn: int, records: Sequence[AnyRecord], data: Sequence[bytes]) -> None:
         self._fold_gathered()
         for number, each in enumerate(records):
             self.one(lsn + number, each, data[number])

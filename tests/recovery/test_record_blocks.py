@@ -26,7 +26,7 @@ from journal.recovery.record_batches import (
     BLOCK_RECORDS,
     FEWEST_EVEN,
     Block,
-    EvenCommits,
+    Commits,
     EvenSends,
     blocks,
 )
@@ -45,7 +45,7 @@ def read(body, count):
         if isinstance(block, Block):
             assert len(block.records) == len(block.data) <= BLOCK_RECORDS
             found += zip(block.records, block.data, strict=True)
-        elif isinstance(block, EvenCommits):
+        elif isinstance(block, Commits):
             assert FEWEST_EVEN <= len(block.frames) <= BLOCK_RECORDS
             found += [(block.record(number), frames) for number, frames in enumerate(block.frames)]
             even += len(block.frames)
