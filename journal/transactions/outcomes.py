@@ -68,7 +68,8 @@ class OutcomeTable:
 
     def remember_new(self, outcome: Outcome) -> None:
         """Keep an outcome; raise AssertionError if the transaction has one already."""
-        self.check_new(outcome.number)
+        number = outcome.number
+        assert number not in self.by_number, f"transaction {number} has ended before"
         self.remember(outcome)
 
     def check_new(self, number: TransactionNumber) -> None:
