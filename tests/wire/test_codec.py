@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from journal.constants import MAX_FRAME, MIB
 from journal.formats.frame import encode
 from journal.formats.frame_check import check_run
-from journal.formats.record import NONCE_BYTES, Nonce
+from journal.formats.record import NONCE_BYTES, Count, Nonce, Placement, Run, Some
 from tests.support.thoroughness import examples
 from txbroker.errors import PeerViolation
 from txbroker.wire import messages as commands
@@ -45,8 +45,11 @@ def values_of(kind):
             if isinstance(each, type) and issubclass(each, commands.Request):  # else a default may be made up
                 st.register_type_strategy(each, values_of(each))
     nonces = st.binary(min_size=NONCE_BYTES, max_size=NONCE_BYTES)
+    bounded = {Nonce: nonces, Count: st.integers(0, (1 << 64) - 1), Some: st.integers(1, (1 << 64) - 1)}
+    for part in {Run, Placement} if kind not in (Run, Placement) else ():
+        st.register_type_strategy(part, values_of(part))
     known = {
-        name: nonces if hint == Nonce else st.from_type(hint)
+        name: bounded[hint] if hint in bounded else st.from_type(hint)
         for name, hint in hints
         if name in kind.__struct_fields__
     }
