@@ -16,7 +16,8 @@ import txbroker
 from demo.kills import Phase
 from demo.source import Day
 from demo.verify import headers_for
-from journal.transaction import State, Xid
+from journal.transaction import State
+from journal.xid import Xid
 from txbroker.errors import OutcomeUnknown, StorageUnavailable, TransactionRolledBack, UnknownTransaction
 
 FORMAT_ID = 2013

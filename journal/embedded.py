@@ -30,9 +30,10 @@ from journal.message_headers import GivenHeaders
 from journal.random_id import new_id
 from journal.recovery.start import recover
 from journal.settings import TopicChoices, topic_settings
-from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
+from journal.transaction import Cause, State, Totals, TransactionNumber
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
+from journal.xid import Xid
 
 _READ_BYTES = 1 << 20
 

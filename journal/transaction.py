@@ -13,8 +13,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from journal.xid import Xid as Xid
-
 
 class TransactionNumber(NamedTuple):
     """The number of a transaction: the session's number (never reused) and the serial that its client chose (from

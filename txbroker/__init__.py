@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from journal.settings import TopicSettings as TopicSettings
     from journal.transaction import State as State
     from journal.transaction import TransactionNumber as TransactionNumber
-    from journal.transaction import Xid as Xid
+    from journal.xid import Xid as Xid
     from txbroker import errors as errors
     from txbroker.client.blocking import Connection as Connection
     from txbroker.client.blocking import connect as connect
@@ -51,7 +51,7 @@ _HOMES = {
     "TopicSettings": "journal.settings",
     "TransactionInfo": "txbroker.wire.messages",
     "TransactionNumber": "journal.transaction",
-    "Xid": "journal.transaction",
+    "Xid": "journal.xid",
     "atomic": "txbroker.databases.blocking",
     "connect": "txbroker.client.blocking",
     "create_decision_table": "txbroker.databases.blocking",

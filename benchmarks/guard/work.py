@@ -26,8 +26,9 @@ from journal.folds.table import client_folds
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock
-from journal.transaction import Totals, Xid
+from journal.transaction import Totals
 from journal.vfs.filesystem import OSFilesystem
+from journal.xid import Xid
 from txbroker.client import blocking
 from txbroker.client.blocking.send_future import SendFuture
 from txbroker.client.core import url

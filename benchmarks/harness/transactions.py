@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.harness.peer import Peer, UnexpectedAnswer, expected
-from journal.transaction import Xid
+from journal.xid import Xid
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import Commit, Committed, Done, Prepare
 

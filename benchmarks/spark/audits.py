@@ -18,7 +18,8 @@ from benchmarks.harness.frames import BODY, TIMESTAMP
 from benchmarks.spark.watch import Watch
 from journal.engine.settings import JournalSettings
 from journal.formats import frame
-from journal.transaction import Cause, Totals, TransactionNumber, Xid
+from journal.transaction import Cause, Totals, TransactionNumber
+from journal.xid import Xid
 
 DRIVER_MEMORY: Final = "512m"
 """Of the audit's JVM: less than the log, which is to be read with it."""

@@ -13,7 +13,7 @@ import psycopg
 
 import txbroker
 from examples.orders.shop import Database, OpeningHours, Order, tell
-from journal.transaction import Xid
+from journal.xid import Xid
 
 OUTCOMES = {
     txbroker.State.COMMITTED: "placed",

@@ -19,9 +19,10 @@ from journal.formats.frame import HEADER_BYTES, walk
 from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome
 from journal.formats.record import ArchiveSet, Messages, TopicCreated
 from journal.parties import Actor
-from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
+from journal.transaction import Cause, State, Totals, TransactionNumber
 from journal.transactions.outcome_archive import HeadRow, head_of
 from journal.wal.reader import JournalEntry
+from journal.xid import Xid
 
 Part = tuple[int, int, int, int, int]
 """The messages of a transaction in one partition: its number, the first offset, messages, bytes, checksum."""

@@ -28,10 +28,11 @@ from journal.formats.record import (
 )
 from journal.formats.store_state import StoreState
 from journal.parties import Actor
-from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
+from journal.transaction import Cause, State, Totals, TransactionNumber
 from journal.transactions.state import TransactionRow
 from journal.transactions.unsent import NO_TOTALS
 from journal.wal.reader import JournalEntry
+from journal.xid import Xid
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from crc32c import crc32c
 
 from journal.formats import filenames
 from journal.formats.checksum import Checksum
-from journal.transaction import TransactionNumber, Xid
+from journal.transaction import TransactionNumber
 from journal.words import span
+from journal.xid import Xid
 
 T = TypeVar("T")
 

@@ -26,9 +26,10 @@ from journal.formats.record import (
     TopicDeleted,
 )
 from journal.log.catalog import TopicRow, topic_rows
-from journal.transaction import Cause, State, TransactionNumber, Xid
+from journal.transaction import Cause, State, TransactionNumber
 from journal.transactions.table import live_rows, remembered
 from journal.wal.reader import JournalEntry
+from journal.xid import Xid
 
 
 class Ending(NamedTuple):

@@ -30,10 +30,11 @@ from journal.formats.record import (
     TransactionsForgotten,
 )
 from journal.log.catalog import head_of_catalog, topic_rows
-from journal.transaction import State, TransactionNumber, Xid
+from journal.transaction import State, TransactionNumber
 from journal.transactions.outcomes import OutcomeTable
 from journal.transactions.table import live_rows, remembered
 from journal.wal.reader import JournalEntry
+from journal.xid import Xid
 
 
 class _Live:

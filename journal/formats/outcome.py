@@ -8,7 +8,8 @@ import msgspec
 
 from journal.formats.record import Placement
 from journal.parties import Actor, Owner
-from journal.transaction import Cause, State, TransactionNumber, Xid
+from journal.transaction import Cause, State, TransactionNumber
+from journal.xid import Xid
 
 
 class Told(msgspec.Struct, array_like=True, frozen=True):

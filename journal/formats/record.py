@@ -21,7 +21,8 @@ from journal.formats.checkpoint_rows import Count
 from journal.formats.checksum import Checksum
 from journal.parties import Actor, Owner
 from journal.settings import TopicSettings
-from journal.transaction import Cause, State, Totals, Xid
+from journal.transaction import Cause, State, Totals
+from journal.xid import Xid
 
 HEADER = Struct(">III")
 HEADER_BYTES = HEADER.size

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from journal.errors import InvalidFrame
-from journal.transaction import Xid
+from journal.xid import Xid
 
 TOPIC: Final = "spark.decisions"
 

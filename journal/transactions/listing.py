@@ -7,9 +7,10 @@ from itertools import chain
 from typing import NamedTuple
 
 from journal.formats.outcome import Outcome
-from journal.transaction import State, TransactionNumber, Xid
+from journal.transaction import State, TransactionNumber
 from journal.transactions.state import Transaction
 from journal.transactions.table import TransactionTable
+from journal.xid import Xid
 
 _UNDECIDED = (State.ACTIVE, State.ROLLBACK_ONLY, State.PREPARED)
 _ENDED = (State.COMMITTED, State.ROLLED_BACK)

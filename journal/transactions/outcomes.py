@@ -15,7 +15,8 @@ from journal.errors import OutcomeForgotten
 from journal.formats.checkpoint_rows import RowReader
 from journal.formats.outcome import Outcome, Told
 from journal.formats.record import TransactionsForgotten
-from journal.transaction import TransactionNumber, Xid, number_of
+from journal.transaction import TransactionNumber, number_of
+from journal.xid import Xid
 
 PLACEMENTS_PER_OUTCOME = 8
 """How many placements count as one outcome. Measured: an outcome of 200 partitions takes 25 KB."""

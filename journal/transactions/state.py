@@ -12,8 +12,9 @@ from journal.formats.filenames import staged_file
 from journal.formats.outcome import Outcome
 from journal.formats.record import PartitionOffset, Placement
 from journal.parties import Actor, Owner
-from journal.transaction import PREPARED, Cause, State, Totals, TransactionNumber, Xid
+from journal.transaction import PREPARED, Cause, State, Totals, TransactionNumber
 from journal.transactions.staging import Entry, Staged
+from journal.xid import Xid
 
 MOST_NAMED: Final = 10
 """How many transactions a line of the log names."""

@@ -40,13 +40,14 @@ from journal.interfaces import IBuffer, ITransactionStore
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
 from journal.parties import Actor, Owner, parts_of_actor
-from journal.transaction import TRANSITIONS, Action, Cause, Input, State, Totals, TransactionNumber, Xid
+from journal.transaction import TRANSITIONS, Action, Cause, Input, State, Totals, TransactionNumber
 from journal.transactions.admission import Admission
 from journal.transactions.decisions import Decisions
 from journal.transactions.limits import TransactionLimits
 from journal.transactions.state import Transaction
 from journal.transactions.table import TransactionTable
 from journal.transactions.unsent import NO_TOTALS, NOTHING, Unsent
+from journal.xid import Xid
 
 _NONE_BEFORE: Final[Mapping[int, int]] = {}
 

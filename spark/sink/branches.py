@@ -14,7 +14,8 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from journal.formats.spark_decision import FORMAT_ID, named_by, xid_of
-from journal.transaction import State, Xid
+from journal.transaction import State
+from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.core.core import Core

@@ -7,7 +7,8 @@ from journal.constants import MIB
 from journal.engine.settings import JournalSettings
 from journal.formats.frame import decode_run
 from journal.formats.record import GroupPositions, PartitionOffset
-from journal.transaction import State, Totals, Xid
+from journal.transaction import State, Totals
+from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
 from txbroker.broker.backlog import PASSING, SMALL, TRIES
 from txbroker.broker.scheduler import STINT

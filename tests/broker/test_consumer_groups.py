@@ -3,7 +3,8 @@ from crc32c import crc32c
 
 from journal.constants import MAX_REQUEST_ENTRIES
 from journal.formats.record import PartitionOffset
-from journal.transaction import Totals, Xid
+from journal.transaction import Totals
+from journal.xid import Xid
 from tests.support.broker_room import Room, refused
 from txbroker.broker.consumer_groups import IN_A_STEP
 from txbroker.wire import messages

@@ -8,7 +8,8 @@ from journal.formats import frame
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
-from journal.transaction import Totals, Xid
+from journal.transaction import Totals
+from journal.xid import Xid
 from txbroker.broker.broker import Broker
 from txbroker.broker.settings import BrokerSettings
 from txbroker.wire import messages

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from journal.transaction import Xid
+from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
 from txbroker.broker.rights import NEEDS, Need, Resource, Right, Unrestricted, needs_of
 from txbroker.errors import RequestRefused

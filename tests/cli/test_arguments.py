@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal.transaction import TransactionNumber, Xid
+from journal.transaction import TransactionNumber
+from journal.xid import Xid
 from txbroker.cli.arguments import XidPrefix, header, moment, pause, setting, transaction, xid_prefix
 
 xids = st.builds(

@@ -6,7 +6,7 @@ import time
 import pytest
 
 import txbroker
-from journal.transaction import Xid
+from journal.xid import Xid
 from tests.cli.in_doubt import prepare, started
 from tests.cli.invocations import runner
 from txbroker import errors

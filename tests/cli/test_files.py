@@ -14,6 +14,7 @@ import journal.embedded
 from journal.engine.settings import JournalSettings
 from journal.errors import DirectoryLocked
 from journal.vfs.filesystem import OSFilesystem
+from journal.xid import Xid
 from txbroker.cli import command_line
 from txbroker.cli.directory.data_directory import files_that_stay
 from txbroker.cli.exits import Exit, Failure
@@ -174,7 +175,7 @@ def test_the_frames_of_a_staged_file_are_dumped(tmp_path):
         tx = log.transaction()
         tx.append("orders", b"one", key=b"k")
         tx.append("orders", b"two")
-        tx.prepare(journal.transaction.Xid(1, b"g", b""))
+        tx.prepare(Xid(1, b"g", b""))
         for _ in range(2):
             log.append("orders", b"x")
             log.engine.housekeeping.checkpoint_inline()
@@ -194,7 +195,7 @@ def test_a_transaction_is_dumped_under_the_names_that_operators_look_for(tmp_pat
         log.create_topic("orders")
         tx = log.transaction()
         tx.append("orders", b"one")
-        tx.prepare(journal.transaction.Xid(7, b"order-42", b"shop"))
+        tx.prepare(Xid(7, b"order-42", b"shop"))
     lines = [json.loads(line) for line in run("dump", tmp_path / "data", "--json").output.splitlines()]
     [prepared] = [line for line in lines if line["record"] == "TransactionPrepared"]
     assert prepared["xid"] == "7:order-42:shop"

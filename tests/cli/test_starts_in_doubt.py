@@ -6,7 +6,8 @@ import time
 import pytest
 from crc32c import crc32c
 
-from journal.transaction import Totals, Xid
+from journal.transaction import Totals
+from journal.xid import Xid
 from tests.cli.in_doubt import started
 from tests.cli.invocations import runner
 from tests.support.peer import Peer, frames

@@ -5,7 +5,8 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 from rich.console import Console
 
-from journal.transaction import Cause, State, Xid
+from journal.transaction import Cause, State
+from journal.xid import Xid
 from txbroker.cli import command_line
 from txbroker.cli.arguments import XidPrefix
 from txbroker.cli.exits import Exit, Failure

@@ -5,7 +5,8 @@ from typing import assert_type
 
 from twisted.internet.defer import Deferred
 
-from journal.transaction import State, Xid
+from journal.transaction import State
+from journal.xid import Xid
 from txbroker.client import asyncio, blocking, twisted
 from txbroker.client.blocking.send_future import SendFuture
 from txbroker.client.core.results import Message, Receipt, TransactionDetails

@@ -3,7 +3,7 @@
 import pytest
 
 from journal.arguments import checked_xid
-from journal.transaction import Xid
+from journal.xid import Xid
 from txbroker import errors
 from txbroker.databases import xids
 from txbroker.databases.adapters.adapter import run

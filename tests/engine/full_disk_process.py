@@ -22,9 +22,9 @@ from journal.engine.settings import JournalSettings
 from journal.errors import DiskFull, JournalPoisoned, MemoryExhausted
 from journal.formats import frame
 from journal.formats.record import LogStartMoved, TopicDeleted
-from journal.transaction import Xid
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
+from journal.xid import Xid
 
 SIZE = 12 * MIB
 SETTINGS = JournalSettings(

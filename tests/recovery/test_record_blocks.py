@@ -30,7 +30,8 @@ from journal.recovery.record_batches import (
     EvenSends,
     blocks,
 )
-from journal.transaction import Cause, Totals, Xid
+from journal.transaction import Cause, Totals
+from journal.xid import Xid
 from tests.support.thoroughness import examples
 
 

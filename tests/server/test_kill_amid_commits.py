@@ -6,7 +6,8 @@ import pytest
 from crc32c import crc32c
 
 from journal.settings import TopicSettings
-from journal.transaction import State, Totals, Xid
+from journal.transaction import State, Totals
+from journal.xid import Xid
 from tests.support.broker_process import BrokerProcess
 from tests.support.peer import Peer, frames
 from txbroker.wire.codec import encode

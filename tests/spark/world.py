@@ -11,7 +11,8 @@ from journal.formats import frame
 from journal.formats.frame_check import check_run
 from journal.formats.record import TopicDeleted
 from journal.log.message_store import MessageStore
-from journal.transaction import Cause, Totals, TransactionNumber, Xid
+from journal.transaction import Cause, Totals, TransactionNumber
+from journal.xid import Xid
 from tests.spark.audit.audited import SETTINGS, Making
 
 SEGMENT = 64 * 1024

@@ -25,8 +25,9 @@ from journal.testing import (
     Operation,
     cut_power_at,
 )
-from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
+from journal.transaction import Cause, State, Totals, TransactionNumber
 from journal.transactions.unsent import NOTHING, Unsent
+from journal.xid import Xid
 
 NEVER = 1 << 50
 SMALL = JournalSettings(

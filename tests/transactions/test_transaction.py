@@ -11,15 +11,8 @@ import pytest
 
 from journal.arguments import checked_xid
 from journal.errors import InvalidName
-from journal.transaction import (
-    TRANSITIONS,
-    Action,
-    Input,
-    State,
-    TransactionNumber,
-    Xid,
-)
-from journal.xid import readable
+from journal.transaction import TRANSITIONS, Action, Input, State, TransactionNumber
+from journal.xid import Xid, readable
 from tests.support.repository import DOCS
 
 DOCUMENT = DOCS / "transactions.md"

@@ -14,8 +14,9 @@ from journal.errors import (
     UnknownTransaction,
 )
 from journal.formats.record import PartitionOffset
-from journal.transaction import Cause, State, Totals, Xid
+from journal.transaction import Cause, State, Totals
 from journal.transactions.limits import TransactionLimits
+from journal.xid import Xid
 from tests.support.builders import OTHER_SESSION, Place, number, totals, xid
 from tests.transactions.transaction_store_scene import (
     METHODS,

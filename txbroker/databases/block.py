@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Generic, Protocol, TypeVar
 
 from journal.arguments import seconds, wrong_type
-from journal.transaction import State, Xid
+from journal.transaction import State
+from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.core.promise import Promise
 from txbroker.client.transactions.transaction import Transaction as TransactionCore

@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Any, Protocol
 
-from journal.transaction import State, Xid
+from journal.transaction import State
+from journal.xid import Xid
 
 
 class Side(Protocol):

@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from journal.arguments import text, wrong_value
-from journal.transaction import State, Xid
+from journal.transaction import State
+from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.loop import fork
 from txbroker.databases import identity, open_blocks, xids

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from journal.transaction import State, Xid
+from journal.transaction import State
+from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.blocking import Connection, connect
 from txbroker.databases import xids

@@ -23,7 +23,7 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.threads import blockingCallFromThread
 from twisted.python.failure import Failure
 
-from journal.transaction import Xid
+from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Receipt

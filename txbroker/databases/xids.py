@@ -9,7 +9,7 @@ from typing import Final
 
 from journal.arguments import checked_xid, text
 from journal.constants import MAX_GLOBAL_ID
-from journal.transaction import Xid
+from journal.xid import Xid
 from txbroker import errors
 
 FORMAT_ID: Final = 0x7462

@@ -6,7 +6,8 @@ import msgspec
 
 from journal.formats.record import PartitionOffset, Placement
 from journal.settings import TopicSettings
-from journal.transaction import Cause, State, Xid
+from journal.transaction import Cause, State
+from journal.xid import Xid
 from txbroker.wire.secret import Secret
 
 

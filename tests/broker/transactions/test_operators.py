@@ -2,7 +2,8 @@
 
 import pytest
 
-from journal.transaction import Cause, State, Xid
+from journal.transaction import Cause, State
+from journal.xid import Xid
 from tests.broker.transactions.transaction_scene import SECOND, XID, prepared
 from tests.support.broker_room import Room, refused
 from txbroker.broker.transactions import Transacting

@@ -6,7 +6,8 @@ half second; with `policy` not looking at `alerted` a given alert is told as one
 
 import pytest
 
-from journal.transaction import Cause, State, Xid
+from journal.transaction import Cause, State
+from journal.xid import Xid
 from tests.broker.transactions.transaction_scene import XID, prepared
 from tests.support.broker_room import Room
 from txbroker.broker.orphan_policy import AT_ONCE, SAID_AT_ONCE, Orphans

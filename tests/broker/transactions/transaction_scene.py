@@ -3,7 +3,8 @@
 from crc32c import crc32c
 
 from journal.formats.frame import decode_run
-from journal.transaction import Totals, Xid
+from journal.transaction import Totals
+from journal.xid import Xid
 from tests.support.broker_room import frames
 from txbroker.wire import messages
 

@@ -9,7 +9,7 @@ import pytest
 import txbroker
 from journal.formats import frame
 from journal.formats.frame_times import times_and_sizes
-from journal.transaction import Xid
+from journal.xid import Xid
 from tests.client.rig import Rig, send_as_adds
 from tests.client.scripted_broker import ScriptedServer
 from txbroker import errors

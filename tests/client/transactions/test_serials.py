@@ -2,7 +2,8 @@
 
 import pytest
 
-from journal.transaction import State, Xid
+from journal.transaction import State
+from journal.xid import Xid
 from tests.client.rig import add, send_as_adds
 from txbroker import errors
 from txbroker.client.transactions.decision import Stage

@@ -10,8 +10,9 @@ from zope.interface.verify import verifyObject
 from journal.formats import record
 from journal.interfaces import IFile, IFilesystem
 from journal.testing.faults import Operation
-from journal.transaction import Totals, Xid
+from journal.transaction import Totals
 from journal.wal.writer import JournalGroup
+from journal.xid import Xid
 from txbroker.drill.broker.fatal_calls import Trigger, on_power_cuts, on_system
 from txbroker.drill.broker.kill_points import MID_APPLY, POINTS, RECOVERY, Moment
 

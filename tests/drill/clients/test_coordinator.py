@@ -3,7 +3,7 @@
 import pytest
 
 import txbroker
-from journal.transaction import Xid
+from journal.xid import Xid
 from txbroker.drill.clients.coordinator import Coordinator
 from txbroker.drill.clients.ledger import Decided, Ended, Ledger, Prepared, read_ledger
 from txbroker.drill.clients.transactor import FORMAT_ID

@@ -11,8 +11,9 @@ import journal
 from journal.check.segment_walk import FrameEntry, partitions, segments, walk_segment
 from journal.engine.settings import JournalSettings
 from journal.formats import frame
-from journal.transaction import Cause, Totals, TransactionNumber, Xid
+from journal.transaction import Cause, Totals, TransactionNumber
 from journal.vfs.filesystem import OSFilesystem
+from journal.xid import Xid
 from spark.audit.audit import DAY, INNER, PARTS
 from spark.audit.checks.shifts import Shifted
 from spark.audit.checks.slice_check import Limits, check_slice, joined

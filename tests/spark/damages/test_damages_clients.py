@@ -26,9 +26,10 @@ from journal.formats.record import (
 from journal.random_id import new_id
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
-from journal.transaction import Cause, Totals, TransactionNumber, Xid
+from journal.transaction import Cause, Totals, TransactionNumber
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
+from journal.xid import Xid
 from spark.audit.claims.facts import What
 from tests.spark.audit.audited import SETTINGS, audited, copied
 from tests.spark.damages.damages import Damages, Named

@@ -15,8 +15,9 @@ from journal.formats.frame import HEADER_BYTES
 from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome, unpack
 from journal.formats.outcome_entry import pack as pack_outcome
 from journal.parties import Actor, Owner
-from journal.transaction import Cause, State, Xid
+from journal.transaction import Cause, State
 from journal.vfs.filesystem import OSFilesystem
+from journal.xid import Xid
 from tests.spark.audit.audited import SETTINGS, Making, copied, violations
 from tests.spark.damages.damages import Damages, outcomes
 from tests.spark.damages.forger import forge, newest, refold

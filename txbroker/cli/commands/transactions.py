@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from journal.transaction import BEGUN, State, TransactionNumber, Xid
+from journal.transaction import BEGUN, State, TransactionNumber
+from journal.xid import Xid
 from txbroker.cli.arguments import Parsed, pause, transaction
 from txbroker.cli.clock import now_micros
 from txbroker.cli.invocation import Group, Invocation, pass_invocation

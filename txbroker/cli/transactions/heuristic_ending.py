@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.console import RenderableType
 
-from journal.transaction import State, TransactionNumber, Xid
+from journal.transaction import State, TransactionNumber
+from journal.xid import Xid
 from txbroker.cli.exits import Exit, Failure, exit_for
 from txbroker.cli.invocation import Invocation, confirm
 from txbroker.cli.output import console, count_text, emit, table

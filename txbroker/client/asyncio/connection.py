@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
 
-from journal.transaction import Xid
+from journal.xid import Xid
 from txbroker.client.asyncio.reply import Reply
 from txbroker.client.core import url as urls
 from txbroker.client.core.options import Options

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 
 from journal.arguments import LEAST_TIME, MOST_TIME, micros, seconds
 from journal.message_headers import GivenHeaders
-from journal.transaction import Xid
+from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.blocking.consumer import Consumer
 from txbroker.client.blocking.driver import Driver

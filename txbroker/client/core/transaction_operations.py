@@ -6,7 +6,8 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, cast
 
 from journal.arguments import NOTHING_CHANGED, NOTHING_READ, checked_xid, octets, seconds, text, truth, whole
-from journal.transaction import State, Xid
+from journal.transaction import State
+from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.core.call import Call
 from txbroker.client.core.client_method import client_method

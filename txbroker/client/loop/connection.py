@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 from journal.arguments import micros, seconds
 from journal.message_headers import GivenHeaders
-from journal.transaction import Xid
+from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.options import consumer_options

@@ -13,7 +13,8 @@ from journal.formats.frame import is_compressed
 from journal.formats.record import GroupPositions, PartitionOffset, Placement
 from journal.message_headers import GivenHeaders
 from journal.random_id import new_id
-from journal.transaction import Totals, TransactionNumber, Xid
+from journal.transaction import Totals, TransactionNumber
+from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.core.call import Call
 from txbroker.client.core.core import Core

@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
-from journal.transaction import Xid
+from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.core import url as urls
 from txbroker.client.core.options import Options

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 
 import txbroker
-from journal.transaction import State, Xid
+from journal.transaction import State
+from journal.xid import Xid
 from txbroker.drill.clients.ledger import SUFFIX, Decided, Ended, Ledger, Surprise, read_ledger
 from txbroker.drill.clients.life import LOST, text_of
 from txbroker.drill.clients.transactor import owner_of

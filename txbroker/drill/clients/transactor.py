@@ -8,7 +8,8 @@ from typing import NamedTuple, Protocol
 import txbroker
 from journal.arguments import checked_xid
 from journal.formats.record import PartitionOffset
-from journal.transaction import State, Xid
+from journal.transaction import State
+from journal.xid import Xid
 from txbroker.client.blocking.transaction import Transaction
 from txbroker.drill.clients.ledger import Began, Decided, Ended, Prepared, Unknown
 from txbroker.drill.clients.life import EXPECTED, LOST, Life, text_of
