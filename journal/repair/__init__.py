@@ -1,4 +1,4 @@
-"""Making a damaged directory one that starts again: never inventing, never reordering, never in silence."""
+"""The repair makes a damaged data directory start again: it invents nothing, reorders nothing, and names every loss."""
 
 from journal.repair.diagnosis import Diagnosis, diagnose
 from journal.repair.execution import execute, is_unfinished, resume

@@ -1,4 +1,4 @@
-"""What a repair would do and what would be lost, decided before anything is written."""
+"""The diagnosis says what a repair would change and what would be lost, before anything is written."""
 
 from __future__ import annotations
 
@@ -48,11 +48,12 @@ Progress = Callable[[str, int], object]
 
 @dataclass(slots=True)
 class Diagnosis:
-    """``damage`` is what was found. ``changes`` make the directory one that starts; ``lost`` is what that costs.
+    """A diagnosis: ``damage`` is what was found, ``changes`` make the directory start, and ``lost`` is what that costs.
 
-    ``rollbacks`` can only be rolled back, which the repair then does; ``tails`` (path, position) are bytes that a
-    start will cut off, and which are kept as evidence first; ``indexes`` are made again once the directory starts.
-    ``cut_logs``: that start takes the logs as the checkpoint and the kept journal have them, whatever lies beyond.
+    ``rollbacks`` are transactions that can only be rolled back, which the repair then does. ``tails`` (path, position)
+    are bytes that a start will cut off; the repair copies them as evidence first. ``indexes`` are made again once the
+    directory starts. With ``cut_logs`` that start cuts the logs to what the checkpoint and the kept journal have, even
+    where the segments hold more.
     """
 
     damage: list[Finding] = field(default_factory=list)
@@ -65,12 +66,12 @@ class Diagnosis:
 
     @property
     def is_sound(self) -> bool:
-        """Whether there is nothing to repair."""
+        """Return whether there is nothing to repair."""
         return not self.changes and not self.rollbacks and not self.cut_logs
 
     @property
     def size(self) -> int:
-        """How many bytes a repair writes."""
+        """Return how many bytes a repair writes."""
         return sum(change.size for change in self.changes)
 
 
@@ -79,19 +80,19 @@ def diagnose(
 ) -> Diagnosis:
     """Read everything and decide; writes nothing. Raises :class:`Irreparable`, and :class:`UnknownFormat`.
 
-    ``accept_unproven``: frames behind damage that fulfil their own checksums stay, though nothing proves that they are
-    of this log.
+    With ``accept_unproven`` the repair keeps frames behind damage that fulfil their own checksums, though nothing
+    proves that they belong to this log.
     """
     check_version(filesystem)
     return _Diagnosing(filesystem, progress or _silent, accept_unproven).run()
 
 
 def _silent(what: str, count: int) -> None:
-    """Nobody watches."""
+    """Ignore progress: the caller does not watch it."""
 
 
 class _Diagnosing:
-    """One diagnosis."""
+    """The state of one diagnosis while it is made."""
 
     def __init__(self, filesystem: IFilesystem, progress: Progress, accept_unproven: bool) -> None:
         self._filesystem = filesystem
@@ -118,7 +119,7 @@ class _Diagnosing:
         self._names = Names()
 
     def run(self) -> Diagnosis:
-        """Everything, in order."""
+        """Take all steps of the diagnosis in order."""
         result = self._result
         files = self._own(sound_files(self._filesystem, []))
         self._refuse_to_guess(files)
@@ -149,13 +150,13 @@ class _Diagnosing:
         return result
 
     def _own(self, files: list[SoundFile]) -> list[SoundFile]:
-        """The files without those of another data directory."""
+        """Return the files without those of another data directory."""
         known = self._newest.header if self._newest is not None else None
         self._witness = own_witness([each.header for each in files], known, self._witness)
         return [each for each in files if each.is_rebuilt or not stranger(each.header, known, self._witness)]
 
     def _refuse_to_guess(self, files: list[SoundFile]) -> None:
-        """Without a checkpoint everything must be in the journal."""
+        """Raise if no checkpoint can be read and the journal does not begin with the first record."""
         if self._newest is not None or (files and files[0].header.previous_end <= 1):
             return
         anything = self._bad_checkpoints or partitions(self._filesystem) or files or self._witness.newest
@@ -195,7 +196,7 @@ class _Diagnosing:
         return finder
 
     def _settle(self, choice: Choice, staged: StagedPlan) -> None:
-        """Transactions whose frames are lost: rolled back, unless they were decided above the checkpoint."""
+        """Roll back transactions whose frames are lost, unless they were decided above the checkpoint."""
         self._result.changes += staged.changes
         state = self._newest.header.lsn + 1 if self._newest is not None else 1
         hopeless = {row.number: row for row in staged.hopeless}
@@ -261,7 +262,7 @@ class _Diagnosing:
             self._result.lost += lost.maybe_prepared()
 
     def _cut_logs(self) -> None:
-        """Flushed bytes beyond the checkpoint, and partitions the kept journal does not know: the start drops them."""
+        """Mark flushed bytes beyond the checkpoint, and partitions unknown to the kept journal: a start drops them."""
         self._result.cut_logs = True
         self._result.lost += [unproven_messages(finding.affects) for finding in self._unproven]
         sizes = {}
@@ -294,7 +295,7 @@ class _Diagnosing:
             self._rewrite_checkpoint(made_new)
 
     def _rewrite_checkpoint(self, checksums: dict[tuple[int, int], int]) -> None:
-        """The newest gets the running checksums of segments that are not what they were; older ones go."""
+        """Write the running checksums of changed segments into the newest checkpoint; older checkpoints are removed."""
         newest = self._newest
         assert newest is not None
         stores = [
@@ -343,7 +344,7 @@ class _Diagnosing:
 
 
 def _refuse_to_go_without(unreadable: list[Finding]) -> None:
-    """What a file holds that the system does not give would all be counted as lost, though it may be there."""
+    """Raise for files that the system cannot read: their content would be counted as lost, though it may be there."""
     if not unreadable:
         return
     first = unreadable[0]
@@ -363,7 +364,7 @@ def _hopeless(row: TransactionRow) -> Loss:
 
 
 def _lead(files: list[SoundFile], first: int, last: int) -> bool:
-    """Whether the sound runs have every record from ``first`` to ``last``."""
+    """Return whether the sound runs have every record from ``first`` to ``last``."""
     for file in files:
         for run in file.runs:
             if (run.header.previous_end if run.begins else run.first_lsn) <= first:

@@ -1,11 +1,12 @@
-"""Carrying a repair out: written beside first, decided with one rename, then only done again until it is done.
+"""A repair is carried out in three phases: write beside, decide with one rename, then repeat steps until all are done.
 
-Phase 1 writes every new file to ``repair.new/`` and forces it, and copies what only a start would destroy to the side
-folder; nothing of the directory has changed yet. Then the plan gets its name: from here on the repair is carried
-out, by whichever process comes next, and no start goes past it. Phase 2 moves what is replaced to the side folder,
-notes that in the plan, and moves the new files into place, and those that had another's name; each step can be done
-again. Phase 3 starts the directory once, rolls back what can
-only be rolled back, makes indexes again, writes a checkpoint, and notes the repair. docs/recovery.md has the windows.
+Phase 1 writes every new file to ``repair.new/`` and forces it, and copies to the side folder what only a start would
+destroy; no file of the directory has changed yet. Then the plan gets its name. From here on the repair is decided: the
+next process that opens the directory carries it out, and no start goes past it. Phase 2 moves the files that are
+replaced to the side folder, notes that in the plan, and then moves the new files, and the files found under another
+name, into place; each step can be repeated. Phase 3 starts the directory once, rolls back the transactions that can
+only be rolled back, makes indexes again, writes a checkpoint, and notes the repair. docs/recovery.md describes what a
+crash leaves in each phase.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from journal.vfs.file_window import file_size, read_some
 from journal.vfs.filesystem import write_fully
 
 SPARE_BYTES = 1 << 20
-"""What must be free beside what a repair writes."""
+"""The space in bytes that must be free beyond what a repair writes."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A file that goes to the side folder, and the one that takes its name, if there is one.
+    """A file that goes to the side folder, and the file that takes its name, if there is one.
 
-    That is a new one, or one that had another name, and is in the side folder too by then.
+    That file is either new, or had another name and is by then in the side folder too.
     """
 
     path: str
@@ -42,7 +43,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A repair that has been decided: all that is needed to carry it out."""
+    """The plan of a repair that has been decided: all that is needed to carry it out."""
 
     note: RepairNote
     places: list[Place]
@@ -50,11 +51,11 @@ class Plan(msgspec.Struct, frozen=True):
     indexes: list[tuple[int, int]]
     cut_logs: bool
     away: bool = False
-    """Whether all that is replaced has gone to the side folder."""
+    """Whether all files that are replaced have gone to the side folder."""
 
 
 def is_unfinished(filesystem: IFilesystem) -> bool:
-    """Whether a repair was decided here and has not been finished."""
+    """Return whether a repair was decided in this directory and has not been finished."""
     return filesystem.exists(filenames.REPAIR_PLAN)
 
 
@@ -65,9 +66,9 @@ def execute(
     diagnosis: Diagnosis,
     settings: JournalSettings,
 ) -> RepairNote:
-    """Carry a diagnosis out; the caller holds the directory's lock since before it was made.
+    """Carry out a diagnosis; the caller has held the directory's lock since before the diagnosis was made.
 
-    Raises ``OSError``: before the plan is there nothing has changed, after it :func:`resume` goes on.
+    Raises ``OSError``. Before the plan is written nothing has changed; after it :func:`resume` continues the repair.
     """
     _check_room(filesystem, diagnosis)
     evidence = _side_folder(filesystem, clock)
@@ -100,7 +101,7 @@ def execute(
 
 
 def resume(filesystem: IFilesystem, clock: IClock, lock: ILock, settings: JournalSettings) -> RepairNote:
-    """Carry out the plan that lies in the directory; may be done again any number of times."""
+    """Carry out the plan that lies in the directory; the call can be repeated any number of times."""
     data = read_some(filesystem, filenames.REPAIR_PLAN, 0, file_size(filesystem, filenames.REPAIR_PLAN))
     plan = msgspec.json.decode(data, type=Plan)
     if not plan.away:
@@ -170,7 +171,7 @@ def _keep_tail(filesystem: IFilesystem, evidence: str, path: str, position: int)
 
 
 def _make_directories(filesystem: IFilesystem, path: str) -> None:
-    """The directories above a path, durably."""
+    """Make the directories above a path, durably."""
     parts = path.split("/")[:-1]
     for depth in range(1, len(parts) + 1):
         directory = "/".join(parts[:depth])
@@ -201,7 +202,7 @@ def _write_plan(filesystem: IFilesystem, plan: Plan) -> None:
 
 
 def _write_whole(filesystem: IFilesystem, path: str, data: bytes) -> None:
-    """A file that is there whole or not at all."""
+    """Write a file so that it exists whole or not at all."""
     file = filesystem.open(filenames.temporary(path), create=True)
     try:
         file.truncate(0)

@@ -1,4 +1,4 @@
-"""The first start after a repair, made by the repair: it proves that there is one, and decides what must be."""
+"""The repair makes the first start itself: this proves that the directory starts, and rolls back what must be."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def start_once(
 ) -> None:
     """Start, with logs cut or not, roll back, make the indexes of (partition number, base offset) again, and stop.
 
-    A checkpoint is written before.
+    A checkpoint is written before the stop.
     """
     engine = _started(cast(IFilesystem, _Held(filesystem, lock)), clock, settings, cut_logs)
     try:
@@ -54,9 +54,9 @@ def _started(
     settings: JournalSettings,
     cut_logs: bool,
 ) -> Engine:
-    """With as few folds as the directory has: a log that was made without the service stays one.
+    """Start the engine with as few folds as the directory has: a log made without the service stays one without it.
 
-    Outcomes are archived if they were: what is rolled back here must not be missing there.
+    Outcomes are archived if they were before: a transaction rolled back here must not be missing there.
     """
     settings = replace(settings, outcome_archive=None)
     try:
@@ -82,7 +82,7 @@ def _make_index(engine: Engine, number: int, base_offset: int) -> None:
 
 
 class _Held:
-    """A file system whose lock is held already, by who repairs; and where that repair is no reason to refuse."""
+    """A file system whose lock the repair holds already, and in which a start does not see the repair's plan."""
 
     def __init__(self, filesystem: IFilesystem, lock: ILock) -> None:
         self._filesystem = filesystem
@@ -92,24 +92,24 @@ class _Held:
         return getattr(self._filesystem, name)
 
     def lock(self, path: str) -> _Borrowed:
-        """The lock that is held."""
+        """Return the lock that is held."""
         assert path == filenames.LOCK
         return _Borrowed(self.held)
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file; the plan is not for the start to see."""
+        """Return whether a file exists; the plan is hidden from the start."""
         return path != filenames.REPAIR_PLAN and bool(self._filesystem.exists(path))
 
 
 class _Borrowed:
-    """A lock that its borrower cannot give back."""
+    """A lock that its borrower cannot release."""
 
     def __init__(self, lock: ILock) -> None:
         self._lock = lock
 
     def check(self) -> None:
-        """Look whether it is still held."""
+        """Check that the lock is still held."""
         self._lock.check()
 
     def release(self) -> None:
-        """Nothing: it belongs to who repairs."""
+        """Do nothing: the lock belongs to the repair."""

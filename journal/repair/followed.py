@@ -1,4 +1,4 @@
-"""What the records of the journal say of messages and transactions, for finding again what elsewhere is damaged."""
+"""The finder follows the journal's records to find messages and transactions again that are damaged elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from journal.wal.reader import JournalEntry
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Bytes of a segment whose messages, ``first`` to below ``end``, are to be found again."""
+    """Bytes of a segment whose messages, from ``first`` to below ``end``, are to be found again."""
 
     partition: int
     first: int
@@ -38,19 +38,21 @@ class Again:
 
 @dataclass(slots=True)
 class Finder:
-    """Fed with records in order, it collects what lies in the holes, and where the adds of transactions are."""
+    """The finder takes records in order and collects the messages in the holes, and where transactions' adds are."""
 
     filesystem: IFilesystem
     holes: list[Hole]
     adds: dict[TransactionNumber, list[Add]] = field(default_factory=dict)
-    """Of transactions that have not ended yet."""
+    """The transactions that have not ended yet."""
     staged: dict[tuple[int, int], Slice] = field(default_factory=dict)
     """The frames as they were sent that begin there in the data of the records with these LSNs: those asked for."""
     wanted: set[int] = field(default_factory=set)
     found: dict[Hole, list[Again]] = field(default_factory=dict)
 
     def know(self, rows: list[TransactionRow]) -> None:
-        """Transactions that were undecided at a checkpoint, with what of them is in staged files."""
+        """Take in the transactions that were undecided at a checkpoint, with the parts of them that are in
+        staged files.
+        """
         for row in rows:
             path = filenames.staged_file(row.number.session, row.number.serial)
             if self.filesystem.exists(path):

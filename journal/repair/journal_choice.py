@@ -1,8 +1,8 @@
-"""Which of the journal's sound runs are kept: all without a gap above the checkpoint, and nothing behind one.
+"""The choice says which of the journal's sound runs are kept: all above the checkpoint up to the first gap.
 
-What lies behind a gap is not applied, though its bytes are sound: a lost record may have been the rollback of what it
-would show, the deletion of what it would write to, or the other half of what it would finish. It is kept as evidence
-and named as lost.
+Records behind a gap are not applied, though their bytes are sound: a lost record may have rolled back the transaction
+that they would commit, deleted the topic that they would write to, or been the other half of an operation that they
+would finish. They are kept as evidence and named as lost.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from journal.repair.journal_runs import Run, SoundFile
 
 @dataclass(slots=True)
 class Choice:
-    """``kept`` runs give all records up to below ``end``; ``lost`` ones lie behind the first gap above the checkpoint.
+    """The choice: ``kept`` runs give all records below ``end``; ``lost`` runs lie behind the first gap above the
+    checkpoint.
 
-    ``cut`` says that something is or may be lost at ``end``; ``gaps`` are the LSNs missing below, which only frames
-    of undecided transactions would be read from.
+    ``cut`` says that records are or may be lost at ``end``. ``gaps`` are the LSNs missing below ``end``; a start would
+    read only frames of undecided transactions there.
     """
 
     kept: list[Run] = field(default_factory=list)
@@ -28,12 +29,12 @@ class Choice:
     gaps: list[tuple[int, int]] = field(default_factory=list)
 
     def has(self, lsn: int) -> bool:
-        """Whether the record is in a run that is kept."""
+        """Return whether the record is in a run that is kept."""
         return any(run.first_lsn <= lsn < run.end for run in self.kept)
 
 
 def choose(files: list[SoundFile], checkpoint: Checkpoint | None, forced: int) -> Choice:
-    """Follow the runs upwards. ``forced`` is up to where the witness says that all had been forced."""
+    """Follow the runs upwards and choose. The witness says that records up to ``forced`` had been forced."""
     needed = checkpoint.header.needed_from if checkpoint is not None else 1
     state = checkpoint.header.lsn + 1 if checkpoint is not None else 1
     choice, at, whole = Choice(), needed, False

@@ -1,7 +1,7 @@
-"""The journal files that give the kept runs, and nothing else: as they are where they do so already, else anew.
+"""Plan the journal files that give exactly the kept runs: a file that does so already stays, others are written anew.
 
-A record is copied byte for byte, under its own LSN and salt, so its checksum still proves where it belongs. Only group
-headers of groups that lost records, and file headers, are written anew.
+A record is copied byte for byte, under its own LSN and salt, so its checksum still proves where it belongs. Only file
+headers, and group headers of groups that lost records, are written anew.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from journal.vfs.file_window import window
 from journal.wal.reader import FileReader, Group, journal_files
 
 SKIPPED_STARTS = 1024
-"""How many start numbers are passed over when records were lost: starts that they were of must not come again."""
+"""How many start numbers are skipped when records were lost: the starts they belonged to must not be numbered again."""
 
 
 @dataclass(slots=True)
 class NewJournal:
-    """``changes`` make the journal what was chosen; its newest file then has first LSN ``newest``, and ``salt``."""
+    """The planned journal: ``changes`` make it what was chosen; its newest file then has LSN ``newest`` first, and
+    ``salt``.
+    """
 
     changes: list[Change] = field(default_factory=list)
     newest: int = 0
@@ -44,7 +46,7 @@ class NewJournal:
 def plan_journal(
     filesystem: IFilesystem, files: list[SoundFile], choice: Choice, needed: int, start: int
 ) -> NewJournal:
-    """What is to be written and removed. ``start`` is the highest start number known from elsewhere."""
+    """Plan what is to be written and removed. ``start`` is the highest start number known from other files."""
     new = NewJournal()
     stay: set[str] = set()
     previous: tuple[int, int] | None = None
@@ -119,7 +121,7 @@ def _pieces(filesystem: IFilesystem, run: Run, header: FileHeader, end: int) -> 
 
 
 def _shortened(filesystem: IFilesystem, run: Run, group: Group) -> bytes:
-    """A group of its sound records alone."""
+    """Return a group that holds only its sound records."""
     start, salt = group.position + GROUP_HEADER_BYTES, run.header.salt
     with window(filesystem, run.path) as bytes_of:
         *_, last = FileReader(bytes_of, run.path, run.header).records(group)
@@ -131,7 +133,7 @@ def _shortened(filesystem: IFilesystem, run: Run, group: Group) -> bytes:
 def _removals(
     filesystem: IFilesystem, files: list[SoundFile], choice: Choice, new: NewJournal, stay: set[str]
 ) -> list[Change]:
-    """The files that are not as wanted and that no new one replaces; those that nothing needs are left alone."""
+    """Return the removals of unwanted files that no new file replaces; files that no start needs are left alone."""
     replaced = {change.path for change in new.changes}
     chosen = {run.path for run in [*choice.kept, *choice.lost]}
     known = {file.path for file in files}

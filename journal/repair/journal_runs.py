@@ -1,4 +1,4 @@
-"""What of the journal is still sound: runs of records without a gap, wherever they lie."""
+"""Find what of the journal is still sound: runs of records without a gap, wherever they lie."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from journal.wal.reader import Damage, FileReader, Group, JournalEntry, journal_
 class Run:
     """Groups with consecutive LSNs in one file, from ``first_lsn`` to below ``end``.
 
-    ``begins`` says that they are the first of their file, so that its header tells what comes before them.
+    ``begins`` says that they are the first groups of their file, so that the file's header says what comes before them.
     """
 
     path: str
@@ -34,20 +34,20 @@ class Run:
 
 @dataclass(slots=True)
 class SoundFile:
-    """A journal file: its runs, and whether it is, with all that it holds, where and as it should be."""
+    """A journal file: its runs, and whether the file as a whole is intact and in its place."""
 
     path: str
     header: FileHeader
     runs: list[Run]
     is_named_right: bool
     is_rebuilt: bool
-    """Its header was lost; this one was found again from its records."""
+    """Whether its header was lost, and this one was found again from its records."""
     end_is_damaged: bool
-    """What ends its last run is no trace of a crash."""
+    """Whether its last run ends in damage that a crash cannot have caused."""
 
 
 def sound_files(filesystem: IFilesystem, damage: list[str]) -> list[SoundFile]:
-    """Every journal file with something sound in it, by first LSN; ``damage`` gets what is said of the others."""
+    """Return every journal file with a sound run, by first LSN; findings about the others are added to ``damage``."""
     found: dict[int, SoundFile] = {}
     paths = journal_files(filesystem)
     for path in paths:
@@ -68,7 +68,7 @@ def sound_files(filesystem: IFilesystem, damage: list[str]) -> list[SoundFile]:
 
 
 def _clip(file: SoundFile, end: int) -> None:
-    """Leave out what the next file's header says was never believed: the trace of a crash."""
+    """Drop the records that the next file's header says no start accepted: the trace of a crash."""
     for run in file.runs:
         run.groups = [
             each._replace(sound=min(each.sound, end - each.header.first_lsn))
@@ -121,7 +121,7 @@ def _runs(path: str, header: FileHeader, groups: list[Group]) -> list[Run]:
 
 
 def _placed(files: list[SoundFile], number: int) -> SoundFile:
-    """A file whose header was lost, with what the files beside it tell of it."""
+    """Return a file whose header was lost, with what the files before and after it say about it."""
     file, before = files[number], files[number - 1] if number else None
     header = file.header
     if before is not None and before.header.salt == header.salt:
@@ -136,7 +136,7 @@ def _placed(files: list[SoundFile], number: int) -> SoundFile:
 
 
 def entries(filesystem: IFilesystem, run: Run, from_lsn: int = 0) -> Iterator[JournalEntry]:
-    """The records of a run at ``from_lsn`` or after; raises :class:`Irreparable` for one that is not known here."""
+    """Yield the records of a run from ``from_lsn`` on; raises :class:`Irreparable` for a record of an unknown kind."""
     with window(filesystem, run.path) as bytes_of:
         reader = FileReader(bytes_of, run.path, run.header)
         for group in run.groups:

@@ -1,4 +1,4 @@
-"""What is lost, by name: partitions and offsets, transactions by xid, topics, groups, and LSNs that nobody can read."""
+"""Losses are named: partitions and offsets, transactions by xid, topics, groups, and LSNs that cannot be read."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from journal.words import count_text, span
 from journal.xid import Xid
 
 MOST_NAMED = 1000
-"""Transactions that are named one by one; the evidence has all of them."""
+"""How many transactions are named one by one; the evidence has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Something that is lost: a sentence, and the same as data."""
+    """One loss: a sentence, and the same as data."""
 
     text: str
     what: Affected
@@ -29,18 +29,18 @@ class Loss:
 
 @dataclass(slots=True)
 class Names:
-    """What partitions are called and where they end, and which transactions are undecided, in all that is kept."""
+    """The names and ends of partitions, and the undecided transactions, in all that is kept."""
 
     logs: LogEnds = field(default_factory=LogEnds)
     undecided: Undecided = field(default_factory=Undecided)
 
     def know(self, stores: list[StoreState], rows: list[TransactionRow]) -> None:
-        """What a checkpoint has."""
+        """Take in what a checkpoint has."""
         self.logs.know(stores)
         self.undecided.know(rows)
 
     def follow(self, entry: JournalEntry) -> None:
-        """A record that is kept."""
+        """Take in a record that is kept."""
         effect = effect_of(entry)
         self.logs.follow(entry, effect)
         self.undecided.follow(entry, effect)
@@ -48,7 +48,7 @@ class Names:
 
 @dataclass(slots=True)
 class LostRecords:
-    """Gathers what readable records behind the cut would have done."""
+    """Gathers what the readable records behind the cut would have done."""
 
     names: Names
     _messages: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class LostRecords:
     _uncounted: int = 0
 
     def follow(self, entry: JournalEntry) -> None:
-        """A record that is lost."""
+        """Take in a record that is lost."""
         effect = effect_of(entry)
         for placed in effect.placements:
             self._place(placed.partition, placed.base_offset, placed.count)
@@ -99,7 +99,7 @@ class LostRecords:
             self._uncounted += 1
 
     def told(self) -> list[Loss]:
-        """All of it, each thing once."""
+        """Return all losses, each once."""
         losses = list(self._partitions())
         for number, what in self._transactions.items():
             xid = self._xids.get(number)
@@ -114,7 +114,7 @@ class LostRecords:
         return losses
 
     def maybe_prepared(self) -> list[Loss]:
-        """Transactions that may have been prepared by a record which nobody can read; that start rolls them back."""
+        """Return transactions that an unreadable record may have prepared; that start rolls them back."""
         found: list[Loss] = []
         for number, (prepared, xid) in self.names.undecided.found.items():
             if not prepared and number not in self._transactions and len(found) < MOST_NAMED:
@@ -124,7 +124,7 @@ class LostRecords:
         return found
 
     def _without_xid(self) -> list[Loss]:
-        """One line for each session: nobody but its client ever knew these by a name."""
+        """Return one line for each session: only its client knew these transactions, by serial numbers."""
         sessions: dict[int, list[int]] = {}
         for number in self._transactions:
             if number not in self._xids:
@@ -132,7 +132,7 @@ class LostRecords:
         return [Loss(_ends(session, serials), Affected()) for session, serials in sessions.items()]
 
     def _partitions(self) -> Iterator[Loss]:
-        """What is behind the end that is kept of each; nothing is where the segments have it all."""
+        """Yield what lies behind the kept end of each partition; nothing for partitions whose segments have it all."""
         for partition, (_, end) in sorted(self._messages.items()):
             first = self.names.logs.ends.get(partition, 0)
             if first < end:
@@ -151,16 +151,16 @@ def _ends(session: int, serials: list[int]) -> str:
 
 
 def lost_offsets(store: StoreState, ranges: list[tuple[int, int]]) -> list[Loss]:
-    """Messages of segments that nothing holds any more; offsets inclusive."""
+    """Return the losses of segments' messages that no file holds any more; offsets inclusive."""
     return [_messages(store.topic, store.index, first, last) for first, last in ranges]
 
 
 def unproven_offsets(
     store: StoreState, unproven: list[tuple[int, int]], lost: list[tuple[int, int]], accepted: bool
 ) -> list[Loss]:
-    """Messages of damaged segments whose own checksums agree, and of which nothing else is known; offsets inclusive.
+    """Return the messages of damaged segments that only their own checksums vouch for; offsets inclusive.
 
-    They are told if they were ``accepted``, or are among what is ``lost``: not where the journal had them.
+    They are reported if they were ``accepted``, or are in the ``lost`` ranges; not where the journal had them.
     """
     found = []
     for first, last in unproven:
@@ -181,7 +181,7 @@ def _messages(topic: str, index: int, first: int, last: int) -> Loss:
 
 
 def lost_lsns(first: int, last: int | None) -> Loss:
-    """Records that cannot be read: what they did is not known."""
+    """Return the loss of records that cannot be read; what they did is not known."""
     if last is None:
         text = f"what came after, from LSN {first} on, if anything did: nothing of it is left"
     else:
@@ -190,7 +190,10 @@ def lost_lsns(first: int, last: int | None) -> Loss:
 
 
 def later_lsns(first: int) -> Loss:
-    """The journal is of an earlier moment, as a log tells that is not: others may have been set back with it."""
+    """Return the loss of records after the journal's moment: the journal was set back, as a log that was not shows.
+
+    Other logs may have been set back with the journal.
+    """
     text = (
         f"what came after the moment of this journal, from LSN {first} on: messages, positions and decisions of it may "
         "be missing anywhere, also where no log tells"
@@ -199,6 +202,6 @@ def later_lsns(first: int) -> Loss:
 
 
 def unproven_messages(affects: Affected) -> Loss:
-    """Sound messages that the journal does not have, for it is of an earlier moment."""
+    """Return the loss of sound messages that the journal does not have, because it is of an earlier moment."""
     text = f"{affects}: sound messages that are not in the journal; new messages get these offsets"
     return Loss(text, affects)

@@ -1,4 +1,4 @@
-"""New files as a repair describes them before anything is written: runs of bytes that lie elsewhere, or are given."""
+"""A repair describes new files before anything is written: as runs of bytes that lie in other files or are given."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from journal.vfs.filesystem import write_fully
 
 
 class Slice(NamedTuple):
-    """Bytes of a file that is there."""
+    """Bytes of an existing file."""
 
     path: str
     position: int
@@ -21,7 +21,7 @@ class Slice(NamedTuple):
 
 
 class Stamped(NamedTuple):
-    """A run of unstamped frames in a file that is there, stamped with offsets from ``base`` on."""
+    """A run of unstamped frames in an existing file, to be stamped with offsets from ``base`` on."""
 
     path: str
     position: int
@@ -33,9 +33,9 @@ Piece = bytes | Slice | Stamped
 
 
 class Change(NamedTuple):
-    """A file that is replaced by ``pieces``, or goes if they are None. What was there is kept as evidence.
+    """A file that is replaced by ``pieces``, or removed if they are None. The old file is kept as evidence.
 
-    ``moved_from``: it is replaced by the file that lies there, which gets its name.
+    With ``moved_from`` the file at that path replaces it, and gets its name.
     """
 
     path: str
@@ -45,12 +45,12 @@ class Change(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes it takes to write."""
+        """Return how many bytes it takes to write."""
         return sum(len(piece) if isinstance(piece, bytes) else piece.length for piece in self.pieces or ())
 
 
 def write_pieces(filesystem: IFilesystem, file: IFile, pieces: list[Piece]) -> None:
-    """Write them one after the other, and force the file."""
+    """Write the pieces one after the other, and force the file."""
     position = 0
     for piece in pieces:
         for data in bytes_of(filesystem, piece):
@@ -60,7 +60,7 @@ def write_pieces(filesystem: IFilesystem, file: IFile, pieces: list[Piece]) -> N
 
 
 def bytes_of(filesystem: IFilesystem, piece: Piece) -> Iterator[bytes]:
-    """What a piece stands for, in runs of at most a megabyte where it is a slice."""
+    """Yield the bytes of a piece, in runs of at most a megabyte where the piece is a slice."""
     if isinstance(piece, bytes):
         yield piece
     elif isinstance(piece, Stamped):

@@ -26,7 +26,7 @@ _ALL = 0xFFFFFFFF
 
 
 def find_salt(bytes_of: FileWindow, first_lsn: int, path: str) -> int | None:
-    """The salt with which a sound group from ``first_lsn`` on is in the file; None if there is none."""
+    """Return the salt with which a sound group from ``first_lsn`` on is in the file; None if there is none."""
     for position in range(FIRST_GROUP, bytes_of.size - GROUP_HEADER_BYTES + 1, BLOCK):
         header = bytes_of.at(position, GROUP_HEADER_BYTES)
         fields = group_fields(header)
@@ -41,7 +41,7 @@ def find_salt(bytes_of: FileWindow, first_lsn: int, path: str) -> int | None:
 
 
 def _are_sound(reader: FileReader, group: Group) -> bool:
-    """Whether each record of a group fulfils its own checksum too."""
+    """Return whether each record of a group fulfils its own checksum too."""
     try:
         return sum(1 for _ in reader.records(group)) == group.sound
     except CorruptJournal:
@@ -49,7 +49,7 @@ def _are_sound(reader: FileReader, group: Group) -> bool:
 
 
 def seed_of(data: bytes, crc: int) -> int:
-    """The only seed with which the checksum of ``data`` is ``crc``."""
+    """Return the only seed with which the checksum of ``data`` is ``crc``."""
     base = crc32c(data, 0)
     columns = [crc32c(data, 1 << bit) ^ base for bit in range(32)]
     wanted, seed = crc ^ base, 0

@@ -1,10 +1,10 @@
-"""A damaged segment: what of it is proven, what the journal still holds, and what is put in the place of the rest.
+"""Plan the repair of a damaged segment: what is proven stays, the journal fills holes, marks replace what is lost.
 
 Proven frames stay where they are: those of blocks that fulfil the running checksum, and those of a block that would
-but for damaged payloads. A hole gets the journal's bytes for its messages; what nothing holds any more becomes frames
-that say "lost", of the same length and for the same offsets: so no other offset moves, and readers of those get a typed
-error with their range, not silence and not an invented message. A frame that merely fulfils its own checksum is no
-proof: it may be another log's, or lie inside a message's value.
+fulfil it but for damaged payloads. A hole gets the journal's bytes for its messages. Messages that no file holds any
+more become frames that say "lost", of the same length and for the same offsets: so no other offset moves, and readers
+of those offsets get a typed error with their range, not silence and not an invented message. A frame that only fulfils
+its own checksum is not proven: it may be another log's, or lie inside a message's value.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _NO_NONCE = bytes(16)
 
 @dataclass(slots=True)
 class DamagedSegment:
-    """A segment with what of it is proven. ``source`` is the file that has its header, "" if none has.
+    """A damaged segment, with what of it is proven. ``source`` is the file that has its header, "" if no file has.
 
-    ``unproven`` are offsets (inclusive) of frames that fulfil their own checksums, and nothing more is known of them.
+    ``unproven`` are offsets (inclusive) of frames that fulfil their own checksums, and of which nothing more is known.
     """
 
     store: StoreState
@@ -47,11 +47,11 @@ class DamagedSegment:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all frames are proven, in one run."""
+        """Return whether all frames are proven, in one run."""
         return [(span.position, span.end) for span in self.spans] == [(SEGMENT_HEADER_BYTES, self.state.size)]
 
     def holes(self) -> list[tuple[Hole, int]]:
-        """What lies between the spans, and how many bytes each hole takes."""
+        """Return what lies between the spans, and how many bytes each hole takes."""
         found: list[tuple[Hole, int]] = []
         position, offset = SEGMENT_HEADER_BYTES, self.state.base_offset
         for span in [*self.spans, self._end]:
@@ -67,7 +67,9 @@ class DamagedSegment:
     def mended(
         self, filesystem: IFilesystem, found: dict[Hole, list[Again]]
     ) -> tuple[Change, list[tuple[int, int]], int]:
-        """The segment's new bytes, the offsets (inclusive) that are lost for good, and its running checksum then."""
+        """Return the segment's new bytes, the offsets (inclusive) that are lost for good, and its new running
+        checksum.
+        """
         if (
             self.is_whole
             and self.source != self.path
@@ -101,16 +103,16 @@ class DamagedSegment:
 
 
 class SegmentFiles:
-    """Files of segments by what their headers say, wherever they lie."""
+    """Finds segments' files by what their headers say, wherever the files lie."""
 
     def __init__(self, filesystem: IFilesystem) -> None:
         self._filesystem = filesystem
         self._by_header: dict[tuple[int, int, int], list[str]] | None = None
 
     def of(self, number: int, state: SegmentState, path: str) -> tuple[str, bytes]:
-        """(path, header) of the file of a segment that should lie at ``path``; ("", a new header) if there is none.
+        """Return (path, header) of a segment's file that should lie at ``path``; ("", a new header) if there is none.
 
-        A file there whose header is damaged is taken for it: its blocks tell whether it is.
+        A file at ``path`` whose header is damaged is taken for the segment's: its blocks prove whether it is.
         """
         key = (number, state.base_offset, state.salt)
         anew = pack_segment_header(SegmentHeader(_NO_NONCE, 0, *key))
@@ -137,7 +139,7 @@ class SegmentFiles:
 
 
 def _files_below(filesystem: IFilesystem, directory: str) -> Iterable[str]:
-    """All files of the partitions' directories, whatever their names."""
+    """Yield all files of the partitions' directories, whatever their names."""
     if not filesystem.exists(directory):
         return
     for name in filesystem.list_directory(directory):
@@ -153,9 +155,9 @@ def _files_below(filesystem: IFilesystem, directory: str) -> Iterable[str]:
 def segments_of(
     filesystem: IFilesystem, store: StoreState, damaged: set[str], files: SegmentFiles, accept: bool
 ) -> list[DamagedSegment]:
-    """The segments of a store whose paths are among the damaged ones, with what of them is proven.
+    """Return the segments of a store whose paths are among the damaged ones, with what of them is proven.
 
-    With ``accept`` also what merely fulfils its own checksum counts.
+    With ``accept`` frames count as proven that only fulfil their own checksums.
     """
     directory = store.directory
     found = []
@@ -171,7 +173,7 @@ def segments_of(
 
 
 def _prove(filesystem: IFilesystem, segment: DamagedSegment, accept: bool) -> None:
-    """Find out what of a segment's source is proven, and what not."""
+    """Find out what of a segment's source is proven, and what is not."""
     state, source = segment.state, segment.source
     blocks = blocks_of(state, known_places(filesystem, source, state.salt, state.end_offset, state.size))
     with opened(filesystem, source) as file:
@@ -195,13 +197,13 @@ def _prove(filesystem: IFilesystem, segment: DamagedSegment, accept: bool) -> No
 
 
 def _nobody(_: int) -> None:
-    """Nobody watches."""
+    """Ignore progress: the caller does not watch it."""
 
 
 def unproven_frames(filesystem: IFilesystem, source: str, block: Block) -> list[Span]:
-    """The frames of a block that fulfil their own checksums, where they may stand.
+    """Return the frames of a block that fulfil their own checksums, at places where a frame can be.
 
-    What would leave less than a frame's header for the messages before it cannot.
+    A frame counts only if messages before and behind it, if any, still have room for at least one frame's header.
     """
     begin, end = block
     spans: list[Span] = []
@@ -257,13 +259,13 @@ def _filled(
 
 
 def _least(room: int, part: tuple[int, int], gone: list[tuple[int, int]]) -> int:
-    """How many of the bytes that several lost runs share one of them is given: its messages' headers, if they fit."""
+    """Return how many bytes one of several lost runs gets that share them: its messages' headers, if they fit."""
     others = HEADER_BYTES * (len(gone) - 1 - gone.index(part))
     return max(HEADER_BYTES, min(HEADER_BYTES * (part[1] - part[0]), room - others))
 
 
 def _lost(first: int, end: int, size: int) -> list[Piece]:
-    """Frames of ``size`` bytes in all that say that the messages from ``first`` to below ``end`` are lost."""
+    """Return frames of ``size`` bytes in all which say that the messages from ``first`` to below ``end`` are lost."""
     count = end - first
     frames = max(1, min(count, size // MIB))
     pieces: list[Piece] = []

@@ -1,4 +1,4 @@
-"""Frames of undecided transactions: those of a damaged staged file are looked for in the journal, entry by entry."""
+"""Plan the repair of staged files: frames of undecided transactions are looked for in the journal, record by record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from journal.vfs.file_window import read_some
 
 @dataclass(slots=True)
 class StagedPlan:
-    """Staged files to be written again, and the transactions of which frames are lost for good."""
+    """The plan: staged files to be written again, and the transactions whose frames are lost for good."""
 
     changes: list[Change] = field(default_factory=list)
     hopeless: list[TransactionRow] = field(default_factory=list)
@@ -37,7 +37,9 @@ def plan_staged(
     gaps: list[tuple[int, int]],
     finder: Finder,
 ) -> StagedPlan:
-    """``gaps`` are LSNs (inclusive) that the kept journal lacks, ``finder`` has followed all that is readable."""
+    """Plan the staged files; the kept journal lacks ``gaps`` (LSNs, inclusive), ``finder`` followed all
+    readable records.
+    """
     plan = StagedPlan()
     sources: dict[StagedHeader, str] | None = None
     for row in rows:
@@ -58,14 +60,14 @@ def plan_staged(
 
 
 def _misses(row: TransactionRow, gaps: list[tuple[int, int]]) -> bool:
-    """Whether frames that only the journal has are in a gap of it."""
+    """Return whether frames that only the journal has are in one of its gaps."""
     return any(
         first <= entry.lsn <= last for entry in row.entries[row.file_entries :] for first, last in gaps
     )
 
 
 def _by_header(filesystem: IFilesystem) -> dict[StagedHeader, str]:
-    """The staged files by what they say of themselves, whatever their names."""
+    """Return the staged files by their headers, whatever their names."""
     found: dict[StagedHeader, str] = {}
     for name in filesystem.list_directory(filenames.STAGED_DIRECTORY):
         path = f"{filenames.STAGED_DIRECTORY}/{name}"
