@@ -78,7 +78,7 @@ class Diagnosis:
 def diagnose(
     filesystem: IFilesystem, progress: Progress | None = None, accept_unproven: bool = False
 ) -> Diagnosis:
-    """Read everything and decide; writes nothing. Raises :class:`Irreparable`, and :class:`UnknownFormat`.
+    """Decide what a repair would do; writes nothing. Raises :class:`Irreparable`, and :class:`UnknownFormat`.
 
     With ``accept_unproven`` the repair keeps frames behind damage that fulfil their own checksums, though nothing
     proves that they belong to this log.

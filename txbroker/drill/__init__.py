@@ -1,4 +1,4 @@
-"""Recovery drills: a real broker under real load, killed again and again, and everything it acknowledged looked for.
+"""A recovery drill kills a real broker under real load, again and again, and looks for everything it acknowledged.
 
-``txbroker drill`` runs one. ``docs/drills.md`` says what a drill proves, and what it cannot.
+``txbroker drill`` runs a drill. ``docs/drills.md`` says what a drill proves, and what it cannot.
 """

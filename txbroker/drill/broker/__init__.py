@@ -1,1 +1,1 @@
-"""The broker of a drill: its process, where and when it dies, and what its disk keeps when the power is cut."""
+"""The broker of a drill: its process, the points where it is killed, and what its disk keeps after a power cut."""

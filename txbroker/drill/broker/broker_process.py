@@ -1,4 +1,4 @@
-"""A broker as its users run it, ``twistd -n txbroker``: started, killed, started again by whatever needs a real one."""
+"""A broker process runs as users run it, ``twistd -n txbroker``; whatever needs a real broker starts and kills it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from types import TracebackType
 from typing import Self
 
 READY_WITHIN = 60.0
-"""Seconds until a broker that has not said that it is ready is given up."""
+"""Seconds after which a broker that has not reported that it is ready counts as failed."""
 
 
 POLL = 0.005
-"""Seconds between two looks whether it is ready."""
+"""Seconds between two checks whether it is ready."""
 
 READY = re.compile(r"txbroker ready .*\n")
 
@@ -32,7 +32,7 @@ class BrokerFailed(Exception):
 
 
 class BrokerProcess:
-    """One broker over its whole life: same directory, same port, one process after another.
+    """One broker over several processes: the same directory and the same port, one process after another.
 
     ``options`` are of ``twistd txbroker``. ``entry`` starts Python code that behaves as ``twistd`` does; without it,
     that is ``twistd`` itself. What :meth:`tell` says such code reads from its standard input. In a session of its own
@@ -59,9 +59,9 @@ class BrokerProcess:
         self._descriptors = descriptors
         self.data_dir = data
         self.executed_at = 0.0
-        """When the last process was executed, on the monotonic clock."""
+        """The time of the last process's execution, on the monotonic clock."""
         self.started_in = 0.0
-        """Seconds from then until :meth:`start` has seen that it is ready."""
+        """Seconds from the execution until :meth:`start` has seen that the broker is ready."""
         self._log_began = 0
         self._options = options
         self._entry = entry
@@ -73,13 +73,13 @@ class BrokerProcess:
 
     @property
     def address(self) -> str:
-        """For ``txbroker.connect``."""
+        """Return the broker's address for ``txbroker.connect``."""
         if self._certificate is not None:
             return f"tls:127.0.0.1:{self.port}:ca={self._certificate}"
         return f"tcp:127.0.0.1:{self.port}"
 
     def start(self) -> Self:
-        """Start, and wait until it says that it is ready; may raise BrokerFailed."""
+        """Start the broker and wait until it reports that it is ready; may raise BrokerFailed."""
         self.launch()
         while not self.ready_line:
             if (code := self.exit_code) is not None:
@@ -114,53 +114,57 @@ class BrokerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """How the process ended: as ``subprocess`` says it; None while it runs. 0 before the first start."""
+        """Return the exit code of the process as ``subprocess`` gives it; None while it runs, 0 before the
+        first start.
+        """
         return 0 if self._process is None else self._process.poll()
 
     @property
     def pid(self) -> int:
-        """Of the process that runs, or ran last."""
+        """Return the id of the process that runs, or ran last."""
         assert self._process is not None, "the broker has not been started"
         return self._process.pid
 
     def tell(self, line: str) -> None:
-        """Say a line on the entry's standard input; nothing if the process has just died."""
+        """Write a line to the entry's standard input; does nothing if the process has just died."""
         if self._process is None or self._process.stdin is None:
             raise BrokerFailed("there is nobody to be told: the broker was started without an entry")
         with suppress(BrokenPipeError):
             os.write(self._process.stdin.fileno(), line.encode() + b"\n")
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone."""
+        """Send SIGKILL, and wait until the process is gone."""
         if self._process is not None:
             self._killed = True
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
 
     def pause(self) -> None:
-        """SIGSTOP: it stands still, its connections stay."""
+        """Send SIGSTOP: the process stops, its connections stay open."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 
     def terminate(self) -> None:
-        """SIGTERM, without waiting."""
+        """Send SIGTERM, without waiting."""
         if self._process is not None:
             self._process.terminate()
 
     def kill_for_good(self) -> None:
-        """SIGKILL, and let no thread start it again."""
+        """Send SIGKILL, and prevent every later start."""
         with self._starting:
             self._ended = True
             self.kill()
             self._close_control()
 
     def stop(self) -> None:
-        """SIGTERM, and wait for the orderly end. Raises :class:`BrokerFailed` if it is not one; nothing once killed."""
+        """Send SIGTERM and wait for the end. Raises :class:`BrokerFailed` if it is not orderly; returns at once after a
+        kill.
+        """
         if self._process is None or self._killed:
             return
         self._process.terminate()
@@ -179,7 +183,7 @@ class BrokerProcess:
             raise self.failed("the broker did not end") from None
 
     def recoveries(self) -> list[float]:
-        """How long the recovery of each start took by the broker's own clock, in seconds, from its log."""
+        """Return how long the recovery of each start took, in seconds by the broker's own clock, from its log."""
         return [
             float(seconds)
             for seconds in re.findall(
@@ -189,16 +193,16 @@ class BrokerProcess:
 
     @property
     def ready_line(self) -> str:
-        """What the last process said when it was ready; empty if it is not yet."""
+        """Return the line in which the last process reported that it was ready; empty if it is not ready yet."""
         return next((line for line in self.output.splitlines(True) if READY.search(line)), "").rstrip()
 
     @property
     def output(self) -> str:
-        """All that the last process has said."""
+        """Return all output of the last process."""
         return self._said(self._log_began).decode(errors="replace")
 
     def failed(self, what: str) -> BrokerFailed:
-        """The error that says so, with the end of the log."""
+        """Return an error with this text and the end of the log."""
         return BrokerFailed(f"{what}\n{self._end_of_log()}")
 
     def _close_control(self) -> None:
@@ -236,11 +240,11 @@ class BrokerProcess:
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on.
+    """Return a TCP port that no process listens on.
 
-    Not one that outgoing connections are given: a client that tries such a port of its own machine, again and
-    again while the broker is down, may at last connect to itself. Two processes that ask at once get different ones,
-    unless their ids differ by a multiple of 97.
+    The port is outside the range that outgoing connections get: a client that tries such a port of its own machine
+    repeatedly while the broker is down may at last connect to itself. Two processes that ask at once get different
+    ports, unless their ids differ by a multiple of 97.
     """
     for port in random.sample(range(20_000 + os.getpid() % 97, 30_000, 97), 100):
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""``python -m txbroker.drill.broker.entry [--power-cuts] ARMED [twistd's arguments]``: ready to die where it is told.
+"""``python -m txbroker.drill.broker.entry [--power-cuts] ARMED [twistd's arguments]`` runs a broker that kills itself.
 
 Production code has no hooks for this. The entry gives the service a file system that watches its calls, and wraps
 three methods of the engine to know what is being forced and applied. ARMED is ``-``, or a point and a number as
@@ -28,19 +28,19 @@ from txbroker.server import service
 
 
 def armed_with(text: str) -> tuple[str | None, int]:
-    """Point and number of ``POINT:NTH``; (None, 1) of ``-``."""
+    """Return point and number of ``POINT:NTH``; (None, 1) for ``-``."""
     name, _, nth = text.strip().partition(":")
     return (None, 1) if name == DISARMED else (name, int(nth or 1))
 
 
 def set_trigger(trigger: Trigger, text: str) -> None:
-    """Arm or disarm as the text says."""
+    """Arm or disarm the trigger as the text says."""
     name, nth = armed_with(text)
     trigger.arm(POINTS[name] if name else None, nth)
 
 
 def install(trigger: Trigger, files: Callable[[str, Trigger], KillingFilesystem] = on_system) -> None:
-    """Have the process's engine tell the trigger what it does."""
+    """Wrap the engine of this process so that it reports to the trigger what it does."""
     setattr(service, "OSFilesystem", lambda root: files(root, trigger))  # noqa: B010  (mypy knows a class)
     queue, write, step = Engine.queue, Journal.write, SlicedApply.step
 
@@ -68,7 +68,7 @@ def install(trigger: Trigger, files: Callable[[str, Trigger], KillingFilesystem]
 
 
 def listen(trigger: Trigger) -> None:
-    """Take orders from standard input until it ends."""
+    """Read orders from standard input until it ends."""
     for line in sys.stdin:
         if line.strip() == POWER_CUT:
             trigger.die("a moment by chance")
@@ -77,7 +77,7 @@ def listen(trigger: Trigger) -> None:
 
 
 def run(arguments: list[str]) -> None:
-    """Be twistd, with a trigger."""
+    """Run twistd with a trigger."""
     trigger = Trigger()
     power_cuts = arguments[0] == POWER_CUTS
     arguments = arguments[power_cuts:]

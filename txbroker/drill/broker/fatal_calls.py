@@ -1,4 +1,4 @@
-"""Files in a broker that is to die at a call on one of them: the operating system's, or a model of a power cut."""
+"""Files in a broker that kills itself at a call on one of them: the operating system's, or a model of a power cut."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ from journal.wal.writer import JournalGroup
 from txbroker.drill.broker.kill_points import Moment, Point
 
 SECTOR: Final = 512
-"""Bytes that a disk writes whole or not at all. A killed process leaves whole pages, which are made of them."""
+"""How many bytes a disk writes whole or not at all. A killed process leaves whole pages, which consist of such
+sectors.
+"""
 
 
 class Trigger:
-    """Armed with a point, it kills its own process when that is reached for the nth time. Any thread may ask it."""
+    """A trigger armed with a point kills its own process when the point is reached for the nth time; thread-safe."""
 
     def __init__(self) -> None:
         self._point: Point | None = None
@@ -33,26 +35,26 @@ class Trigger:
         self._lsns: set[int] = set()
         self._in_group = False
         self.last_act: Callable[[], None] = lambda: None
-        """What is done just before the death."""
+        """The action just before the death."""
 
     def arm(self, point: Point | None, nth: int = 1) -> None:
-        """Die at the ``nth`` time from now that this point is reached; None: not at all."""
+        """Kill the process at the ``nth`` time from now that this point is reached; never, if None."""
         self._lsns.clear()
         self._left = nth
         self._point = point
 
     def accepted(self, decision: object, lsn: int) -> None:
-        """The engine has queued a decision."""
+        """Note that the engine has queued a decision."""
         point = self._point
         if point is not None and isinstance(decision, point.records):
             self._lsns.add(lsn)
 
     def writing(self, group: JournalGroup) -> None:
-        """A group is about to be written."""
+        """Note that a group is about to be written."""
         self._in_group = any(group.first_lsn <= lsn <= group.last_lsn for lsn in tuple(self._lsns))
 
     def reached(self, moment: Moment, operation: Operation, path: str) -> bool:
-        """Whether the process is to die now; each time counts."""
+        """Return whether the process is to be killed now; each call that matches the point counts."""
         point = self._point
         if (
             point is None
@@ -66,17 +68,17 @@ class Trigger:
         return self.counted()
 
     def passed(self, name: str) -> None:
-        """A point that no call on a file marks is reached: die, if it is the one and the nth time."""
+        """Report that a point was reached which no call on a file marks: kill the process if it is the nth time."""
         if self._point is not None and self._point.name == name and self.counted():
             self.die(name)
 
     def counted(self) -> bool:
-        """Count down; whether this was the nth time."""
+        """Count down; return whether this was the nth time."""
         self._left -= 1
         return self._left == 0
 
     def die(self, where: str) -> None:
-        """SIGKILL; does not return."""
+        """Send SIGKILL to this process; does not return."""
         name = self._point.name if self._point is not None else ""
         os.write(2, f"drill: SIGKILL at {name}: {where}\n".encode())
         self.last_act()
@@ -85,7 +87,7 @@ class Trigger:
             time.sleep(1)
 
     def call(self, operation: Operation, path: str, call: Any, *arguments: Any) -> Any:
-        """Make the call, and die before or after it if it is the point."""
+        """Make the call, and kill the process before or after it if it is the point."""
         where = f"{operation.value} of {path}"
         if self.reached(Moment.BEFORE, operation, path):
             self.die(f"before {where}")
@@ -96,7 +98,7 @@ class Trigger:
 
 
 class KillingFile:
-    """An open file whose changing calls go through the trigger; reading is the file's own."""
+    """An open file whose changing calls go through the trigger; reads go straight to the file."""
 
     def __init__(self, file: Any, trigger: Trigger) -> None:
         self.path = file.path
@@ -109,7 +111,9 @@ class KillingFile:
         self._trigger = trigger
 
     def write_some(self, position: int, buffers: Sequence[bytes | memoryview]) -> int:
-        """Write; or write half of it and die. Half is whole sectors: what lies in one is never torn."""
+        """Write; or write half and kill the process. Half means whole sectors: the bytes of one sector are
+        never torn.
+        """
         length = sum(map(len, buffers))
         half = -(-(position + length // 2) // SECTOR) * SECTOR - position
         if half < length and self._trigger.reached(Moment.HALF, Operation.WRITE, self.path):
@@ -121,17 +125,17 @@ class KillingFile:
         return written
 
     def force(self) -> None:
-        """Force."""
+        """Force the file."""
         self._trigger.call(Operation.FORCE, self.path, self._file.force)
 
     def truncate(self, length: int) -> None:
-        """Cut or extend."""
+        """Cut or extend the file."""
         self._trigger.call(Operation.TRUNCATE, self.path, self._file.truncate, length)
 
 
 @implementer(IFilesystem)
 class KillingFilesystem:
-    """The file system of the broker's entry in a drill: another one, whose changing calls go through the trigger."""
+    """The file system of a drill's broker: changing calls go through the trigger to another file system."""
 
     def __init__(self, inner: Any, trigger: Trigger) -> None:
         self.remove_directory = inner.remove_directory
@@ -143,18 +147,18 @@ class KillingFilesystem:
         self._trigger = trigger
 
     def open(self, path: str, create: bool = False, writable: bool = True) -> KillingFile:
-        """Open; counts as CREATE where the file may be made."""
+        """Open a file; the call counts as CREATE if it may make the file."""
         file = self._inner.open(path, create, writable)
         if create and self._trigger.reached(Moment.AFTER, Operation.CREATE, path):
             self._trigger.die(f"after opening {path} to be made")
         return KillingFile(file, self._trigger)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename; the point's path is the old name."""
+        """Rename a file; the point's path is the old name."""
         self._trigger.call(Operation.RENAME, old, self._inner.rename, old, new)
 
     def unlink(self, path: str) -> None:
-        """Remove."""
+        """Remove a file."""
         self._trigger.call(Operation.UNLINK, path, self._inner.unlink, path)
 
     def make_directory(self, path: str) -> None:
@@ -166,17 +170,19 @@ class KillingFilesystem:
         self._trigger.call(Operation.FORCE_DIRECTORY, path, self._inner.force_directory, path)
 
     def force_files(self, files: Sequence[IFile]) -> None:
-        """Force them as the other file system does, each through the trigger."""
+        """Force the files as the other file system does, each through the trigger."""
         self._inner.force_files(files)
 
 
 def on_system(root: str | os.PathLike[str], trigger: Trigger) -> KillingFilesystem:
-    """The operating system's files: what is written survives the death, forced or not."""
+    """Return the operating system's files: written bytes survive the death, forced or not."""
     return KillingFilesystem(OSFilesystem(root), trigger)
 
 
 def on_power_cuts(root: str | os.PathLike[str], trigger: Trigger) -> KillingFilesystem:
-    """The same where each death is a power cut: what is not forced dies with the process, or some of it does."""
+    """Return files for which each death is a power cut: all or some bytes that are not forced are lost with the
+    process.
+    """
     files = PowerCutDirectory(root)
     trigger.last_act = lambda: files.cut_power(Random())
     return KillingFilesystem(files, trigger)

@@ -1,4 +1,4 @@
-"""The named points at which a drill kills the broker: ``--at POINT``. A table, and nothing that acts on it."""
+"""The table of the named points at which a drill kills the broker: ``--at POINT``."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from journal.testing.faults import CHANGES, Operation
 RECOVERY: Final = "during-recovery"
 MID_APPLY: Final = "mid-apply"
 DISARMED: Final = "-"
-"""What the broker's entry is told instead of a point."""
+"""The argument that the broker's entry gets instead of a point."""
 
 POWER_CUTS: Final = "--power-cuts"
-"""What it is told first if its death is to be a power cut."""
+"""The argument that the broker's entry gets first if its death is to be a power cut."""
 
 POWER_CUT: Final = "power-cut"
 """What it is told to die of one at once."""
 
 
 class Moment(enum.Enum):
-    """When, of a call on a file, the process dies."""
+    """The moment of a call on a file at which the process is killed."""
 
     BEFORE = "before"
     HALF = "half"
-    """Half of a write has been written."""
+    """The process is killed after half of a write."""
     AFTER = "after"
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where the broker dies.
+    """A point at which the broker is killed.
 
-    It is reached at a call of one of ``operations`` on a file like ``path`` (a glob; of a rename the old name).
-    With ``records`` only if the group that is being forced holds one of that kind. ``thread`` is a part of the
-    thread's name. ``clean_stop`` says that a stop on request gets there, so that a drill need not wait.
+    The point is reached at a call of one of ``operations`` on a file that matches ``path`` (a glob; for a rename the
+    old name). With ``records``, only if the group that is being forced holds a record of one of these kinds. ``thread``
+    is a part of the thread's name. ``clean_stop`` says that a stop on request reaches the point, so that a drill need
+    not wait for it.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What is done to the broker and to its clients, in which order: drawn from the seed before the drill begins."""
+"""The schedule of a drill, drawn from the seed before it begins: what is done to the broker and clients, in order."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Final
 from txbroker.drill.broker.kill_points import POINTS, RECOVERY
 
 RANDOM: Final = "random"
-"""Stands among the points for a moment by chance."""
+"""The entry among the points for a random moment."""
 
 MOST_CALLS: Final = 40
-"""Of a start, at most the so-manieth change is killed at; it has about that many."""
+"""The highest number of a change in a start that a drill kills at; a start makes about that many changes."""
 
 
 class Kind(enum.Enum):
-    """What is done."""
+    """The kind of an event."""
 
     KILL = "kill"
     PAUSE = "pause"
@@ -28,10 +28,10 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that is done. ``gap``: how long after the one before, 1 being the mean of all.
+    """One event of the schedule. ``gap`` is the time since the event before, 1 being the mean of all gaps.
 
-    ``point`` is where the broker dies (RANDOM: at once), the ``nth`` time it gets there. ``client`` is a number to
-    choose a client by. ``length`` stretches a pause.
+    ``point`` is where the broker is killed (RANDOM: at once), the ``nth`` time that it is reached. ``client`` is a
+    number that chooses a client. ``length`` stretches a pause.
     """
 
     kind: Kind
@@ -43,9 +43,9 @@ class Event:
 
 
 def draw(seed: int, kills: int, points: Sequence[str]) -> list[Event]:
-    """All events of a drill with so many SIGKILLs of the broker. Every point comes before one comes again.
+    """Draw all events of a drill with so many SIGKILLs of the broker. Every point comes before one is repeated.
 
-    Beside the kills there are pauses, stops on request and kills of clients, at least one of each.
+    Besides the kills there are pauses, stops on request and kills of clients, at least one of each.
     """
     chance = random.Random(f"{seed}/schedule")
     found = list(_kills(chance, kills, points))
@@ -60,7 +60,7 @@ def draw(seed: int, kills: int, points: Sequence[str]) -> list[Event]:
 
 
 def _kills(chance: random.Random, kills: int, points: Sequence[str]) -> Iterator[Event]:
-    """A kill during recovery takes two: the one that it recovers from, and its own."""
+    """Yield the kills. A kill during recovery counts as two: the kill that the broker recovers from, and its own."""
     left, cycle = kills, list[str]()
     while left:
         cycle = cycle or chance.sample(points, len(points))
@@ -77,5 +77,5 @@ def _gap(chance: random.Random) -> float:
 
 
 def all_points() -> list[str]:
-    """Every named point, and as many moments by chance."""
+    """Return every named point, and as many random moments."""
     return [*POINTS, *[RANDOM] * len(POINTS)]

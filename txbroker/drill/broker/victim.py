@@ -1,4 +1,4 @@
-"""The broker of a drill: started and timed, killed at once or where it has been told to die, paused, stopped."""
+"""The broker of a drill is started and timed, killed at once or at a point, paused, and stopped."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from txbroker.drill.clients.life import LOST
 
 KILLED: Final = -9
 START_WITHIN: Final = 600.0
-"""Seconds; a start that has not accepted a request then has failed."""
+"""Seconds; a start that has accepted no request by then has failed."""
 
 STOP_WITHIN: Final = 120.0
 """Seconds that a stop on request may take."""
 
 REACH_WITHIN: Final = 4.0
-"""Seconds; a point that is not reached under load in that time is not waited for any longer."""
+"""Seconds after which a point that the load has not reached is no longer waited for."""
 
 CUT_WITHIN: Final = 10.0
 """Seconds for deciding what a power cut leaves; a broker that has not died by then is killed, and has lost all."""
 
 POLL: Final = 0.004
-"""Seconds between two tries to connect, and two looks whether the process has died."""
+"""Seconds between two attempts to connect, and between two checks whether the process has died."""
 
 Tick = Callable[[], None]
 
@@ -38,7 +38,8 @@ Tick = Callable[[], None]
 class Start(msgspec.Struct, frozen=True, kw_only=True):
     """One start of the broker. Times in seconds on the monotonic clock.
 
-    ``seconds`` are from the execution of the process to the first request that it accepted; None if it died before.
+    ``seconds`` is the time from the execution of the process to the first request that it accepted; None if it died
+    before.
     """
 
     executed_at: float
@@ -46,10 +47,10 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was done to the broker or to a client.
+    """One event that happened to the broker or to a client.
 
-    ``planned`` is the point (or what else was to be done), ``how`` what came of it. ``down_at`` and ``up_at``: from
-    when on it did not answer, and when it did again.
+    ``planned`` is the point (or what else was to be done), ``how`` the result. The broker did not answer from
+    ``down_at``, and answered again from ``up_at``.
     """
 
     kind: str
@@ -84,7 +85,9 @@ class Victim:
     # -- starting ----------------------------------------------------------------------------------
 
     def start(self, armed: str = DISARMED) -> bool:
-        """Start, and wait until a request has been accepted. False if it died where it was armed to die."""
+        """Start, and wait until a request has been accepted. Returns False if the broker was killed where it
+        was armed.
+        """
         began = time.monotonic()
         self.state = "recovering"
         self.restarts += bool(self.starts)
@@ -125,7 +128,7 @@ class Victim:
     # -- ending ------------------------------------------------------------------------------------
 
     def kill(self) -> float:
-        """SIGKILL, or a power cut; returns when that was."""
+        """Send SIGKILL, or cut the power; returns the time of the kill."""
         self.check()
         at = time.monotonic()
         if self._power_cuts:
@@ -138,10 +141,10 @@ class Victim:
         return at
 
     def die_at(self, point: str, nth: int) -> tuple[str, float]:
-        """Have it die at a point; says what became of it, and since when it is down.
+        """Kill the broker at a point; returns what happened, and since when the broker is down.
 
-        A point that the load does not reach may be one that a stop on request gets to. If not even that, it is
-        killed where it is.
+        A point that the load does not reach may be one that a stop on request reaches. If the stop does not reach it
+        either, the broker is killed where it is.
         """
         if point == RANDOM:
             return "killed", self.kill()
@@ -172,14 +175,16 @@ class Victim:
         return False
 
     def die_recovering(self, nth: int) -> str:
-        """Start it so that it dies at the nth change of its recovery; it may be through before."""
+        """Start the broker so that it is killed at the nth change of its recovery; the recovery may be complete
+        before.
+        """
         if self.start(f"{RECOVERY}:{nth}"):
             self.kill()
             return f"recovered before change {nth}: killed then"
         return f"killed at change {nth}"
 
     def stop(self) -> float:
-        """SIGTERM, and the orderly end; returns when it was asked for."""
+        """Send SIGTERM and wait for the orderly end; returns the time of the request."""
         self.check()
         at = time.monotonic()
         self.state = "stopping"
@@ -197,7 +202,7 @@ class Victim:
         self.state = "stopped"
 
     def pause(self, seconds: float) -> float:
-        """SIGSTOP for so long, then SIGCONT; returns when it began."""
+        """Send SIGSTOP, and SIGCONT after so many seconds; returns the time of the stop."""
         self.check()
         at = time.monotonic()
         self.state = "paused"
@@ -210,12 +215,12 @@ class Victim:
         return at
 
     def check(self) -> None:
-        """Raise BrokerFailed if it has ended by itself."""
+        """Raise BrokerFailed if the broker has ended by itself."""
         if (code := self._process.exit_code) is not None:
             raise self._process.failed(f"the broker ended by itself with {code} under load")
 
     def end(self) -> None:
-        """Whatever it is doing: no process is left."""
+        """End the process, whatever it is doing."""
         with suppress(ProcessLookupError):
             self._process.kill_for_good()
 

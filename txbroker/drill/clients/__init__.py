@@ -1,1 +1,1 @@
-"""The clients of a drill: processes that send, read, relay and run transactions, and write down what they were told."""
+"""The clients of a drill are processes that send, read, relay and run transactions, and write every answer down."""

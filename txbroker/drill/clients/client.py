@@ -1,4 +1,4 @@
-"""``python -m txbroker.drill.clients.client FOLDER CLIENT LIFE``: one client of a drill, in a process of its own."""
+"""``python -m txbroker.drill.clients.client FOLDER CLIENT LIFE`` runs one client of a drill in its own process."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ ROLES: Final[dict[str, Callable[[Life], None]]] = {
 
 
 def run(folder: str, client: str, life: str) -> None:
-    """Live until told to stop. An error that nobody expects is put down, and ends the life with a traceback."""
-    with quieted("txbroker.client"):  # of a broker that is killed all the time it would tell of little else
+    """Run until a stop is requested. An unexpected error is written to the ledger, and ends the life with a
+    traceback.
+    """
+    with quieted("txbroker.client"):  # the broker is killed all the time: the client would log little else
         _live(Life(read_plan(Path(folder)), client, int(life)))
 
 
 def _live(living: Life) -> None:
     try:
-        with suppress(LeftToCoordinator):  # an end of a life like others: its ledger says what is open
+        with suppress(LeftToCoordinator):  # an end of a life like others: the ledger says what is open
             ROLES[living.client.partition("-")[0]](living)
-    except StorageUnavailable:  # where there is no broker at the end of a drill, a life ends as it is told to
+    except StorageUnavailable:  # a life may end while no broker runs at the end of a drill
         if living.goes_on():
             raise
     except Exception as error:

@@ -1,4 +1,6 @@
-"""The coordinator of a drill: ends what dead clients have left prepared, by a ledger of decisions of its own."""
+"""The coordinator of a drill ends transactions that dead clients left prepared, and keeps its own ledger of
+decisions.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +20,22 @@ from txbroker.errors import TxBrokerError
 
 SENDER = "coordinator"
 ROUND = 0.3
-"""Seconds between two looks at what is in doubt."""
+"""Seconds between two checks for transactions in doubt."""
 
 SLOWEST = 3.0
-"""Seconds; so long a transaction stays in doubt at most while there is load, by chance."""
+"""Seconds; under load a transaction stays in doubt at most so long, by chance."""
 
 FINISH_WITHIN = 60.0
 
 
 class Coordinator:
-    """A thread that looks and decides. What a client had decided before it died stands."""
+    """A thread that looks for transactions in doubt and decides them. A decision that a client made before it
+    died holds.
+    """
 
     def __init__(self, plan: Plan, is_over: Callable[[str], bool]) -> None:
         self.in_doubt = 0
-        """How many prepared transactions of the drill there were at the last look."""
+        """How many prepared transactions of the drill there were at the last check."""
         self._plan = plan
         self._is_over = is_over
         self._ledger = Ledger(plan.ledgers, SENDER)
@@ -42,7 +46,7 @@ class Coordinator:
         self._thread = threading.Thread(target=self._run, name="drill's coordinator", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -52,7 +56,7 @@ class Coordinator:
         self._drop()
 
     def finish(self) -> None:
-        """After all clients have ended, and the thread: end what is left, without delay."""
+        """End the transactions that are left, without delay; called after all clients and the thread have ended."""
         deadline = time.monotonic() + FINISH_WITHIN
         while not (self._try_round(patient=False) and not self.in_doubt and not self._decided):
             if time.monotonic() > deadline:
@@ -88,7 +92,7 @@ class Coordinator:
                 self._plan.url, client=SENDER, timeout=self._plan.timeout, reconnect=False
             )
         connection = self._connection
-        # Before the look: a client that ends one between the look and this question has not left it.
+        # Before the look: a client that ends a transaction between the look and this question has not left it.
         left = {xid for xid in self._due if self._is_left(xid)}
         listed = {xid: owner for xid in connection.tpc_recover() if (owner := owner_of(self._plan, xid))}
         self.in_doubt = len(listed)
@@ -107,11 +111,11 @@ class Coordinator:
                 self._end(xid, state is State.COMMITTED, found_out=True)
 
     def _draw(self, xid: Xid) -> float:
-        """From when on it may be ended."""
+        """Return the time from which the transaction may be ended."""
         return time.monotonic() + random.Random(f"{self._plan.seed}/{xid}").uniform(0.0, SLOWEST)
 
     def _is_left(self, xid: Xid) -> bool:
-        """Whether it is for the coordinator: its client lives no more, or has put down an end that did not come."""
+        """Return whether the coordinator decides it: its client has died, or has noted an end that did not come."""
         owner = owner_of(self._plan, xid)
         assert owner is not None, f"{xid} is of no client of this drill"
         sender, operation = owner
@@ -121,7 +125,9 @@ class Coordinator:
         )
 
     def _decide(self, xid: Xid, sender: str, operation: int) -> bool:
-        """As its client has decided; else by chance. It is in the ledger before the broker is told."""
+        """Decide as the client has decided, or else by chance. The ledger has the decision before the broker
+        gets it.
+        """
         if xid not in self._decided:
             commit = self._decision_of(sender, operation)
             if commit is None:

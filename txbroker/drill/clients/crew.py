@@ -1,4 +1,4 @@
-"""The client processes of a drill: started, killed, and started again with their next life."""
+"""The client processes of a drill are started, killed, and started again with their next life."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from pathlib import Path
 from txbroker.drill.plan.plan import Plan
 
 WRITERS = ("transactor", "sender", "transactor", "plain")
-"""The roles of the clients in turn; a relay and a reader come on top."""
+"""The roles of the clients in turn; one relay and one reader are added."""
 
 LOG = "clients.log"
 STOP_WITHIN = 90.0
-"""Seconds that clients get for ending what they are at."""
+"""Seconds that clients get to finish what they are doing."""
 
 
 def client_names(count: int) -> list[str]:
-    """Names of ``count`` writing clients, the relay and the reader."""
+    """Return the names of ``count`` writing clients, the relay and the reader."""
     roles = [*(WRITERS[number % len(WRITERS)] for number in range(count)), "relay", "reader"]
     return [f"{role}-{roles[: place + 1].count(role)}" for place, role in enumerate(roles)]
 
 
 class Crew:
-    """All clients. Not for several threads, but for :meth:`is_over`."""
+    """All clients of a drill. Only :meth:`is_over` may be called from several threads."""
 
     def __init__(self, plan: Plan, names: list[str]) -> None:
         self.names = names
         self.deaths = 0
-        """How many lives ended by SIGKILL, their own included."""
+        """How many lives ended by SIGKILL, including those that a client sent to itself."""
         self.failures: list[str] = []
-        """Lives that ended with an error."""
+        """The lives that ended with an error."""
         self._plan = plan
         self._lives = dict.fromkeys(names, 0)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -55,7 +55,7 @@ class Crew:
             )
 
     def look(self) -> None:
-        """Start again whoever has ended, until all are to stop."""
+        """Start clients again that have ended, until all are to stop."""
         for name, process in list(self._processes.items()):
             if process.poll() is not None and not self._stopped:
                 self._note_end(name, process)
@@ -69,23 +69,23 @@ class Crew:
             self.failures.append(f"{name}.{self._lives[name]} ended with {process.returncode}")
 
     def kill(self, number: int) -> str:
-        """SIGKILL one; return its name. It is started again at the next look."""
+        """Send SIGKILL to one client; returns its name. The client is started again at the next :meth:`look`."""
         name = self.names[number % len(self.names)]
         self._processes[name].kill()
         return name
 
     def is_over(self, sender: str) -> bool:
-        """Whether that life of a client has ended, so that nobody but the coordinator ends its transactions."""
+        """Return whether that life of a client has ended, so that only the coordinator ends its transactions."""
         name, _, life = sender.rpartition(".")
         return name not in self._lives or int(life) < self._lives[name] or self._over
 
     @property
     def running(self) -> int:
-        """How many run."""
+        """Return how many clients run."""
         return sum(process.poll() is None for process in self._processes.values())
 
     def stop(self) -> None:
-        """SIGTERM; who has not ended in time is killed."""
+        """Send SIGTERM to all; a client that has not ended in time is killed."""
         self._stopped = True
         for process in self._processes.values():
             process.terminate()
@@ -102,7 +102,7 @@ class Crew:
         self._over = True
 
     def kill_all(self) -> None:
-        """SIGKILL, at once."""
+        """Send SIGKILL to all, at once."""
         for process in self._processes.values():
             process.kill()
             process.wait()

@@ -1,7 +1,7 @@
-"""Ledgers: what a client asked for and every answer that it got, one line each, written before the next request.
+"""Ledgers have each request of a client and each answer it got, one line each, written before the next request.
 
-A line is in the kernel once it is appended, so it survives the SIGKILL of who wrote it. Times are in seconds on the
-monotonic clock of the machine, which all processes share.
+A line is in the kernel once it is appended, so it survives a SIGKILL of the process that wrote it. Times are in seconds
+on the machine's monotonic clock, which all processes share.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import msgspec
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line."""
+    """One line of a ledger."""
 
     at: float = 0.0
 
 
 class Began(Entry, frozen=True, kw_only=True, tag="began", tag_field="what"):
-    """An operation is about to be asked for: its message ``i`` goes to partition ``places[i]`` of the layout.
+    """An operation is about to be requested: its message ``i`` goes to partition ``places[i]`` of the layout.
 
-    ``together``: all or none (a transaction). Operations of one ``connection`` keep their order. ``moves`` are the
-    group positions that it moves: (place, from, to).
+    ``together``: all messages or none become visible (a transaction). Operations of one ``connection`` keep their
+    order. ``moves`` are the group positions that the operation moves: (place, from, to).
     """
 
     operation: int
@@ -66,7 +66,7 @@ class Prepared(Entry, frozen=True, kw_only=True, tag="prepared", tag_field="what
 
 
 class Decided(Entry, frozen=True, kw_only=True, tag="decided", tag_field="what"):
-    """How a prepared transaction is to end; written before that is asked for.
+    """A prepared transaction is to end in this way; the line is written before the broker gets the request.
 
     ``sender`` names the life whose transaction it was, where another one decides.
     """
@@ -77,9 +77,10 @@ class Decided(Entry, frozen=True, kw_only=True, tag="decided", tag_field="what")
 
 
 class Ended(Entry, frozen=True, kw_only=True, tag="ended", tag_field="what"):
-    """The broker has said how a transaction ended. ``found_out``: after the answer had been lost.
+    """The broker has answered how a transaction ended. ``found_out``: after the first answer had been lost.
 
-    ``runs`` tell where it said that the messages are: (place, first offset, messages); none if it did not.
+    ``runs`` say where the messages are according to the broker: (place, first offset, messages); empty if it did not
+    say.
     """
 
     operation: int
@@ -99,7 +100,7 @@ class Saw(Entry, frozen=True, kw_only=True, tag="saw", tag_field="what"):
 
 
 class HalfSeen(Entry, frozen=True, kw_only=True, tag="half seen", tag_field="what"):
-    """A reader saw ``seen`` messages of a transaction, and in a later look at all partitions still not all."""
+    """A reader saw ``seen`` messages of a transaction, and still not all in a later look at all partitions."""
 
     sender: str
     operation: int
@@ -108,7 +109,7 @@ class HalfSeen(Entry, frozen=True, kw_only=True, tag="half seen", tag_field="wha
 
 
 class WentBack(Entry, frozen=True, kw_only=True, tag="went back", tag_field="what"):
-    """A reader had read up to offset ``seen``, and then the broker said that the partition ends at ``end``."""
+    """A reader had read up to offset ``seen``, and then the broker answered that the partition ends at ``end``."""
 
     place: int
     seen: int
@@ -142,7 +143,7 @@ _decode = msgspec.json.Decoder(AnyEntry).decode
 
 
 class Ledger:
-    """The ledger of one life of a client, appended to."""
+    """The ledger of one life of a client, to which lines are appended."""
 
     def __init__(self, folder: Path, sender: str) -> None:
         self.sender = sender
@@ -161,7 +162,7 @@ class Ledger:
 
 
 class Line(NamedTuple):
-    """A line of a ledger and where it stands."""
+    """A line of a ledger, with its ledger and number."""
 
     sender: str
     number: int
@@ -172,7 +173,7 @@ class Line(NamedTuple):
 
 
 def read_ledger(path: Path) -> Iterator[Line]:
-    """The lines of one ledger. A last line without an end was being written at the kill: it was not finished."""
+    """Yield the lines of one ledger. A last line without an end was being written at the kill; it is left out."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):
@@ -180,20 +181,20 @@ def read_ledger(path: Path) -> Iterator[Line]:
 
 
 def read_ledgers(folder: Path) -> Iterator[Line]:
-    """The lines of all ledgers of a folder, ledger by ledger."""
+    """Yield the lines of all ledgers of a folder, ledger by ledger."""
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         yield from read_ledger(path)
 
 
 class Tail:
-    """What has been appended to the ledgers of a folder since the last look."""
+    """Reads what has been appended to the ledgers of a folder since the last call."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read: dict[Path, int] = {}
 
     def new(self) -> Iterator[AnyEntry]:
-        """The entries that were not there before."""
+        """Yield the entries that were not there before."""
         for path in self._folder.glob(f"*{SUFFIX}"):
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))

@@ -23,17 +23,19 @@ from txbroker.errors import (
 )
 
 LOST = (StorageUnavailable, OutcomeUnknown)
-"""What a client may see whenever a broker is killed, stopped or slow: not done, or not known whether."""
+"""Errors that a client may get while a broker is killed, stopped or slow: not done, or not known whether."""
 
 EXPECTED = (*LOST, TransactionRolledBack, ConnectionClosed, GenerationFenced)
-"""These and the transaction that the broker has rolled back, or a newer life that has taken the relay's place."""
+"""These errors, and those of a transaction that the broker rolled back or of a relay replaced by a newer life."""
 
 PAUSE = 0.05
 """Seconds to wait after a failure."""
 
 
 class Life:
-    """What every role has: the plan, the ledger, its own chance (from the seed), a broker to talk to."""
+    """The common parts of every role: the plan, the ledger, random numbers from the seed, and connections to
+    the broker.
+    """
 
     def __init__(self, plan: Plan, client: str, number: int) -> None:
         self.plan = plan

@@ -32,7 +32,7 @@ class Held(Protocol):
 
     @property
     def headers(self) -> Headers:
-        """What else it says."""
+        """Return its headers."""
 
 
 class Judge:
