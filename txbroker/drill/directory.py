@@ -1,4 +1,4 @@
-"""The data directory of a drill: a new one, or a copy of one that no broker has open."""
+"""The data directory of a drill is a new one, or a copy of one that no broker has open."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from journal.formats import filenames
 from journal.vfs.filesystem import OSFilesystem
 
 SPARE_BYTES = 1 << 30
-"""Free space that a drill wants beside the copy."""
+"""The free space in bytes that a drill needs beside the copy."""
 
 
 class NoDirectory(Exception):
-    """The drill cannot have its directory; nothing was changed. The message says why and what to do."""
+    """The drill cannot get its directory; nothing was changed. The message says why and what to do."""
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder that a drill writes into, unless it is there; raises :class:`NoDirectory`."""
+    """Make the folder that a drill writes into, unless it exists; raises :class:`NoDirectory`."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         os.rmdir(tempfile.mkdtemp(dir=path))
@@ -43,7 +43,7 @@ def check_data_directory(path: Path) -> None:
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Keep every broker out of a data directory, writing nothing into it; DirectoryLocked if one is in."""
+    """Keep every broker out of a data directory without writing into it; DirectoryLocked if a broker has it open."""
     try:
         lock = OSFilesystem(path).read_lock(filenames.LOCK)
     except DirectoryLocked as error:
@@ -58,7 +58,9 @@ def held(path: Path) -> Iterator[None]:
 
 
 def copy_data(source: Path, target: Path) -> None:
-    """Copy a data directory at rest; raises NoDirectory for want of space, DirectoryLocked if it is in use."""
+    """Copy a data directory that is not in use; raises NoDirectory if space is missing, DirectoryLocked if it
+    is in use.
+    """
     check_data_directory(source)
     with held(source):
         needed = sum(file.stat().st_blocks * 512 for file in source.rglob("*") if file.is_file())
@@ -77,6 +79,6 @@ def copy_data(source: Path, target: Path) -> None:
 
 
 def _first_reason(error: OSError) -> str:
-    """What went wrong; of several files, as shutil tells it, with the first."""
+    """Return the reason of an error; of an error about several files, as shutil raises it, the first reason."""
     failures = error.args[0] if isinstance(error, shutil.Error) else ()
     return f"{failures[0][0]}: {failures[0][2]}" if failures else str(error)

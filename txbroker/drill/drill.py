@@ -1,4 +1,4 @@
-"""A drill from its directory to its report."""
+"""A drill runs from its directory to its report."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from txbroker.drill.report.result import Report, count, throughput
 
 LOG = "broker.log"
 LEAST_GAP = 0.4
-"""Seconds of load between two events, however late it is: the clients have to come back first."""
+"""Seconds of load between two events, even if the drill is late: the clients have to reconnect first."""
 
 LOOK_INTERVAL = 0.5
-"""Seconds between two looks into the ledgers for the progress."""
+"""Seconds between two reads of the ledgers for the progress."""
 
 
 class Progress(msgspec.Struct):
-    """How far a drill is, for people."""
+    """The progress of a drill, for display."""
 
     doing: str = "starting the broker"
     broker: str = "not started"
@@ -57,17 +57,17 @@ class Progress(msgspec.Struct):
 
 
 class Watcher(Protocol):
-    """Who is told what goes on."""
+    """A watcher is shown what goes on."""
 
     def show(self, progress: Progress) -> None:
-        """How far it is; called often."""
+        """Show the progress; called often."""
 
     def tell(self, line: str) -> None:
-        """Something has happened."""
+        """Report that something has happened."""
 
 
 class Drill:
-    """One drill. :meth:`run` once."""
+    """One drill; call :meth:`run` once."""
 
     def __init__(self, orders: Orders, watcher: Watcher) -> None:
         self._orders = orders
@@ -94,7 +94,7 @@ class Drill:
         return [sys.executable, "-m", self._orders.entry, *([POWER_CUTS] if self._orders.power_cuts else ())]
 
     def _options(self) -> list[str]:
-        """A drill with a fresh directory and no file of settings gets brisk ones; what is said wins over them."""
+        """Return the options. A drill with neither ``data`` nor a settings file gets quick ones; options override."""
         options = self._orders.options
         brisk = BRISK if self._orders.data is None and "--config" not in options else ()
         return [*(word for setting in brisk for word in ("--set", setting)), *options]
@@ -116,7 +116,7 @@ class Drill:
     # -- the whole ---------------------------------------------------------------------------------
 
     def run(self) -> Report:
-        """Everything; the broker and the clients are gone when it returns or raises."""
+        """Run the whole drill; the broker and the clients are gone when this returns or raises."""
         began = time.monotonic()
         self._provide_directory()
         try:
@@ -149,12 +149,12 @@ class Drill:
         if orders.in_place:
             check_data_directory(orders.data)
             with held(orders.data):
-                pass  # nobody is in there now; the broker takes the lock itself
+                pass  # no broker has the directory open now; the drill's broker takes the lock itself
         else:
             copy_data(orders.data, self._data)
 
     def _open(self) -> None:
-        """The first start, what was there before, the topics, and all clients."""
+        """Start the broker, note what was there before, make the topics, and start all clients."""
         self._doing("starting the broker")
         self._victim.start()
         with self._connected() as connection:
@@ -177,7 +177,7 @@ class Drill:
         return txbroker.connect(self._process.address, client="drill")
 
     def _probe(self, connection: txbroker.Connection) -> None:
-        """The first request after a start: a message that is forced to disk."""
+        """Send the first request after a start: a message that is forced to disk."""
         ledger, plan = self._probe_ledger, self._plan
         if ledger is None:  # there are no topics yet
             connection.ping()
@@ -240,7 +240,7 @@ class Drill:
         self._start_again()
 
     def _start_again(self) -> None:
-        """Until it is up: whatever was done to it since it last was is over now."""
+        """Start the broker until it is up; this ends every disturbance since it last was up."""
         if all(disturbance.up_at is not None for disturbance in self._disturbances):
             return
         if self._victim.state != "up":
@@ -263,7 +263,7 @@ class Drill:
     # -- the end -----------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Let everybody end what he is at; a last kill; end what is in doubt."""
+        """Let all clients end what they are doing; kill the broker a last time; end the transactions in doubt."""
         assert self._coordinator is not None
         self._doing("letting the clients end what they are at")
         self._crew.stop()
@@ -300,7 +300,7 @@ class Drill:
         violations += check_files(OSFilesystem(self._data), served)
 
     def _complete_violations(self) -> list[Violation]:
-        """With what the ledgers complain of where there was no broker to compare them with, and clients that failed."""
+        """Return the violations, with the ledgers' complaints if no broker could be compared, and failed clients."""
         if not self._judged.operations and self._plan.name:
             self._judged.take(read_ledgers(self._plan.ledgers))
             complaints = Expectation(complaints=self._judged.complaints)
@@ -361,7 +361,7 @@ class Drill:
             time.sleep(min(left, 0.1))
 
     def _tick(self) -> None:
-        """Clients that have ended are started again; whoever watches is shown how far it is."""
+        """Start clients again that have ended; show the progress to the watcher."""
         self._crew.look()
         now = time.monotonic()
         if now - self._looked_at >= LOOK_INTERVAL and self._tail is not None:
@@ -379,7 +379,7 @@ class Drill:
 
 
 def _weight(entry: object) -> int:
-    """Answers that a line of a ledger tells of; a transaction counts as one here."""
+    """Return how many answers a line of a ledger stands for; a transaction counts as one."""
     if isinstance(entry, Acknowledged):
         return len(entry.offsets)
     return int(isinstance(entry, Ended) and entry.committed)
@@ -391,7 +391,7 @@ def _since(begin: float, disturbance: Disturbance) -> Disturbance:
 
 
 def _free_name(topics: set[str]) -> str:
-    """A name that no topic begins with: drills on one directory do not meet each other's topics."""
+    """Return a name that no topic begins with: drills on one directory use separate topics."""
     number = 1
     while any(topic.startswith(f"drill{number}-") for topic in topics):
         number += 1

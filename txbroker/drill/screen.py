@@ -1,4 +1,4 @@
-"""What a drill shows while it runs: one block that is drawn anew on a terminal, plain lines elsewhere."""
+"""The screen shows a running drill: one block that is redrawn on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.text import Text
 from txbroker.drill.drill import Progress
 
 SECOND_LINES = 10.0
-"""Where there is no terminal, seconds between two lines about how far it is."""
+"""Seconds between two lines of progress where there is no terminal."""
 
 BAR = 30
 
@@ -41,11 +41,11 @@ class Screen:
         self._live.stop()
 
     def tell(self, line: str) -> None:
-        """Something has happened: a line that stays."""
+        """Write a line that stays: something has happened."""
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def show(self, progress: Progress) -> None:
-        """How far it is."""
+        """Show the progress."""
         if self._console.is_terminal:
             self._live.update(block(progress))
             return
@@ -57,7 +57,7 @@ class Screen:
 
 
 def line_of(progress: Progress) -> str:
-    """All of it on one line."""
+    """Return the whole progress on one line."""
     return (
         f"{progress.doing}: {_seconds(progress)}, {_kills(progress)}, "
         f"{progress.acknowledged:,} acknowledged, {progress.in_doubt} in doubt, broker {progress.broker}"
@@ -65,7 +65,7 @@ def line_of(progress: Progress) -> str:
 
 
 def _far(done: float, asked: float, unit: str) -> str:
-    """How much of what was asked for is done; a slow machine takes longer, and one kill comes after the load."""
+    """Return how much of what was requested is done; a slow machine takes longer, and one kill comes after the load."""
     if round(done) <= round(asked):
         return f"{done:.0f} of {asked:.0f} {unit}"
     return f"{done:.0f} {unit} ({asked:.0f} asked for)"
@@ -80,7 +80,7 @@ def _kills(progress: Progress) -> str:
 
 
 def block(progress: Progress) -> Table:
-    """The same, drawn."""
+    """Return the same as a table."""
     share = min(progress.seconds / progress.seconds_asked, 1.0) if progress.seconds_asked else 1.0
     filled = round(share * BAR)
     style = {"up": "green", "killed": "red", "recovering": "yellow", "paused": "yellow"}.get(

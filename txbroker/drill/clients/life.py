@@ -55,11 +55,11 @@ class Life:
         self.stopping = True
 
     def goes_on(self) -> bool:
-        """Whether to go on: not told to stop, and not left alone by a drill that died."""
+        """Return whether to go on: no stop was requested, and the drill that started this process still runs."""
         return not self.stopping and os.getppid() == self._parent
 
     def connect(self, reconnect: bool = True) -> txbroker.Connection:
-        """A new connection; waits for the broker. Raises ConnectionUnavailable if it shall not be waited for."""
+        """Return a new connection; waits for the broker. Raises ConnectionUnavailable if the life does not go on."""
         ways = self.plan.compression
         way = self.chance.choice(ways) if len(ways) > 1 else ways[0]
         while True:
@@ -80,17 +80,19 @@ class Life:
                 return found
 
     def drop(self, connection: txbroker.Connection) -> None:
-        """Close a connection whose unanswered requests are of no more interest: their futures have been asked."""
+        """Close a connection whose unanswered requests no longer matter: the answers that came are in the
+        ledger already.
+        """
         with suppress(TxBrokerError):
             connection.close(0.0)
 
     def next_operation(self) -> int:
-        """The number of the next operation of this life."""
+        """Return the number of the next operation of this life."""
         self.operations += 1
         return self.operations
 
     def identity(self, operation: int, index: int, together: int, large: bool = False) -> MessageId:
-        """The next message, of a size by chance: mostly small."""
+        """Return the next message, of a random size: mostly small."""
         chance = self.chance
         size = self.plan.largest if large else chance.choice((20, 100, 300, 300, 1000, 5000))
         return MessageId(
@@ -98,7 +100,7 @@ class Life:
         )
 
     def pace(self, messages: int) -> None:
-        """Wait as long as the rate asks for after so many messages; what was missed is not made up."""
+        """Wait as long as the rate requires after so many messages; lost time is not made up."""
         if self.plan.rate:
             now = time.monotonic()
             self._due = max(self._due, now - 0.1) + messages / self.plan.rate
@@ -109,15 +111,15 @@ class Life:
         time.sleep(PAUSE)
 
     def surprised(self, doing: str, error: BaseException) -> None:
-        """Put down an answer that no kill explains."""
+        """Write an answer that no kill explains to the ledger."""
         self.ledger.write(Surprise(doing=doing, error=text_of(error)))
 
     def die(self) -> NoReturn:
-        """SIGKILL oneself, as the plan has it."""
+        """Send SIGKILL to this process, as the plan has it."""
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("SIGKILL cannot be survived")
 
 
 def text_of(error: BaseException) -> str:
-    """An error on one line."""
+    """Return an error on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

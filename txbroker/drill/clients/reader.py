@@ -1,4 +1,4 @@
-"""The role ``reader``: looks at all partitions again and again, and puts down what it sees."""
+"""The role ``reader`` looks at all partitions again and again, and writes to the ledger what it sees."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ STEP_BYTES = 1 << 18
 
 
 def checksum_of(value: bytes | None) -> int:
-    """What a reader remembers of a message."""
+    """Return what a reader remembers of a message."""
     return crc32c(value or b"")
 
 
 def digest_of(checksums: array[int]) -> int:
-    """What a reader's ledger says about a run of messages."""
+    """Return what a reader's ledger says about a run of messages."""
     return crc32c(checksums.tobytes())
 
 
 def look(life: Life) -> None:
-    """Role ``reader``."""
+    """Run the role ``reader``."""
     connection = life.connect()
     looking: Looking | None = None
     while life.goes_on():
-        # The broker was killed: what was seen so far is in the ledger, the rest is looked at anew.
+        # The broker was killed: the ledger has what was seen so far, the rest is read again.
         with suppress(*EXPECTED):
             looking = looking or Looking(life, connection)
             looking.look()
@@ -40,7 +40,9 @@ def look(life: Life) -> None:
 
 
 class Looking:
-    """The looks of one life. It begins somewhere in what is there already, so that old segments are read too."""
+    """The looks of one life. They begin at a random offset of what is there already, so that old segments are
+    read too.
+    """
 
     def __init__(self, life: Life, connection: txbroker.Connection) -> None:
         self._life = life
@@ -49,7 +51,7 @@ class Looking:
         self._new_from = self._ends()
         self._positions = [int(end * life.chance.random()) for end in self._new_from]
         self._incomplete: dict[tuple[str, int], tuple[int, int, int]] = {}
-        """Transactions of which something was seen: how many messages, of how many, in which look first."""
+        """Transactions that were seen in part: how many messages, of how many, in which look first."""
 
     def _ends(self) -> list[int]:
         plan = self._life.plan
@@ -59,7 +61,9 @@ class Looking:
         return [described[topic].partitions[index].high_watermark for topic, index in plan.layout]
 
     def look(self) -> None:
-        """Read every partition up to where it ended when the look began; what was seen before must be whole now."""
+        """Read every partition up to its end at the start of the look; transactions seen in part before must be
+        whole now.
+        """
         ends = self._ends()
         for place, end in enumerate(ends):
             if end < self._positions[place]:

@@ -1,4 +1,4 @@
-"""The role ``relay``: reads one topic, writes another, and commits its position in the same transaction."""
+"""The role ``relay`` reads one topic, writes another, and commits its position in the same transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_BYTES = 1 << 16
 
 
 def relay(life: Life) -> None:
-    """Role ``relay``: each message of the source exactly once into the sink, over all deaths."""
+    """Run the role ``relay``: each message of the source gets exactly once into the sink, over all deaths."""
     while life.goes_on():
         connection = life.connect()
         consumer = connection.consume(
@@ -25,13 +25,13 @@ def relay(life: Life) -> None:
         try:
             while life.goes_on() and relay_some(life, connection, consumer):
                 pass
-        except EXPECTED:  # nothing was read: how a transaction ended, Carrying has put down by itself
+        except EXPECTED:  # nothing was read; Carrying itself has noted how a transaction ended
             life.pause()
         life.drop(connection)
 
 
 def relay_some(life: Life, connection: txbroker.Connection, consumer: Consumer) -> bool:
-    """One transaction with what has come; returns whether to go on where the consumer is."""
+    """Run one transaction with the messages that came; returns whether to go on from the consumer's position."""
     messages = consumer.poll(0.5)
     if not messages:
         return True

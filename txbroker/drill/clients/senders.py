@@ -1,4 +1,4 @@
-"""The roles that send: ``sender`` gets over lost connections, ``plain`` takes each for the end and begins anew."""
+"""The roles that send: ``sender`` survives lost connections, ``plain`` makes a new connection after each loss."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from txbroker.drill.plan.plan import WRITTEN
 from txbroker.errors import OutcomeUnknown, TxBrokerError
 
 BATCHES = (1, 1, 5, 20, 60, 200)
-"""How many messages are sent before the first answer is waited for."""
+"""How many messages are sent before the client waits for the first answer."""
 
 
 def send_on(life: Life) -> None:
-    """Role ``sender``: one connection for the whole life; lost answers are asked for again by the client."""
+    """Run the role ``sender``: one connection for the whole life; the client asks again for lost answers."""
     connection = life.connect()
     while life.goes_on():
         if not send_batch(life, connection):
@@ -26,7 +26,7 @@ def send_on(life: Life) -> None:
 
 
 def send_plainly(life: Life) -> None:
-    """Role ``plain``: a lost connection leaves what was unanswered unknown, and a new one is made."""
+    """Run the role ``plain``: a lost connection leaves unanswered sends unknown, and a new connection is made."""
     while life.goes_on():
         connection = life.connect(reconnect=False)
         while life.goes_on() and send_batch(life, connection):
@@ -35,7 +35,7 @@ def send_plainly(life: Life) -> None:
 
 
 def send_batch(life: Life, connection: txbroker.Connection) -> bool:
-    """One operation: pipelined messages, and all answers put down. Returns whether all are stored."""
+    """Send one batch of pipelined messages and note all answers. Returns whether all messages are stored."""
     chance, ledger = life.chance, life.ledger
     operation = life.next_operation()
     places = chance.choices(life.plan.places(*WRITTEN), k=chance.choice(BATCHES))
@@ -59,7 +59,7 @@ def send_batch(life: Life, connection: txbroker.Connection) -> bool:
 
 
 def put_down_answers(life: Life, operation: int, futures: list[SendFuture]) -> int:
-    """Wait for all; every answer is in the ledger as soon as it is here. Returns how many are stored."""
+    """Wait for all answers; each is in the ledger as soon as it arrives. Returns how many messages are stored."""
     stored = 0
     for first, end in _answered(futures):
         offsets: list[tuple[int, int]] = []
@@ -87,7 +87,7 @@ def _put_down_failure(life: Life, operation: int, index: int, error: TxBrokerErr
 
 
 def _answered(futures: list[SendFuture]) -> Iterator[tuple[int, int]]:
-    """Runs of futures whose answers are here, each waited for at its first."""
+    """Yield runs of futures whose answers have arrived; waits for the first of each run."""
     first = 0
     while first < len(futures):
         futures[first].exception()

@@ -26,10 +26,10 @@ from txbroker.errors import (
 )
 
 PATIENCE = 60.0
-"""Seconds until a client that cannot find out how a transaction ended leaves it to the coordinator."""
+"""Seconds after which a client that cannot find out how a transaction ended leaves it to the coordinator."""
 
 SHARES = (1, 2, 2, 3, 5, 8, 30)
-"""Messages of a transaction."""
+"""How many messages a transaction has."""
 
 ROLLED_BACK = 0.15
 DIES_PREPARED = 0.03
@@ -41,21 +41,21 @@ for some seconds; that are large, if the plan wants them."""
 
 
 class LeftToCoordinator(Exception):
-    """How it ended could not be found out in time; this life ends here."""
+    """The client could not find out in time how a transaction ended; its life ends here."""
 
 
 class Consumed(Protocol):
-    """What a relay has read, whose positions the transaction moves."""
+    """What a relay has read; the transaction moves its positions."""
 
     @property
     def group(self) -> str:
-        """The group's name."""
+        """Return the group's name."""
 
     def offsets(self) -> list[PartitionOffset]:
-        """The positions after what has been handed out."""
+        """Return the positions after the messages that were handed out."""
 
     def commit(self) -> None:
-        """Commit these; between ``tpc_begin`` and its end they join that."""
+        """Commit these positions; between ``tpc_begin`` and its end the commit joins that transaction."""
 
 
 class Work(NamedTuple):
@@ -71,7 +71,7 @@ class Work(NamedTuple):
 
 
 def transact(life: Life) -> None:
-    """Role ``transactor``: one transaction after the other, over several topics."""
+    """Run the role ``transactor``: one transaction after the other, over several topics."""
     connection = life.connect()
     while life.goes_on():
         work = draw(life)
@@ -84,7 +84,7 @@ def transact(life: Life) -> None:
 
 
 def draw(life: Life) -> Work:
-    """The next transaction by chance."""
+    """Draw the next transaction by chance."""
     chance, plan = life.chance, life.plan
     large = plan.large and chance.random() < LARGE
     count = LARGE_MESSAGES if large else chance.choice(SHARES)
@@ -99,12 +99,12 @@ def draw(life: Life) -> Work:
 
 
 def xid_of(plan: Plan, sender: str, operation: int) -> Xid:
-    """The xid of a transaction of the drill; from it the coordinator knows whose it is."""
+    """Return the xid of a transaction of the drill; from the xid the coordinator knows the client."""
     return checked_xid(Xid(FORMAT_ID, f"{plan.name}/{sender}/{operation}".encode(), b"drill"))
 
 
 def owner_of(plan: Plan, xid: Xid) -> tuple[str, int] | None:
-    """Sender and operation of an xid of this drill; None for all others."""
+    """Return sender and operation of an xid of this drill; None for all others."""
     name, _, rest = xid.global_id.decode("ascii", "replace").partition("/")
     sender, _, operation = rest.partition("/")
     if xid.format_id != FORMAT_ID or name != plan.name or not operation.isdigit():
@@ -113,7 +113,7 @@ def owner_of(plan: Plan, xid: Xid) -> tuple[str, int] | None:
 
 
 class Carrying:
-    """One transaction being carried out. :meth:`run` returns whether the connection may be used again."""
+    """One transaction while it is carried out. :meth:`run` returns whether the connection may be used again."""
 
     def __init__(self, life: Life, connection: txbroker.Connection, work: Work) -> None:
         self._life = life
@@ -124,7 +124,7 @@ class Carrying:
         """Whether the broker may have been asked to decide; before that nothing can have happened."""
 
     def run(self) -> bool:
-        """Begin, add, decide, and put down how it ended, whatever becomes of the broker."""
+        """Begin, add, decide, and note how the transaction ended, whatever happens to the broker."""
         work, life = self._work, self._life
         life.ledger.write(
             Began(
@@ -153,7 +153,7 @@ class Carrying:
             if not work.commit:
                 transaction.rollback()
                 self._end(committed=False)
-                return work.consumer is None  # what was read has to be read again
+                return work.consumer is None  # a relay must read its messages again
             transaction.commit()
         except EXPECTED as error:
             if not (self._asked and isinstance(error, OutcomeUnknown)):
@@ -167,14 +167,14 @@ class Carrying:
         return self._life.sender.encode(), {"place": b"%d" % place}
 
     def _failed(self, error: Exception) -> bool:
-        """Nothing of it happened, and never will: the connection is dropped, and with it what is open."""
+        """Note that the transaction will never happen: the connection is dropped, and with it the open transaction."""
         self._end(committed=False)
         if not isinstance(error, (TransactionRolledBack, *LOST)):
             self._life.surprised(f"operation {self._work.operation}", error)
         return False
 
     def _ask_again(self, transaction: Transaction) -> bool:
-        """Call the same method again until it knows, as docs/clients.md says."""
+        """Call the same method again until the outcome is known, as docs/clients.md says."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             self._life.pause()
@@ -184,7 +184,7 @@ class Carrying:
                 else:
                     transaction.rollback()
             except (OutcomeUnknown, StorageUnavailable):
-                continue  # still unknown, and down in the ledger as that: asked again until the deadline
+                continue  # still unknown, and noted as such: asked again until the deadline
             except TransactionRolledBack:
                 self._end(committed=False, found_out=True)
                 return False
@@ -211,7 +211,7 @@ class Carrying:
         except EXPECTED as error:
             if not (self._asked and isinstance(error, LOST)):
                 return self._failed(error)
-            # A decision may have been taken and not have arrived: not before asking is anything of it known.
+            # A decision may have been taken without arriving: only asking shows it.
             self._unknown(error)
             return self._find_out()
         self._end(committed=commit)
@@ -255,11 +255,12 @@ class Carrying:
                 self._life.surprised(f"operation {self._work.operation}, asking how it ended", error)
                 raise LeftToCoordinator from error
             except EXPECTED:
-                continue  # no answer this time either; a decision that may have arrived is asked for by the xid again
+                # no answer this time either; the next question by the xid covers a decision that may have arrived
+                continue
         raise LeftToCoordinator
 
     def _tell(self, commit: bool) -> None:
-        """End the prepared transaction as any session may: as an operation of its own, by the xid."""
+        """End the prepared transaction as any session may: in an operation of its own, by the xid."""
         with_xid = self._life.connect()
         try:
             with_xid.tpc_commit(self._xid) if commit else with_xid.tpc_rollback(self._xid)

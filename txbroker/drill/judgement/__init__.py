@@ -1,1 +1,1 @@
-"""The judgement of a drill: what the broker must hold, what it holds, and what is wrong with that."""
+"""The judgement of a drill compares what the broker must hold with what it holds."""

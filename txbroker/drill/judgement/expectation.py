@@ -1,4 +1,4 @@
-"""What the ledgers say that the broker must hold, may hold, and must not hold."""
+"""The ledgers say what the broker must hold, may hold, and must not hold."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Operation:
     line: Line
     began: Began
     acknowledged: dict[int, int] = field(default_factory=dict)
-    """Offsets by message number."""
+    """The offsets by message number."""
     acknowledged_at: str = ""
     refused: set[int] = field(default_factory=set)
     unknown: set[int] = field(default_factory=set)
@@ -38,26 +38,26 @@ class Operation:
     decisions: list[tuple[Line, bool]] = field(default_factory=list)
     ends: list[tuple[Line, Ended]] = field(default_factory=list)
     found: list[tuple[int, int, int]] = field(default_factory=list)
-    """What the broker holds of it: (number, place, offset)."""
+    """The messages of the operation that the broker holds: (number, place, offset)."""
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Return a name for reports."""
         return f"{self.sender} operation {self.began.operation}"
 
     @property
     def transaction(self) -> str:
-        """For people: its xid, or what there is instead; empty if it is none."""
+        """Return the xid, or what identifies the transaction instead, for reports; empty if it is no transaction."""
         return self.began.xid or (self.name if self.began.together else "")
 
     @property
     def numbers_found(self) -> set[int]:
-        """Which of its messages are there."""
+        """Return which of its messages are there."""
         return {number for number, _, _ in self.found}
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of its messages are there."""
+        """Return whether all of its messages are there."""
         return len(self.numbers_found) == len(self.began.places)
 
 
@@ -70,7 +70,7 @@ class Expectation:
     complaints: list[tuple[Line, HalfSeen | WentBack | Surprise]] = field(default_factory=list)
 
     def take(self, lines: Iterable[Line]) -> None:
-        """Read ledgers, in any order: what the coordinator says of a client's operations is taken last."""
+        """Read ledgers, in any order: the coordinator's lines about a client's operations are taken last."""
         later: list[Line] = []
         for line in lines:
             sender = getattr(line.entry, "sender", "")

@@ -1,4 +1,4 @@
-"""What a broker holds at the end of a drill: read through the broker, and once more from its files."""
+"""What a broker holds at the end of a drill is read through the broker, and once more from its files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def messages_of(
 
 
 def partitions_of(connection: txbroker.Connection) -> dict[tuple[str, int], PartitionInfo]:
-    """Every partition by topic and index, as of one moment."""
+    """Return every partition by topic and index, as of one moment."""
     return {(topic.name, part.index): part for topic in connection.topics() for part in topic.partitions}
 
 

@@ -1,4 +1,4 @@
-"""Does what the broker holds agree with what it has acknowledged? Judged by the ledgers and the messages alone."""
+"""The judge checks that what the broker holds agrees with what it acknowledged, by ledgers and messages alone."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Held(Protocol):
 
     @property
     def offset(self) -> int:
-        """Its place in the partition."""
+        """Return its place in the partition."""
 
     @property
     def key(self) -> bytes | None:
-        """Its key."""
+        """Return its key."""
 
     @property
     def value(self) -> bytes | None:
-        """Its bytes."""
+        """Return its bytes."""
 
     @property
     def headers(self) -> Headers:
@@ -36,12 +36,12 @@ class Held(Protocol):
 
 
 class Judge:
-    """Takes all messages of a drill's topics, partition by partition in the order of offsets, and then judges."""
+    """The judge takes all messages of a drill's topics, each partition in the order of offsets, and then judges."""
 
     def __init__(self, name: str, layout: Sequence[tuple[str, int]], expectation: Expectation) -> None:
         self.violations: list[Violation] = []
         self.checksums = [array("I") for _ in layout]
-        """Of every message by place and offset."""
+        """The checksum of every message by place and offset."""
         self._name = name
         self._layout = layout
         self._expectation = expectation
@@ -49,7 +49,7 @@ class Judge:
     # -- what is there -----------------------------------------------------------------------------
 
     def take(self, place: int, message: Held) -> None:
-        """The next message of a partition."""
+        """Take the next message of a partition."""
         checksums = self.checksums[place]
         if message.offset != len(checksums):
             text = f"offset {message.offset} comes where {len(checksums)} is due"
@@ -64,7 +64,7 @@ class Judge:
             operation.found.append((identity.number, place, message.offset))
 
     def _whose(self, place: int, message: Held) -> Operation | None:
-        """The operation that the message is of; says what is wrong with it."""
+        """Return the operation of the message; reports what is wrong with the message."""
         identity = identity_of(message.value)
         operation = None
         if identity is not None and identity.drill == self._name:
@@ -96,7 +96,7 @@ class Judge:
     # -- the judgement -----------------------------------------------------------------------------
 
     def judge(self, positions: Mapping[int, int | None]) -> list[Violation]:
-        """Everything that is wrong; ``positions`` are the relay's by place, as the broker says at the end."""
+        """Return all violations; ``positions`` are the relay's by place, as the broker gives them at the end."""
         for operation in self._expectation.operations.values():
             self._judge_repetitions(operation)
             if operation.began.together:
@@ -132,7 +132,7 @@ class Judge:
             self._violate(Wrong.CONTRADICTED, text, place, where[number], operation)
 
     def _judge_order(self) -> None:
-        """Acknowledged messages of one connection keep the order of sending in each partition."""
+        """Check that acknowledged messages of one connection keep the order of sending in each partition."""
         last: dict[tuple[str, int, int], tuple[int, str]] = {}
         for operation in sorted(self._expectation.operations.values(), key=_age):
             if operation.began.together:

@@ -1,4 +1,4 @@
-"""Transactions judged: all or nothing, as decided, in one piece; and what a relay moved, exactly once."""
+"""Transactions are judged: all or nothing, as decided, in one piece; and what a relay moved, exactly once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Layout = Sequence[tuple[str, int]]
 
 
 def judge_transaction(operation: Operation, layout: Layout) -> Iterator[Violation]:
-    """What is wrong with one transaction."""
+    """Yield what is wrong with one transaction."""
     found, total = len(operation.numbers_found), len(operation.began.places)
     if 0 < found < total:
         text = f"{found} of {total} messages of {operation.name} are there"
@@ -21,7 +21,7 @@ def judge_transaction(operation: Operation, layout: Layout) -> Iterator[Violatio
 
 
 def _judge_fate(operation: Operation, found: int, layout: Layout) -> Iterator[Violation]:
-    """What was decided, what the broker said, and what is there must be the same."""
+    """Check that the decision, the broker's answer and the messages that are there agree."""
     said = {ended.committed for _, ended in operation.ends}
     decided = {commit for _, commit in operation.decisions}
     proof = str(
@@ -48,7 +48,7 @@ def _judge_fate(operation: Operation, found: int, layout: Layout) -> Iterator[Vi
 def _judge_unended(
     operation: Operation, found: int, decided: set[bool], layout: Layout, proof: str
 ) -> Iterator[Violation]:
-    """Prepared, and nobody has heard how it ended: then it is as decided, or it would still be listed."""
+    """Check a prepared transaction without a known end: it ended as decided, or the broker would still list it."""
     if not decided and not found:
         text = f"{operation.name} was prepared, nobody ended it, and the broker does not list it"
         yield _violation(operation, Wrong.PREPARE_LOST, text, layout, proof)
@@ -64,7 +64,9 @@ def _judge_unended(
 
 
 def _judge_pieces(operation: Operation, layout: Layout) -> Iterator[Violation]:
-    """In each partition its messages lie together, in the order of the adds, and where the broker said."""
+    """Check that its messages in each partition are together, in the order of the adds, where the broker's
+    answer says.
+    """
     by_place: dict[int, list[tuple[int, int]]] = {}
     for number, place, offset in operation.found:
         by_place.setdefault(place, []).append((offset, number))
@@ -84,7 +86,7 @@ def _judge_pieces(operation: Operation, layout: Layout) -> Iterator[Violation]:
 def judge_relay(
     operations: Iterable[Operation], layout: Layout, positions: Mapping[int, int | None]
 ) -> Iterator[Violation]:
-    """What committed transactions moved a group by must follow on itself, and end where the group stands."""
+    """Check that the moves of a group by committed transactions have no gap, and end at the group's position."""
     moves: dict[int, list[tuple[int, int, Operation]]] = {}
     for operation in operations:
         if operation.is_whole:

@@ -1,4 +1,4 @@
-"""What a data directory held before a drill: noted, and looked for afterwards. It must be there, unchanged."""
+"""The content of a data directory is noted before a drill and compared afterwards: it must be there, unchanged."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from txbroker.drill.judgement.violation import Violation, Wrong
 
 @dataclass
 class OldContent:
-    """Everything that was there: messages by their checksums, positions of groups, what was in doubt."""
+    """All content before the drill: messages by their checksums, positions of groups, and transactions in doubt."""
 
     partitions: dict[tuple[str, int], tuple[int, array[int]]] = field(default_factory=dict)
-    """By topic and index: the first offset, and of each message from there on a checksum over all of it."""
+    """By topic and index: the first offset, and from there on each message's checksum over all of it."""
     retained: set[str] = field(default_factory=set)
-    """Topics whose settings let their oldest messages go."""
+    """The topics whose settings remove their oldest messages."""
     positions: dict[tuple[str, str, int], int] = field(default_factory=dict)
-    """By group, topic and index."""
+    """The positions by group, topic and index."""
     in_doubt: set[str] = field(default_factory=set)
 
     @property
     def messages(self) -> int:
-        """How many."""
+        """Return how many messages there are."""
         return sum(len(checksums) for _, checksums in self.partitions.values())
 
 
@@ -59,7 +59,7 @@ def _checksum(message: Message) -> int:
 
 
 def compare_content(old: OldContent, connection: txbroker.Connection) -> Iterator[Violation]:
-    """Everything of the old content that is not there any more, or not as it was."""
+    """Yield a violation for all old content that is gone or has changed."""
     now = partitions_of(connection)
     for (topic, index), (start, checksums) in old.partitions.items():
         part = now.get((topic, index))

@@ -1,4 +1,4 @@
-"""What a drill may find wrong, and how it says so."""
+"""A violation is what a drill may find wrong."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Wrong(enum.Enum):
-    """Kinds of violations; each breaks a promise of docs/guarantees.md."""
+    """The kinds of violations; each breaks a promise of docs/guarantees.md."""
 
     LOST = "lost"
     DUPLICATED = "duplicated"
@@ -30,7 +30,7 @@ class Wrong(enum.Enum):
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that must not be. ``ledger`` is file and line of what proves it."""
+    """One violation. ``ledger`` is file and line of the proof."""
 
     wrong: Wrong
     text: str

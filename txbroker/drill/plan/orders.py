@@ -1,4 +1,4 @@
-"""What a drill is asked to do."""
+"""The orders say what a drill is to do."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ BRISK: Final = (
     "file_bytes=18MiB",
     "low_water_bytes=64MiB",
 )
-"""Settings of a drill that is given none: so that in seconds happens what otherwise takes minutes."""
+"""The settings of a drill without settings: events that otherwise take minutes happen within seconds."""
 
 BRISK_TOPICS: Final[TopicChoices] = {"force_messages": 500, "force_interval": 1.0, "segment_bytes": 1 << 20}
-"""The same of its topics, whoever's settings the broker has: their segments roll and are flushed all the time."""
+"""The settings of its topics, whatever settings the broker has: their segments roll and are flushed all the time."""
 
 LARGEST: Final = 60_000
 LARGE_MESSAGES: Final = 300
@@ -28,13 +28,13 @@ ENTRY: Final = "txbroker.drill.broker.entry"
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """One drill. ``seconds`` is how long there is load; kills that take longer make it longer.
+    """The orders of one drill. ``seconds`` is the length of the load; kills that take longer extend it.
 
-    ``points``: where to kill, names or ``random``. ``out`` gets everything: ledgers, logs, the report, and the
+    ``points`` says where to kill: names or ``random``. ``out`` gets everything: ledgers, logs, the report, and the
     directory ``data`` with the broker's files, unless ``in_place``. ``data`` is copied there first. ``options`` are
-    of ``twistd txbroker``; ``entry`` is the module that behaves as twistd. ``largest`` is the size of the largest
-    messages in bytes; ``large_transactions`` says whether the settings allow some of 300 such messages. ``compression``
-    is how clients compress, each connection in one of these ways, by chance.
+    options of ``twistd txbroker``; ``entry`` is the module that behaves as twistd. ``largest`` is the size of the
+    largest messages in bytes; ``large_transactions`` says whether the settings allow some of 300 such messages.
+    ``compression`` lists the ways clients compress; each connection takes one of them by chance.
     """
 
     seed: int
@@ -48,7 +48,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     data: Path | None = None
     in_place: bool = False
     power_cuts: bool = False
-    """Whether the broker's death takes along all that it has not forced."""
+    """Whether all that the broker has not forced is lost when it dies."""
     options: list[str] = []
     largest: int = LARGEST
     large_transactions: bool = True

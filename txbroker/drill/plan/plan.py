@@ -1,4 +1,4 @@
-"""What a drill's processes are told: the drill's name, its topics, and how its clients behave."""
+"""The plan is what a drill's processes get: the drill's name, its topics, and how its clients behave."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ SHAPE: Final = {SOURCE: 4, "payments": 2, SINK: 4, PROBE: 1}
 after every start goes to PROBE."""
 
 WRITTEN: Final = (SOURCE, "payments")
-"""What senders and transactors write to."""
+"""The topics that senders and transactors write to."""
 
 FORMAT_ID: Final = 0x6472696C
-"""The format of the xids of drills: no transaction of anybody else is touched."""
+"""The format id of drills' xids: a drill touches no other transaction."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Written by the drill, read by its clients. Times in seconds, sizes in bytes.
+    """The plan is written by the drill and read by its clients. Times in seconds, sizes in bytes.
 
-    ``rate`` is the messages per second of one client at most, 0 for as many as possible. ``two_phase`` is the
-    share of transactions in two phases. ``large``: some transactions are larger than one turn can apply.
-    ``compression``: each connection of a client takes one of these ways by chance, "none" among them.
+    ``rate`` is the largest number of messages per second of one client, 0 for no limit. ``two_phase`` is the share of
+    transactions in two phases. ``large``: some transactions are larger than one turn can apply. ``compression``: each
+    connection of a client takes one of these ways by chance, "none" among them.
     """
 
     name: str
@@ -44,35 +44,35 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     compression: tuple[str, ...] = ("none",)
 
     def topic(self, short: str) -> str:
-        """The topic's full name."""
+        """Return the topic's full name."""
         return f"{self.name}-{short}"
 
     @property
     def layout(self) -> list[tuple[str, int]]:
-        """Topic and index of every partition; a *place* is a number in this list."""
+        """Return topic and index of every partition; a *place* is a number in this list."""
         return [(self.topic(short), index) for short, count in SHAPE.items() for index in range(count)]
 
     def places(self, *shorts: str) -> list[int]:
-        """The places of these topics."""
+        """Return the places of these topics."""
         wanted = {self.topic(short) for short in shorts}
         return [place for place, (topic, _) in enumerate(self.layout) if topic in wanted]
 
     @property
     def group(self) -> str:
-        """The relay's consumer group."""
+        """Return the name of the relay's consumer group."""
         return f"{self.name}-relay"
 
     @property
     def ledgers(self) -> Path:
-        """The folder of the ledgers."""
+        """Return the folder of the ledgers."""
         return Path(self.folder) / LEDGERS
 
     def write(self) -> None:
-        """Put it where the clients look for it."""
+        """Write the plan where the clients look for it."""
         self.ledgers.mkdir(parents=True, exist_ok=True)
         (Path(self.folder) / PLAN_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(self)))
 
 
 def read_plan(folder: Path) -> Plan:
-    """The plan in a drill's folder."""
+    """Return the plan in a drill's folder."""
     return msgspec.json.decode((folder / PLAN_FILE).read_bytes(), type=Plan)

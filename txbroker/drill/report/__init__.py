@@ -1,1 +1,1 @@
-"""The report of a drill: what was found, as data, as a page and as a timeline."""
+"""The report of a drill says what was found: as data, as a page and as a timeline."""

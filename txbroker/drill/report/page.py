@@ -1,4 +1,4 @@
-"""The report of a drill as one page of HTML, made of ``report.html``."""
+"""The report of a drill is written as one page of HTML, made from ``report.html``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txbroker.pages.page import render
 
 PAGE_FILE: Final = "report.html"
 SHOWN: Final = 500
-"""Violations on the page; the JSON has all."""
+"""How many violations the page shows; the JSON has all."""
 
 _LEGEND: Final = (
     ("rate", "M0 6 H12", "acknowledged per second"),
@@ -26,7 +26,7 @@ _LEGEND: Final = (
 
 
 def page(report: Report) -> str:
-    """All of it."""
+    """Return the whole page."""
     number = len(report.violations)
     return render(
         "txbroker.drill.report",
@@ -45,7 +45,7 @@ def page(report: Report) -> str:
 
 
 def write_page(report: Report, folder: Path) -> Path:
-    """Put it into the folder; return its path."""
+    """Write the page into the folder; return its path."""
     path = folder / PAGE_FILE
     path.write_text(page(report), encoding="utf-8")
     return path

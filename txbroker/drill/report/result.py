@@ -1,4 +1,4 @@
-"""What a drill found, as data: for the table, for ``report.json``, and for the page."""
+"""The result of a drill as data: for the table, for ``report.json``, and for the page."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from txbroker.drill.judgement.violation import Violation, Wrong
 
 REPORT_FILE: Final = "report.json"
 BINS: Final = 240
-"""Columns of the plot of the throughput."""
+"""The number of columns in the plot of the throughput."""
 
 
 ALWAYS_TOLD: Final = (Wrong.LOST, Wrong.DUPLICATED, Wrong.HALF_VISIBLE, Wrong.OUT_OF_ORDER, Wrong.CHANGED)
-"""Of these zero is told too."""
+"""The kinds of violations that the table lists even when there are none."""
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """Messages, unless a name says otherwise.
+    """Counts of messages, unless a name says otherwise.
 
-    ``unknown_*``: sends whose answer was lost for good, and what became of them. ``in_doubt_*``: transactions that
-    outlived their client or its connection while they were prepared.
+    ``unknown_*``: sends whose answer was lost for good, by their outcome. ``in_doubt_*``: transactions that outlived
+    their client or its connection while they were prepared.
     """
 
     acknowledged: int = 0
@@ -53,7 +53,7 @@ class Counts(msgspec.Struct, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """The whole drill. Times in seconds; those of ``timeline`` count from the beginning of the load."""
+    """The report of the whole drill. Times in seconds; those of ``timeline`` count from the beginning of the load."""
 
     name: str
     seed: int
@@ -76,33 +76,33 @@ class Report(msgspec.Struct, kw_only=True):
 
     @property
     def sound(self) -> bool:
-        """Whether nothing was wrong."""
+        """Return whether nothing was wrong."""
         return not self.violations
 
     @property
     def death(self) -> str:
-        """How the broker died."""
+        """Return how the broker was killed."""
         return "SIGKILL, what is unforced is lost" if self.power_cuts else "SIGKILL"
 
     def number_of(self, wrong: Wrong) -> int:
-        """How many violations there are of a kind."""
+        """Return how many violations of a kind there are."""
         return sum(violation.wrong is wrong for violation in self.violations)
 
     def write(self, folder: Path) -> Path:
-        """Put it into the folder; return its path."""
+        """Write the report into the folder; return its path."""
         path = folder / REPORT_FILE
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
         return path
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least ``share`` of all do not exceed; 0 of none."""
+    """Return the smallest value that at least ``share`` of all values do not exceed; 0 for no values."""
     ordered = sorted(values)
     return ordered[max(0, -(-int(share * 1000) * len(ordered) // 1000) - 1)] if ordered else 0.0
 
 
 def rows_of(report: Report) -> list[tuple[str, str]]:
-    """The summary for people: what and how many."""
+    """Return the rows of the summary: what and how many."""
     counts, seconds = report.counts, report.recovery
     as_decided = counts.in_doubt_committed_as_decided + counts.in_doubt_rolled_back_as_decided
     by_coordinator = counts.in_doubt_committed_by_coordinator + counts.in_doubt_rolled_back_by_coordinator
@@ -156,7 +156,7 @@ def _spread(seconds: Sequence[float]) -> tuple[float, float, float]:
 
 
 def count(expectation: Expectation) -> Counts:
-    """What was acknowledged, and what became of what was not."""
+    """Count what was acknowledged, and the outcomes of what was not."""
     found = Counts()
     for operation in expectation.operations.values():
         found.held += len(operation.found)

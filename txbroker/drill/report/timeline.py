@@ -1,4 +1,4 @@
-"""The timeline of a drill as SVG: throughput, what was done to the broker, and how long each start took."""
+"""The timeline of a drill as SVG: throughput, events that disturbed the broker, and how long each start took."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GAP: Final = 34
 HEIGHT: Final = TOP + THROUGHPUT + STRIP + GAP + RECOVERY + 44
 
 ROWS: Final = {"kill": 0, "pause": 1, "stop": 2, "client kill": 3}
-"""The line of the strip that each kind of disturbance has."""
+"""The line of the strip for each kind of disturbance."""
 
 LABELS: Final = {
     "kill": "SIGKILL",
@@ -33,7 +33,7 @@ LABELS: Final = {
 
 
 def timeline(report: Report) -> Markup:
-    """The whole picture."""
+    """Return the whole picture."""
     end = max(
         [disturbance.up_at or disturbance.down_at for disturbance in report.disturbances]
         + [second for second, _ in report.throughput]
@@ -52,7 +52,7 @@ def timeline(report: Report) -> Markup:
 
 
 def _bands(disturbances: Sequence[Disturbance], time: Scale) -> Iterator[Markup]:
-    """When the broker did not answer; a start that was killed, too, belongs to the kill before it."""
+    """Draw when the broker did not answer; a start that was killed belongs to the kill before it."""
     reached = 0.0
     for disturbance in disturbances:
         if (
@@ -81,7 +81,7 @@ def _throughput(report: Report, time: Scale) -> Iterator[Markup]:
 
 
 def _strip(disturbances: Sequence[Disturbance], time: Scale) -> Iterator[Markup]:
-    """What was done, one line a kind: shape and place tell it, not the colour alone."""
+    """Draw the events, one line for each kind: shape and position show the kind, not only the colour."""
     top = TOP + THROUGHPUT + 20
     for kind, row in ROWS.items():
         y = top + row * 16
