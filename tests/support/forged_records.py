@@ -129,9 +129,7 @@ def commit(*runs: tuple[int, int], number: TransactionNumber = NEW, **fields: An
         counts[partition] = first, count + 1
         data += stamped(base, b"v")
     placements = [Placement(partition, *where) for partition, where in counts.items()]
-    sound = TransactionCommitted(
-        *number, placements, 10**9, Cause.CLIENT, runs=made, checksum=checksum, owner="x"
-    )
+    sound = TransactionCommitted(*number, placements, 10**9, Cause.CLIENT, runs=made, checksum=checksum)
     data = fields.pop("data", data)
     return replace(sound, **fields), data
 
@@ -145,7 +143,7 @@ def prepare(*partitions: int, number: TransactionNumber = NEW, **fields: Any) ->
         sums[partition] = crc32c(sent, sums.get(partition, 0))
         made.append(Run(partition, 1, len(data), sums[partition]))
         data += sent
-    sound = TransactionPrepared(*number, xid_of("new"), None, 10**9, 0, "x", made)
+    sound = TransactionPrepared(*number, xid_of("new"), None, 10**9, 0, None, made)
     data = fields.pop("data", data)
     return replace(sound, **fields), data
 
