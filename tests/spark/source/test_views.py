@@ -168,15 +168,24 @@ class TestTransactions:
         assert (undone["state"], undone["ended"] is None) == ("ROLLED_BACK", False)
         assert [part[2] for part in undone["partitions"]] == [None]
         assert (forced["heuristic"], forced["cause"], forced["why"]) == (True, "OPERATOR", "because")
-        assert forced["resolved_by"].startswith("ann")
+        assert (forced["resolved_by"], forced["resolved_by_principal"]) == ("ann", "anonymous")
+        assert (decided["resolved_by"], decided["resolved_by_principal"]) == (None, None)
+        for row in rows:
+            principal, _, address = row["owner"]
+            assert (principal, address.startswith("127.0.0.1:")) == ("anonymous", True)
         doubt = by_xid["7:in doubt:b"]
         assert (doubt["state"], doubt["ended"], doubt["messages"]) == ("PREPARED", None, 1)
         assert [part[:4] for part in doubt["partitions"]] == [("t", 1, None, 1)]
 
     def test_each_is_shown_with_its_fate_by_the_live_broker_and_by_its_files(self, broker):
-        self.check_rows(view(broker=broker.address, view="transactions"))
+        live = view(broker=broker.address, view="transactions")
+        self.check_rows(live)
         broker.stop()
-        self.check_rows(view(path=str(broker.data_dir), view="transactions"))
+        kept = view(path=str(broker.data_dir), view="transactions")
+        self.check_rows(kept)
+        assert {row["transaction"]: row["owner"] for row in live} == {
+            row["transaction"]: row["owner"] for row in kept
+        }
 
     def check_origins(self, rows):
         found = {row["value"]: (row["transaction"], row["xid"]) for row in rows}
