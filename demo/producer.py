@@ -16,7 +16,7 @@ import txbroker
 from demo.kills import Phase
 from demo.source import Day
 from demo.verify import headers_for
-from journal.transaction import State
+from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker.errors import OutcomeUnknown, StorageUnavailable, TransactionRolledBack, UnknownTransaction
 

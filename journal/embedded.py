@@ -30,7 +30,7 @@ from journal.message_headers import GivenHeaders
 from journal.random_id import new_id
 from journal.recovery.start import recover
 from journal.settings import TopicChoices, topic_settings
-from journal.transaction import Cause, State, Totals, TransactionNumber
+from journal.transaction_states import Cause, State, Totals, TransactionNumber
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from journal.xid import Xid

@@ -15,8 +15,8 @@ from txbroker.foreign_packages import check_neighbours
 
 if TYPE_CHECKING:
     from journal.settings import TopicSettings as TopicSettings
-    from journal.transaction import State as State
-    from journal.transaction import TransactionNumber as TransactionNumber
+    from journal.transaction_states import State as State
+    from journal.transaction_states import TransactionNumber as TransactionNumber
     from journal.xid import Xid as Xid
     from txbroker import errors as errors
     from txbroker.client.blocking import Connection as Connection
@@ -46,11 +46,11 @@ _HOMES = {
     "Receipt": "txbroker.client.core.results",
     "Resolution": "txbroker.databases.resolver",
     "Resolver": "txbroker.databases.resolver",
-    "State": "journal.transaction",
+    "State": "journal.transaction_states",
     "TopicInfo": "txbroker.wire.messages",
     "TopicSettings": "journal.settings",
     "TransactionInfo": "txbroker.wire.messages",
-    "TransactionNumber": "journal.transaction",
+    "TransactionNumber": "journal.transaction_states",
     "Xid": "journal.xid",
     "atomic": "txbroker.databases.blocking",
     "connect": "txbroker.client.blocking",

@@ -18,7 +18,7 @@ from benchmarks.harness.frames import TIMESTAMP, TINY
 from benchmarks.harness.peer import Peer, UnexpectedAnswer, expected, received
 from journal.constants import MAX_REQUEST_MESSAGES, MIB
 from journal.formats import frame
-from journal.transaction import Totals
+from journal.transaction_states import Totals
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
     Add,

@@ -26,7 +26,7 @@ from journal.folds.table import client_folds
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock
-from journal.transaction import Totals
+from journal.transaction_states import Totals
 from journal.vfs.filesystem import OSFilesystem
 from journal.xid import Xid
 from txbroker.client import blocking

@@ -12,7 +12,7 @@ from journal.constants import MAX_REQUEST_DATA, MAX_REQUEST_ENTRIES, MAX_REQUEST
 from journal.formats import frame
 from journal.formats.record import PartitionOffset
 from journal.settings import TopicSettings
-from journal.transaction import State, Totals
+from journal.transaction_states import State, Totals
 from journal.xid import Xid
 from txbroker.broker.settings import BrokerSettings
 from txbroker.wire import messages as commands

@@ -22,7 +22,7 @@ from journal.log.message_store import MessageStore
 from journal.random_id import new_id
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
-from journal.transaction import Cause, Totals, TransactionNumber
+from journal.transaction_states import Cause, Totals, TransactionNumber
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from journal.xid import Xid

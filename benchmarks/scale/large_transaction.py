@@ -13,7 +13,7 @@ from benchmarks.harness.load import Tally
 from benchmarks.harness.peer import Peer, UnexpectedAnswer, expected, received
 from journal.constants import MIB
 from journal.formats import frame
-from journal.transaction import Totals
+from journal.transaction_states import Totals
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import Add, Commit, Committed, Done, Fetch, Fetched, Ping, Send, Sent
 

@@ -9,7 +9,7 @@ from crc32c import crc32c
 from benchmarks.harness.frames import SINGLE, TIMESTAMP
 from benchmarks.harness.peer import Peer, expected, received
 from journal.formats import frame
-from journal.transaction import Totals
+from journal.transaction_states import Totals
 from journal.xid import Xid
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import Add, Commit, Committed, Done, Ping, Prepare

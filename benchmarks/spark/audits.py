@@ -18,7 +18,7 @@ from benchmarks.harness.frames import BODY, TIMESTAMP
 from benchmarks.spark.watch import Watch
 from journal.engine.settings import JournalSettings
 from journal.formats import frame
-from journal.transaction import Cause, Totals, TransactionNumber
+from journal.transaction_states import Cause, Totals, TransactionNumber
 from journal.xid import Xid
 
 DRIVER_MEMORY: Final = "512m"

@@ -19,7 +19,7 @@ from journal.formats.frame import HEADER_BYTES, walk
 from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome
 from journal.formats.record import ArchiveSet, Messages, TopicCreated
 from journal.parties import Actor
-from journal.transaction import Cause, State, Totals, TransactionNumber
+from journal.transaction_states import Cause, State, Totals, TransactionNumber
 from journal.transactions.outcome_archive import HeadRow, head_of
 from journal.wal.reader import JournalEntry
 from journal.xid import Xid

@@ -28,7 +28,7 @@ from journal.formats.store_state import StoreState
 from journal.interfaces import IFilesystem
 from journal.log.catalog import topic_rows
 from journal.log.segment import segments_of
-from journal.transaction import State, TransactionNumber
+from journal.transaction_states import State, TransactionNumber
 from journal.transactions.outcome_archive import head_of
 from journal.transactions.table import live_rows, remembered
 from journal.xid import Xid

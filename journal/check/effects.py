@@ -28,7 +28,7 @@ from journal.formats.record import (
 )
 from journal.formats.store_state import StoreState
 from journal.parties import Actor
-from journal.transaction import Cause, State, Totals, TransactionNumber
+from journal.transaction_states import Cause, State, Totals, TransactionNumber
 from journal.transactions.state import TransactionRow
 from journal.transactions.unsent import NO_TOTALS
 from journal.wal.reader import JournalEntry

@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from journal.formats import filenames
 from journal.formats.checksum import Checksum
-from journal.transaction import TransactionNumber
+from journal.transaction_states import TransactionNumber
 from journal.words import span
 from journal.xid import Xid
 

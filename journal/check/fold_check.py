@@ -26,7 +26,7 @@ from journal.formats.record import (
     TopicDeleted,
 )
 from journal.log.catalog import TopicRow, topic_rows
-from journal.transaction import Cause, State, TransactionNumber
+from journal.transaction_states import Cause, State, TransactionNumber
 from journal.transactions.table import live_rows, remembered
 from journal.wal.reader import JournalEntry
 from journal.xid import Xid

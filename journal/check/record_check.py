@@ -30,7 +30,7 @@ from journal.formats.record import (
     TransactionsForgotten,
 )
 from journal.log.catalog import head_of_catalog, topic_rows
-from journal.transaction import State, TransactionNumber
+from journal.transaction_states import State, TransactionNumber
 from journal.transactions.outcomes import OutcomeTable
 from journal.transactions.table import live_rows, remembered
 from journal.wal.reader import JournalEntry

@@ -25,7 +25,7 @@ from journal.formats.staged_header import STAGED_HEADER_BYTES
 from journal.interfaces import IFile, IFilesystem
 from journal.log.segment import BrokenChain, Segment, header_fault, read_run
 from journal.log.segment_index import SegmentIndex
-from journal.transaction import TransactionNumber
+from journal.transaction_states import TransactionNumber
 from journal.transactions.staging import Entry, damaged_frames
 from journal.vfs.file_window import FileWindow, opened
 from journal.vfs.open_files import OpenFiles

@@ -15,7 +15,6 @@ from journal.check.checkpoint_check import (
     checkpoints,
     reason_of,
 )
-from journal.check.cross_check import CrossCheck
 from journal.check.decision_check import check_decisions
 from journal.check.effects import Effect, effect_of
 from journal.check.findings import Affected, Finding, told_if_unreadable, unreadable
@@ -28,6 +27,7 @@ from journal.check.journal_walk import (
     surveyed,
     walk_file,
 )
+from journal.check.log_check import CrossCheck
 from journal.check.proof_check import unproven_findings
 from journal.check.record_check import RecordCheck
 from journal.check.segment_check import check_store
@@ -43,7 +43,7 @@ from journal.formats.store_state import StoreState
 from journal.formats.witness import NOTHING, WITNESS_LOST, Witness, read_witness
 from journal.interfaces import IFilesystem
 from journal.recovery.first_use import check_version
-from journal.transaction import State, TransactionNumber
+from journal.transaction_states import State, TransactionNumber
 from journal.transactions.table import live_rows
 from journal.vfs.file_window import file_size
 from journal.wal.end_scan import JournalScan, own_witness, stranger

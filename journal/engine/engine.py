@@ -27,7 +27,7 @@ from journal.formats.record import AnyRecord, Mark, Messages, Started
 from journal.interfaces import IClock, IFilesystem, IFold, IHousekeeping, ILock
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
-from journal.log.starts import Starts
+from journal.log.start_history import Starts
 from journal.transactions.commit_application import Applied
 from journal.transactions.limits import TransactionLimits
 from journal.transactions.outcome_archive import BATCH

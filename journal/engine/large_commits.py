@@ -8,7 +8,7 @@ from typing import Any
 
 from journal.errors import MemoryExhausted
 from journal.log.message_store import MessageStore
-from journal.transaction import TransactionNumber
+from journal.transaction_states import TransactionNumber
 from journal.transactions.commit_application import SlicedApply
 from journal.wal.group import Deliver
 

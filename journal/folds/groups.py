@@ -30,7 +30,7 @@ from journal.formats.record import (
     TransactionRolledBack,
 )
 from journal.interfaces import ICommitFold
-from journal.transaction import TransactionNumber
+from journal.transaction_states import TransactionNumber
 
 
 class Staged(NamedTuple):

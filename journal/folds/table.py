@@ -13,7 +13,7 @@ from journal.folds.producers import ProducersFold
 from journal.formats.checkpoint_rows import Fact, RowReader
 from journal.interfaces import IFold
 from journal.log.catalog import Catalog
-from journal.log.starts import Starts
+from journal.log.start_history import Starts
 from journal.transactions.outcome_archive import OutcomeArchive
 from journal.transactions.table import TransactionTable
 

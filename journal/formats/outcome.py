@@ -8,7 +8,7 @@ import msgspec
 
 from journal.formats.record import Placement
 from journal.parties import Actor, Owner
-from journal.transaction import Cause, State, TransactionNumber
+from journal.transaction_states import Cause, State, TransactionNumber
 from journal.xid import Xid
 
 

@@ -16,7 +16,7 @@ from journal.formats import frame
 from journal.formats.filenames import RESERVED_PREFIX
 from journal.formats.outcome import Outcome
 from journal.parties import Actor, Owner
-from journal.transaction import Cause, State, TransactionNumber
+from journal.transaction_states import Cause, State, TransactionNumber
 from journal.xid import Xid
 
 OUTCOMES_TOPIC: Final = RESERVED_PREFIX + "outcomes"

@@ -21,7 +21,7 @@ from journal.formats.checkpoint_rows import Count
 from journal.formats.checksum import Checksum
 from journal.parties import Actor, Owner
 from journal.settings import TopicSettings
-from journal.transaction import Cause, State, Totals
+from journal.transaction_states import Cause, State, Totals
 from journal.xid import Xid
 
 HEADER = Struct(">III")

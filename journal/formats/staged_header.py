@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from journal.formats.segment_header import Checksum, HeaderFault
 from journal.formats.version import magic
-from journal.transaction import TransactionNumber
+from journal.transaction_states import TransactionNumber
 
 STAGED_MAGIC = magic(b"TXBSTGD")
 _LAYOUT = Struct(">8sQQQI")

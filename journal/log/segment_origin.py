@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from journal.formats.segment_header import SALT_BYTES, SegmentHeader
-from journal.log.starts import Starts
+from journal.log.start_history import Starts
 
 
 class SegmentOrigin:

@@ -19,7 +19,7 @@ from journal.interfaces import ICommitFold, IFold
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
 from journal.recovery.record_batches import Commits
-from journal.transaction import COMMITTED, TransactionNumber
+from journal.transaction_states import COMMITTED, TransactionNumber
 from journal.transactions.table import TransactionTable
 
 

@@ -38,7 +38,7 @@ from journal.recovery.first_use import check_ours, check_version
 from journal.recovery.log_files import LogFiles
 from journal.recovery.replay import Replay
 from journal.settings import TopicSettings
-from journal.transaction import State, TransactionNumber
+from journal.transaction_states import State, TransactionNumber
 from journal.transactions.staging import Staging
 from journal.transactions.state import without_files
 from journal.transactions.table import TransactionTable

@@ -19,7 +19,8 @@ from journal.formats.filenames import SegmentKind
 from journal.formats.witness import NOTHING, Witness, pack_witness, read_witness
 from journal.interfaces import IFilesystem
 from journal.recovery.first_use import check_version
-from journal.repair.followed import Finder
+from journal.repair.evidence import Finder
+from journal.repair.file_pieces import Change, Piece
 from journal.repair.journal_choice import Choice, choose
 from journal.repair.journal_files import plan_journal
 from journal.repair.journal_runs import SoundFile, entries, sound_files
@@ -33,10 +34,9 @@ from journal.repair.losses import (
     unproven_messages,
     unproven_offsets,
 )
-from journal.repair.pieces import Change, Piece
 from journal.repair.segment_plan import DamagedSegment, SegmentFiles, segments_of
 from journal.repair.staged_plan import StagedPlan, plan_staged
-from journal.transaction import State, TransactionNumber
+from journal.transaction_states import State, TransactionNumber
 from journal.transactions.state import TransactionRow
 from journal.transactions.table import live_rows
 from journal.vfs.file_window import file_size

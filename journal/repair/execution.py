@@ -22,9 +22,9 @@ from journal.formats import filenames
 from journal.formats.repair_notes import RepairNote, repair_notes
 from journal.interfaces import IClock, IFilesystem, ILock
 from journal.repair.diagnosis import Diagnosis
+from journal.repair.file_pieces import Change, Slice, write_pieces
 from journal.repair.first_start import start_once
-from journal.repair.pieces import Change, Slice, write_pieces
-from journal.transaction import TransactionNumber
+from journal.transaction_states import TransactionNumber
 from journal.vfs.file_window import file_size, read_some
 from journal.vfs.filesystem import write_fully
 

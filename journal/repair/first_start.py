@@ -16,7 +16,7 @@ from journal.log.segment import Segment
 from journal.log.segment_index import SegmentIndex
 from journal.parties import Actor
 from journal.recovery.start import recover
-from journal.transaction import Cause, TransactionNumber
+from journal.transaction_states import Cause, TransactionNumber
 
 BY = Actor("txbroker repair")
 WHY = "frames of it were lost to damage of the broker's files; see repairs.json"

@@ -22,9 +22,9 @@ from journal.formats.journal_headers import (
     pack_group_header,
 )
 from journal.interfaces import IFilesystem
+from journal.repair.file_pieces import Change, Piece, Slice
 from journal.repair.journal_choice import Choice
 from journal.repair.journal_runs import Run, SoundFile
-from journal.repair.pieces import Change, Piece, Slice
 from journal.vfs.file_window import window
 from journal.wal.reader import FileReader, Group, journal_files
 

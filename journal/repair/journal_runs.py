@@ -12,7 +12,7 @@ from journal.errors import Irreparable
 from journal.formats import filenames
 from journal.formats.journal_headers import FIRST_GROUP, FileHeader
 from journal.interfaces import IFilesystem
-from journal.repair.salt import find_salt
+from journal.repair.salt_search import find_salt
 from journal.vfs.file_window import window
 from journal.wal.reader import Damage, FileReader, Group, JournalEntry, journal_files
 

@@ -9,7 +9,7 @@ from journal.check.effects import Effect, LogEnds, Undecided, effect_of
 from journal.check.findings import Affected
 from journal.formats.record import OffsetsCommitted, TopicCreated, TopicDeleted
 from journal.formats.store_state import StoreState
-from journal.transaction import State, TransactionNumber
+from journal.transaction_states import State, TransactionNumber
 from journal.transactions.state import TransactionRow
 from journal.wal.reader import JournalEntry
 from journal.words import count_text, span

@@ -23,8 +23,8 @@ from journal.formats.frame import CRC_START, HEADER, HEADER_BYTES, encode_lost
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, pack_segment_header, seed_of
 from journal.formats.store_state import SegmentState, StoreState
 from journal.interfaces import IFilesystem
-from journal.repair.followed import Again, Hole
-from journal.repair.pieces import Change, Piece, Slice, bytes_of
+from journal.repair.evidence import Again, Hole
+from journal.repair.file_pieces import Change, Piece, Slice, bytes_of
 from journal.vfs.file_window import opened, read_some
 
 _NO_NONCE = bytes(16)

@@ -15,8 +15,8 @@ from journal.formats.staged_header import (
     unpack_staged_header,
 )
 from journal.interfaces import IFilesystem
-from journal.repair.followed import Finder
-from journal.repair.pieces import Change, Piece, Slice
+from journal.repair.evidence import Finder
+from journal.repair.file_pieces import Change, Piece, Slice
 from journal.transactions.staging import Entry
 from journal.transactions.state import TransactionRow
 from journal.vfs.file_window import read_some

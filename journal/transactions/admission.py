@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from journal.errors import LimitExceeded, OffsetPending, reserved
 from journal.log.catalog import Catalog
-from journal.transaction import TransactionNumber
+from journal.transaction_states import TransactionNumber
 from journal.transactions.limits import TransactionLimits
 from journal.transactions.state import Transaction
 from journal.transactions.table import TransactionTable

@@ -14,7 +14,7 @@ from journal.formats.outcome import Outcome
 from journal.formats.record import Placement, TransactionCommitted
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
-from journal.transaction import TransactionNumber
+from journal.transaction_states import TransactionNumber
 from journal.transactions.staging import Staging
 from journal.transactions.state import Transaction
 from journal.wal.group import Deliver

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from journal.formats.outcome import Outcome
-from journal.transaction import State, TransactionNumber
+from journal.transaction_states import State, TransactionNumber
 from journal.transactions.state import Transaction
 from journal.transactions.table import TransactionTable
 from journal.xid import Xid

@@ -15,7 +15,7 @@ from journal.errors import OutcomeForgotten
 from journal.formats.checkpoint_rows import RowReader
 from journal.formats.outcome import Outcome, Told
 from journal.formats.record import TransactionsForgotten
-from journal.transaction import TransactionNumber, number_of
+from journal.transaction_states import TransactionNumber, number_of
 from journal.xid import Xid
 
 PLACEMENTS_PER_OUTCOME = 8

@@ -21,7 +21,7 @@ from journal.errors import WHAT_ELSE, CorruptJournal, MemoryExhausted
 from journal.formats import filenames
 from journal.formats.staged_header import SALT_BYTES, STAGED_HEADER_BYTES, StagedHeader, pack_staged_header
 from journal.interfaces import IFile, IFilesystem
-from journal.transaction import TransactionNumber
+from journal.transaction_states import TransactionNumber
 from journal.vfs.filesystem import write_fully
 from journal.wal.writer import Journal
 from journal.words import count_text

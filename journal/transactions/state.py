@@ -12,7 +12,7 @@ from journal.formats.filenames import staged_file
 from journal.formats.outcome import Outcome
 from journal.formats.record import PartitionOffset, Placement
 from journal.parties import Actor, Owner
-from journal.transaction import PREPARED, Cause, State, Totals, TransactionNumber
+from journal.transaction_states import PREPARED, Cause, State, Totals, TransactionNumber
 from journal.transactions.staging import Entry, Staged
 from journal.xid import Xid
 

@@ -1,7 +1,7 @@
 """Transactions over message stores, durable through the journal: begin, add, prepare, commit, rollback, recover.
 
-Judging and applying are separate: a public method judges by the table in :mod:`journal.transaction`, then has one
-record accepted; the fold in :mod:`journal.transactions.table` applies it, live and in replay alike.
+Judging and applying are separate: a public method judges by the table in :mod:`journal.transaction_states`, then has
+one record accepted; the fold in :mod:`journal.transactions.table` applies it, live and in replay alike.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from journal.interfaces import IBuffer, ITransactionStore
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
 from journal.parties import Actor, Owner, parts_of_actor
-from journal.transaction import TRANSITIONS, Action, Cause, Input, State, Totals, TransactionNumber
+from journal.transaction_states import TRANSITIONS, Action, Cause, Input, State, Totals, TransactionNumber
 from journal.transactions.admission import Admission
 from journal.transactions.decisions import Decisions
 from journal.transactions.limits import TransactionLimits

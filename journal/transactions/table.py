@@ -37,7 +37,7 @@ from journal.formats.record import (
 from journal.interfaces import IFold
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
-from journal.transaction import COMMITTED, PREPARED, Cause, State, TransactionNumber, number_of
+from journal.transaction_states import COMMITTED, PREPARED, Cause, State, TransactionNumber, number_of
 from journal.transactions.commit_application import Applied, SlicedApply, misplaced
 from journal.transactions.outcome_archive import OutcomeArchive
 from journal.transactions.outcomes import OutcomeTable

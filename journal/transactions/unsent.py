@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from journal.formats.frame import stamp
 from journal.formats.record import GroupPositions, Run
-from journal.transaction import Totals
+from journal.transaction_states import Totals
 
 NO_TOTALS: Final = Totals(0, 0, 0)
 """The totals of what was added before, if nothing was."""

@@ -15,6 +15,7 @@ from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from spark.audit.checks import slice_check, uncommitted
 from spark.audit.checks.shifts import Shifted
 from spark.audit.checks.slice_check import Limits
+from spark.audit.claims.decided_from import Known
 from spark.audit.claims.directory import Directory, check_seen, undecided, verified, waiting
 from spark.audit.claims.entries import (
     COMMIT,
@@ -26,7 +27,6 @@ from spark.audit.claims.entries import (
 )
 from spark.audit.claims.facts import ARROW, SCHEMA, Fact, What, batches, facts
 from spark.audit.claims.journal_fold import journal_facts
-from spark.audit.claims.known import Known
 from spark.audit.claims.live_files import stable
 from spark.audit.claims.log_tails import check_tail
 

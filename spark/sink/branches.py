@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from journal.formats.spark_decision import FORMAT_ID, named_by, xid_of
-from journal.transaction import State
+from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.blocking import Connection

@@ -12,8 +12,8 @@ import pyarrow as pa
 from journal.errors import UnknownTopic
 from journal.formats.frame import HEADER_BYTES
 from journal.formats.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, unpack
-from spark.source.heads import Heads
 from spark.source.logs import Log, Logs, Losses, Slice
+from spark.source.message_heads import Heads
 from spark.source.messages import heads_of
 from spark.source.options import NOTHING_READ
 

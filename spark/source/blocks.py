@@ -18,15 +18,16 @@ from journal.errors import InvalidFrame
 from journal.formats.compression import SIZE
 from journal.formats.frame import COMPRESSION, CRC_START, HEADER, HEADER_BYTES, uncompressed
 from journal.formats.frame_check import count_in_wrapper
-from spark.source.heads import CompressedBlock, Heads, UnsoundBlock, read_heads
+from spark.source.message_heads import CompressedBlock, Heads, UnsoundBlock, read_heads
 
 OPENED_BYTES: Final = 16 * MIB
 """About how many uncompressed bytes are made of a block at a time, or those of one frame."""
 
 
 def read_block(data: bytes, offset: int) -> tuple[Heads, int, int]:
-    """Read the messages of a block that begins with the frame of ``offset``, as :func:`spark.source.heads.read_heads`.
+    """Read the messages of a block that begins with the frame of ``offset``.
 
+    It returns what :func:`spark.source.message_heads.read_heads` does.
     Not all whole frames are taken if these become large. Raises :class:`UnsoundBlock`, and
     :class:`CompressionUnavailable` if the package is not installed.
     """

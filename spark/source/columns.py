@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from journal.errors import InvalidSetting
 from journal.formats.frame import HEADER_BYTES, decode_attribute
 from spark.frame_columns import Numbers
-from spark.source.heads import Heads, Mask
+from spark.source.message_heads import Heads, Mask
 from spark.source.options import NOTHING_READ, ReadOptions, refused
 
 HEADERS = ArrayType(

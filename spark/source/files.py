@@ -18,7 +18,7 @@ from journal.formats.outcome_entry import ArchivedOutcome, unpack
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.log.catalog import head_of_catalog
 from journal.log.segment import Segment
-from journal.log.starts import Starts
+from journal.log.start_history import Starts
 from journal.transactions.outcome_archive import head_of
 from spark.source.checkpoints import log_of, newest_checkpoint
 from spark.source.logs import Log, Points, Slice, Start

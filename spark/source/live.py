@@ -13,8 +13,8 @@ from journal.constants import STARTS_KEPT
 from journal.formats.frame import HEADER_BYTES, walk
 from journal.formats.index import MAX_GAP
 from journal.formats.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome
-from spark.source.heads import UnsoundBlock
 from spark.source.logs import Log, MessagesLost, Points, Slice, Start, lost
+from spark.source.message_heads import UnsoundBlock
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.wire.messages import FormerSession, TopicInfo

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from journal.errors import TxBrokerError
 from journal.formats.outcome_entry import ArchivedOutcome
 from journal.formats.store_state import SegmentState
-from spark.source.heads import UnsoundBlock
+from spark.source.message_heads import UnsoundBlock
 
 log = logging.getLogger("txbroker.spark")
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from journal.constants import KIB, MIB
 from spark.source.blocks import read_block
-from spark.source.heads import Heads, UnsoundBlock
 from spark.source.logs import Logs, Losses, MessagesLost, Slice
+from spark.source.message_heads import Heads, UnsoundBlock
 
 BLOCK_BYTES = 8 * MIB
 """How many bytes are read and turned into rows at a time."""

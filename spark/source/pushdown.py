@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from spark.source.heads import Heads, Mask
+from spark.source.message_heads import Heads, Mask
 
 NUMBERS = ("partition", "offset", "timestamp")
 NEVER_NULL = frozenset({"topic", *NUMBERS})

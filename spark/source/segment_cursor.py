@@ -16,8 +16,8 @@ from journal.log.segment import BrokenChain, Segment, header_fault, is_frame_of,
 from journal.vfs.file_window import opened
 from journal.vfs.filesystem import OSFile, OSFilesystem
 from spark.source.checkpoints import VERIFY, newest_checkpoint
-from spark.source.heads import UnsoundBlock
 from spark.source.logs import Log, MessagesLost, lost
+from spark.source.message_heads import UnsoundBlock
 
 
 def _start(block: Block) -> int:

@@ -24,7 +24,7 @@ import txbroker
 from journal.formats.outcome_entry import ArchivedOutcome
 from journal.formats.record import Placement
 from journal.parties import Owner, parts_of, parts_of_actor
-from journal.transaction import BEGUN, State
+from journal.transaction_states import BEGUN, State
 from journal.transactions.state import TransactionRow
 from journal.transactions.table import live_rows, remembered
 from spark.source.archive import archive_log, entries

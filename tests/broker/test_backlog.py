@@ -7,10 +7,10 @@ from journal.constants import MIB
 from journal.engine.settings import JournalSettings
 from journal.formats.frame import decode_run
 from journal.formats.record import GroupPositions, PartitionOffset
-from journal.transaction import State, Totals
+from journal.transaction_states import State, Totals
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
-from txbroker.broker.backlog import PASSING, SMALL, TRIES
+from txbroker.broker.parked_requests import PASSING, SMALL, TRIES
 from txbroker.broker.scheduler import STINT
 from txbroker.errors import MemoryExhausted
 from txbroker.wire import messages as commands

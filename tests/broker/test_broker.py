@@ -8,7 +8,7 @@ from journal.formats.record import PartitionOffset
 from journal.formats.staged_header import STAGED_HEADER_BYTES
 from journal.parties import Owner
 from journal.settings import TopicSettings
-from journal.transaction import State, Totals
+from journal.transaction_states import State, Totals
 from journal.vfs.filesystem import write_fully
 from journal.xid import Xid
 from tests.support.broker_room import NOTHING, Peer, Room, frames, refused

@@ -3,7 +3,7 @@ from crc32c import crc32c
 
 from journal.constants import MAX_REQUEST_ENTRIES
 from journal.formats.record import PartitionOffset
-from journal.transaction import Totals
+from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.support.broker_room import Room, refused
 from txbroker.broker.consumer_groups import IN_A_STEP

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from journal.constants import STARTS_KEPT
 from journal.formats.record import NONCE_BYTES, Started
-from journal.transaction import State
+from journal.transaction_states import State
 from tests.broker.transactions.transaction_scene import totals
 from tests.client.rig import Rig
 from tests.support.broker_room import Peer, Room, frames, refused

@@ -8,7 +8,7 @@ from journal.formats import frame
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
-from journal.transaction import Totals
+from journal.transaction_states import Totals
 from journal.xid import Xid
 from txbroker.broker.broker import Broker
 from txbroker.broker.settings import BrokerSettings

@@ -14,7 +14,7 @@ from journal.check import Level, Tally, verification, verify
 from journal.check.archive_check import ArchiveCheck
 from journal.formats.frame import HEADER_BYTES
 from journal.formats.outcome_entry import OUTCOMES_TOPIC, pack, unpack
-from journal.transaction import Cause, State
+from journal.transaction_states import Cause, State
 from journal.transactions import outcome_archive
 from tests.support.engine_room import SMALL, Room, decide
 from tests.transactions.archive_scene import ARCHIVE, FIRST, SECOND, room_with_topic

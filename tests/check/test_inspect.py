@@ -18,7 +18,7 @@ from journal.engine.settings import JournalSettings
 from journal.formats import filenames
 from journal.formats.record import Mark, Messages, Started, TopicCreated, TransactionCommitted
 from journal.testing import Fault, FaultFilesystem, FaultPlan, Operation
-from journal.transaction import Cause
+from journal.transaction_states import Cause
 from tests.support.builders import Place, frames, number, totals
 from tests.support.engine_room import checkpoint_path
 from tests.support.forged_records import scene

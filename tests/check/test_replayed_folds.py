@@ -8,7 +8,7 @@ from journal.formats.checkpoint import read_checkpoint, write_checkpoint
 from journal.formats.filenames import checkpoint_file
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.record import GroupDeleted, Messages, PartitionOffset, PartitionsClaimed
-from journal.transaction import Totals
+from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames
 from txbroker.wire import messages

@@ -14,9 +14,9 @@ import pytest
 from journal import check
 from journal.check import Level, Tally
 from journal.check.checkpoint_check import checkpoint_lsns
-from journal.check.cross_check import CrossCheck
 from journal.check.effects import effect_of
 from journal.check.journal_walk import JournalFile
+from journal.check.log_check import CrossCheck
 from journal.check.verification import needed_from, reaches_back, unbroken
 from journal.engine.settings import JournalSettings
 from journal.errors import Irreparable
@@ -36,7 +36,7 @@ from journal.formats.record import (
 from journal.formats.segment_header import seed_of
 from journal.repair import diagnose
 from journal.testing import MemoryFilesystem
-from journal.transaction import Cause, Totals
+from journal.transaction_states import Cause, Totals
 from journal.wal.reader import JournalEntry
 from tests.repair.repair_scene import all_files
 from tests.support.builders import SESSION, Place, frames, number, totals, xid

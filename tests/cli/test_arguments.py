@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal.transaction import TransactionNumber
+from journal.transaction_states import TransactionNumber
 from journal.xid import Xid
 from txbroker.cli.arguments import XidPrefix, header, moment, pause, setting, transaction, xid_prefix
 

@@ -6,7 +6,7 @@ import time
 import pytest
 from crc32c import crc32c
 
-from journal.transaction import Totals
+from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.cli.in_doubt import started
 from tests.cli.invocations import runner

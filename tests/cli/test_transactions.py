@@ -5,7 +5,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 from rich.console import Console
 
-from journal.transaction import Cause, State
+from journal.transaction_states import Cause, State
 from journal.xid import Xid
 from txbroker.cli import command_line
 from txbroker.cli.arguments import XidPrefix

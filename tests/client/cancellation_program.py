@@ -10,7 +10,7 @@ from itertools import count
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, ensureDeferred
 from twisted.internet.task import deferLater, react
 
-from journal.transaction import State
+from journal.transaction_states import State
 from txbroker import errors
 from txbroker.client.core.answers import MOST_AT_ONCE
 from txbroker.client.twisted import connect

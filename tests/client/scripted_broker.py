@@ -15,7 +15,7 @@ from msgspec import structs
 from journal.formats import frame
 from journal.formats.record import Placement
 from journal.settings import TopicSettings
-from journal.transaction import State
+from journal.transaction_states import State
 from txbroker.wire import messages
 from txbroker.wire.codec import encode, request_decoder
 from txbroker.wire.messages import Answer, Request

@@ -11,7 +11,7 @@ import uuid
 
 import pytest
 
-from journal.transaction import State
+from journal.transaction_states import State
 from tests.support.broker_process import BrokerProcess
 from tests.support.repository import ROOT
 from txbroker import errors

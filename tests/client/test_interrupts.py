@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import txbroker
-from journal.transaction import State
+from journal.transaction_states import State
 from tests.support.broker_process import BrokerProcess
 from txbroker import errors
 from txbroker.client.transactions.decision import Stage

@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from journal.formats.record import PartitionOffset
 from journal.settings import TopicSettings
-from journal.transaction import State, Totals
+from journal.transaction_states import State, Totals
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames
 from txbroker import errors

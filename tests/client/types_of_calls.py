@@ -5,7 +5,7 @@ from typing import assert_type
 
 from twisted.internet.defer import Deferred
 
-from journal.transaction import State
+from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker.client import asyncio, blocking, twisted
 from txbroker.client.blocking.send_future import SendFuture

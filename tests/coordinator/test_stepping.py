@@ -11,12 +11,12 @@ import pytest
 from journal.testing import ManualClock, MemoryFilesystem
 from tests.coordinator.memory import Died, Participant, Unreachable
 from txbroker import errors
-from txbroker.coordinator import book as book_module
-from txbroker.coordinator.book import Book
-from txbroker.coordinator.caretaker import Caretaker
+from txbroker.coordinator import transaction_registry as book_module
 from txbroker.coordinator.coordinator import Coordinator
 from txbroker.coordinator.decision_log import DecisionLog
+from txbroker.coordinator.participant_threads import Caretaker
 from txbroker.coordinator.resource import Resource
+from txbroker.coordinator.transaction_registry import Book
 from txbroker.coordinator.two_phase import CoordinatedTransaction
 
 NAMES = ("a", "b", "c")

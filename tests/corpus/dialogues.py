@@ -29,7 +29,7 @@ from journal.formats import frame, outcome_entry
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.record import PartitionOffset
 from journal.settings import TopicSettings
-from journal.transaction import State, Totals
+from journal.transaction_states import State, Totals
 from journal.transactions.limits import TransactionLimits
 from journal.xid import Xid
 from tests.support.broker_room import Room

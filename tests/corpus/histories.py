@@ -40,7 +40,7 @@ from journal.parties import Actor, Owner
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
-from journal.transaction import Cause, State, Totals, TransactionNumber
+from journal.transaction_states import Cause, State, Totals, TransactionNumber
 from journal.xid import Xid
 
 FILE = Path(__file__).parent / "histories.txt"

@@ -19,7 +19,7 @@ from journal.log.message_store import MessageStore
 from journal.recovery.start import recover
 from journal.repair import diagnose, execute
 from journal.testing import ManualClock, MemoryFilesystem
-from journal.transaction import Cause
+from journal.transaction_states import Cause
 from tests.corpus.damages import Case, damaged, layout_of
 from tests.corpus.places import Layout
 from tests.support.damaged_store import SETTINGS

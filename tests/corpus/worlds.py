@@ -17,7 +17,7 @@ from journal.formats.record import (
     TransactionsForgotten,
 )
 from journal.testing import MemoryFilesystem
-from journal.transaction import Cause
+from journal.transaction_states import Cause
 from tests.support.damaged_store import BIG, DamagedStore
 from tests.support.engine_room import contents, run_of, xid_of
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import txbroker
-from journal.transaction import State
+from journal.transaction_states import State
 from tests.databases.test_open_blocks import Side
 from txbroker import errors
 from txbroker.databases import open_blocks

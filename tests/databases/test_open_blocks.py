@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from journal.transaction import State
+from journal.transaction_states import State
 from txbroker import errors
 from txbroker.databases import open_blocks
 from txbroker.databases.block_progress import BlockProgress, Step

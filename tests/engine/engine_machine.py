@@ -9,8 +9,8 @@ from hypothesis.stateful import invariant, rule
 from journal.errors import JournalPoisoned, OutcomeForgotten
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.testing import Fault, MemoryFilesystem, Operation, PowerCut, cut_power_at
-from journal.transaction import State as Ended
-from journal.transaction import TransactionNumber
+from journal.transaction_states import State as Ended
+from journal.transaction_states import TransactionNumber
 from tests.engine.engine_steps import EngineSteps
 from tests.support.engine_room import Room, xid_of
 

@@ -22,7 +22,7 @@ from journal.formats.record import (
 from journal.recovery.start import recover
 from journal.settings import MAX_INTERVAL, TopicSettings
 from journal.testing import FaultFilesystem, FaultPlan, ManualClock, MemoryFilesystem
-from journal.transaction import Cause, State, TransactionNumber
+from journal.transaction_states import Cause, State, TransactionNumber
 from tests.support.damaged_store import SECOND, SETTINGS
 from tests.support.engine_room import Begun, run_of, xid_of
 

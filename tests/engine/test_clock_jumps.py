@@ -15,7 +15,7 @@ from journal.constants import IDLE_MARK_AFTER
 from journal.engine.settings import JournalSettings
 from journal.formats.witness import WITNESS_INTERVAL, read_witness
 from journal.testing import ManualClock
-from journal.transaction import State
+from journal.transaction_states import State
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames
 from tests.support.builders import totals

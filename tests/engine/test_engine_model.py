@@ -13,8 +13,8 @@ from hypothesis.stateful import invariant, run_state_machine_as_test
 from journal.formats import outcome_entry
 from journal.formats.frame import HEADER_BYTES
 from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC
-from journal.transaction import State as Ended
-from journal.transaction import TransactionNumber
+from journal.transaction_states import State as Ended
+from journal.transaction_states import TransactionNumber
 from tests.engine.engine_machine import EngineMachine
 from tests.support.engine_room import SMALL, Room, run_of, xid_of
 from tests.support.thoroughness import examples

@@ -9,7 +9,7 @@ from journal.errors import InvalidSetting, JournalPoisoned, OutcomeForgotten, Tr
 from journal.formats.record import Mark, OffsetsCommitted, PartitionOffset, TransactionsForgotten
 from journal.recovery.start import recover
 from journal.testing import Fault, FaultFilesystem, FaultPlan, ManualClock, MemoryFilesystem, Operation
-from journal.transaction import Cause, State, TransactionNumber
+from journal.transaction_states import Cause, State, TransactionNumber
 from tests.engine.interleaving_scene import BIG
 from tests.support.engine_room import NEVER, SMALL, Room, contents
 

@@ -7,7 +7,7 @@ from journal.engine.jobs import FlushStore, StageFrames
 from journal.engine.settings import JournalSettings
 from journal.errors import MemoryExhausted
 from journal.testing import Operation
-from journal.transaction import Cause
+from journal.transaction_states import Cause
 from tests.engine.interleaving_scene import BIG, jobs, run
 from tests.support.engine_room import Room, decide
 

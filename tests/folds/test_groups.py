@@ -17,7 +17,7 @@ from journal.formats.record import (
     TransactionRolledBack,
 )
 from journal.settings import TopicSettings
-from journal.transaction import Cause, Totals, TransactionNumber
+from journal.transaction_states import Cause, Totals, TransactionNumber
 from journal.xid import Xid
 from tests.support.builders import reread
 from txbroker.errors import GenerationFenced

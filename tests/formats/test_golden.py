@@ -29,7 +29,7 @@ from journal.formats.store_state import SegmentState, StoreState
 from journal.parties import Actor, Owner
 from journal.settings import TopicSettings
 from journal.testing import MemoryFilesystem
-from journal.transaction import Cause, State, Totals
+from journal.transaction_states import Cause, State, Totals
 from journal.xid import Xid
 from tests.support.journal_bytes import records_of
 from txbroker.wire import codec

@@ -19,7 +19,7 @@ from journal.formats.record import AnyRecord, Messages, Started
 from journal.parties import Owner
 from journal.recovery.start import recover
 from journal.testing import ManualClock, MemoryFilesystem
-from journal.transaction import Cause, State, Totals
+from journal.transaction_states import Cause, State, Totals
 from journal.xid import Xid
 from tests.spark.damages import forgeries, test_damages_forged
 from tests.support.repository import ROOT

@@ -10,7 +10,7 @@ from journal.formats.record import Started
 from journal.formats.store_state import StoreState
 from journal.log.message_store import MessageStore
 from journal.log.segment_origin import SegmentOrigin
-from journal.log.starts import Starts
+from journal.log.start_history import Starts
 from journal.settings import TopicSettings
 from journal.vfs.open_files import OpenFiles
 

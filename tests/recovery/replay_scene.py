@@ -12,7 +12,7 @@ from journal.formats.frame import walk
 from journal.formats.record import LogStartMoved, PartitionOffset, ProducerOpened
 from journal.recovery.start import recover
 from journal.testing import ManualClock
-from journal.transaction import Cause, Totals
+from journal.transaction_states import Cause, Totals
 from journal.transactions.unsent import Unsent
 from tests.support.builders import Recorder
 from tests.support.engine_room import SMALL, Room, run_of, xid_of

@@ -6,7 +6,7 @@ import pytest
 
 from journal.constants import KIB
 from journal.errors import ContentMismatch, OffsetOutOfRange
-from journal.transaction import Cause, State, Totals
+from journal.transaction_states import Cause, State, Totals
 from tests.support.crash_scene import BIG, ENDS, at_every_operation, topics
 from tests.support.engine_room import Room, decide, journal_path, xid_of
 

@@ -30,7 +30,7 @@ from journal.recovery.record_batches import (
     EvenSends,
     blocks,
 )
-from journal.transaction import Cause, Totals
+from journal.transaction_states import Cause, Totals
 from journal.xid import Xid
 from tests.support.thoroughness import examples
 

@@ -19,7 +19,7 @@ from journal.formats.journal_headers import (
 )
 from journal.formats.record import Mark, TopicDeleted, TransactionsForgotten
 from journal.testing import Fault, MemoryFilesystem, Operation
-from journal.transaction import State, TransactionNumber
+from journal.transaction_states import State, TransactionNumber
 from tests.recovery.recovery_scene import BIG, one_file, position_of_send, refusal, rolled
 from tests.support.engine_room import Room, contents, damage, journal_path
 from tests.support.journal_bytes import scan_of

@@ -16,7 +16,7 @@ from journal.log.message_run import SHORT_RUN
 from journal.parties import Owner
 from journal.recovery.replay import Replay
 from journal.recovery.start import recover
-from journal.transaction import Cause
+from journal.transaction_states import Cause
 from journal.xid import Xid
 from tests.recovery.replay_scene import (
     PARTITIONS,

@@ -17,7 +17,7 @@ from journal import check
 from journal.errors import Irreparable
 from journal.formats.repair_notes import repair_notes
 from journal.repair import diagnose
-from journal.repair.salt import seed_of
+from journal.repair.salt_search import seed_of
 from tests.repair.repair_checks import is_repaired, newest
 from tests.repair.repair_scene import all_files, held, hurt, named, repaired, scene
 from tests.support.engine_room import Room, contents, damage

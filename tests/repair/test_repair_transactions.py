@@ -12,7 +12,7 @@ from journal import check
 from journal.formats.outcome_entry import unpack
 from journal.formats.record import Messages, TransactionPrepared
 from journal.parties import Actor
-from journal.transaction import Cause, State, TransactionNumber
+from journal.transaction_states import Cause, State, TransactionNumber
 from tests.repair.repair_checks import is_repaired
 from tests.repair.repair_scene import all_files, held, repaired, scene
 from tests.support.engine_room import SMALL, Room, contents, damage, xid_of

@@ -6,7 +6,7 @@ import pytest
 from crc32c import crc32c
 
 from journal.settings import TopicSettings
-from journal.transaction import State, Totals
+from journal.transaction_states import State, Totals
 from journal.xid import Xid
 from tests.support.broker_process import BrokerProcess
 from tests.support.peer import Peer, frames

@@ -20,7 +20,7 @@ from journal.errors import CorruptSegment
 from journal.formats import filenames, frame
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.formats.staged_header import STAGED_HEADER_BYTES
-from journal.transaction import Cause
+from journal.transaction_states import Cause
 from tests.repair.repair_scene import all_files, repaired
 from tests.support.broker_process import PATIENCE, told_broker
 from tests.support.engine_room import Room, damage

@@ -3,7 +3,7 @@
 from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 
-from txbroker.server.duties import Duty, Timeouts
+from txbroker.server.periodic_tasks import Duty, Timeouts
 
 
 def test_duties_are_carried_out_at_their_intervals_until_they_are_stopped():

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.manual_worker import ManualWorker
 from txbroker.broker.slow_forces import SlowForces
-from txbroker.server.writer import Writer
+from txbroker.server.journal_writer import Writer
 
 
 class Turns:

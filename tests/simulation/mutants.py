@@ -139,13 +139,13 @@ MUTANTS: Final = (
     ),
     Mutant(
         "take a session of another time line for one of this",
-        "journal/log/starts.py",
+        "journal/log/start_history.py",
         "        return self._nonces.get(number) == nonce\n",
         "        return True\n",
     ),
     Mutant(
         "forget earlier starts at a checkpoint",
-        "journal/log/starts.py",
+        "journal/log/start_history.py",
         "        return iter([StartRow(number, nonce) for number, nonce in self._nonces.items()])\n",
         "        return iter(())\n",
     ),
@@ -324,13 +324,13 @@ MUTANTS: Final = (
     ),
     Mutant(
         "put requests that must wait first in line",
-        "txbroker/broker/backlog.py",
+        "txbroker/broker/parked_requests.py",
         "        self.line.append(waiting)",
         "        self.line.appendleft(waiting)",
     ),
     Mutant(
         "let requests overtake those of their session that wait",
-        "txbroker/broker/backlog.py",
+        "txbroker/broker/parked_requests.py",
         "        if session.parked:\n            return True\n",
         "",
     ),

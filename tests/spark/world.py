@@ -11,7 +11,7 @@ from journal.formats import frame
 from journal.formats.frame_check import check_run
 from journal.formats.record import TopicDeleted
 from journal.log.message_store import MessageStore
-from journal.transaction import Cause, Totals, TransactionNumber
+from journal.transaction_states import Cause, Totals, TransactionNumber
 from journal.xid import Xid
 from tests.spark.audit.audited import SETTINGS, Making
 

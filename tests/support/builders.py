@@ -21,7 +21,7 @@ from journal.random_id import new_id
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
-from journal.transaction import Totals, TransactionNumber
+from journal.transaction_states import Totals, TransactionNumber
 from journal.xid import Xid
 
 SESSION = 1 << 32

@@ -36,7 +36,7 @@ from journal.log.message_store import MessageStore
 from journal.recovery.start import recover
 from journal.settings import MAX_INTERVAL, TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
-from journal.transaction import Cause, State, TransactionNumber
+from journal.transaction_states import Cause, State, TransactionNumber
 from journal.transactions.state import TransactionRow
 from tests.support.engine_room import NEVER, Begun, run_of
 

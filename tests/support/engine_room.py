@@ -25,7 +25,7 @@ from journal.testing import (
     Operation,
     cut_power_at,
 )
-from journal.transaction import Cause, State, Totals, TransactionNumber
+from journal.transaction_states import Cause, State, Totals, TransactionNumber
 from journal.transactions.unsent import NOTHING, Unsent
 from journal.xid import Xid
 

@@ -41,7 +41,7 @@ from journal.formats.record import (
 from journal.interfaces import IFilesystem
 from journal.recovery.start import recover
 from journal.testing import ManualClock, MemoryFilesystem
-from journal.transaction import Cause, Totals, TransactionNumber
+from journal.transaction_states import Cause, Totals, TransactionNumber
 from journal.vfs.file_window import window
 from journal.wal.reader import FileReader
 from tests.support.engine_room import SMALL, Room, run_of, xid_of

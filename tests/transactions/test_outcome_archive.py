@@ -15,7 +15,7 @@ from journal.formats.record import PartitionOffset, TopicDeleted
 from journal.parties import Actor
 from journal.random_id import new_id
 from journal.settings import TopicSettings
-from journal.transaction import Cause, State, TransactionNumber
+from journal.transaction_states import Cause, State, TransactionNumber
 from tests.support.engine_room import Room, decide, run_of, xid_of
 from tests.transactions.archive_scene import ARCHIVE, FIRST, ON, SECOND, ended, entries, room_with_topic
 

@@ -21,7 +21,7 @@ from journal.check import (
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.record import Messages
 from journal.testing import MemoryFilesystem, PowerCut, cut_power_at
-from journal.transaction import Cause, State
+from journal.transaction_states import Cause, State
 from tests.support.engine_room import Room, damage, decide, journal_path
 from tests.transactions.archive_scene import (
     ARCHIVE,

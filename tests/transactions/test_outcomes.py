@@ -14,7 +14,7 @@ from journal.errors import OutcomeForgotten
 from journal.formats.outcome import Outcome, Told
 from journal.formats.record import Placement, TransactionsForgotten
 from journal.parties import Actor
-from journal.transaction import Cause, State, TransactionNumber
+from journal.transaction_states import Cause, State, TransactionNumber
 from journal.transactions.outcomes import PLACEMENTS_PER_OUTCOME, OutcomeTable
 from tests.support.builders import reread, xid
 from tests.support.thoroughness import examples

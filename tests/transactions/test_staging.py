@@ -11,7 +11,7 @@ from journal.engine.settings import JournalSettings
 from journal.errors import CorruptJournal
 from journal.formats import filenames
 from journal.formats.staged_header import STAGED_HEADER_BYTES as H
-from journal.transaction import Cause
+from journal.transaction_states import Cause
 from journal.transactions.staging import Staged, Staging
 from tests.support.builders import Place, frames, number, totals, xid
 

@@ -11,7 +11,7 @@ import pytest
 
 from journal.arguments import checked_xid
 from journal.errors import InvalidName
-from journal.transaction import TRANSITIONS, Action, Input, State, TransactionNumber
+from journal.transaction_states import TRANSITIONS, Action, Input, State, TransactionNumber
 from journal.xid import Xid, readable
 from tests.support.repository import DOCS
 

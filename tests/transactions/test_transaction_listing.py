@@ -7,7 +7,7 @@ asked of ended ones a resolver is given everybody's.
 import pytest
 
 from journal.parties import Actor, Owner
-from journal.transaction import BEGUN, Cause, State
+from journal.transaction_states import BEGUN, Cause, State
 from journal.transactions.listing import Wanted, page
 from journal.xid import Xid
 from tests.support.builders import OTHER_SESSION, Place, frames, number, totals, xid

@@ -13,7 +13,7 @@ from journal.errors import (
     TransactionRolledBack,
     UnknownTransaction,
 )
-from journal.transaction import Cause, State, Totals
+from journal.transaction_states import Cause, State, Totals
 from journal.transactions.state import Amounts
 from tests.support.builders import Place
 from tests.transactions.transaction_store_scene import (

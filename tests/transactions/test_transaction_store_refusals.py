@@ -14,7 +14,7 @@ from journal.errors import (
     UnknownTransaction,
 )
 from journal.formats.record import PartitionOffset
-from journal.transaction import Cause, State, Totals
+from journal.transaction_states import Cause, State, Totals
 from journal.transactions.limits import TransactionLimits
 from journal.xid import Xid
 from tests.support.builders import OTHER_SESSION, Place, number, totals, xid

@@ -10,7 +10,7 @@ from journal.engine.settings import JournalSettings
 from journal.errors import TransactionRolledBack
 from journal.formats.record import PartitionOffset
 from journal.parties import Actor, Owner
-from journal.transaction import Cause, State
+from journal.transaction_states import Cause, State
 from journal.transactions.limits import TransactionLimits
 from tests.support.builders import OTHER_SESSION, SESSION, Place, frames, number, totals, xid
 

@@ -6,7 +6,7 @@ import msgspec
 
 from journal.formats.record import PartitionOffset
 from journal.parties import Owner
-from journal.transaction import Cause
+from journal.transaction_states import Cause
 from tests.support.builders import frames, number, totals, xid
 
 ME = Owner("anonymous", "me", "host:1")

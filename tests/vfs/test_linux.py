@@ -21,7 +21,7 @@ FORMATS = {
     "journal.random_id",
     "journal.formats.record",
     "journal.settings",
-    "journal.transaction",
+    "journal.transaction_states",
     "journal.words",
     "journal.xid",
 }

@@ -14,7 +14,7 @@ from journal.formats.outcome import Outcome
 from journal.formats.record import TopicDeleted
 from journal.log.catalog import Topic
 from journal.parties import parts_of, parts_of_actor
-from journal.transaction import State, TransactionNumber
+from journal.transaction_states import State, TransactionNumber
 from journal.transactions import listing
 from journal.transactions.listing import Wanted
 from journal.transactions.state import Transaction

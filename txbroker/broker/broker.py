@@ -23,13 +23,13 @@ from journal.folds.identity import IdentityFold
 from journal.folds.producers import ProducersFold
 from txbroker.broker.accounts import SMALL, Accounts
 from txbroker.broker.admin import Describing, nothing_scrubbed
-from txbroker.broker.backlog import LARGE, Disconnected, Parking
 from txbroker.broker.consumer_groups import Consuming
 from txbroker.broker.fetch_attempt import CallLater, unreadable
 from txbroker.broker.fetches import Fetching, RunBlocking, run_inline
+from txbroker.broker.file_pins import Pinning
 from txbroker.broker.hello import Greeting
 from txbroker.broker.orphan_policy import Orphans
-from txbroker.broker.pins import Pinning
+from txbroker.broker.parked_requests import LARGE, Disconnected, Parking
 from txbroker.broker.request_times import Timing
 from txbroker.broker.rights import Policy, Rights, Unrestricted, needs_of
 from txbroker.broker.sends import Sending

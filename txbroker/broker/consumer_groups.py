@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from journal.folds.groups import Group, GroupsFold
 from journal.formats.record import GroupDeleted, OffsetsCommitted, PartitionOffset, PartitionsClaimed
-from journal.transaction import TransactionNumber
+from journal.transaction_states import TransactionNumber
 from txbroker.broker.sends import disk_full, unknown_partition
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings

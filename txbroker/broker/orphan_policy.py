@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
-from journal.transaction import Cause, State, TransactionNumber
+from journal.transaction_states import Cause, State, TransactionNumber
 from journal.transactions.state import Transaction
 from txbroker.broker.settings import SECOND, BrokerSettings, OrphanAction
 from txbroker.errors import CorruptData

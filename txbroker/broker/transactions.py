@@ -17,7 +17,7 @@ from journal.constants import MAX_REQUEST_MESSAGES
 from journal.formats.frame_check import check_run
 from journal.formats.outcome import Outcome, verb
 from journal.parties import Actor, Owner, parts_of_actor
-from journal.transaction import CLIENT, Cause, State, Totals, TransactionNumber, number_of
+from journal.transaction_states import CLIENT, Cause, State, Totals, TransactionNumber, number_of
 from txbroker.broker.consumer_groups import Consuming
 from txbroker.broker.request_content import RequestContent, carries
 from txbroker.broker.scheduler import REQUEST

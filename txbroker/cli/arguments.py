@@ -17,7 +17,7 @@ from journal.constants import EARLIEST_TIME
 from journal.errors import InvalidName, InvalidSetting
 from journal.quantities import Quantity, duration, read
 from journal.settings import OPTIONAL, QUANTITIES, RANGES, check_setting
-from journal.transaction import TransactionNumber
+from journal.transaction_states import TransactionNumber
 from journal.xid import Xid
 
 T = TypeVar("T")

@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from txbroker import errors
-from txbroker.coordinator.book import Book
-from txbroker.coordinator.caretaker import Caretaker
 from txbroker.coordinator.decision_log import Decision, DecisionLog, Heuristic
 from txbroker.coordinator.gids import Branch, check_name
+from txbroker.coordinator.participant_threads import Caretaker
 from txbroker.coordinator.participation import resource_of
 from txbroker.coordinator.resource import Ending
+from txbroker.coordinator.transaction_registry import Book
 from txbroker.coordinator.two_phase import CoordinatedTransaction
 
 INTERVAL = 10.0

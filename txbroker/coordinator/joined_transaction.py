@@ -19,7 +19,7 @@ from zope.interface import implementer
 
 from journal.constants import MIB
 from journal.message_headers import GivenHeaders, Headers, message_of, size_of
-from journal.transaction import State
+from journal.transaction_states import State
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.coordinator.broker_resource import StagingBroker

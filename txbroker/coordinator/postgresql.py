@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 from typing import Any, Final
 
-from journal.transaction import State
+from journal.transaction_states import State
 from txbroker import errors
 from txbroker.coordinator.gids import Branch
 from txbroker.coordinator.resource import Content, Ending, Resource, decided

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from journal.transaction import State
+from journal.transaction_states import State
 from txbroker.coordinator.gids import FORMAT_ID, Branch, branch_of
 
 

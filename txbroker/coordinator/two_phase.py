@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Protocol, Self
 
-from journal.transaction import State
+from journal.transaction_states import State
 from txbroker import errors
 from txbroker.coordinator.decision_log import BranchRecord, Decision
 from txbroker.coordinator.gids import Branch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Generic, Protocol, TypeVar
 
 from journal.arguments import seconds, wrong_type
-from journal.transaction import State
+from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.core.promise import Promise

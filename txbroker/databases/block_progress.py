@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any, Protocol
 
-from journal.transaction import State
+from journal.transaction_states import State
 from journal.xid import Xid
 
 

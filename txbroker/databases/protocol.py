@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from journal.arguments import text, wrong_value
-from journal.transaction import State
+from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.loop import fork

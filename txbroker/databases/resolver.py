@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from journal.transaction import State
+from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.blocking import Connection, connect

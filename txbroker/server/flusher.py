@@ -11,8 +11,8 @@ from twisted.internet.interfaces import IReactorTime
 
 from journal.engine.engine import Engine
 from journal.engine.jobs import Job
+from txbroker.server.journal_writer import OnFailure
 from txbroker.server.worker_thread import Worker
-from txbroker.server.writer import OnFailure
 
 
 class Flusher:

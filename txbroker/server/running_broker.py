@@ -17,14 +17,14 @@ from txbroker.broker.broker import Broker
 from txbroker.broker.settings import SECOND
 from txbroker.server.config import Config
 from txbroker.server.connections import Connections
-from txbroker.server.duties import Duty, Timeouts
 from txbroker.server.factory import BrokerFactory
 from txbroker.server.flusher import Flusher
+from txbroker.server.journal_writer import OnFailure, Writer
+from txbroker.server.periodic_tasks import Duty, Timeouts
 from txbroker.server.read_limits import Intake
 from txbroker.server.scrubber import Scrubber
 from txbroker.server.send_buffer import SendBuffers
 from txbroker.server.worker_thread import WorkerThread
-from txbroker.server.writer import OnFailure, Writer
 
 MARK_INTERVAL: Final = 0.05
 """Seconds between checks whether the engine is idle; it is marked after twice that."""

@@ -15,7 +15,7 @@ from journal.engine.engine import Engine
 from journal.errors import WHAT_ELSE, CorruptData, CorruptSegment
 from journal.formats import filenames
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
-from journal.transaction import TransactionNumber
+from journal.transaction_states import TransactionNumber
 from txbroker.server.worker_thread import Worker
 
 FIRST_PASS: Final = 60.0

@@ -6,7 +6,7 @@ import msgspec
 
 from journal.formats.record import PartitionOffset, Placement
 from journal.settings import TopicSettings
-from journal.transaction import Cause, State
+from journal.transaction_states import Cause, State
 from journal.xid import Xid
 from txbroker.wire.secret import Secret
 

@@ -7,7 +7,7 @@ import msgspec
 from journal.formats.record import GroupPositions, PartitionOffset
 from journal.random_id import new_id
 from journal.settings import TopicSettings
-from journal.transaction import State, Totals
+from journal.transaction_states import State, Totals
 from journal.xid import Xid
 from txbroker.wire.secret import Secret
 

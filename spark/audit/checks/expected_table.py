@@ -27,7 +27,7 @@ from journal.errors import InvalidSetting, UnknownTopic
 from spark.audit.checks.tables import NOTHING, TableUnusable, opened, quiet, readable, source_of, why
 from spark.audit.claims.directory import Directory
 from spark.audit.claims.facts import Fact, What
-from spark.audit.claims.places import placed
+from spark.audit.claims.file_positions import placed
 
 SHOWN: Final = 200
 """Characters of a value in a finding's text."""

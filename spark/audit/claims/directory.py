@@ -19,7 +19,7 @@ from journal.formats.store_state import StoreState
 from journal.formats.witness import NOTHING, read_witness
 from journal.log.catalog import head_of_catalog
 from journal.log.segment import segments_of
-from journal.transaction import State
+from journal.transaction_states import State
 from journal.transactions.outcome_archive import head_of
 from journal.transactions.table import live_rows
 from journal.vfs.filesystem import OSFilesystem

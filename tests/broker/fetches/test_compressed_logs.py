@@ -20,7 +20,7 @@ from journal.formats.frame import COMPRESSION, HEADER, HEADER_BYTES
 from journal.formats.index import MAX_GAP
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.repair import diagnose
-from journal.transaction import Totals
+from journal.transaction_states import Totals
 from journal.vfs.filesystem import OSFilesystem
 from journal.xid import Xid
 from tests.repair.repair_checks import is_repaired, oldest_log

@@ -2,7 +2,7 @@
 
 import pytest
 
-from journal.transaction import Cause, State
+from journal.transaction_states import Cause, State
 from journal.xid import Xid
 from tests.broker.transactions.transaction_scene import SECOND, XID, prepared
 from tests.support.broker_room import Room, refused

@@ -6,7 +6,7 @@ half second; with `policy` not looking at `alerted` a given alert is told as one
 
 import pytest
 
-from journal.transaction import Cause, State
+from journal.transaction_states import Cause, State
 from journal.xid import Xid
 from tests.broker.transactions.transaction_scene import XID, prepared
 from tests.support.broker_room import Room

@@ -11,7 +11,7 @@ from journal.engine.settings import JournalSettings
 from journal.formats import frame
 from journal.formats.compression import compressor
 from journal.formats.record import GroupPositions, PartitionOffset
-from journal.transaction import State, Totals
+from journal.transaction_states import State, Totals
 from journal.transactions.limits import TransactionLimits
 from tests.broker.transactions.transaction_scene import OTHER, XID, add, totals, values
 from tests.support.broker_room import Room, frames, refused

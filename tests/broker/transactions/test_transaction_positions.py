@@ -3,7 +3,7 @@
 import pytest
 
 from journal.formats.record import PartitionOffset
-from journal.transaction import Cause, State
+from journal.transaction_states import Cause, State
 from tests.broker.transactions.transaction_scene import XID, commit, totals
 from tests.support.broker_room import Room, refused
 from txbroker.wire import messages

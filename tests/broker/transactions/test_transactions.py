@@ -5,7 +5,7 @@ import pytest
 
 from journal.engine.settings import JournalSettings
 from journal.formats.record import PartitionOffset
-from journal.transaction import Cause, State, Totals
+from journal.transaction_states import Cause, State, Totals
 from journal.transactions.limits import TransactionLimits
 from tests.broker.transactions.transaction_scene import OTHER, XID, add, commit, prepared, totals, values
 from tests.support.broker_room import Room, frames, refused

@@ -3,7 +3,7 @@
 from crc32c import crc32c
 
 from journal.formats.frame import decode_run
-from journal.transaction import Totals
+from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.support.broker_room import frames
 from txbroker.wire import messages

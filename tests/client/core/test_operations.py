@@ -5,7 +5,7 @@ from msgspec import structs
 
 from journal.constants import SEGMENT_BYTES
 from journal.settings import TopicSettings
-from journal.transaction import State
+from journal.transaction_states import State
 from journal.xid import Xid
 from tests.client.rig import Rig
 from txbroker import errors

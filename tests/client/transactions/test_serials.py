@@ -2,7 +2,7 @@
 
 import pytest
 
-from journal.transaction import State
+from journal.transaction_states import State
 from journal.xid import Xid
 from tests.client.rig import add, send_as_adds
 from txbroker import errors

@@ -5,7 +5,7 @@ from crc32c import crc32c
 
 from journal.constants import MAX_REQUEST_ENTRIES
 from journal.formats.record import PartitionOffset
-from journal.transaction import State, Totals
+from journal.transaction_states import State, Totals
 from journal.xid import Xid
 from tests.client.rig import Rig, add, send_as_adds
 from txbroker import errors

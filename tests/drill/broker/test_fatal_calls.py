@@ -10,7 +10,7 @@ from zope.interface.verify import verifyObject
 from journal.formats import record
 from journal.interfaces import IFile, IFilesystem
 from journal.testing.faults import Operation
-from journal.transaction import Totals
+from journal.transaction_states import Totals
 from journal.wal.writer import JournalGroup
 from journal.xid import Xid
 from txbroker.drill.broker.fatal_calls import Trigger, on_power_cuts, on_system

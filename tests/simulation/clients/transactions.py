@@ -9,7 +9,7 @@ from typing import Any
 from crc32c import crc32c
 
 from journal.formats.record import GroupPositions
-from journal.transaction import State, Totals
+from journal.transaction_states import State, Totals
 from journal.xid import Xid
 from tests.simulation.clients.consumers import ConsumingClient
 from tests.simulation.model.log_model import require

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from journal.formats import frame, outcome_entry
 from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome
-from journal.transaction import State
+from journal.transaction_states import State
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import DONE, NEVER, VOID, Model
 from txbroker.wire import messages as commands

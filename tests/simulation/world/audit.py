@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from journal.transaction import State
+from journal.transaction_states import State
 from tests.simulation.clients.transactions import TransactionalClient
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import OPEN

@@ -11,18 +11,18 @@ import journal
 from journal.check.segment_walk import FrameEntry, partitions, segments, walk_segment
 from journal.engine.settings import JournalSettings
 from journal.formats import frame
-from journal.transaction import Cause, Totals, TransactionNumber
+from journal.transaction_states import Cause, Totals, TransactionNumber
 from journal.vfs.filesystem import OSFilesystem
 from journal.xid import Xid
 from spark.audit.audit import DAY, INNER, PARTS
 from spark.audit.checks.shifts import Shifted
 from spark.audit.checks.slice_check import Limits, check_slice, joined
 from spark.audit.checks.uncommitted import arranged
+from spark.audit.claims.decided_from import Known, highest
 from spark.audit.claims.directory import Directory, look, undecided, verified, waiting
 from spark.audit.claims.entries import NEVER, SHAPE, archive_facts, remembered_facts
 from spark.audit.claims.facts import What
 from spark.audit.claims.journal_fold import journal_facts
-from spark.audit.claims.known import Known, highest
 from spark.audit.claims.log_tails import check_tail
 from tests.spark.directories import wrapper_of
 

@@ -13,7 +13,7 @@ from journal.constants import MIB
 from journal.errors import DirectoryLocked
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.repair import diagnose, execute
-from journal.transaction import Cause
+from journal.transaction_states import Cause
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from spark.audit.checks import uncommitted

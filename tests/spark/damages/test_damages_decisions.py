@@ -14,7 +14,7 @@ from journal.engine.settings import JournalSettings
 from journal.formats.spark_decision import TOPIC, Decided, xid_of
 from journal.parties import Actor
 from journal.repair import diagnose
-from journal.transaction import Cause, Totals, TransactionNumber
+from journal.transaction_states import Cause, Totals, TransactionNumber
 from journal.vfs.filesystem import OSFilesystem
 from spark.audit.claims.facts import What
 from spark.sink import branches

@@ -15,7 +15,7 @@ from journal.formats.frame import HEADER_BYTES
 from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome, unpack
 from journal.formats.outcome_entry import pack as pack_outcome
 from journal.parties import Actor, Owner
-from journal.transaction import Cause, State
+from journal.transaction_states import Cause, State
 from journal.vfs.filesystem import OSFilesystem
 from journal.xid import Xid
 from tests.spark.audit.audited import SETTINGS, Making, copied, violations

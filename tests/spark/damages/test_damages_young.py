@@ -20,7 +20,7 @@ from journal.formats.record import (
     TransactionPrepared,
     TransactionRolledBack,
 )
-from journal.transaction import Cause, Totals
+from journal.transaction_states import Cause, Totals
 from journal.xid import Xid
 from spark.audit.claims.facts import What
 from tests.spark.audit.audited import audited, copied

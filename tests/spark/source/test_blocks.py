@@ -17,7 +17,7 @@ from journal.formats.compression import CODECS, SIZE, compressor
 from spark.source import blocks
 from spark.source.blocks import read_block
 from spark.source.columns import Columns
-from spark.source.heads import UnsoundBlock
+from spark.source.message_heads import UnsoundBlock
 from tests.spark.source.test_heads import MESSAGES, NAMES, as_rows, without_time
 from tests.support.thoroughness import examples
 

@@ -14,7 +14,7 @@ from journal.errors import InvalidFrame
 from journal.formats import frame
 from journal.formats.frame_check import check_run
 from spark.source.columns import ORIGIN, TYPES, Columns
-from spark.source.heads import UnsoundBlock, read_heads
+from spark.source.message_heads import UnsoundBlock, read_heads
 from tests.support.thoroughness import examples
 
 NAMES = [name for name in TYPES if name not in ORIGIN]

@@ -8,8 +8,8 @@ import journal
 from journal.errors import StorageUnavailable
 from journal.formats import frame
 from spark.source.files import Directory
-from spark.source.heads import UnsoundBlock, read_heads
 from spark.source.logs import Log, Losses, MessagesLost, Slice, lost
+from spark.source.message_heads import UnsoundBlock, read_heads
 from spark.source.messages import heads_of
 from tests.spark.damages.forger import altered
 from tests.spark.directories import append, fill, flip, segments

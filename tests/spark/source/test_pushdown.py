@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from spark.source.heads import read_heads
+from spark.source.message_heads import read_heads
 from spark.source.pushdown import Wanted
 from tests.spark.source.test_heads import block
 

@@ -15,7 +15,7 @@ from journal.formats import filenames
 from journal.formats.repair_notes import RepairNote
 from journal.interfaces import ILock
 from journal.repair import Diagnosis, diagnose, execute, is_unfinished, resume
-from journal.repair.pieces import Change
+from journal.repair.file_pieces import Change
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from txbroker.cli.commands.verify import progress_of

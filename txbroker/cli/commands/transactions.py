@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from journal.transaction import BEGUN, State, TransactionNumber
+from journal.transaction_states import BEGUN, State, TransactionNumber
 from journal.xid import Xid
 from txbroker.cli.arguments import Parsed, pause, transaction
 from txbroker.cli.clock import now_micros

@@ -13,7 +13,7 @@ from journal.formats.frame import LOST, Message
 from journal.formats.journal_headers import FileHeader
 from journal.formats.segment_header import SegmentHeader
 from journal.formats.staged_header import StagedHeader
-from journal.transaction import TransactionNumber
+from journal.transaction_states import TransactionNumber
 from journal.xid import Xid
 from txbroker.cli.directory.data_directory import finding_json
 from txbroker.cli.directory.findings import severity

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from journal.quantities import duration
-from journal.transaction import State
+from journal.transaction_states import State
 from txbroker.cli.arguments import Parsed, XidPrefix, xid_prefix
 from txbroker.cli.transactions.words import waiting
 from txbroker.wire.messages import TransactionInfo

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.console import RenderableType
 
-from journal.transaction import State, TransactionNumber
+from journal.transaction_states import State, TransactionNumber
 from journal.xid import Xid
 from txbroker.cli.exits import Exit, Failure, exit_for
 from txbroker.cli.invocation import Invocation, confirm

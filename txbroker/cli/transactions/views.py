@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from journal.transaction import State
+from journal.transaction_states import State
 from txbroker.cli.output import (
     age_text,
     bytes_text,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from journal.parties import with_principal
-from journal.transaction import State, TransactionNumber
+from journal.transaction_states import State, TransactionNumber
 from txbroker.cli.output import age_text, count_text, size_text, time_text, visible
 from txbroker.wire.messages import CoordinatorWord, TransactionInfo
 

@@ -21,9 +21,9 @@ from journal.arguments import (
 from journal.formats.record import PartitionOffset
 from journal.settings import TopicChoices
 from txbroker import errors
+from txbroker.client.core.background_worker import Companion
 from txbroker.client.core.call import Call, named_error
 from txbroker.client.core.client_method import client_method
-from txbroker.client.core.companion import Companion
 from txbroker.client.core.core import Core
 from txbroker.client.core.partitioner import named_index
 from txbroker.client.core.positions import requests_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from journal.arguments import NOTHING_READ, checked_xid, listed, whole, wrong_type, wrong_value
-from journal.transaction import State, TransactionNumber
+from journal.transaction_states import State, TransactionNumber
 from journal.xid import Xid
 
 Which = TransactionNumber | Xid | str

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, cast
 
 from journal.arguments import NOTHING_CHANGED, NOTHING_READ, checked_xid, octets, seconds, text, truth, whole
-from journal.transaction import State
+from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.core.call import Call

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
-from journal.transaction import TransactionNumber
+from journal.transaction_states import TransactionNumber
 from txbroker import errors
 from txbroker.client.core.client_method import part_method
 from txbroker.client.core.positions import Consumed, add_positions

@@ -13,7 +13,7 @@ from journal.formats.frame import is_compressed
 from journal.formats.record import GroupPositions, PartitionOffset, Placement
 from journal.message_headers import GivenHeaders
 from journal.random_id import new_id
-from journal.transaction import Totals, TransactionNumber
+from journal.transaction_states import Totals, TransactionNumber
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.core.call import Call

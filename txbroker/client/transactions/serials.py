@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from journal.transaction import State, TransactionNumber
+from journal.transaction_states import State, TransactionNumber
 from txbroker import errors
 from txbroker.client.core.core import Core
 from txbroker.wire.messages import AskOutcome, Outcome

@@ -10,7 +10,7 @@ from typing import cast
 from journal.arguments import checked_xid, micros
 from journal.formats.record import PartitionOffset
 from journal.message_headers import GivenHeaders
-from journal.transaction import State, TransactionNumber
+from journal.transaction_states import State, TransactionNumber
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.consumer.receiver import Received, Receiver

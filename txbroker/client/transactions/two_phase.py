@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from journal.arguments import NOTHING_CHANGED, checked_xid, octets, text, whole
-from journal.transaction import State
+from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.core.client_method import client_method

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 import txbroker
-from journal.transaction import State
+from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker.drill.clients.ledger import SUFFIX, Decided, Ended, Ledger, Surprise, read_ledger
 from txbroker.drill.clients.life import LOST, text_of

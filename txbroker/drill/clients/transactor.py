@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import txbroker
 from journal.arguments import checked_xid
 from journal.formats.record import PartitionOffset
-from journal.transaction import State
+from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker.client.blocking.transaction import Transaction
 from txbroker.drill.clients.ledger import Began, Decided, Ended, Prepared, Unknown

@@ -14,11 +14,11 @@ from journal.check.archive_check import ArchiveCheck, Ended, by_record
 from journal.check.effects import Add, Effect, frames_of_add
 from journal.check.findings import Affected, Finding
 from journal.check.fold_check import FoldCheck
-from journal.check.followed import Followed, unstamped
 from journal.check.log_reader import LogReader, OpenLogs, difference
 from journal.check.outcome_check import OutcomeCheck
 from journal.check.run_check import messages_of
 from journal.check.tally import Tally
+from journal.check.transaction_history import Followed, unstamped
 from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
@@ -30,7 +30,7 @@ from journal.formats.record import (
     TopicDeleted,
 )
 from journal.interfaces import IFilesystem
-from journal.transaction import Cause, State, TransactionNumber
+from journal.transaction_states import Cause, State, TransactionNumber
 from journal.transactions.table import live_rows
 from journal.vfs.file_window import read_some
 from journal.wal.reader import JournalEntry

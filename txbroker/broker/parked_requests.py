@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from journal.constants import GROUP_BYTES, MIB
-from journal.transaction import TransactionNumber
+from journal.transaction_states import TransactionNumber
 from journal.transactions.commit_application import is_small
 from txbroker.broker.accounts import Accounts
 from txbroker.broker.fetch_attempt import CallLater

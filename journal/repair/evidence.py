@@ -11,8 +11,8 @@ from journal.formats import filenames
 from journal.formats.frame import walk
 from journal.formats.record import Placement
 from journal.interfaces import IFilesystem
-from journal.repair.pieces import Slice, Stamped
-from journal.transaction import TransactionNumber
+from journal.repair.file_pieces import Slice, Stamped
+from journal.transaction_states import TransactionNumber
 from journal.transactions.state import TransactionRow
 from journal.vfs.file_window import read_some
 from journal.wal.reader import JournalEntry

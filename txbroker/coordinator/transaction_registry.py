@@ -13,7 +13,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from journal.transaction import State
+from journal.transaction_states import State
 from txbroker import errors
 from txbroker.coordinator.decision_log import BranchRecord, Decision, DecisionLog, Heuristic
 from txbroker.coordinator.gids import Branch, Gids

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from journal.check.effects import Add
 from journal.check.findings import second_crc32c
 from journal.formats.frame import walk
-from journal.transaction import Totals
+from journal.transaction_states import Totals
 from journal.xid import Xid
 
 

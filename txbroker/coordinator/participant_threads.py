@@ -17,7 +17,7 @@ from txbroker.coordinator.participation import resource_of
 from txbroker.coordinator.resource import Resource
 
 if TYPE_CHECKING:
-    from txbroker.coordinator.book import Book
+    from txbroker.coordinator.transaction_registry import Book
 
 log = logging.getLogger("txbroker.coordinator")
 
