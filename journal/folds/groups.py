@@ -238,8 +238,9 @@ class GroupsFold:
             for group, group_id, offset in self._release(TransactionNumber(record.session, record.serial)):
                 self._move(group, group_id, (offset,))
         for each in record.positions:
+            number = TransactionNumber(record.session, record.serial)
             for offset in each.offsets:
-                self._check_free(TransactionNumber(record.session, record.serial), each.group, offset)
+                self._check_free(number, each.group, offset)
             self._move(each.group, each.id, each.offsets)
 
     def _check_free(self, number: TransactionNumber, group: str, offset: PartitionOffset) -> None:

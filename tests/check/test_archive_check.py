@@ -14,6 +14,7 @@ from journal.check import Level, Tally, verification, verify
 from journal.check.archive_check import ArchiveCheck
 from journal.formats.frame import HEADER_BYTES
 from journal.formats.outcome_entry import OUTCOMES_TOPIC, pack, unpack
+from journal.parties import Actor
 from journal.transaction_states import Cause, State
 from journal.transactions import outcome_archive
 from tests.support.engine_room import SMALL, Room, decide
@@ -24,7 +25,7 @@ LIES = {
     "cause": lambda e: replace(e, cause=Cause.TIMEOUT),
     "number": lambda e: replace(e, serial=e.serial + 9),
     "at": lambda e: replace(e, at=e.at + 1),
-    "by": lambda e: replace(e, by="mallory"),
+    "by": lambda e: replace(e, by=Actor("mallory")),
     "checksum": lambda e: replace(e, checksum=e.checksum ^ 1),
     "messages": lambda e: replace(e, messages=e.messages + 1),
     "placements": lambda e: replace(e, parts=[replace(e.parts[0], base_offset=7), *e.parts[1:]]),

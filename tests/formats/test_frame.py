@@ -170,9 +170,9 @@ REFUSED = {
     "a stamped one": (made(offset=1), "has offset 1"),
     "a flipped bit": (frame.encode(b"abc", TIME)[:-1] + b"b", "fails its checksum"),
     "no version": (made(flag=0), "flag 0x0"),
-    "the next version": (made(flag=0x02000000), "flag 0x2000000"),
-    "compression": (made(flag=VERSION | 0x10), "flag 0x1000010"),
-    "an unknown flag": (made(flag=VERSION | 0x4), "flag 0x1000004"),
+    "the next version": (made(flag=VERSION + 0x01000000), f"flag {VERSION + 0x01000000:#x}"),
+    "compression": (made(flag=VERSION | 0x10), f"flag {VERSION | 0x10:#x}"),
+    "an unknown flag": (made(flag=VERSION | 0x4), f"flag {VERSION | 0x4:#x}"),
     "no message": (made(count=0), "says 0 messages"),
     "two messages": (made(count=2), "says 2 messages"),
     "a tombstone with a value": (made(flag=VERSION | TOMBSTONE, payload=b"v"), "tombstone with a value"),
@@ -210,7 +210,7 @@ REFUSED = {
     "an inner length of zero": (wrapped(bytes(40), 1), "frame 0 in the wrapper"),
     "an inner tombstone with a value": (
         wrapped(HEADER.pack(37, 0, 0, TIME, 1, VERSION | TOMBSTONE, 0) + b"v", 1),
-        "flag 0x1000002 and 1 bytes of value",
+        f"flag {VERSION | TOMBSTONE:#x} and 1 bytes of value",
     ),
     "an inner key that nests": (
         wrapped(HEADER.pack(HEADER_BYTES + len(NESTED), 0, 0, TIME, 1, VERSION, len(NESTED)) + NESTED, 1),

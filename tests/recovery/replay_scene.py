@@ -10,6 +10,7 @@ from journal.constants import KIB, MIB
 from journal.folds.producers import ProducersFold
 from journal.formats.frame import walk
 from journal.formats.record import LogStartMoved, PartitionOffset, ProducerOpened
+from journal.parties import Owner
 from journal.recovery.start import recover
 from journal.testing import ManualClock
 from journal.transaction_states import Cause, Totals
@@ -22,6 +23,11 @@ PRODUCERS = 2
 ROOMY = 64 * MIB
 """A pool that nothing has to be flushed from."""
 ARCHIVING = replace(SMALL, outcome_archive=True).archive
+
+
+def owner_of(slot):
+    """Whose the transactions of a slot are."""
+    return Owner("anonymous", f"client {slot}", "host:1")
 
 
 class Sender:
@@ -76,7 +82,7 @@ class Sender:
             1,
             named,
             begun.number.serial - 1 if seen else 0,
-            f"client {slot}",
+            owner_of(slot),
         )
         sent = begun.totals
         begun.totals = Totals(sent.messages + 1, sent.requests + 1, crc32c(frames, sent.checksum))
@@ -92,11 +98,11 @@ class Sender:
             told = known[-seen] if 0 < seen <= len(known) else 0
             count = 1 + number % 50 // 49
             frames = run_of(*[b"v" * (size + number % 100 // 50)] * count)
-            self.whole(begun.number, {1 + number % partitions: (count, frames)}, told, "a client")
+            self.whole(begun.number, {1 + number % partitions: (count, frames)}, told, owner_of("a"))
             known.append(begun.number.serial)
             self.clock.advance(3)
 
-    def whole(self, number, runs, seen=0, owner="", name=None):
+    def whole(self, number, runs, seen=0, owner=None, name=None):
         """Decide for one with all that it has; as a broker would, once there is room in memory."""
         size = sum(len(frames) for _, frames in runs.values())
         if self.engine.allocator.available() < 300 * KIB + size:
@@ -114,7 +120,7 @@ class Sender:
         if begun is None:
             begun = self.room.begin(session=7 + slot % 2)
             xid = xid_of(f"once {begun.number}") if named else None
-            self.whole(begun.number, runs, 0, f"client {slot}", xid)
+            self.whole(begun.number, runs, 0, owner_of(slot), xid)
         else:
             unsent = Unsent([(partition, *run) for partition, run in runs.items()])
             totals = begun.totals if begun.totals.requests else None
@@ -133,7 +139,7 @@ class Sender:
             begun = self.room.begin(session=7 + slot % 2)
             unsent = Unsent([(partition, 1, run_of(b"prepared")) for partition in partitions])
             name = xid_of(f"prepared {begun.number}")
-            self.engine.transactions.prepare(begun.number, name, owner=f"client {slot}", unsent=unsent)
+            self.engine.transactions.prepare(begun.number, name, owner=owner_of(slot), unsent=unsent)
 
     def prepare(self, slot):
         if begun := self.begun.pop(slot, None):

@@ -114,7 +114,7 @@ def whole(at, session, serial, partition, base, seen=0, xid=None):
     stamp(stamped := bytearray(frames), base)
     record = TransactionCommitted(
         session, serial, [Placement(partition, base, 1)], at, Cause.CLIENT, seen,
-        runs=[Run(partition, 1, 0, checksum)], checksum=checksum, xid=xid, owner="c",
+        runs=[Run(partition, 1, 0, checksum)], checksum=checksum, xid=xid, owner=WHOSE,
     )  # fmt: skip
     return record, bytes(stamped)
 

@@ -51,7 +51,7 @@ MUTANTS: Final = (
     Mutant(
         "not remember how what begins and ends with one request ended",
         "journal/transactions/table.py",
-        "        self.outcomes.remember(outcome)\n        stores, runs = catalog.stores, record.runs\n",
+        "        self.outcomes.remember_new(outcome)\n        stores, runs = catalog.stores, record.runs\n",
         "        stores, runs = catalog.stores, record.runs\n",
     ),
     Mutant(
@@ -69,7 +69,7 @@ MUTANTS: Final = (
     Mutant(
         "leave out the positions that a commit carries",
         "journal/folds/groups.py",
-        "        for each in record.positions:\n            self._move(each.group, each.id, each.offsets)\n",
+        "            self._move(each.group, each.id, each.offsets)\n",
         "",
     ),
     Mutant(

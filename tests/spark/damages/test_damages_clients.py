@@ -70,7 +70,7 @@ class Clients:
         place = [PartitionOffset(partition, offset, 0, "moved")]
         self.accept(
             lambda at: TransactionOffsetsAdded(
-                *number, group, place, at, 0, Xid(1, b"m%d" % self._serial, b""), "", b"i" * 16
+                *number, group, place, at, 0, Xid(1, b"m%d" % self._serial, b""), None, b"i" * 16
             )
         )
         totals = Totals(0, 1, 0)
