@@ -10,7 +10,7 @@ from journal.constants import KIB, MIB
 from journal.folds.producers import ProducersFold
 from journal.formats.frame import walk
 from journal.formats.record import LogStartMoved, PartitionOffset, ProducerOpened
-from journal.parties import Owner
+from journal.parties import Actor, Owner
 from journal.recovery.start import recover
 from journal.testing import ManualClock
 from journal.transaction_states import Cause, Totals
@@ -149,7 +149,7 @@ class Sender:
         """The oldest that is prepared."""
         for number in list(self.engine.transactions.prepared)[:1]:
             if commit:
-                self.engine.transactions.commit(number, Cause.OPERATOR, by="somebody", why="a reason")
+                self.engine.transactions.commit(number, Cause.OPERATOR, by=Actor("somebody"), why="a reason")
             else:
                 self.engine.transactions.rollback(number, Cause.CLIENT)
 

@@ -6,6 +6,7 @@ import pytest
 
 from journal.constants import KIB
 from journal.errors import ContentMismatch, OffsetOutOfRange
+from journal.parties import Actor
 from journal.transaction_states import Cause, State, Totals
 from tests.support.crash_scene import BIG, ENDS, at_every_operation, topics
 from tests.support.engine_room import Room, decide, journal_path, xid_of
@@ -110,7 +111,7 @@ class TestTransactions:
         def act(room, done):
             transactions = room.engine.transactions
             number = transactions.find(xid_of("p"))
-            transactions.rollback(number, Cause.OPERATOR, "ann", "stuck")
+            transactions.rollback(number, Cause.OPERATOR, Actor("ann"), "stuck")
             room.engine.sync()
             done.append("forced")
             assert transactions.tell(number, State.COMMITTED, "me@host:1")

@@ -8,6 +8,7 @@ Java or the Spark that is there is passed over.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
@@ -93,6 +94,7 @@ def train(folder: Path) -> None:
 
 def main() -> None:
     """Make the archive anew."""
+    argparse.ArgumentParser("python -m tests.spark.java", description=main.__doc__).parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     new = ARCHIVE.with_suffix(".new")
     ARCHIVE.unlink(missing_ok=True)
