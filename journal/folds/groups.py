@@ -244,14 +244,12 @@ class GroupsFold:
             self._move(each.group, each.id, each.offsets)
 
     def _check_free(self, number: TransactionNumber, group: str, offset: PartitionOffset) -> None:
-        """Assert what was judged before the record was made: the transaction may move the group there."""
-        partition, now = offset.partition, self.find(group).generation(offset.partition)
-        what = f"transaction {number} moves group {group!r} in partition number {partition}"
-        assert offset.generation == now, (
-            f"{what} as generation {offset.generation}, and generation {now} has it"
+        """Assert what was judged before the record was made: no other transaction holds the position."""
+        holder = self.holder(group, offset.partition)
+        assert holder is None or holder == number, (
+            f"transaction {number} moves group {group!r} in partition number {offset.partition}, and "
+            f"transaction {holder} holds it"
         )
-        holder = self.holder(group, partition)
-        assert holder is None or holder == number, f"{what}, and transaction {holder} holds it"
 
     def _roll_back(self, record: TransactionRolledBack) -> None:
         self._release(TransactionNumber(record.session, record.serial))

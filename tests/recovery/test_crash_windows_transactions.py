@@ -114,12 +114,12 @@ class TestTransactions:
             transactions.rollback(number, Cause.OPERATOR, Actor("ann"), "stuck")
             room.engine.sync()
             done.append("forced")
-            assert transactions.tell(number, State.COMMITTED, "me@host:1")
+            assert transactions.tell(number, State.COMMITTED, Actor("me@host:1"))
             room.engine.sync()
             done.append("told")
             room.checkpoint()
-            assert not transactions.tell(number, State.COMMITTED, "me@host:2")
-            transactions.forget(number, "ann", "mended")
+            assert not transactions.tell(number, State.COMMITTED, Actor("me@host:2"))
+            transactions.forget(number, Actor("ann"), "mended")
             room.engine.sync()
             done.append("forgotten")
 
@@ -127,12 +127,16 @@ class TestTransactions:
         for done, _, after in at_every_operation(prepare, act, twice=True):
             transactions = after.engine.transactions
             [outcome] = transactions.outcomes.by_number.values() or [None]
-            assert (outcome is None) or (outcome.heuristic, outcome.by, outcome.why) == (True, "ann", "stuck")
+            assert (outcome is None) or (outcome.heuristic, outcome.by, outcome.why) == (
+                True,
+                Actor("ann"),
+                "stuck",
+            )
             if "forced" in done and "told" not in done:
                 assert outcome is not None
             if "told" in done and "forgotten" not in done:
                 assert after.prepared() == set()
-                assert outcome is None or outcome.told.by == "me@host:1"
+                assert outcome is None or outcome.told.by == Actor("me@host:1")
             if "forgotten" in done:
                 assert (outcome, transactions.outcomes.contradicted) == (None, set())
             elif outcome is None:

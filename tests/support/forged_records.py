@@ -224,12 +224,6 @@ for _name, _kind in (("a one-phase commit", commit), ("a prepare", prepare)):
         f"{_name} without its data": lambda _, kind=_kind: [kind(data=b"")],
         f"{_name} whose data are no frames": lambda _, kind=_kind: [kind(data=b"\xff" * 50)],
         f"{_name} whose data end within a frame": lambda _, kind=_kind: [kind(data=run_of(b"v")[:-1])],
-        f"{_name} by a generation that nobody has": lambda _, kind=_kind: [
-            kind(**moved(PartitionOffset(1, 1, 9)))
-        ],
-        f"{_name} by a generation of a group that is not there": lambda _, kind=_kind: [
-            kind(**moved(PartitionOffset(1, 1, 5), group="z"))
-        ],
         f"{_name} that moves what another transaction holds": lambda _, kind=_kind: [
             kind(**moved(PartitionOffset(2, 1), group="held"))
         ],
