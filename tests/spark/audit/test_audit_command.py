@@ -180,10 +180,9 @@ class TestWrongUsage:
             (["--data", "{sound}", "--out", "o", "--expect", "t"], "each table needs a topic and a key"),
             (["--data", "{sound}", "--out", "{sound}/report"], "lies in the data directory"),
             (["--data", "{sound}", "--out", "file"], "is a file"),
-            (["--data", "{sound}", "--out", "o", "--master", "spork"], "'spork' is none that Spark knows"),
             (["--data", "{sound}", "--out", "foreign"], "holds findings, and these are no audit's"),
         ],
-        ids=["no data", "no out", "no window", "no key", "inside", "a file", "no master", "foreign"],
+        ids=["no data", "no out", "no window", "no key", "inside", "a file", "foreign"],
     )
     def test_it_ends_with_2_and_says_what_before_spark_is_started(
         self, sound, tmp_path, monkeypatch, arguments, says
@@ -197,6 +196,13 @@ class TestWrongUsage:
         assert (ended.code, says in ended.err) == (2, True), ended.err
         assert (tmp_path / "foreign" / "findings" / "mine").read_text() == "mine"
         assert not (sound / "report").exists()
+        assert earlier.read_text() == EARLIER
+
+    def test_a_master_that_spark_does_not_know_ends_it_with_2(self, sound, tmp_path):
+        """In a process of its own: where Spark is at work already, its master is taken."""
+        earlier = earlier_report(tmp_path / "o")
+        ended = run(tmp_path, "--data", sound, "--out", "o", "--master", "spork")
+        assert (ended.code, "'spork' is none that Spark knows" in ended.err) == (2, True), ended.err
         assert earlier.read_text() == EARLIER
 
 
