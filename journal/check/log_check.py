@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from journal.check.archive_check import ArchiveCheck, Ended, by_record
+from journal.check.checkpoint_rows_check import FoldCheck
 from journal.check.effects import Add, Effect, frames_of_add
 from journal.check.findings import Affected, Finding
-from journal.check.fold_check import FoldCheck
 from journal.check.log_reader import LogReader, OpenLogs, difference
 from journal.check.outcome_check import OutcomeCheck
 from journal.check.run_check import messages_of
