@@ -49,17 +49,12 @@ check: debian lint  ## lint, types, layers and the fast tests, in a minute
 
 # Three workers on two cores: half of the time of the slow tests is waiting, for processes that start and for time-outs.
 .PHONY: test
-test: debian lint lint-docs .make/spark.jsa  ## everything: lint, types, layers and all tests
+test: debian lint lint-docs  ## everything: lint, types, layers and all tests
 	$(RUN) pytest -n 3 --dist worksteal -m "not deep" $(ARGS)
 
 .PHONY: test-deep
-test-deep: debian .venv/.ready .make/spark.jsa  ## more of the same: more histories, more moments of a death
+test-deep: debian .venv/.ready  ## more of the same: more histories, more moments of a death
 	$(RUN) pytest -n 2 -m deep $(ARGS)
-
-# The tests start Java some forty times, in half of the time with its classes in an archive; without it they pass too.
-.make/spark.jsa: .venv/.ready
-	@.ci/need-debian java=openjdk-17-jre-headless
-	$(RUN) tests.spark.java
 
 .PHONY: lint
 lint: .venv/.ready  ## lint, format, types and layers only

@@ -1,16 +1,21 @@
 """Spark for tests: one session in local mode for all tests of a process, with two cores and 1 GiB.
 
-`java.py` says what every Spark of the tests is started with, those of programs and of `spark-submit` too.
+`conf/` has what every Spark of the tests is started with, those of programs and of `spark-submit` too: it halves their
+time. What Spark's own launcher and daemons are started with is said in the environment.
 """
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.spark import java
-
-java.provide()
+BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ |= {
+    "SPARK_CONF_DIR": str(Path(__file__).resolve().parent / "conf"),
+    "SPARK_LAUNCHER_OPTS": BRIEF,
+    "SPARK_DAEMON_JAVA_OPTS": BRIEF,
+}
 
 
 @pytest.fixture(scope="session")

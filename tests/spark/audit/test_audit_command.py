@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 
 from journal.formats.frame import HEADER_BYTES
 from spark.audit.__main__ import main
-from tests.spark import java
 from tests.spark.audit.audited import Making, copied
 from tests.spark.damages.forger import flip, held
 from tests.spark.standalone import Standalone
@@ -51,7 +50,7 @@ def program(submit: bool, *arguments: str | Path) -> list[str]:
     if submit:
         master = given.index("--master")
         before, given = given[master : master + 2], given[:master] + given[master + 2 :]
-        return [str(SUBMIT), *java.SUBMITTED, *before, str(ROOT / "spark" / "audit" / "__main__.py"), *given]
+        return [str(SUBMIT), *before, str(ROOT / "spark" / "audit" / "__main__.py"), *given]
     return [sys.executable, "-m", "spark.audit", *given]
 
 
