@@ -122,7 +122,8 @@ class Producer:
 
     def _have(self, topic: str, queues: list[PartitionQueue]) -> None:
         """A topic has these queues. Others are of a topic of that name that is deleted: they take no more messages."""
-        gone = [queue for queue in self._queues.get(topic, []) if queue not in queues]
+        kept = {queue.number for queue in queues}
+        gone = [queue for queue in self._queues.get(topic, []) if queue.number not in kept]
         for queue in gone:
             queue.broken = queue.broken or errors.UnknownPartition(
                 f"the topic {topic!r} that had partition number {queue.number} has been deleted; nothing was sent. If "
