@@ -18,7 +18,7 @@ from spark.source import blocks
 from spark.source.blocks import read_block
 from spark.source.columns import Columns
 from spark.source.message_heads import UnsoundBlock
-from tests.spark.source.test_heads import MESSAGES, NAMES, as_rows, without_time
+from tests.spark.source.test_message_heads import MESSAGES, NAMES, as_rows, without_time
 from tests.support.thoroughness import examples
 
 PACKERS = {codec.number: compressor(codec.name)._pack for codec in CODECS.values()}

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 
 from spark.source.message_heads import read_heads
 from spark.source.pushdown import Wanted
-from tests.spark.source.test_heads import block
+from tests.spark.source.test_message_heads import block
 
 DATA = block([[(b"x", n * 1_000_000, None, {}) for n in range(20)]])
 
