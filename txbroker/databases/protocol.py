@@ -141,6 +141,8 @@ class Deciding:
             if found is None or not await database.begin_marked(self._token):
                 if condition is Condition.IDLE:
                     await database.begin()
+                else:
+                    await database.take_write_lock()
                 found = identity.parse(await database.mark(self._token))
                 if identity.checked(database.handle) != found:
                     await identity.check_home(database, found)

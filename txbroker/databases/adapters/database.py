@@ -105,6 +105,9 @@ class Database:
     async def begin(self) -> None:
         """Begin a transaction, if the first statement does not do that by itself. Called only when IDLE."""
 
+    async def take_write_lock(self) -> None:
+        """Lock before a transaction that has begun already reads, where a reader may be refused to write."""
+
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
         """Run a statement inside the transaction; ``%s`` stands for a parameter."""
         raise NotImplementedError

@@ -57,6 +57,11 @@ class SqliteDatabase(DbApiDatabase):
         if not self.connection.in_transaction:  # as with Python 3.12's autocommit=False it always is
             self.connection.execute("BEGIN IMMEDIATE")
 
+    async def take_write_lock(self) -> None:
+        """Write nothing: waits as long as the connection's timeout says, unless the transaction has read already."""
+        if self.connection.in_transaction:
+            await self.execute(f"DELETE FROM {TABLE} WHERE 0")
+
     async def commit(self) -> None:
         """Commit."""
         self._end("COMMIT", self.connection.commit)

@@ -14,7 +14,7 @@ from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.databases import identity
 from txbroker.databases.adapters.adapter import run
-from txbroker.databases.adapters.database import TABLE, Condition, Database
+from txbroker.databases.adapters.database import Database
 from txbroker.databases.blocking import Atomic, BlockingSide
 from txbroker.databases.orm.wrapped import WrappedDatabase
 from txbroker.databases.protocol import Deciding
@@ -53,17 +53,16 @@ def check_room(taken: int, message: Waiting, bound: int) -> None:
 
 
 async def take_write_lock(driver: Database) -> None:
-    """In SQLite, lock before a transaction that has begun without the lock reads: a reader may be refused to write.
+    """Lock before the transaction reads: its end will write, so it waits here and not in vain later.
 
-    The block will write; so it waits here, as long as the connection's timeout says, and not in vain later.
+    Raises what :func:`txbroker.atomic` does if the decision table is missing.
     """
-    if driver.name == "sqlite" and driver.condition() is Condition.OPEN:
-        try:
-            await driver.execute(f"DELETE FROM {TABLE} WHERE 0")
-        except Exception as error:
-            if driver.is_missing_table(error):
-                raise identity.missing(error) from error
-            raise
+    try:
+        await driver.take_write_lock()
+    except Exception as error:
+        if driver.is_missing_table(error):
+            raise identity.missing(error) from error
+        raise
 
 
 class Terms(NamedTuple):
