@@ -55,7 +55,9 @@ def test_a_connection_that_is_always_in_a_transaction_has_blocks(sqlite, lite, b
     eventually(lambda: lite.execute("SELECT count(*) FROM txbroker_decision").fetchone() == (0,))
 
 
-def test_a_block_in_a_transaction_without_the_write_lock_waits_for_it_and_then_writes(sqlite, lite, broker, topic):
+def test_a_block_in_a_transaction_without_the_write_lock_waits_for_it_and_then_writes(
+    sqlite, lite, broker, topic
+):
     with (
         contextlib.closing(always_open(sqlite)) as modern,
         contextlib.closing(sqlite3.connect(sqlite, check_same_thread=False)) as other,
@@ -63,7 +65,9 @@ def test_a_block_in_a_transaction_without_the_write_lock_waits_for_it_and_then_w
         other.execute("INSERT INTO orders VALUES (7)")  # has the write lock
         waiter = threading.Timer(0.3, other.commit)
         waiter.start()
-        with txbroker.atomic(modern, broker, wait="commit") as tx:  # had it read before, the INSERT would be refused
+        with txbroker.atomic(
+            modern, broker, wait="commit"
+        ) as tx:  # had it read before, the INSERT would be refused
             modern.execute("INSERT INTO orders VALUES (8)")
             tx.send(topic, b"8")
         waiter.join()
