@@ -8,8 +8,6 @@ from itertools import cycle
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from benchmarks.harness.frames import BATCH, BATCH_BYTES, KIB_BODY, SINGLE, TIMESTAMP
 from journal.constants import GROUP_BYTES, MIB
 from journal.engine.engine import Engine
@@ -19,10 +17,12 @@ from journal.folds.table import client_folds
 from journal.formats import frame
 from journal.formats.record import ProducerOpened
 from journal.log.message_store import MessageStore
+from journal.parties import ANONYMOUS, Owner
 from journal.random_id import new_id
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
-from journal.transaction_states import Cause, Totals, TransactionNumber
+from journal.transaction_states import Cause, TransactionNumber
+from journal.transactions.unsent import Unsent
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from journal.xid import Xid
@@ -38,6 +38,9 @@ VARIED: Final = cycle([frame.encode(bytes(20 + 37 * number % 161), TIMESTAMP) fo
 PRODUCER: Final = 1
 PREPARED_SESSION: Final = 1
 COMMITTED_SESSION: Final = 2
+"""The first of the sessions that commit."""
+CLIENTS: Final = 64
+OWNERS: Final = [Owner(ANONYMOUS, "", f"127.0.0.1:{40000 + client}") for client in range(CLIENTS)]
 
 
 class Scene(NamedTuple):
@@ -133,26 +136,28 @@ class Builder:
             self.engine.append(store, frames, count, PRODUCER, 1, sequence)
 
     def commit(self) -> None:
-        """A transaction of one message in one phase, by a client that has seen all outcomes before."""
-        transactions, store = self.engine.transactions, next(self._turn)
-        seen, self._serial = self._serial, self._serial + 1
-        number = TransactionNumber(COMMITTED_SESSION, self._serial)
-        transactions.add(number, store.number, SINGLE, 1, None, seen)
-        transactions.commit(number, Cause.CLIENT, seen=seen, totals=SINGLE_TOTALS)
+        """A transaction of one message in one request, by the next of some clients that know their outcomes."""
+        self._serial += 1
+        round_, client = divmod(self._serial, CLIENTS)
+        self.engine.transactions.commit(
+            TransactionNumber(COMMITTED_SESSION + client, round_ + 1),
+            Cause.CLIENT,
+            seen=round_,
+            unsent=Unsent([(next(self._turn).number, 1, SINGLE)]),
+            owner=OWNERS[client],
+        )
 
     def prepare(self, transactions: int) -> None:
         """Transactions of one message that nobody decides."""
         for serial in range(1, transactions + 1):
             number = TransactionNumber(PREPARED_SESSION, serial)
             xid = Xid(1, b"order-%d" % serial, b"broker")
-            self.engine.transactions.add(number, next(self._turn).number, SINGLE, 1, xid)
-            self.engine.transactions.prepare(number, xid, SINGLE_TOTALS)
+            unsent = Unsent([(next(self._turn).number, 1, SINGLE)])
+            self.engine.transactions.prepare(number, xid, owner=OWNERS[serial % CLIENTS], unsent=unsent)
             if self.engine.pending_bytes >= GROUP_BYTES:
                 self.settle()
         self.settle()
 
-
-SINGLE_TOTALS: Final = Totals(1, 1, crc32c(SINGLE))
 
 LOADS: Final[dict[str, Callable[[Builder], None]]] = {
     "singles": lambda builder: builder.send(SINGLE, 1),
