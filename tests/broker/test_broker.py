@@ -91,12 +91,18 @@ class TestHello:
     def test_what_waits_of_a_session_that_is_taken_over_is_dropped(self, room):
         [partition] = room.topic()
         old = room.peer()
-        room.broker.parking.park(old.session, messages.Send(7, partition), memoryview(frames(b"late")))
+        room.broker.parked_requests.park(
+            old.session, messages.Send(7, partition), memoryview(frames(b"late"))
+        )
         new = room.peer(hello=False)
         new.ask(messages.Hello, messages.MAGIC, [2], "tester", old.former)
         room.engine.on_idle()
         room.engine.sync()
-        assert (old.answers, room.broker.parking.bytes, len(room.broker.parking.line)) == ([], 0, 0)
+        assert (old.answers, room.broker.parked_requests.bytes, len(room.broker.parked_requests.line)) == (
+            [],
+            0,
+            0,
+        )
         assert new.send(partition, b"first").base_offset == 0
 
     def test_more_sessions_than_allowed_are_refused_until_one_ends(self):

@@ -58,13 +58,21 @@ def test_what_decides_waits_until_the_commit_is_applied_and_is_then_carried_out_
     ]
     created = second.tell(commands.CreateTopic, "new", 1, commands.TopicSettings())
     assert "new" not in room.engine.catalog.topics
-    assert room.broker.accounts.held == room.broker.parking.bytes == first.session.held + second.session.held
+    assert (
+        room.broker.accounts.held
+        == room.broker.parked_requests.bytes
+        == first.session.held + second.session.held
+    )
     room.engine.sync()
     assert [first.answer(asked[0]).base_offset, second.answer(asked[1]).base_offset] == [18, 19]
     assert values(room, busy.partition) == [b"x"] * 18 + [b"1", b"2", b"3"]
     assert isinstance(second.answer(created), commands.Topics)
     assert isinstance(busy.peer.answer(busy.committed), commands.Committed)
-    assert (room.broker.parking.bytes, len(room.broker.parking.line), room.broker.accounts.held) == (0, 0, 0)
+    assert (
+        room.broker.parked_requests.bytes,
+        len(room.broker.parked_requests.line),
+        room.broker.accounts.held,
+    ) == (0, 0, 0)
     assert first.session.parked == second.session.parked == 0
 
 
@@ -308,7 +316,7 @@ def test_a_long_line_moves_in_slices_so_that_the_reactor_is_not_held_up(busy):
     for _ in range(2500):
         peer.tell(commands.Send, busy.partition, data=frames(b"1"))
     room.engine.sync()
-    assert [len(room.broker.parking.line)] == [1500]
+    assert [len(room.broker.parked_requests.line)] == [1500]
     late = peer.tell(commands.Send, busy.partition, data=frames(b"2"))
     while room.timers.getDelayedCalls():
         room.timers.advance(0)
@@ -318,7 +326,7 @@ def test_a_long_line_moves_in_slices_so_that_the_reactor_is_not_held_up(busy):
 
 def test_the_line_moves_no_longer_at_a_time_than_the_reactor_can_be_kept_waiting(busy, monkeypatch):
     room = busy.room
-    peer, carry_out = room.peer(), room.broker.parking._carry_out
+    peer, carry_out = room.peer(), room.broker.parked_requests._carry_out
     asked = [peer.tell(commands.Send, busy.partition, data=frames(b"1")) for _ in range(10)]
 
     def slowly(*what):
@@ -326,14 +334,14 @@ def test_the_line_moves_no_longer_at_a_time_than_the_reactor_can_be_kept_waiting
         carry_out(*what)
 
     later, left = [], []
-    monkeypatch.setattr(room.broker.parking, "_carry_out", slowly)
-    monkeypatch.setattr(room.broker.parking, "_call_later", lambda seconds, call: later.append(call))
+    monkeypatch.setattr(room.broker.parked_requests, "_carry_out", slowly)
+    monkeypatch.setattr(room.broker.parked_requests, "_call_later", lambda seconds, call: later.append(call))
     room.engine.sync()
     while later:
-        left.append(len(room.broker.parking.line))
+        left.append(len(room.broker.parked_requests.line))
         later.pop()()
         room.engine.sync()
-    left.append(len(room.broker.parking.line))
+    left.append(len(room.broker.parked_requests.line))
     assert left == [7, 4, 1, 0]
     assert all(isinstance(peer.answer(each), commands.Sent) for each in asked)
 
@@ -374,7 +382,7 @@ def test_large_requests_wait_for_the_journal_so_that_others_do_not_wait_for_them
         [True, True, False, True],
         [True, True, True, True],
     ]
-    assert not room.broker.parking.line
+    assert not room.broker.parked_requests.line
 
 
 class TestMemory:
@@ -385,7 +393,7 @@ class TestMemory:
     def fill(self, room, partition):
         """Send until one waits for memory; return the peer and what it asked last."""
         peer = room.peer()
-        while not room.broker.parking.line:
+        while not room.broker.parked_requests.line:
             asked = peer.tell(commands.Send, partition, data=frames(b"x" * 300_000))
             room.engine.sync()
         return peer, asked
@@ -403,7 +411,7 @@ class TestMemory:
         partitions = room.topic(partitions=64)  # more than memory: all of it is taken before the first force
         peer = room.peer()
         asked = [peer.tell(commands.Send, partition, data=frames(b"x" * 60_000)) for partition in partitions]
-        assert room.broker.parking.line
+        assert room.broker.parked_requests.line
         assert not room.engine.catalog.stores[partitions[0]].high_watermark
         for _ in range(4):  # looks of the flusher, no time passes
             for job in room.engine.jobs(room.engine.now()):
@@ -503,7 +511,7 @@ class TestMemory:
             room.engine.on_idle()
         refused(peer.answer(sent), "MemoryExhausted")
         assert peer.answer(pinged) is not None
-        assert len(room.broker.parking.line) == 1
+        assert len(room.broker.parked_requests.line) == 1
 
     def test_an_add_refused_for_want_of_memory_leaves_rolling_back_only(self, room, monkeypatch):
         [partition] = room.topic()

@@ -126,7 +126,7 @@ class Broker:
 def broker():
     made = Broker()
     yield made
-    made.serving._timeouts.stop()
+    made.serving._periodic_tasks.stop()
 
 
 @pytest.fixture

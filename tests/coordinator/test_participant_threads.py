@@ -15,8 +15,8 @@ def test_what_a_program_raises_when_it_connects_is_told_and_tried_again(tmp_path
         raise SystemExit("enough")
 
     with Coordinator(tmp_path, {"orders": leaving}, interval=0.001) as coordinator:
-        caretaker = coordinator._caretakers["orders"]
-        eventually(lambda: len(asked) > 5 or caretaker._thread not in threading.enumerate())
-        assert caretaker._thread in threading.enumerate()
-        assert caretaker.failure == "SystemExit: enough"
-    assert caretaker._thread not in threading.enumerate()
+        participant_thread = coordinator._participant_threads["orders"]
+        eventually(lambda: len(asked) > 5 or participant_thread._thread not in threading.enumerate())
+        assert participant_thread._thread in threading.enumerate()
+        assert participant_thread.failure == "SystemExit: enough"
+    assert participant_thread._thread not in threading.enumerate()

@@ -11,12 +11,12 @@ import pytest
 from journal.testing import ManualClock, MemoryFilesystem
 from tests.coordinator.memory import Died, Participant, Unreachable
 from txbroker import errors
-from txbroker.coordinator import transaction_registry as book_module
+from txbroker.coordinator import transaction_registry as registry_module
 from txbroker.coordinator.coordinator import Coordinator
 from txbroker.coordinator.decision_log import DecisionLog
-from txbroker.coordinator.participant_threads import Caretaker
+from txbroker.coordinator.participant_threads import ParticipantThread
 from txbroker.coordinator.resource import Resource
-from txbroker.coordinator.transaction_registry import Book
+from txbroker.coordinator.transaction_registry import TransactionRegistry
 from txbroker.coordinator.two_phase import CoordinatedTransaction
 
 NAMES = ("a", "b", "c")
@@ -27,10 +27,11 @@ class Stepped(Coordinator):
 
     def __init__(self, filesystem, participants):
         self._log = DecisionLog(filesystem, ManualClock())
-        self._book = Book(self._log)
+        self._registry = TransactionRegistry(self._log)
         self._closed = False
-        self._caretakers = {
-            name: Caretaker(name, one.connect, self._book, 1.0) for name, one in participants.items()
+        self._participant_threads = {
+            name: ParticipantThread(name, one.connect, self._registry, 1.0)
+            for name, one in participants.items()
         }
 
     def _check_open(self):
@@ -190,50 +191,49 @@ def test_transactions_after_a_recovery_have_other_names():
     assert [len(one.committed) for one in world.participants.values()] == [2, 2, 2]
 
 
-# -- a pass of a caretaker beside a transaction ------------------------------------------------------
+# -- a pass of a participant thread beside a transaction ------------------------------------------------------
 
 
 PROGRAM = ("enter", "prepare", "decide", "tell")
-CARETAKER = ("view", "list", "judge")
+PASS = ("view", "list", "judge")
 
 
 def interleavings():
-    total = len(PROGRAM) + len(CARETAKER)
+    total = len(PROGRAM) + len(PASS)
     for places in itertools.combinations(range(total), len(PROGRAM)):
-        mine, theirs = iter(PROGRAM), iter(CARETAKER)
+        mine, theirs = iter(PROGRAM), iter(PASS)
         yield [
-            ("program", next(mine)) if place in places else ("caretaker", next(theirs))
-            for place in range(total)
+            ("program", next(mine)) if place in places else ("pass", next(theirs)) for place in range(total)
         ]
 
 
 class Pass:
-    """The pass of a caretaker over one participant, step by step."""
+    """The pass of a participant thread over one participant, step by step."""
 
     def __init__(self, world):
         self.world = world
         self.resource = Resource(world.participants["a"].connect())
 
     def view(self):
-        self.before = self.world.coordinator._book.view()
+        self.before = self.world.coordinator._registry.view()
 
     def list(self):
         self.listed = self.resource.listed("a", self.world.coordinator.identity)
 
     def judge(self):
-        book = self.world.coordinator._book
-        for gid in book.to_tell("a"):
-            self.resource.end(book_module.Branch(gid, "a"), True, "", gid in self.listed)
+        registry = self.world.coordinator._registry
+        for gid in registry.to_tell("a"):
+            self.resource.end(registry_module.Branch(gid, "a"), True, "", gid in self.listed)
         for gid in self.listed:
-            if book.is_undecided(gid, self.before):
-                self.resource.end(book_module.Branch(gid, "a"), False, "", True)
+            if registry.is_undecided(gid, self.before):
+                self.resource.end(registry_module.Branch(gid, "a"), False, "", True)
 
 
 class PassWithoutView(Pass):
     """What must not be: it judges a list by what is known afterwards only."""
 
     def judge(self):
-        self.before = book_module.View(frozenset(), 1 << 60)
+        self.before = registry_module.View(frozenset(), 1 << 60)
         super().judge()
 
 

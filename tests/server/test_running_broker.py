@@ -1,4 +1,4 @@
-"""Duties of the clock, where there is no peer to be told of a failure."""
+"""Test the failures of periodic tasks: no peer is there to be told of them."""
 
 import pytest
 from twisted.internet.task import Clock
@@ -14,7 +14,7 @@ class Reactor(Clock):
         self.callLater(0, call, *arguments)
 
 
-def test_a_duty_that_fails_the_engine_ends_the_process_and_one_that_does_not_is_only_logged():
+def test_a_task_that_fails_the_engine_ends_the_process_and_one_that_does_not_is_only_logged():
     room, failures = Room(), []
     serving = RunningBroker(
         room.engine,
@@ -35,5 +35,5 @@ def test_a_duty_that_fails_the_engine_ends_the_process_and_one_that_does_not_is_
     assert failures == []
     with pytest.raises(JournalPoisoned):
         serving._unless_busy(fault)()
-    assert failures == [("a duty of the clock", "a fold")]
+    assert failures == [("a periodic task", "a fold")]
     serving._unless_busy(bug)()

@@ -29,7 +29,7 @@ from txbroker.broker.fetches import Fetching, RunBlocking, run_inline
 from txbroker.broker.file_pins import Pinning
 from txbroker.broker.hello import Greeting
 from txbroker.broker.orphan_policy import Orphans
-from txbroker.broker.parked_requests import LARGE, Disconnected, Parking
+from txbroker.broker.parked_requests import LARGE, Disconnected, ParkedRequests
 from txbroker.broker.request_times import Timing
 from txbroker.broker.rights import Policy, Rights, Unrestricted, needs_of
 from txbroker.broker.sends import Sending
@@ -121,10 +121,10 @@ class Broker:
         self.producers = _fold(engine, ProducersFold)
         self.groups = _fold(engine, GroupsFold)
         self.accounts = Accounts(engine)
-        self.parking = Parking(
+        self.parked_requests = ParkedRequests(
             engine, self.sessions, self.accounts, self._carry_out, self._give_up, call_later
         )
-        self._line = self.parking.line
+        self._line = self.parked_requests.line
         self.sending = Sending(engine, settings, self.producers, self.sessions)
         self.stepwise = Stepwise(run_blocking, self.accounts, self._broke)
         self.fetching = Fetching(engine, settings, run_blocking, call_later, self.accounts)
@@ -144,7 +144,7 @@ class Broker:
         self.greeting = Greeting(engine, settings, self.sessions, self.transacting, identity, random)
         self._handlers = self._make_handlers()
         engine.on_published = self.fetching.published
-        engine.on_idle = self.parking.move
+        engine.on_idle = self.parked_requests.move
 
     def _make_handlers(self) -> dict[type, Handler]:
         transacting, consuming, describing = self.transacting, self.consuming, self.describing
@@ -208,7 +208,7 @@ class Broker:
         self.fetching.forget(session)
         self.pinning.forget(session)
         if session.parked or self.engine.busy:
-            self.parking.park(session, Disconnected(), _NO_DATA)
+            self.parked_requests.park(session, Disconnected(), _NO_DATA)
         else:
             self._carry_out(session, Disconnected(), _NO_DATA)
 
@@ -252,7 +252,7 @@ class Broker:
 
     def _supersede(self, session: Session) -> None:
         """End a session whose client continues on another one: its unjudged requests must not follow that one's."""
-        self.parking.drop(session)
+        self.parked_requests.drop(session)
         if session.step(SessionInput.DISCONNECT) is SessionAction.END:
             session.close("its client has connected anew")
             self._end(session)
@@ -268,10 +268,10 @@ class Broker:
         if kind is Commit and self._with_files and self._proving.takes(session, command, data):
             return
         waits = self._line or self._large_commits.current is not None
-        if waits and self.parking.must_wait(session, command, len(data)):
-            self.parking.park(session, command, data)
+        if waits and self.parked_requests.must_wait(session, command, len(data)):
+            self.parked_requests.park(session, command, data)
             return
-        if len(data) >= LARGE and self.parking.holds_back(session, command, data):
+        if len(data) >= LARGE and self.parked_requests.holds_back(session, command, data):
             return
         try:
             if waits:
@@ -279,7 +279,7 @@ class Broker:
             else:
                 self._carry_out(session, command, data)
         except MemoryExhausted:
-            self.parking.short_of_memory(session, command, data)
+            self.parked_requests.short_of_memory(session, command, data)
 
     def _let_pass(self, session: Session, command: Any, data: memoryview) -> None:
         """Carry out a request while others wait."""
@@ -392,7 +392,7 @@ class Broker:
             "fetches_waiting": fetching.waiting,
             "bytes_out": fetching.bytes,
             "requests_parked": len(self._line),
-            "bytes_parked": self.parking.bytes,
+            "bytes_parked": self.parked_requests.bytes,
             **self.scrubbed(),
         }
 

@@ -103,8 +103,10 @@ class _Waiting:
         self.weight = WEIGHT + HEAD_WEIGHT * head + len(data)
 
 
-class Parking:
-    """The line. ``carry_out`` may raise ``MemoryExhausted``; ``give_up`` refuses a request for lack of memory.
+class ParkedRequests:
+    """Parked requests, in one line.
+
+    ``carry_out`` may raise ``MemoryExhausted``; ``give_up`` refuses a request for lack of memory.
 
     ``bytes`` is what the waiting requests hold: it is on their sessions' accounts, on which they stay until they are
     forced.

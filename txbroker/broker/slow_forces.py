@@ -65,7 +65,7 @@ class SlowForces:
         group, waiting = self._engine.under_way()
         now = self._engine.clock.monotonic()
         if group is not self._group:
-            # The reactor takes a result of the writer before it carries out duties, however long it was held up:
+            # The reactor takes a result of the writer before it runs periodic tasks, however long it was held up:
             # a group that is still there at the next look is with the disk.
             self._group, self._seen_at = group, now
         elif group is not None and now - self._seen_at >= STUCK and self._may_tell():

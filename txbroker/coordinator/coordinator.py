@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, Self
 from txbroker import errors
 from txbroker.coordinator.decision_log import Decision, DecisionLog, Heuristic
 from txbroker.coordinator.gids import Branch, check_name
-from txbroker.coordinator.participant_threads import Caretaker
+from txbroker.coordinator.participant_threads import ParticipantThread
 from txbroker.coordinator.participation import resource_of
 from txbroker.coordinator.resource import Ending
-from txbroker.coordinator.transaction_registry import Book
+from txbroker.coordinator.transaction_registry import TransactionRegistry
 from txbroker.coordinator.two_phase import CoordinatedTransaction
 
 INTERVAL = 10.0
@@ -62,15 +62,16 @@ class Coordinator:
         for name in participants:
             check_name(name)
         self._log = DecisionLog(directory)
-        self._book = Book(self._log)
+        self._registry = TransactionRegistry(self._log)
         self._process = os.getpid()
         self._closed = False
-        self._caretakers = {
-            name: Caretaker(name, connect, self._book, interval) for name, connect in participants.items()
+        self._participant_threads = {
+            name: ParticipantThread(name, connect, self._registry, interval)
+            for name, connect in participants.items()
         }
         if start:
-            for caretaker in self._caretakers.values():
-                caretaker.start()
+            for thread in self._participant_threads.values():
+                thread.start()
 
     @property
     def identity(self) -> str:
@@ -102,10 +103,10 @@ class Coordinator:
 
     def check_registered(self, name: str) -> None:
         """Raise Misuse for a name that recovery could not reach."""
-        if name not in self._caretakers:
+        if name not in self._participant_threads:
             raise errors.Misuse(
                 f"{name!r} is no participant of this coordinator "
-                f"({', '.join(self._caretakers) or 'it has none'}): what it "
+                f"({', '.join(self._participant_threads) or 'it has none'}): what it "
                 "prepares could never be finished after a crash. Give the coordinator a function that connects to it; "
                 "nothing was done"
             )
@@ -117,19 +118,19 @@ class Coordinator:
         decisions = dict(self._log.decisions)
         return [
             InDoubt(gid, {name: self._reason(name, gid) for name in waiting}, decisions[gid].at)
-            for gid, waiting in self._book.waiting().items()
+            for gid, waiting in self._registry.waiting().items()
             if gid in decisions
         ]
 
     def _reason(self, name: str, gid: str) -> str:
-        caretaker = self._caretakers.get(name)
-        if caretaker is None:
+        thread = self._participant_threads.get(name)
+        if thread is None:
             return "no participant of that name is registered"
-        return caretaker.failures.get(gid) or caretaker.failure or "not looked at yet"
+        return thread.failures.get(gid) or thread.failure or "not looked at yet"
 
     def heuristics(self) -> list[Heuristic]:
         """Return branches that were ended the other way than decided. They are kept until :meth:`forget`."""
-        return self._book.heuristics()
+        return self._registry.heuristics()
 
     def forget(self, gid: str, participant: str) -> None:
         """Note that a person has ended this branch by hand: it is neither waited for nor reported any more. Forced.
@@ -138,7 +139,7 @@ class Coordinator:
         branch that is still prepared is rolled back when it is found.
         """
         self._check_open()
-        self._book.forget(Branch(gid, participant))
+        self._registry.forget(Branch(gid, participant))
 
     def resolve(self) -> Resolution:
         """Make one pass over all participants now, in this thread, one after the other; an unreachable one
@@ -146,16 +147,16 @@ class Coordinator:
         """
         self._check_open()
         done = Resolution([], [], {})
-        for name, caretaker in self._caretakers.items():
+        for name, thread in self._participant_threads.items():
             try:
-                passed = caretaker.look()
+                passed = thread.look()
             except Exception:  # noqa: BLE001 - told in `failed`
-                done.failed[name] = caretaker.failure
+                done.failed[name] = thread.failure
                 continue
             done.committed.extend((gid, name) for gid in passed.committed)
             done.rolled_back.extend((gid, name) for gid in passed.rolled_back)
             if passed.failed:
-                done.failed[name] = caretaker.failure
+                done.failed[name] = thread.failure
         self._log.flush()
         return done
 
@@ -176,11 +177,11 @@ class Coordinator:
         """
         self._check_open()
         self._log.check()
-        return self._book.begun()
+        return self._registry.begun()
 
     def check_identity(self, name: str, identity: str) -> None:
         """Raise Misuse if a connection leads to other data than the registered function, as far as that is known."""
-        known = self._caretakers[name].identity
+        known = self._participant_threads[name].identity
         if known and identity != known:
             raise errors.Misuse(
                 f"the connection given for {name!r} leads to other data ({identity}) than the registered participant "
@@ -189,28 +190,28 @@ class Coordinator:
 
     def decided(self, decision: Decision) -> None:
         """Force a decision."""
-        self._book.decided(decision)
+        self._registry.decided(decision)
 
     def acknowledged(self, branch: Branch, ending: Ending) -> None:
         """Note that a participant has acknowledged a commit."""
-        self._book.acknowledged(branch, ending)
+        self._registry.acknowledged(branch, ending)
 
     def rolled_back(self, branch: Branch, ending: Ending) -> None:
         """Note that a participant has acknowledged a rollback."""
-        self._book.rolled_back(branch, ending)
+        self._registry.rolled_back(branch, ending)
 
     def left(self, gid: str) -> None:
         """Note that its thread is done with it."""
-        self._book.left(gid)
+        self._registry.left(gid)
 
     def hurry(self, gid: str, names: Iterable[str]) -> None:  # noqa: ARG002 - each finds out by itself
-        """Have the caretakers make a pass now: a participant could not be told of this transaction."""
+        """Have the participant threads make a pass now: a participant could not be told of this transaction."""
         for name in names:
-            self._caretakers[name].hurry()
+            self._participant_threads[name].hurry()
 
     def mixed(self, gid: str) -> errors.HeuristicMixed | None:
         """Return the error for a transaction of which a branch was ended otherwise; None if there is none."""
-        found = self._book.heuristics(gid)
+        found = self._registry.heuristics(gid)
         if not found:
             return None
         what = "; ".join(
@@ -237,10 +238,10 @@ class Coordinator:
         self._closed = True
         if os.getpid() != self._process:
             return
-        for caretaker in self._caretakers.values():
-            caretaker.stop(0.0)
-        for caretaker in self._caretakers.values():
-            caretaker.stop(timeout)
+        for thread in self._participant_threads.values():
+            thread.stop(0.0)
+        for thread in self._participant_threads.values():
+            thread.stop(timeout)
         self._log.close()
 
     def __enter__(self) -> Self:

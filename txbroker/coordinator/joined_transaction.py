@@ -327,7 +327,7 @@ class _NoLog:
             )
 
     def left(self, gid: str) -> None:
-        """Do nothing: no caretaker waits for it."""
+        """Do nothing: no participant thread waits for it."""
 
     def hurry(self, gid: str, names: Iterable[str]) -> None:
         """Tell the broker again and again, until it answers, or the process ends."""

@@ -1,7 +1,7 @@
-"""Caretakers beside a coordinator: one thread per participant ends decided branches there, and rolls others back.
+"""Participant threads of a coordinator: one for each participant ends decided branches there and rolls others back.
 
-Participants that cannot be reached delay no others. :attr:`Caretaker.failure`, :meth:`Coordinator.in_doubt` and the
-logger ``txbroker.coordinator`` report what could not be done.
+Participants that cannot be reached delay no others. :attr:`ParticipantThread.failure`, :meth:`Coordinator.in_doubt`
+and the logger ``txbroker.coordinator`` report what could not be done.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from txbroker.coordinator.participation import resource_of
 from txbroker.coordinator.resource import Resource
 
 if TYPE_CHECKING:
-    from txbroker.coordinator.transaction_registry import Book
+    from txbroker.coordinator.transaction_registry import TransactionRegistry
 
 log = logging.getLogger("txbroker.coordinator")
 
@@ -30,10 +30,12 @@ class Passed(NamedTuple):
     failed: dict[str, str]
 
 
-class Caretaker:
+class ParticipantThread:
     """The thread that looks after one participant, with its own connection."""
 
-    def __init__(self, name: str, connect: Callable[[], Any], book: Book, interval: float) -> None:
+    def __init__(
+        self, name: str, connect: Callable[[], Any], registry: TransactionRegistry, interval: float
+    ) -> None:
         self.name = name
         self.failure = ""
         """Why the last pass could not do everything, "" if it could."""
@@ -42,7 +44,7 @@ class Caretaker:
         self.identity = ""
         """The identity of the participant's data, once it was reached."""
         self._connect = connect
-        self._book = book
+        self._registry = registry
         self._interval = interval
         self._resource: Resource | None = None
         self._passing = threading.Lock()
@@ -88,7 +90,7 @@ class Caretaker:
                 self._failed(f"{type(error).__name__}: {error}".strip())
                 self._close()
                 raise
-            self._book.flush()
+            self._registry.flush()
             self.failures = passed.failed
             self._failed("; ".join(f"{gid}: {reason}" for gid, reason in passed.failed.items()))
             return passed
@@ -102,11 +104,11 @@ class Caretaker:
 
     def _pass(self) -> Passed:
         resource = self._open()
-        book = self._book
-        before = book.view()
+        registry = self._registry
+        before = registry.view()
         passed = Passed([], [], {})
-        listed = resource.listed(self.name, book.identity)
-        for gid, record in book.to_tell(self.name).items():
+        listed = resource.listed(self.name, registry.identity)
+        for gid, record in registry.to_tell(self.name).items():
             if record.identity != self.identity:
                 passed.failed[gid] = (
                     f"{self.name!r} leads to other data ({self.identity}) than those that prepared it "
@@ -115,7 +117,7 @@ class Caretaker:
                 continue
             self._end(resource, gid, True, record.witness, gid in listed, passed)
         for gid in sorted(listed):
-            if book.is_undecided(gid, before):
+            if registry.is_undecided(gid, before):
                 self._end(resource, gid, False, "", True, passed)
         return passed
 
@@ -130,9 +132,9 @@ class Caretaker:
             passed.failed[gid] = f"{type(error).__name__}: {error}".strip()
             return
         if commit:
-            self._book.acknowledged(branch, ending)
+            self._registry.acknowledged(branch, ending)
         else:
-            self._book.rolled_back(branch, ending)
+            self._registry.rolled_back(branch, ending)
         (passed.committed if commit else passed.rolled_back).append(gid)
         log.info("%s: %s at %s", gid, "committed" if commit else "rolled back", self.name)
 

@@ -85,7 +85,7 @@ class Resource:
         return decided(commit)
 
     def abandon(self) -> None:
-        """Leave the connection usable, or close it: the caretaker ends the prepared transaction."""
+        """Leave the connection usable, or close it: the participant thread ends the prepared transaction."""
         self.connection.close()
 
     # -- over what others began ----------------------------------------------------------------------

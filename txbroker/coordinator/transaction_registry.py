@@ -1,10 +1,10 @@
-"""The book of a coordinator: its active transactions, its decided ones, and the participants still to be told.
+"""The registry of a coordinator: its active transactions, its decided ones, and the participants still to be told.
 
-A caretaker rolls a prepared branch back if its transaction is not active and no participant is still to be told of its
-commit. It judges that by a view taken *before* the list of prepared branches. A transaction is in the view from before
-its first step until all have acknowledged, and a transaction that began after the view has a later number. So the rule
-spares a transaction that is just preparing, and one that was listed, then committed everywhere and ended before the
-list is judged.
+A participant thread rolls a prepared branch back if its transaction is not active and no participant is still to be
+told of its commit. It judges that by a view taken *before* the list of prepared branches. A transaction is in the view
+from before its first step until all have acknowledged, and a transaction that began after the view has a later number.
+So the rule spares a transaction that is just preparing, and one that was listed, then committed everywhere and ended
+before the list is judged.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from txbroker.coordinator.resource import Ending
 
 
 class View(NamedTuple):
-    """The book at one moment: transactions that are active or not acknowledged, and the last number given out."""
+    """The registry at one moment: transactions that are active or not acknowledged, and the last number given out."""
 
     known: frozenset[str]
     serial: int
 
 
-class Book:
-    """The transactions of one coordinator. From any thread."""
+class TransactionRegistry:
+    """The transactions of one coordinator. All methods may be called from any thread."""
 
     def __init__(self, log: DecisionLog) -> None:
         self.identity = log.identity
@@ -69,7 +69,7 @@ class Book:
             self._untold[decision.gid] = {branch.name: branch for branch in decision.branches}
 
     def left(self, gid: str) -> None:
-        """Note that its own thread is done with it: the caretakers do the rest."""
+        """Note that a transaction's own thread is done with it: the participant threads do the rest."""
         with self._lock:
             self._active.discard(gid)
 
@@ -125,7 +125,7 @@ class Book:
         """Write ends that wait for the next entry."""
         self._log.flush()
 
-    # -- for caretakers ----------------------------------------------------------------------------
+    # -- for participant threads ---------------------------------------------------------------------
 
     def view(self) -> View:
         """Return the present view."""

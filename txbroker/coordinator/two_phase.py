@@ -41,7 +41,7 @@ class Decides(Protocol):
         """Note that its thread is done with it."""
 
     def hurry(self, gid: str, names: Iterable[str]) -> None:
-        """Have caretakers make a pass: a participant could not be told."""
+        """Have participant threads make a pass: a participant could not be told."""
 
     def mixed(self, gid: str) -> errors.HeuristicMixed | None:
         """Return the error if a branch was ended otherwise."""
@@ -233,7 +233,7 @@ class CoordinatedTransaction:
             self._abort(None)
 
     def _abort(self, error: BaseException | None) -> None:
-        """Roll everything back. Nothing is logged: a caretaker rolls back any branch without a decision."""
+        """Roll everything back. Nothing is logged: a participant thread rolls back any branch without a decision."""
         self.outcome = State.ROLLED_BACK
         untold = []
         try:

@@ -1,4 +1,4 @@
-"""The periodic duties: a table of actions, each with its interval, on the reactor's clock.
+"""Periodic tasks run on the reactor's clock, each at its own interval.
 
 All ages are journal time, which is monotonic and continues over restarts; the wall clock decides nothing.
 """
@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 
 @dataclass(frozen=True, slots=True)
-class Duty:
+class PeriodicTask:
     """An action to be run every ``interval`` seconds."""
 
     name: str
@@ -22,22 +22,22 @@ class Duty:
     action: Callable[[], object]
 
 
-class Timeouts:
-    """Runs duties. One that raises is logged and tried again next time; the others continue."""
+class PeriodicTasks:
+    """Runs periodic tasks. One that raises is logged and tried again next time; the others continue."""
 
     log = Logger()
 
-    def __init__(self, clock: IReactorTime, duties: Sequence[Duty]) -> None:
+    def __init__(self, clock: IReactorTime, tasks: Sequence[PeriodicTask]) -> None:
         self._clock = clock
-        self._duties = duties
+        self._tasks = tasks
         self._calls: list[LoopingCall] = []
 
     def start(self) -> None:
-        """Begin; every duty is first due after its interval."""
-        for duty in self._duties:
-            call = LoopingCall(self._carry_out, duty)
+        """Begin; every task is first due after its interval."""
+        for task in self._tasks:
+            call = LoopingCall(self._run, task)
             call.clock = self._clock
-            call.start(duty.interval, now=False)
+            call.start(task.interval, now=False)
             self._calls.append(call)
 
     def stop(self) -> None:
@@ -46,10 +46,10 @@ class Timeouts:
         for call in calls:
             call.stop()
 
-    def _carry_out(self, duty: Duty) -> None:
+    def _run(self, task: PeriodicTask) -> None:
         try:
-            duty.action()
-        except Exception:  # noqa: BLE001  (whatever it is, the other duties must go on)
+            task.action()
+        except Exception:  # noqa: BLE001  (whatever it is, the other tasks must go on)
             self.log.failure(
-                "{duty} failed; it is tried again in {seconds:g} s", duty=duty.name, seconds=duty.interval
+                "{task} failed; it is tried again in {seconds:g} s", task=task.name, seconds=task.interval
             )

@@ -20,7 +20,7 @@ from txbroker.server.connections import Connections
 from txbroker.server.factory import BrokerFactory
 from txbroker.server.flusher import Flusher
 from txbroker.server.journal_writer import OnFailure, Writer
-from txbroker.server.periodic_tasks import Duty, Timeouts
+from txbroker.server.periodic_tasks import PeriodicTask, PeriodicTasks
 from txbroker.server.read_limits import Intake
 from txbroker.server.scrubber import Scrubber
 from txbroker.server.send_buffer import SendBuffers
@@ -80,14 +80,14 @@ class RunningBroker:
         interval = service.scrub_interval / SECOND
         self.scrubber = Scrubber(engine, self._scrubbing, reactor, service.scrub_rate, interval)
         self.broker.scrubbed = self.scrubber.gauges
-        self._timeouts = Timeouts(reactor, self._duties())
+        self._periodic_tasks = PeriodicTasks(reactor, self._tasks())
 
     def start(self) -> None:
         """Start the threads and the clock; connections may come."""
         self.engine.on_flush_wanted = self.flusher.want
         for worker in (self._writing, self._flushing, self._reading, self._scrubbing):
             worker.start()
-        self._timeouts.start()
+        self._periodic_tasks.start()
         self.scrubber.start()
         self.writer.wake()
 
@@ -104,18 +104,22 @@ class RunningBroker:
         self.connections.sweep()
         self.intake.published()  # what waited for memory may have been refused, which publishes nothing
 
-    def _duties(self) -> list[Duty]:
+    def _tasks(self) -> list[PeriodicTask]:
         engine, broker = self.engine, self.broker
         return [
-            Duty(
+            PeriodicTask(
                 "marking an idle journal", MARK_INTERVAL, self._unless_busy(engine.housekeeping.mark_if_idle)
             ),
-            Duty("watching forces", WATCH_INTERVAL, broker.describing.slow_forces.look),
-            Duty("flushing", FLUSH_INTERVAL, self.flusher.look),
-            Duty("looking after connections", SWEEP_INTERVAL, self._sweep),
-            Duty("expiring transactions", EXPIRY_INTERVAL, self._unless_busy(broker.expire_transactions)),
-            Duty("expiring producers", EXPIRY_INTERVAL * 20, self._unless_busy(broker.expire_producers)),
-            Duty("retention", RETENTION_INTERVAL, self._unless_busy(engine.housekeeping.retain)),
+            PeriodicTask("watching forces", WATCH_INTERVAL, broker.describing.slow_forces.look),
+            PeriodicTask("flushing", FLUSH_INTERVAL, self.flusher.look),
+            PeriodicTask("looking after connections", SWEEP_INTERVAL, self._sweep),
+            PeriodicTask(
+                "expiring transactions", EXPIRY_INTERVAL, self._unless_busy(broker.expire_transactions)
+            ),
+            PeriodicTask(
+                "expiring producers", EXPIRY_INTERVAL * 20, self._unless_busy(broker.expire_producers)
+            ),
+            PeriodicTask("retention", RETENTION_INTERVAL, self._unless_busy(engine.housekeeping.retain)),
         ]
 
     def _unless_busy(self, action: Callable[[int], object]) -> Callable[[], None]:
@@ -133,7 +137,7 @@ class RunningBroker:
 
     def _end_if_failed(self, error: Exception) -> None:
         if self.engine.failed:
-            self._on_failure("a duty of the clock", error)
+            self._on_failure("a periodic task", error)
 
     @inlineCallbacks
     def stop(self) -> Generator[Deferred[Any], Any, None]:
@@ -143,7 +147,7 @@ class RunningBroker:
         self.broker.answer_waiting()
         yield self.writer.drained()
         yield self._closed()
-        self._timeouts.stop()
+        self._periodic_tasks.stop()
         # Sessions that ended have rolled their active transactions back: that must be forced too.
         yield self.writer.drained()
         self.engine.mark()
@@ -158,7 +162,7 @@ class RunningBroker:
 
     def end(self, patience: float) -> None:
         """End the clock and the threads, whatever they are doing, and drop every connection."""
-        self._timeouts.stop()
+        self._periodic_tasks.stop()
         self.scrubber.stop()
         self.connections.abort_all()
         for worker in (self._writing, self._flushing, self._reading, self._scrubbing):
