@@ -13,7 +13,7 @@ from journal.xid import Xid
 
 
 class Told(msgspec.Struct, array_like=True, frozen=True):
-    """A coordinator's decision after the outcome had been forced: what, when (wall clock), and from which address."""
+    """A coordinator's decision after the heuristic outcome: what, when (wall clock), and from which address."""
 
     decided: State
     wall: int
@@ -21,7 +21,7 @@ class Told(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True):
-    """The outcome of a transaction. ``heuristic``: a person or policy forced it after it was prepared.
+    """The outcome of a transaction. ``heuristic``: a person or policy decided it after it was prepared.
 
     ``at`` is journal time. ``wall`` is when it ended, ``began`` and ``prepared`` (0: never) when it did so, by the wall
     clock, for people. ``messages`` and ``checksum`` (CRC-32C of all frames as they were sent) are what a repeated
@@ -48,7 +48,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def contradicted(self) -> bool:
-        """Whether its coordinator decided otherwise than was forced: damage, until a person has handled it."""
+        """Whether its coordinator decided the opposite: damage, until a person has handled it."""
         return self.told is not None and self.told.decided is not self.state
 
     def describe(self) -> str:

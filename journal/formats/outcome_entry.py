@@ -48,7 +48,7 @@ class ArchivedOutcome(msgspec.Struct, array_like=True, frozen=True, tag=1):
     ``lsn`` is that of the record that ended it, ``at`` its journal time. ``wall`` (when it ended), ``began`` and
     ``prepared`` (0: never) are µs since 1970 by the wall clock. ``messages``, ``requests`` and ``checksum`` are of what
     arrived, and so of what was prepared: CRC-32C over the frames of all adds in the order in which they were sent.
-    ``heuristic``: a person or policy forced the outcome after it was prepared.
+    ``heuristic``: a person or policy decided the outcome after it was prepared.
     """
 
     session: int

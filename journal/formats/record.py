@@ -263,7 +263,7 @@ class TransactionsForgotten(Record, frozen=True, tag=14):
 
 
 class CoordinatorTold(Record, frozen=True, tag=15):
-    """The coordinator of a transaction with a forced (heuristic) outcome decided, too; the answer names the outcome.
+    """The coordinator of a transaction with a heuristic outcome decided, too; the answer names the outcome.
 
     ``decided`` is its decision: if it is not the outcome, the participants of the transaction disagree for good.
     """

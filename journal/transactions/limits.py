@@ -13,7 +13,7 @@ class TransactionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     ``messages``, ``requests`` (adds), ``bytes`` and ``partitions`` (of messages, and of group positions) are one
     transaction's. Each add takes about 300 bytes of memory beside its frames, also when these are on disk.
-    ``outcomes`` is how many ended transactions are remembered, beside the forced ones.
+    ``outcomes`` is how many ended transactions are remembered, beside the heuristic ones.
     """
 
     transactions: int = 200_000

@@ -17,7 +17,7 @@ _ENDED = (State.COMMITTED, State.ROLLED_BACK)
 
 
 class Wanted(NamedTuple):
-    """The wanted transactions. ``states`` empty: the undecided ones, or all forced ones if ``forced``.
+    """The wanted transactions. ``states`` empty: the undecided ones, or all heuristic outcomes if ``heuristic``.
 
     ``format_id`` and ``global_prefix`` select by xid: its format, and the beginning of its global id.
     """
@@ -25,7 +25,7 @@ class Wanted(NamedTuple):
     states: Sequence[State] = ()
     format_id: int | None = None
     global_prefix: bytes = b""
-    forced: bool = False
+    heuristic: bool = False
 
     def has(self, xid: Xid | None) -> bool:
         """Return whether a transaction with this xid is wanted."""
@@ -44,10 +44,10 @@ def page(
     Of 100,000 it takes about 10 ms: numbers are compared and sorted (they nearly are), the rest is read as far as
     needed.
     """
-    states = tuple(wanted.states or (_ENDED if wanted.forced else _UNDECIDED))
+    states = tuple(wanted.states or (_ENDED if wanted.heuristic else _UNDECIDED))
     live, ended = table.live, table.outcomes.by_number
     found: list[Transaction | Outcome] = []
-    for number in sorted([each for each in _candidates(table, states, wanted.forced) if each > after]):
+    for number in sorted([each for each in _candidates(table, states, wanted.heuristic) if each > after]):
         each = live.get(number) or ended[number]
         if each.state in states and wanted.has(each.xid):
             if len(found) == limit:
@@ -57,11 +57,11 @@ def page(
 
 
 def _candidates(
-    table: TransactionTable, states: Sequence[State], forced: bool
+    table: TransactionTable, states: Sequence[State], heuristic: bool
 ) -> Iterable[TransactionNumber]:
     """Return the candidates, as few as possible."""
-    if forced:
-        return table.outcomes.forced
+    if heuristic:
+        return table.outcomes.heuristic
     if all(state is State.PREPARED for state in states):
         return table.prepared
     undecided = table.live if any(state in _UNDECIDED for state in states) else ()

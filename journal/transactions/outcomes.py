@@ -42,10 +42,10 @@ class OutcomeTable:
         self.forgotten_through: dict[int, int] = {}
         self.session_mark = 0
         self.placements = 0
-        self.forced: dict[TransactionNumber, None] = {}
-        """The outcomes that a person or policy forced, until they are forgotten."""
+        self.heuristic: dict[TransactionNumber, None] = {}
+        """The heuristic outcomes: a person or the orphan policy decided them. Each stays until it is forgotten."""
         self.contradicted: set[TransactionNumber] = set()
-        """The forced outcomes whose coordinators decided otherwise."""
+        """The heuristic outcomes whose coordinators decided otherwise."""
         self._serials: dict[int, list[int]] = {}
 
     def remember(self, outcome: Outcome) -> None:
@@ -61,7 +61,7 @@ class OutcomeTable:
                 known.append(serial)
         self.by_number[number] = outcome
         if outcome.heuristic:
-            self.forced[number] = None
+            self.heuristic[number] = None
             if outcome.contradicted:
                 self.contradicted.add(number)
         if outcome.xid is not None:
@@ -94,8 +94,8 @@ class OutcomeTable:
         return number.serial <= self.forgotten_through.get(number.session, 0)
 
     def prune(self, session: int, seen: int) -> None:
-        """Drop the outcomes of a session up to ``seen``, which its client has seen. Forced ones stay until
-        forgotten.
+        """Drop the outcomes of a session up to ``seen``, which its client has seen. Heuristic ones stay
+        until forgotten.
         """
         if seen <= self.forgotten_through.get(session, 0):
             return
@@ -116,7 +116,7 @@ class OutcomeTable:
             del self._serials[session]
 
     def tell(self, number: TransactionNumber, told: Told) -> None:
-        """Note a coordinator's decision about a forced outcome. A contradiction is never taken back."""
+        """Note a coordinator's decision about a heuristic outcome. A contradiction is never taken back."""
         outcome = self.by_number.get(number)
         if outcome is not None and not outcome.contradicted:
             self.remember(msgspec.structs.replace(outcome, told=told))
@@ -125,7 +125,7 @@ class OutcomeTable:
         outcome = self.by_number.pop(number)
         self.placements -= len(outcome.placements)
         if outcome.heuristic:
-            del self.forced[number]
+            del self.heuristic[number]
             self.contradicted.discard(number)
         if outcome.xid is not None and self.by_xid.get(outcome.xid) == number:
             del self.by_xid[outcome.xid]
@@ -142,12 +142,12 @@ class OutcomeTable:
             mark = min(sorted(self.forgotten_through)[len(self.forgotten_through) - bound], oldest_session)
         numbers = self._oldest(excess, self.placements - bound * PLACEMENTS_PER_OUTCOME, bound // 10)
         if not numbers and mark <= self.session_mark:
-            # as when all outcomes over the bound were forced: a record now would be one every tick
+            # as when all outcomes over the bound were heuristic: a record now would be one every tick
             return None
         return TransactionsForgotten(numbers, max(mark, self.session_mark), at)
 
     def _oldest(self, outcomes: int, placements: int, more: int) -> list[tuple[int, int]]:
-        """Return the oldest unforced ones, enough to bring both below their bounds, and some more; none if both are."""
+        """Return the oldest that are not heuristic: enough to bring both below their bounds, and some more."""
         numbers: list[tuple[int, int]] = []
         if outcomes <= 0 and placements <= 0:
             return numbers

@@ -416,8 +416,8 @@ class JournalTransactionStore:
             error = TransactionCommitted if committed else TransactionRolledBack
             raise error(f"transaction {outcome.number} was {outcome.describe()}; nothing was changed")
         by, principal = parts_of_actor(outcome.by)
-        forced = HeuristicallyCommitted if committed else HeuristicallyRolledBack
-        raise forced(
+        error_class = HeuristicallyCommitted if committed else HeuristicallyRolledBack
+        raise error_class(
             f"transaction {outcome.number} was {outcome.describe()}. That was decided here while it was in "
             "doubt, not by its coordinator; nothing was changed. If the coordinator has decided otherwise, what else "
             "took part disagrees with this broker and must be made to agree by hand",
@@ -448,7 +448,7 @@ class JournalTransactionStore:
             self._engine.accept(record)
 
     def forget(self, number: TransactionNumber, by: Actor | None = None, why: str = "") -> None:
-        """Forget how a decided transaction ended, a forced outcome too."""
+        """Forget how a decided transaction ended, a heuristic outcome too."""
         if number in self.live:
             raise TransactionConflict(
                 f"transaction {number} is undecided: it has no outcome to be forgotten; nothing was changed. Commit "
@@ -463,7 +463,7 @@ class JournalTransactionStore:
         )
 
     def tell(self, number: TransactionNumber, decided: State, by: Actor | None = None) -> bool:
-        """The coordinator of a forced outcome ``decided`` too, and will be told; return whether that is news."""
+        """Record that the coordinator of a heuristic outcome ``decided`` too; return whether that is new."""
         outcome = self.outcomes.by_number[number]
         contradicts = decided is not outcome.state
         if outcome.contradicted or (outcome.told is not None and not contradicts):

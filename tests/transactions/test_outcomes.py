@@ -1,7 +1,7 @@
 """How transactions ended: exactly remembered, forgotten by the book, and never answered "rolled back" once forgotten.
 
 Seen to fail: with `forget` not raising the session's mark a forgotten commit is answered "rolled back"; with `prune`
-dropping forced outcomes a coordinator is never told.
+dropping heuristic outcomes a coordinator is never told.
 """
 
 import hypothesis.strategies as st
@@ -64,7 +64,7 @@ def test_a_later_word_on_the_same_transaction_replaces_the_first():
     assert is_forgotten(table, 1, 1)
 
 
-def test_what_a_client_has_seen_goes_and_what_was_forced_stays():
+def test_what_a_client_has_seen_goes_and_what_is_heuristic_stays():
     table = filled(*(ended(1, serial, heuristic=serial == 2) for serial in (1, 2, 3, 4)), ended(2, 1))
     table.prune(1, 3)
     assert sorted(table.by_number) == [(1, 2), (1, 4), (2, 1)]
@@ -89,7 +89,7 @@ def test_an_xid_that_was_taken_over_is_left_to_its_new_holder():
     assert table.by_xid[xid("x")] == (1, 2)
 
 
-def test_over_the_bound_the_oldest_go_with_some_to_spare_and_forced_ones_stay():
+def test_over_the_bound_the_oldest_go_with_some_to_spare_and_heuristic_ones_stay():
     table = filled(*(ended(1, serial, heuristic=serial == 1) for serial in range(1, 31)))
     assert trim(table, 30) is None
     assert trim(table, 20).numbers == [(1, serial) for serial in range(2, 14)]
@@ -98,7 +98,7 @@ def test_over_the_bound_the_oldest_go_with_some_to_spare_and_forced_ones_stay():
     assert all(is_forgotten(table, 1, serial) for serial in range(2, 14))
 
 
-def test_forced_outcomes_alone_are_never_trimmed_nor_tried_again_and_again():
+def test_heuristic_outcomes_alone_are_never_trimmed_nor_tried_again_and_again():
     table = filled(*(ended(1, serial, heuristic=True) for serial in range(1, 6)))
     trim(table, 2)
     assert len(table.by_number) == 5
@@ -131,8 +131,8 @@ def test_an_outcome_below_the_mark_of_sessions_is_still_told():
 def test_an_outcome_says_in_a_clause_what_happened_by_whom_and_why():
     plain = ended(1, 1)
     assert plain.describe() == "committed (client)"
-    forced = Outcome(plain.number, State.ROLLED_BACK, Cause.OPERATOR, 0, by=Actor("ann"), why="gone")
-    assert forced.describe() == "rolled back by ann (operator): gone"
+    heuristic = Outcome(plain.number, State.ROLLED_BACK, Cause.OPERATOR, 0, by=Actor("ann"), why="gone")
+    assert heuristic.describe() == "rolled back by ann (operator): gone"
 
 
 def test_a_snapshot_holds_all_of_it():
@@ -166,12 +166,14 @@ class Model(RuleBasedStateMachine):
         self.seen = {}
         self.forgotten = set()
 
-    @rule(session=SESSIONS, state=st.sampled_from([State.COMMITTED, State.ROLLED_BACK]), forced=st.booleans())
-    def end(self, session, state, forced):
+    @rule(
+        session=SESSIONS, state=st.sampled_from([State.COMMITTED, State.ROLLED_BACK]), heuristic=st.booleans()
+    )
+    def end(self, session, state, heuristic):
         session = max(session, self.oldest)
         serial = self.next[session]
         self.next[session] += 1
-        outcome = ended(session, serial, state, forced)
+        outcome = ended(session, serial, state, heuristic)
         self.history[outcome.number] = outcome
         self.table.remember(outcome)
 
@@ -192,12 +194,12 @@ class Model(RuleBasedStateMachine):
 
     @rule(bound=st.integers(1, BOUND))
     def trim(self, bound):
-        forced = {number for number, outcome in self.table.by_number.items() if outcome.heuristic}
+        heuristic = {number for number, outcome in self.table.by_number.items() if outcome.heuristic}
         # The outcomes that go leave marks of sessions, which may be too many in turn.
         trim(self.table, bound, self.oldest)
         trim(self.table, bound, self.oldest)
-        assert forced <= set(self.table.by_number)
-        assert len(self.table.by_number) <= max(bound, len(forced))
+        assert heuristic <= set(self.table.by_number)
+        assert len(self.table.by_number) <= max(bound, len(heuristic))
         marks = self.table.forgotten_through
         assert len(marks) <= bound or min(marks) >= self.oldest
         assert trim(self.table, bound, self.oldest) is None

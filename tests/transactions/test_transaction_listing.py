@@ -87,18 +87,18 @@ def test_an_xids_format_and_the_beginning_of_its_global_id_choose(place):
     assert listed(store, [State.ROLLED_BACK], 1, b"app/") == [number(1)]
 
 
-def test_forced_outcomes_are_told_from_others(place):
+def test_heuristic_outcomes_are_told_from_others(place):
     store = place.transactions
     for serial, cause in ((1, Cause.OPERATOR), (2, Cause.CLIENT), (3, Cause.ORPHAN_POLICY)):
         prepare(place, number(serial), f"x{serial}")
         store.rollback(number(serial), cause, ANN, "w")
     prepare(place, number(4), "x4")
     store.commit(number(4), Cause.OPERATOR, by=ANN, why="w")
-    assert listed(store, forced=True) == [number(1), number(3), number(4)]
-    assert listed(store, [State.ROLLED_BACK], forced=True) == [number(1), number(3)]
-    assert listed(store, [State.PREPARED], forced=True) == []
+    assert listed(store, heuristic=True) == [number(1), number(3), number(4)]
+    assert listed(store, [State.ROLLED_BACK], heuristic=True) == [number(1), number(3)]
+    assert listed(store, [State.PREPARED], heuristic=True) == []
     store.forget(number(3), ANN, "seen to")
-    assert listed(store, forced=True) == [number(1), number(4)]
+    assert listed(store, heuristic=True) == [number(1), number(4)]
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])

@@ -1,7 +1,7 @@
-"""The fold over transactions: what is held while one lives, what is listed, forced outcomes, and who was told.
+"""Test the transaction table: staged frames, listings, heuristic outcomes, and what coordinators said to them.
 
 Seen to fail: with `_end` leaving `_partitions` alone a topic can never be deleted; with `heuristic` taken from the
-cause alone a client's own commit counts as forced.
+cause alone a client's own commit counts as heuristic.
 """
 
 import pytest
@@ -90,7 +90,7 @@ def test_a_decision_about_many_partitions_places_each_after_what_is_there(place)
     assert (place.values(1), place.values(2)) == ([b"a", b"b"] * 3, [b"a", b"b"])
 
 
-# -- forced outcomes --------------------------------------------------------------------------------
+# -- heuristic outcomes --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cause", Cause)
@@ -101,12 +101,12 @@ def test_only_an_end_forced_on_what_was_prepared_is_heuristic(place, cause, prep
     if prepared:
         store.prepare(number(1), xid("x"), SENT)
     store.rollback(number(1), cause, ANN, "coordinator gone")
-    forced = prepared and cause in (Cause.OPERATOR, Cause.ORPHAN_POLICY)
-    assert store.outcome(number(1)).heuristic is forced
+    expected = prepared and cause in (Cause.OPERATOR, Cause.ORPHAN_POLICY)
+    assert store.outcome(number(1)).heuristic is expected
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
-def test_a_forced_outcome_survives_with_who_and_why_until_it_is_forgotten(place, checkpoint):
+def test_a_heuristic_outcome_survives_with_who_and_why_until_it_is_forgotten(place, checkpoint):
     prepare(place, number(1))
     place.transactions.rollback(number(1), Cause.OPERATOR, ANN, "coordinator gone")
     place.transactions.add(number(9), 1, ONE, 2, seen=8)
@@ -154,10 +154,10 @@ def test_that_a_coordinator_contradicted_is_never_taken_back_by_what_it_says_bef
     place.engine.accept(told)  # as a later version might journal it
     place.restart(checkpoint)
     outcomes = place.transactions.outcomes
-    assert (outcomes.contradicted, list(outcomes.forced)) == ({number(1)}, [number(1)])
+    assert (outcomes.contradicted, list(outcomes.heuristic)) == ({number(1)}, [number(1)])
     assert outcomes.by_number[number(1)].told.decided is State.ROLLED_BACK
     place.transactions.forget(number(1), ANN, "mended")
-    assert (outcomes.contradicted, outcomes.forced) == (set(), {})
+    assert (outcomes.contradicted, outcomes.heuristic) == (set(), {})
     assert (place.journaled()[-1].by, place.journaled()) == (ANN, [])
 
 

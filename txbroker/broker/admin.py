@@ -279,7 +279,7 @@ class Describing:
             "pins": engine.housekeeping.pins,
             "transactions_active": len(live) - len(engine.transactions.prepared),
             "transactions_in_doubt": len(engine.transactions.prepared),
-            "outcomes_forced": len(engine.transactions.outcomes.forced),
+            "outcomes_forced": len(engine.transactions.outcomes.heuristic),
             "outcomes_contradicted": len(engine.transactions.outcomes.contradicted),
             "disk_full": int(engine.full),
             "disk_bytes_free": engine.housekeeping.free_bytes,

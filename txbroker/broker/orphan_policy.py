@@ -101,9 +101,9 @@ class Orphans:
                 return
         self.ended += 1
         self.log.warn(
-            "transaction {number} (xid {xid}) of {owner}, prepared, was {forced}",
+            "transaction {number} (xid {xid}) of {owner}, prepared, was {outcome}",
             number=number, xid=transaction.xid, owner=transaction.owner,
-            forced=outcome.describe(),
+            outcome=outcome.describe(),
         )  # fmt: skip
 
     @property

@@ -196,7 +196,7 @@ class Transacting:
         if heuristic:
             self._tell(session, command, number)
         elif outcome.heuristic and known is not None:
-            self._say_forced(outcome)
+            self._log_heuristic(outcome)
         return Committed(command.correlation, outcome.placements, heuristic)
 
     def _commit_content(self, session: Session, command: Commit, data: memoryview) -> Committed:
@@ -280,7 +280,7 @@ class Transacting:
         if outcome is None:
             self._tell(session, command, number)
         elif command.operator:
-            self._say_forced(outcome)
+            self._log_heuristic(outcome)
         return Done(command.correlation)
 
     def _authority(
@@ -364,7 +364,7 @@ class Transacting:
             raise type(error)(f"{error}. Transaction {number} has been rolled back") from error
 
     def _tell(self, session: Session, command: Commit | Rollback, number: TransactionNumber) -> None:
-        """Record what the coordinator decided about a forced outcome, which this answer reports to it."""
+        """Record what the coordinator decided about a heuristic outcome, which this answer reports to it."""
         if command.operator or number in self._live:
             return
         outcome = self._transactions.outcome(number)
@@ -375,25 +375,25 @@ class Transacting:
             say = self.log.info if decided is outcome.state else self.log.warn
             say(
                 "the coordinator of transaction {number} (xid {xid}), {owner}, has decided: {decided}. It had been "
-                "{forced}{damage}",
-                number=number, xid=outcome.xid, owner=session.owner, decided=verb(decided), forced=outcome.describe(),
+                "{outcome}{damage}",
+                number=number, xid=outcome.xid, owner=session.owner, decided=verb(decided), outcome=outcome.describe(),
                 damage="" if decided is outcome.state else f". DAMAGE: {TO_MEND.format(number=number)}",
             )  # fmt: skip
 
-    def _say_forced(self, outcome: Outcome) -> None:
+    def _log_heuristic(self, outcome: Outcome) -> None:
         self.log.warn(
-            "transaction {number} (xid {xid}) of {owner}, prepared, was {forced}",
-            number=outcome.number, xid=outcome.xid, owner=outcome.owner, forced=outcome.describe(),
+            "transaction {number} (xid {xid}) of {owner}, prepared, was {outcome}",
+            number=outcome.number, xid=outcome.xid, owner=outcome.owner, outcome=outcome.describe(),
         )  # fmt: skip
 
     def say_contradicted(self) -> None:
-        """Log at each start, until a person has handled it, which forced outcomes were contradicted."""
+        """Log at each start, until a person has handled it, which heuristic outcomes were contradicted."""
         outcomes = self._transactions.outcomes
         for number in sorted(outcomes.contradicted)[:MAX_SAID]:
             outcome = outcomes.by_number[number]
             self.log.warn(
-                "transaction {number} (xid {xid}) was {forced}, but its coordinator decided otherwise. DAMAGE: {mend}",
-                number=number, xid=outcome.xid, forced=outcome.describe(), mend=TO_MEND.format(number=number),
+                "transaction {number} (xid {xid}) was {outcome}, but its coordinator decided otherwise. DAMAGE: {mend}",
+                number=number, xid=outcome.xid, outcome=outcome.describe(), mend=TO_MEND.format(number=number),
             )  # fmt: skip
         if (more := len(outcomes.contradicted) - MAX_SAID) > 0:
             self.log.warn("DAMAGE: so it is with {more} more", more=more)
@@ -425,18 +425,18 @@ class Transacting:
                 f"transaction {number} has {'no xid' if outcome.xid is None else f'the xid {outcome.xid}'}, not "
                 f"{command.xid or 'none'}: it is not the one that was meant; nothing has changed"
             )
-        forced = outcome is not None and outcome.heuristic
-        if forced and not (command.by.strip() and command.why.strip()):
+        heuristic = outcome is not None and outcome.heuristic
+        if heuristic and not (command.by.strip() and command.why.strip()):
             raise InvalidSetting(
                 f"forgetting transaction {number}, whose outcome was forced, needs `by` and `why`: both are kept in "
                 "the journal and the log; nothing has changed"
             )
         by = Actor(command.by, session.principal) if command.by else session.as_actor()
         self._transactions.forget(number, by, command.why)
-        if outcome is not None and forced:
+        if outcome is not None and heuristic:
             self.log.warn(
-                "transaction {number} (xid {xid}) was {forced}{damage}; forgotten by {by}: {why}",
-                number=number, xid=outcome.xid, forced=outcome.describe(), by=by, why=command.why,
+                "transaction {number} (xid {xid}) was {outcome}{damage}; forgotten by {by}: {why}",
+                number=number, xid=outcome.xid, outcome=outcome.describe(), by=by, why=command.why,
                 damage=", and its coordinator had decided otherwise" if outcome.contradicted else "",
             )  # fmt: skip
         return Done(command.correlation)

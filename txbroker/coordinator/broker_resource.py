@@ -58,7 +58,7 @@ class BrokerResource(Resource):
         except (errors.UnknownTransaction, errors.OutcomeForgotten):
             if is_listed:
                 raise  # it has ended just now; the next pass finds out how
-            # the outcome is forgotten after its coordinator knew it; a forced one never by itself
+            # the outcome is forgotten after its coordinator knew it; a heuristic one never by itself
             return decided(commit)
 
 

@@ -232,7 +232,7 @@ def forget(invocation: Invocation, /, **said: Any) -> None:
     contradicted is shown as damage until it is forgotten, so repair that first.
     """
     verb, done = "Forget the outcome of", "forgotten"
-    end_by_hand(invocation, verb, done, lambda broker: broker.forget_transaction, forced=True, **said)
+    end_by_hand(invocation, verb, done, lambda broker: broker.forget_transaction, heuristic=True, **said)
 
 
 def end_by_hand(
@@ -246,12 +246,12 @@ def end_by_hand(
     why: str,
     yes: bool,
     execute: bool,
-    forced: bool = False,
+    heuristic: bool = False,
     **filters: Any,
 ) -> None:
     """Run one of the three commands with the options of :func:`ending_options`."""
-    chosen_from = () if forced else (State.PREPARED,)
+    chosen_from = () if heuristic else (State.PREPARED,)
     ending = Ending(
-        verb, done, lambda broker, number: call(broker)(number, by=by, why=why), chosen_from, forced
+        verb, done, lambda broker, number: call(broker)(number, by=by, why=why), chosen_from, heuristic
     )
     end(invocation, ending, which, Choice(**filters), execute, yes)

@@ -41,8 +41,8 @@ class Ending:
     done: str
     act: Callable[[Connection, TransactionNumber], object]
     chosen_from: tuple[State, ...] = (State.PREPARED,)
-    forced: bool = False
-    """Whether filters select from forced outcomes, rather than from transactions in doubt."""
+    heuristic: bool = False
+    """Whether filters select from heuristic outcomes, rather than from transactions in doubt."""
 
     @property
     def ask_one(self) -> str:
@@ -86,7 +86,7 @@ def end(
         if len(which) == 1:
             end_one(invocation, broker, ending, which[0], yes)
             return
-        infos = named(broker, which) if which else choice.ask(broker, ending.chosen_from, ending.forced)
+        infos = named(broker, which) if which else choice.ask(broker, ending.chosen_from, ending.heuristic)
         if choice and not execute:
             show_plan(invocation, ending, infos)
             return
@@ -103,7 +103,7 @@ def end_one(
     confirm(f"{summary(info)}\n{ending.ask_one}", yes)
     number = TransactionNumber(info.session, info.serial)
     ending.act(broker, number)
-    if ending.forced:
+    if ending.heuristic:
         emit(
             invocation.as_json,
             {"forgotten": number_of(info)},

@@ -64,7 +64,7 @@ def policy_json(policy: Policy | None) -> dict[str, object] | None:
 
 
 def told_json(told: CoordinatorWord | None) -> dict[str, object] | None:
-    """Return a coordinator's decision after the outcome had been forced, or null."""
+    """Return a coordinator's decision after a heuristic outcome, or null."""
     if told is None:
         return None
     return {

@@ -117,7 +117,7 @@ def ended_table(infos: Sequence[TransactionInfo]) -> RenderableType:
 
 
 def coordinator_text(info: TransactionInfo) -> str | None:
-    """Return its coordinator's decision about a forced outcome."""
+    """Return its coordinator's decision about a heuristic outcome."""
     if not info.heuristic:
         return None
     if info.told is None:

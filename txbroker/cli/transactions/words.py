@@ -10,7 +10,7 @@ from txbroker.cli.output import age_text, count_text, size_text, time_text, visi
 from txbroker.wire.messages import CoordinatorWord, TransactionInfo
 
 DAMAGE = "DAMAGE"
-"""The word for an outcome that was forced one way while its coordinator decided the other."""
+"""The word for an heuristic outcome that went one way while its coordinator decided the other."""
 
 
 def number_of(info: TransactionInfo) -> str:
@@ -24,9 +24,9 @@ def state_name(state: State) -> str:
 
 
 def state_text(info: TransactionInfo) -> str:
-    """Return its state for people; a forced outcome is marked, and a contradicted one, too."""
-    forced = " (forced)" if info.heuristic else ""
-    return state_name(info.state) + forced + (f", {DAMAGE}" if info.contradicted else "")
+    """Return its state for people; a heuristic outcome is marked, and a contradicted one, too."""
+    mark = " (forced)" if info.heuristic else ""
+    return state_name(info.state) + mark + (f", {DAMAGE}" if info.contradicted else "")
 
 
 def has_ended(info: TransactionInfo) -> bool:
