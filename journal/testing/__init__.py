@@ -1,4 +1,4 @@
-"""What tests of this project, and of programs that embed the journal, need to cut the power on purpose.
+"""Tools for tests, of this project and of programs that embed the journal, that cut the power on purpose.
 
 :class:`MemoryFilesystem` tells what a power cut or a killed process would leave; :class:`FaultFilesystem`
 fails where a :class:`FaultPlan` says; :class:`ManualClock` stands still until it is moved. :class:`PowerCutDirectory`

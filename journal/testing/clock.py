@@ -9,22 +9,22 @@ from journal.interfaces import IClock
 
 @implementer(IClock)
 class ManualClock:
-    """Both clocks in microseconds, moved together by :meth:`advance`, apart by :meth:`set_wall`."""
+    """A clock in microseconds. :meth:`advance` moves both its times, :meth:`set_wall` only the wall clock."""
 
     def __init__(self, monotonic: int = 0, wall: int = 1_700_000_000_000_000) -> None:
         self._monotonic = monotonic
         self._wall = wall
 
     def monotonic(self) -> int:
-        """Microseconds that only ever grow."""
+        """Return microseconds that only ever grow."""
         return self._monotonic
 
     def seconds(self) -> float:
-        """The same in seconds."""
+        """Return the monotonic time in seconds."""
         return self._monotonic / 1_000_000
 
     def wall(self) -> int:
-        """Microseconds since 1970 UTC; may be set back."""
+        """Return microseconds since 1970 UTC, which may be set back."""
         return self._wall
 
     def advance(self, microseconds: int) -> None:

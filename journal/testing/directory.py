@@ -1,4 +1,4 @@
-"""A real directory that holds only what is surely on the disk, whatever the process that uses it sees.
+"""The power-cut directory is a real directory that holds only what is surely on the disk.
 
 It is the model of :mod:`journal.testing.memory` for programs that are really killed: what they have not forced waits
 in their memory. SIGKILL then leaves what a power cut leaves at least; :meth:`PowerCutDirectory.cut_power` before it
@@ -23,11 +23,11 @@ from journal.vfs.directory_lock import OSLock
 from journal.vfs.filesystem import OSFile, OSFilesystem, check_path, write_fully
 
 HOLDING = ".unforced"
-"""What follows a directory's name in that of the one where files lie that have no name on the disk."""
+"""The suffix of the directory beside it, which holds files that have no name on the disk."""
 
 
 class RealDiskFile:
-    """A :class:`~journal.testing.pages.DiskFile` that lies wherever ``place`` says at the moment."""
+    """A :class:`~journal.testing.pages.DiskFile` in the real file that ``place`` names at the moment."""
 
     def __init__(self, place: Callable[[], Path], size: int) -> None:
         self._place = place
@@ -53,7 +53,7 @@ class RealDiskFile:
         return range(first, -(-self.size // PAGE))
 
     def store(self, pages: Mapping[int, bytes], size: int) -> None:
-        """Put pages in place, and cut. The operating system's memory is disk enough: it outlives the process."""
+        """Put pages in place, and cut the file. They need not be forced: the operating system outlives the process."""
         file = self._open()
         if size < self.size:
             file.truncate(size)
@@ -66,12 +66,14 @@ class RealDiskFile:
         self.size = size
 
     def copy(self) -> RealDiskFile:
-        """Refuse: a process has one directory."""
+        """Raise: a process has one directory."""
         raise NotImplementedError("the files of a real directory are not copied")
 
 
 class RealTable(Table):
-    """A table that makes its changes in a real directory too; nodes without a place lie in another one beside it."""
+    """A table of names that makes its changes in a real directory too; nodes without a name lie in another one beside
+    it.
+    """
 
     def __init__(self, path: Path, held: Path) -> None:
         super().__init__(Directory())
@@ -86,7 +88,7 @@ class RealTable(Table):
             self.adopt(directory, entry.name)
 
     def adopt(self, directory: Directory, name: str) -> Node:
-        """Take in what lies in the real directory under a name, with all below it."""
+        """Take in what has this name in the real directory, with everything below it."""
         path = self.real(directory) / name
         node: Node = Directory() if path.is_dir() else self._content(path.stat().st_size)
         super().apply(Change(node, None, (directory, name), []))
@@ -95,7 +97,7 @@ class RealTable(Table):
         return node
 
     def real(self, node: Node) -> Path:
-        """Where a node really lies."""
+        """Return the real path of a node."""
         if node is self.root:
             return self._path
         if (place := self.places.get(node)) is not None:
@@ -103,7 +105,7 @@ class RealTable(Table):
         return self._held / str(self._numbers.setdefault(node, len(self._numbers)))
 
     def new_file(self) -> Content:
-        """Make a file without a place."""
+        """Make a file without a name."""
         self._held.mkdir(exist_ok=True)
         content = self._content(0)
         self.real(content).touch(0o640)
@@ -114,14 +116,14 @@ class RealTable(Table):
         return content
 
     def new_directory(self) -> Directory:
-        """Make a directory without a place."""
+        """Make a directory without a name."""
         self._held.mkdir(exist_ok=True)
         directory = Directory()
         self.real(directory).mkdir(0o750)
         return directory
 
     def apply(self, change: Change) -> None:
-        """Move what really lies there; what is in the way, or has no place any more, stays until the process ends."""
+        """Move the node's real file or directory; what it replaces or removes stays until the process ends."""
         self._held.mkdir(exist_ok=True)
         before = self.real(change.node)
         displaced = None
@@ -135,7 +137,7 @@ class RealTable(Table):
 
 @implementer(IFilesystem)
 class PowerCutDirectory(MemoryFilesystem):
-    """The files below ``root`` for one process; nobody else sees what it has not forced.
+    """The files below ``root`` for one process. No other process sees what this one has not forced.
 
     The root itself and the lock are the operating system's.
     """
@@ -144,7 +146,7 @@ class PowerCutDirectory(MemoryFilesystem):
         self._system = OSFilesystem(root)
         self.root = self._system.root
         held = holding(self.root)
-        shutil.rmtree(held, ignore_errors=True)  # of a process before this one, which has ended
+        shutil.rmtree(held, ignore_errors=True)  # of an earlier process, which has ended
         self._table = RealTable(self.root, held)
         super().__init__(names=Names(self._table))
 
@@ -155,8 +157,8 @@ class PowerCutDirectory(MemoryFilesystem):
         return self._table.new_directory()
 
     def cut_power(self, random: Random, survive: float | None = None) -> None:
-        """Let the real directory be what a power cut may leave; nothing can be changed afterwards."""
-        self._guard.acquire()  # and never released: the process is to die
+        """Make the real directory what a power cut may leave; nothing can be changed afterwards."""
+        self._guard.acquire()  # never released: the process is about to die
         super().cut_power(random, survive)
 
     def make_directory(self, path: str) -> None:
@@ -177,10 +179,10 @@ class PowerCutDirectory(MemoryFilesystem):
         return taken
 
     def free_bytes(self) -> int:
-        """Bytes that can still be written to the disk."""
+        """Return the bytes that can still be written to the disk."""
         return self._system.free_bytes()
 
 
 def holding(root: Path) -> Path:
-    """Where files of a data directory lie that have no name on the disk; the drill removes it at its end."""
+    """Return the directory for files that have no name on the disk; the drill removes it at its end."""
     return root.with_name(root.name + HOLDING)

@@ -1,4 +1,4 @@
-"""A file system that fails where a plan says: errors, short writes, a full disk, a power cut."""
+"""The fault file system fails where a plan says: errors, short writes, a full disk, a power cut."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from journal.interfaces import IFile, IFilesystem, ILock
 
 
 class PowerCut(BaseException):
-    """The machine is off. Not an ``Exception``, so that no handler in the tested code goes on after it."""
+    """The power has been cut. This is no ``Exception``, so that no handler in the tested code goes on after it."""
 
 
 class Operation(Enum):
@@ -67,10 +67,10 @@ class Fault:
     short: int | None = None
     times: int = 1
     seen: int = 0
-    """How many operations of that kind and path there have been."""
+    """Operations of that kind and path so far."""
 
     def strikes(self, kind: Operation, path: str) -> bool:
-        """Count the operation, and say whether it fails."""
+        """Count the operation, and return whether it fails."""
         if kind is not self.kind or not fnmatchcase(path, self.path):
             return False
         self.seen += 1
@@ -81,7 +81,7 @@ Hook = Callable[[Operation, str], None]
 
 
 class FaultPlan:
-    """What goes wrong when, and the count of all that went on. May be changed at any time."""
+    """A plan of faults, and the count of all operations. It may be changed at any time."""
 
     def __init__(
         self, faults: Iterable[Fault] = (), on_operation: Hook | None = None, free_bytes: int | None = None
@@ -90,10 +90,10 @@ class FaultPlan:
         self.on_operation = on_operation
         """Called before every operation of :data:`CHANGES`, with its kind and path; may raise PowerCut."""
         self.free_bytes = free_bytes
-        """If not None, what the file system answers."""
+        """The number of free bytes that the file system reports; None for the real one."""
         self.counts: Counter[Operation] = Counter()
         self.off = False
-        """Set by a PowerCut: from then on every operation raises it, and nothing changes any more."""
+        """Set by a :class:`PowerCut`: from then on every operation raises it, and nothing changes any more."""
 
     def before(self, kind: Operation, path: str) -> Fault | None:
         """Count an operation, call the hook; return the fault that strikes, if any is more than an error."""
@@ -122,7 +122,7 @@ def raise_error(fault: Fault, path: str) -> None:
 
 
 def cut_power_at(nth: int) -> Hook:
-    """A hook that cuts the power instead of the ``nth`` state-changing operation (from 1)."""
+    """Return a hook that cuts the power instead of the ``nth`` state-changing operation (from 1)."""
     remaining = nth
 
     def hook(kind: Operation, path: str) -> None:
@@ -159,7 +159,7 @@ class FaultFile:
         return data
 
     def forget_cached(self, position: int, length: int) -> None:
-        """Never fails: it is a hint."""
+        """Pass the hint on, which never fails."""
         self._inner.forget_cached(position, length)
 
     def write_some(self, position: int, buffers: Sequence[bytes | memoryview]) -> int:
@@ -199,7 +199,7 @@ class FaultFile:
 
 @implementer(IFilesystem)
 class FaultFilesystem:
-    """Wraps any file system; does what ``plan`` says and counts."""
+    """A file system around another one: it counts operations, and fails as ``plan`` says."""
 
     def __init__(self, inner: Any, plan: FaultPlan | None = None) -> None:
         self.inner = inner
@@ -238,7 +238,7 @@ class FaultFilesystem:
         return names
 
     def exists(self, path: str) -> bool:
-        """As the inner file system says; never fails and is not counted."""
+        """Return what the inner file system says; never fails and is not counted."""
         found: bool = self.inner.exists(path)
         return found
 
@@ -248,7 +248,7 @@ class FaultFilesystem:
         self.inner.force_directory(path)
 
     def force_files(self, files: Sequence[Any]) -> None:
-        """Force one after the other, each of which may fail."""
+        """Force one file after the other, each of which may fail."""
         for file in files:
             file.force()
 
@@ -259,7 +259,7 @@ class FaultFilesystem:
         return lock
 
     def free_bytes(self) -> int:
-        """What the plan says, or else the inner file system."""
+        """Return the free bytes of the plan, or else of the inner file system."""
         self.plan.before(Operation.FREE_BYTES, "")
         free: int = self.inner.free_bytes() if self.plan.free_bytes is None else self.plan.free_bytes
         return free

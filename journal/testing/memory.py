@@ -1,4 +1,4 @@
-"""A file system in memory that knows what a power cut, or a killed process, would leave of it."""
+"""The memory file system models what a power cut, or a killed process, would leave."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from journal.vfs.directory_lock import locked_message, lost_message
 from journal.vfs.filesystem import IOV_MAX, check_path
 
 SURVIVAL = (0.0, 0.1, 0.5, 0.9, 1.0)
-"""The chances that :meth:`MemoryFilesystem.crash_clone` draws from: the extremes find their own faults."""
+"""The chances of survival that :meth:`MemoryFilesystem.crash_clone` draws from; 0 and 1 find faults of their own."""
 
 
 @implementer(IFile)
@@ -41,11 +41,11 @@ class MemoryFile:
             return self._content.read(position, length)
 
     def read_now(self, position: int, length: int) -> bytes | None:
-        """As :meth:`read`: memory never waits. A fault plan can make it seem so."""
+        """Read as :meth:`read` does: memory never waits. A fault plan can make it seem so."""
         return self.read(position, length)
 
     def forget_cached(self, position: int, length: int) -> None:
-        """Nothing: there is no disk below memory."""
+        """Do nothing: there is no disk below memory."""
 
     def write_some(self, position: int, buffers: Sequence[bytes | memoryview]) -> int:
         """Write the start of ``buffers`` at ``position``: all of them, up to IOV_MAX."""
@@ -64,12 +64,12 @@ class MemoryFile:
             self._content.force()
 
     def lose(self) -> None:
-        """What a failed force leaves: pages that are clean in the cache and perhaps never on disk."""
+        """Model a failed force: dirty pages become clean in the cache, and may never reach the disk."""
         self._check()
         self._content.lose()
 
     def size(self) -> int:
-        """The file's length in bytes."""
+        """Return the file's length in bytes."""
         self._check()
         return self._content.size
 
@@ -82,7 +82,7 @@ class MemoryFile:
             self._content.truncate(length)
 
     def close(self) -> None:
-        """Any later use but another close raises EBADF."""
+        """Close the file; any later use but another close raises EBADF."""
         self._open = False
 
     def _check(self, position: int = 0) -> None:
@@ -94,7 +94,7 @@ class MemoryFile:
 
 @implementer(ILock)
 class MemoryLock:
-    """A lock that is held until released."""
+    """A lock that is held until it is released."""
 
     def __init__(self, filesystem: MemoryFilesystem, path: str) -> None:
         self._filesystem: MemoryFilesystem | None = filesystem
@@ -108,7 +108,7 @@ class MemoryLock:
             raise LockLost(lost_message(self._path, "has been removed, or replaced by another one"))
 
     def release(self) -> None:
-        """Let go of the lock. A second release does nothing."""
+        """Release the lock. A second release does nothing."""
         filesystem, self._filesystem = self._filesystem, None
         if filesystem is not None:
             filesystem.locked.difference_update(self._nodes)
@@ -123,7 +123,7 @@ class MemoryFilesystem:
 
     def __init__(self, free: int = 1 << 40, names: Names | None = None) -> None:
         self.free = free
-        """What :meth:`free_bytes` answers; a full disk is played by a fault plan."""
+        """The bytes that :meth:`free_bytes` returns; a fault plan models a full disk."""
         self._names = Names() if names is None else names
         self.locked: set[Directory | Content] = set()
         """The directories and files that a :class:`MemoryLock` holds."""
@@ -145,7 +145,7 @@ class MemoryFilesystem:
             self._names.cut_power(random, random.choice(SURVIVAL) if survive is None else survive)
 
     def kill_clone(self, seed: int | None = None) -> MemoryFilesystem:
-        """What the next process finds after SIGKILL: all is still readable, no more durable than it was.
+        """Return what the next process finds after SIGKILL: everything is readable, and no more durable than it was.
 
         With a seed memory was short meanwhile: of the pages that a failed force has marked clean some have left the
         cache, and are read as the disk has them.
@@ -173,7 +173,7 @@ class MemoryFilesystem:
             return MemoryFile(path, node, writable, self._guard)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file a new name, replacing whatever had it, atomically. Directories stay put."""
+        """Give a file a new name, replacing the file of that name atomically. Directories cannot be renamed."""
         with self._guard:
             node = self._file(old)
             if isinstance(self._names.now.find(check_path(new)), Directory):
@@ -181,12 +181,12 @@ class MemoryFilesystem:
             self._names.change(node, self._names.now.place(new))
 
     def unlink(self, path: str) -> None:
-        """Remove a file; whoever has it open goes on with it."""
+        """Remove a file; those that have it open can go on using it."""
         with self._guard:
             self._names.change(self._file(path), None)
 
     def make_directory(self, path: str) -> None:
-        """Make a directory; one that exists already is fine."""
+        """Make a directory; an existing one is no error."""
         with self._guard:
             node = self._names.now.find(check_path(path))
             if isinstance(node, Content):
@@ -206,12 +206,12 @@ class MemoryFilesystem:
             self._names.change(directory, None)
 
     def list_directory(self, path: str) -> list[str]:
-        """Names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
         with self._guard:
             return sorted(self._names.now.entries[self._directory(path)])
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory has that name."""
+        """Return whether a file or directory has that name."""
         with self._guard:
             try:
                 return self._names.now.find(check_path(path)) is not None
@@ -224,7 +224,7 @@ class MemoryFilesystem:
             self._names.force(self._directory(path))
 
     def force_files(self, files: Sequence[MemoryFile]) -> None:
-        """Force one after the other."""
+        """Force one file after the other."""
         for file in files:
             file.force()
 
@@ -238,13 +238,13 @@ class MemoryFilesystem:
             return MemoryLock(self, path)
 
     def nodes_of_lock(self, path: str) -> list[Directory | Content]:
-        """What has the name of a lock's directory, and of its file, now."""
+        """Return the nodes that have the names of a lock's directory and file now."""
         with self._guard:
             names = (path.rpartition("/")[0], path)
             return [node for name in names if (node := self._names.now.find(name)) is not None]
 
     def free_bytes(self) -> int:
-        """What :attr:`free` says."""
+        """Return :attr:`free`."""
         return self.free
 
     def _new_file(self) -> Content:

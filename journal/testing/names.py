@@ -1,4 +1,4 @@
-"""The names of files and directories as memory and a disk hold them, and what of them a power cut may leave.
+"""The names of files and directories as memory and the disk have them, and which of them a power cut may leave.
 
 Every creation, rename and removal is a :class:`Change`: a node gets a place, or loses its own. Until one of
 its directories is forced it may survive a power cut or not, whatever becomes of the others; but a file that
@@ -35,16 +35,16 @@ class Change:
     """Changes that have survived if this one has; without them it would take a name still in use."""
 
     def places(self) -> list[Place]:
-        """The places that it takes or leaves."""
+        """Return the places that the change takes or leaves."""
         return [place for place in (self.source, self.target) if place is not None]
 
     def touches(self, directory: Directory) -> bool:
-        """Whether forcing ``directory`` makes this change durable."""
+        """Return whether forcing ``directory`` makes this change durable."""
         return any(place[0] is directory for place in self.places())
 
 
 class Table:
-    """Who is where, and the other way round."""
+    """The table of names: which node has which place."""
 
     def __init__(self, root: Directory) -> None:
         self.root = root
@@ -68,7 +68,7 @@ class Table:
             self.entries.setdefault(change.node, {})
 
     def copy(self, twin: Callable[[Node], Node]) -> Table:
-        """The same table over other nodes; ``twin`` gives a node's copy."""
+        """Return the same table over other nodes; ``twin`` gives a node's copy."""
         other = Table(_directory(twin(self.root)))
         for directory, entries in self.entries.items():
             copied = _directory(twin(directory))
@@ -77,7 +77,7 @@ class Table:
         return other
 
     def reachable(self) -> Table:
-        """A table of the same nodes, without what lies in directories that are gone."""
+        """Return a table of the same nodes, without those in directories that are gone."""
         other = Table(self.root)
         directories = [self.root]
         for directory in directories:
@@ -88,7 +88,7 @@ class Table:
         return other
 
     def files(self, directory: Directory) -> Iterator[Content]:
-        """Every file below a directory, in the order of their paths."""
+        """Return every file below a directory, in the order of their paths."""
         for _, node in sorted(self.entries[directory].items()):
             if isinstance(node, Content):
                 yield node
@@ -96,14 +96,14 @@ class Table:
                 yield from self.files(node)
 
     def find(self, path: str) -> Node | None:
-        """The node at ``path``. Raises ENOENT or ENOTDIR for a parent that is none."""
+        """Return the node at ``path``. Raises ENOENT or ENOTDIR for a parent that is none."""
         if not path:
             return self.root
         directory, name = self.place(path)
         return self.entries[directory].get(name)
 
     def place(self, path: str) -> Place:
-        """The directory and the name in it that ``path`` means, whether or not anything has it."""
+        """Return the directory and the name in it that ``path`` means, whether or not anything has it."""
         directory = self.root
         *parents, name = path.split("/")
         for parent in parents:
@@ -117,7 +117,7 @@ class Table:
 
 
 class Names:
-    """The table that everybody sees, the durable one, and the changes between them in their order."""
+    """The current table, the durable one, and the changes between them in their order."""
 
     def __init__(self, disk: Table | None = None) -> None:
         self._disk = Table(Directory()) if disk is None else disk
@@ -148,15 +148,15 @@ class Names:
         for change in self._pending:
             if change in forced:
                 self._disk.apply(change)
-                change.needs.clear()  # or every change would keep all before it in memory
+                change.needs.clear()  # otherwise every change would keep all before it in memory
         self._pending = [change for change in self._pending if change not in forced]
 
     def contents(self) -> list[Content]:
-        """Every file that has a name."""
+        """Return every file that has a name."""
         return [node for node in self.now.places if isinstance(node, Content)]
 
     def copy(self) -> Names:
-        """The same names over copies of all files: what a new process finds."""
+        """Return the same names over copies of all files: what a new process finds."""
         twin = _Twins()
         other = Names(self._disk.copy(twin))
         other.now = self.now.copy(twin)
@@ -187,7 +187,7 @@ class Names:
             file.cut_power(random, survive)
 
     def _needs(self, node: Node, source: Place | None, target: Place | None) -> list[Change]:
-        """What left the names that this change takes or leaves, what left a directory, what made one."""
+        """Return the changes that this one needs: those of its places, of its directory, and the one that made it."""
         needs: list[Change] = []
         for place in (source, target):
             leavers = [change for change in self._pending if place and change.source == place]
@@ -201,12 +201,12 @@ class Names:
 
 
 def os_error(number: int, path: str) -> OSError:
-    """The error that a system call on ``path`` would raise."""
+    """Return the error that a system call on ``path`` would raise."""
     return OSError(number, os.strerror(number), path)
 
 
 class _Twins:
-    """Copies of nodes, each made at its first mention."""
+    """Copies of nodes, each made when it is first needed."""
 
     def __init__(self) -> None:
         self._made: dict[Node, Node] = {}

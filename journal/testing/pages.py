@@ -1,4 +1,4 @@
-"""One file's bytes as a page cache and a disk hold them, and what of them a power cut may leave.
+"""The bytes of one file as the page cache and the disk have them, and which of them a power cut may leave.
 
 The model follows ext4 and XFS. Between two forces the kernel may write any dirty page back at any time, or
 not: so after a power cut each page is what was forced, or *any* version written since, page by page, and
@@ -19,7 +19,7 @@ ZERO = bytes(PAGE)
 """Every page of zeros is this object, so that zero-filled files cost no memory."""
 
 TORN_SHARE = 0.25
-"""In how many crashes of a file with dirty pages one of them is torn between sectors."""
+"""One of so many crashes of a file with dirty pages tears a page between sectors."""
 
 
 class _Resize(NamedTuple):
@@ -34,7 +34,7 @@ class _Resize(NamedTuple):
 
 
 class DiskFile(Protocol):
-    """What of one file is surely on the disk: ``size`` bytes, in whole pages that end with zeros."""
+    """The part of one file that is surely on the disk: ``size`` bytes, in whole pages that end with zeros."""
 
     size: int
 
@@ -89,7 +89,7 @@ class MemoryDiskFile:
 
 
 class Content:
-    """What is surely on disk, and every version of a page written since; reads see the newest."""
+    """The bytes of a file: what is surely on disk, and every version of a page written since. Reads see the newest."""
 
     __slots__ = ("_disk", "_lost", "_resizes", "_versions", "size")
 
@@ -117,7 +117,7 @@ class Content:
         return pages[0] if len(pages) == 1 else b"".join(pages)
 
     def write(self, position: int, data: bytes | memoryview) -> None:
-        """Put ``data`` into the file. A page written whole costs about 1 µs."""
+        """Write ``data`` at ``position``. A page written whole costs about 1 µs."""
         view = memoryview(data)
         length = len(view)
         page, offset = divmod(position, PAGE)
@@ -154,7 +154,7 @@ class Content:
         self._resizes.append(_Resize(length, cut, tail))
 
     def force(self) -> None:
-        """Make durable what reads see, but for pages that a failed force has marked clean."""
+        """Make what reads return durable, except for pages that a failed force has marked clean."""
         if self._lost:
             forced = self._taken_around_lost()
         else:
@@ -164,14 +164,14 @@ class Content:
         self._disk.store(forced, self.size)
 
     def lose(self) -> None:
-        """A force fails: dirty pages count as clean from now on, though they may never have reached the disk.
+        """Model a failed force: dirty pages count as clean from now on, though they may never have reached the disk.
 
         Reads give them until a crash, and no later force writes them, unless they are written again.
         """
         self._lost.update(self._versions)
 
     def evict(self, random: Random) -> None:
-        """Memory is short: some clean pages leave the cache, and reads give what the disk has of them.
+        """Model a lack of memory: some clean pages leave the cache, and reads return what the disk has of them.
 
         It makes a difference for those that a failed force has marked clean: the disk may have any version of them.
         """
@@ -182,7 +182,7 @@ class Content:
                 self._lost.discard(page)
 
     def copy(self) -> Content:
-        """The same file as a new process finds it: nothing more durable, nothing less."""
+        """Return the file as a new process finds it: nothing more durable, nothing less."""
         other = Content(self._disk.copy())
         other.size = self.size
         other._versions = {page: versions.copy() for page, versions in self._versions.items()}
@@ -223,7 +223,7 @@ class Content:
         return self._disk.read(page, page)[0] if versions is None else versions[-1]
 
     def _surviving_size(self, random: Random, survive: float) -> tuple[int, dict[int, int], dict[int, int]]:
-        """A length, and for pages that were ever cut the oldest and newest version that can go with it."""
+        """Return a length, and for pages that were ever cut the oldest and newest version that can go with it."""
         kept = 0
         if survive == 1:
             kept = len(self._resizes)
