@@ -1,7 +1,7 @@
-"""Many of the client's cores on one thread: the generator must not be what is measured.
+"""Many clients' cores are driven on one thread, so that the generator is not what is measured.
 
-The clients for users (blocking, Twisted, asyncio) spend 20 to 100 µs on each message that is waited for; this one has
-no locks, no futures and no event loop of others, and keeps time to the microsecond.
+The clients for users (blocking, Twisted, asyncio) spend 20 to 100 µs on each message that is waited for. These
+connections have no locks, no futures and no event loop of a library, and keep time to the microsecond.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from txbroker.client.transactions.serials import Serials
 RECEIVE_BYTES = 1 << 18
 
 TICK = 0.05
-"""Seconds between looks at time-outs and dead connections."""
+"""Seconds between two checks for time-outs and dead connections."""
 
 LINGERING = 0.0005
-"""The same where batches wait for company, whose time must be kept."""
+"""Seconds between two checks where batches linger: their time must be kept."""
 
 _PR_SET_TIMERSLACK = 29
 
 
 def keep_time() -> None:
-    """Have the kernel wake this thread at the microsecond that it asks for, not up to 50 later. Best effort."""
+    """Have the kernel wake this thread at the microsecond that it asks for, not up to 50 µs later; best effort."""
     try:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     except (OSError, AttributeError):  # another C library: a little less exact
@@ -43,7 +43,7 @@ def keep_time() -> None:
 
 
 class Client:
-    """One connection: the client's own core, producer and serials over a socket that somebody moves."""
+    """One connection: the client's own core, producer and serials over a socket that :class:`Connections` drives."""
 
     def __init__(self, address: Address, options: Options, timed: bool) -> None:
         self.core = WatchedCore(options, timed)
@@ -55,7 +55,7 @@ class Client:
         self._unsent = memoryview(b"")
 
     def connect(self) -> None:
-        """Connect now, waiting for it; a failure is the core's, which tries again later."""
+        """Connect, and wait for the connection; a failure is reported to the core, which tries again later."""
         self.core.connecting()
         try:
             self.socket = open_socket(self._address, self.core.options.timeout)
@@ -65,7 +65,7 @@ class Client:
             self.core.connected()
 
     def write(self) -> bool:
-        """Send what there is; whether something is left for later."""
+        """Send what the core has queued; return whether something is left."""
         core, connection = self.core, self.socket
         if connection is None:
             return False
@@ -81,7 +81,7 @@ class Client:
         return False
 
     def read(self) -> None:
-        """Take in what has come."""
+        """Feed the core with what has arrived."""
         connection = self.socket
         if connection is None:
             return
@@ -99,7 +99,7 @@ class Client:
             self.drop(f"receiving failed: {error}")
 
     def drop(self, reason: str) -> None:
-        """Close the socket; the core goes on with another."""
+        """Close the socket; the core connects again."""
         connection, self.socket = self.socket, None
         self._unsent = memoryview(b"")
         if connection is not None:
@@ -108,7 +108,7 @@ class Client:
 
 
 class Connections:
-    """All clients of a process, moved by whoever calls :meth:`turn`. ``watch`` others' descriptors, too."""
+    """All clients of a process, driven by :meth:`turn`. ``watch`` adds descriptors of other parts."""
 
     def __init__(self, clients: list[Client]) -> None:
         self.clients = clients
@@ -126,18 +126,18 @@ class Connections:
         self._epoll.register(number, select.EPOLLIN)
 
     def unwatch(self, number: int) -> None:
-        """No more of this descriptor."""
+        """Stop watching this descriptor."""
         del self._watched[number]
         self._epoll.unregister(number)
 
     def turn(self, until: float) -> None:
-        """Send, then wait until something comes or ``until`` (of the monotonic clock), and take it in."""
+        """Send, wait until something arrives or until ``until`` (of the monotonic clock), and read it."""
         now = time.monotonic()
         if now >= self._tick_at:
             self._tick_at = now + self._tick_every
             self._tick()
         pause = max(0.0, min(until, self._tick_at) - time.monotonic())
-        # An epoll of Python's waits for whole milliseconds; a select of the epoll itself for microseconds.
+        # Python's epoll waits for whole milliseconds; a select on the epoll itself waits for microseconds.
         if pause and not select.select([self._epoll], [], [], pause)[0]:
             return
         for number, events in self._epoll.poll(0):
@@ -150,7 +150,7 @@ class Connections:
             self.flush(client)
 
     def flush(self, client: Client) -> None:
-        """Send what a client has to send, and see to what became of its socket."""
+        """Send what a client has queued, and note a change of its socket."""
         if client.core.abort and client.socket is not None:
             client.drop(client.core.abort)
         left = client.write()
@@ -179,13 +179,13 @@ class Connections:
                 later.popleft()()
 
     def _forget(self, client: Client) -> None:
-        """A closed socket has left the epoll by itself; its number may soon be another's."""
+        """Forget a closed socket. It has left the epoll by itself, and its number may soon be another socket's."""
         for number in [number for number, known in self._by_number.items() if known is client]:
             del self._by_number[number]
             self._writing.discard(number)
 
     def close(self) -> None:
-        """Close everything; nothing should be unanswered any more."""
+        """Close all connections; nothing should be unanswered any more."""
         for client in self.clients:
             client.core.stop(errors.ConnectionClosed("the measurement is over; nothing was sent"))
             if client.socket is not None:
@@ -195,7 +195,7 @@ class Connections:
 
 
 def run_until(connections: Connections, done: Callable[[], bool], deadline: float = math.inf) -> bool:
-    """Turn until something is done; False if the deadline comes first."""
+    """Run turns until ``done`` says so; return False if the deadline comes first."""
     while not done():
         if time.monotonic() >= deadline:
             return False

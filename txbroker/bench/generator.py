@@ -1,4 +1,4 @@
-"""The processes of the generator: started, told when, listened to, stopped."""
+"""The generator runs the processes of a load: it starts them together, reads their progress, and stops them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from txbroker.bench.tally import Counted, Progress
 from txbroker.bench.worker import Said
 
 MARGIN = 0.2
-"""Seconds from the word to the common start."""
+"""Seconds from the order to the common start."""
 
 PATIENCE = 10.0
-"""Seconds beyond their own time-outs that processes get for saying something."""
+"""Seconds beyond their own time-outs after which processes that say nothing have failed."""
 
 
 class GeneratorFailed(Exception):
@@ -26,7 +26,9 @@ class GeneratorFailed(Exception):
 
 
 class _Process:
-    """One of them. In a session of its own: Ctrl-C at the terminal is the command's to hear, which then says stop."""
+    """One process of the generator, in a session of its own: Ctrl-C at the terminal reaches only the command, which
+    then sends ``stop``.
+    """
 
     def __init__(self, share: Share) -> None:
         command = [sys.executable, "-m", "txbroker.bench.worker"]
@@ -43,7 +45,7 @@ class _Process:
         self.tell(msgspec.json.encode(share).decode())
 
     def tell(self, line: str) -> None:
-        """Say a line; one that is gone is found out about by what it does not say."""
+        """Write a line to the process; that it has ended is noticed when it is read from."""
         try:
             self._stdin.write(line.encode() + b"\n")
             self._stdin.flush()
@@ -51,7 +53,9 @@ class _Process:
             return
 
     def heard(self, data: bytes) -> None:
-        """Take in what it says. Raises :class:`GeneratorFailed` when it cannot go on, or has ended unasked."""
+        """Read what the process has written. Raises :class:`GeneratorFailed` if it cannot go on, or has ended
+        unasked.
+        """
         *lines, self._begun = (self._begun + data).split(b"\n")
         for line in lines:
             said = msgspec.json.decode(line, type=Said)
@@ -64,7 +68,7 @@ class _Process:
             raise GeneratorFailed(f"a process of the generator ended with {self._process.wait()}")
 
     def end(self) -> None:
-        """Let it end; kill it if it does not."""
+        """Wait for the end of the process; kill it if it does not end."""
         self._stdin.close()
         try:
             self._process.wait(PATIENCE)
@@ -75,7 +79,7 @@ class _Process:
 
 
 class Generator:
-    """All processes. A context manager: none outlives it."""
+    """All processes of a load. As a context manager, it ends them all."""
 
     def __init__(self, shares: Sequence[Share]) -> None:
         self._timeout = shares[0].plan.timeout + PATIENCE
@@ -93,7 +97,7 @@ class Generator:
         self._selector.close()
 
     def start(self) -> float:
-        """Wait until all are ready and have them start together; when that is."""
+        """Wait until all processes are ready and have them start together; return when."""
         deadline = time.monotonic() + self._timeout
         while not all(process.ready for process in self._processes):
             self._listen(deadline - time.monotonic())
@@ -103,12 +107,12 @@ class Generator:
         return at
 
     def stop(self) -> None:
-        """Have them begin nothing more, and tell what they have."""
+        """Have all processes begin nothing more, and report their counts."""
         for process in self._processes:
             process.tell("stop")
 
     def listen(self, seconds: float) -> Progress | None:
-        """Take in what is said for so long; how far all are together."""
+        """Read what the processes write for so long; return their common progress."""
         self._listen(seconds, must_speak=False)
         said = [process.progress for process in self._processes if process.progress is not None]
         if not said:
@@ -122,7 +126,7 @@ class Generator:
 
     @property
     def counted(self) -> list[Counted] | None:
-        """What all have counted; None while one is at work."""
+        """Return the counts of all processes; None while one still works."""
         found = [process.counted for process in self._processes if process.counted is not None]
         return found if len(found) == len(self._processes) else None
 

@@ -1,6 +1,6 @@
-"""Latencies and what is said of them: HDR histograms, which merge and lose nothing at the far end.
+"""HDR histograms of latencies: they can be merged, and lose nothing among the greatest values.
 
-The package ``hdrhistogram`` is installed by whoever measures: pip install hdrhistogram.
+The package ``hdrhistogram`` is not installed with txbroker: pip install hdrhistogram.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from hdrh.histogram import HdrHistogram
 
 LONGEST = 3_600_000_000
-"""µs: an hour. What took longer is counted as that."""
+"""The greatest value in µs: an hour. Longer latencies are counted as that."""
 
 DIGITS = 3
-"""Significant digits: a percentile is within 0.1 % of the truth."""
+"""Significant digits: a percentile is within 0.1 % of the true value."""
 
 DISTINCT = 1 << 20
-"""So many different values wait at most for being put into the histogram."""
+"""The most different values that wait for being put into the histogram."""
 
 
 class Percentiles(msgspec.Struct, frozen=True):
-    """What is said of a histogram, in µs."""
+    """The figures shown of a histogram, in µs."""
 
     count: int
     mean: float
@@ -55,7 +55,9 @@ def _new() -> HdrHistogram:
 
 
 class Histogram:
-    """Values in µs. Counting one costs 0.1 µs; the 1.3 µs that the package takes for each are spent when asked."""
+    """A histogram of values in µs. Counting a value costs 0.1 µs; the 1.3 µs that the package needs are spent when
+    figures are asked for.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
@@ -75,30 +77,28 @@ class Histogram:
     def _fold(self) -> None:
         record = self._histogram.record_value
         for micros, times in self._counts.items():
-            record(
-                min(max(micros, 1), LONGEST), times
-            )  # 0 would not be counted: it is below what can be told apart
+            record(min(max(micros, 1), LONGEST), times)  # 0 is below what the histogram can count
         self._counts = {}
 
     def packed(self) -> Packed:
-        """All of it, small."""
+        """Return the counts for another process."""
         self._fold()
         return Packed(self._histogram.encode().decode("ascii"), self.sum, self.count)
 
     def add(self, packed: Packed) -> None:
-        """Add what another one counted."""
+        """Add the counts of another histogram."""
         self._histogram.decode_and_add(packed.hdr.encode("ascii"))
         self.sum += packed.sum
         self.count += packed.count
 
     def percentiles(self) -> Percentiles | None:
-        """What is to be said of it; None if nothing was counted."""
+        """Return the figures; None if nothing was counted."""
         if not self.count:
             return None
         self._fold()
         found: Mapping[float, Any] = self._histogram.get_percentile_to_value_dict([50.0, 90.0, 99.0, 99.9])
         p50, p90, p99, p999 = (int(found[each]) for each in (50.0, 90.0, 99.0, 99.9))
-        # The histogram gives the greatest value that it cannot tell from the one recorded.
+        # The package returns the greatest value that it cannot tell from the recorded one.
         greatest = int(self._histogram.get_max_value())
         return Percentiles(self.count, self.sum / self.count, p50, p90, p99, p999, greatest)
 

@@ -11,7 +11,7 @@ MOST_KEYS = 10_000_000
 
 
 def check(text: str) -> str:
-    """``none``, ``1000`` or ``zipf:1000``; raises ``ValueError``."""
+    """Check ``none``, ``1000`` or ``zipf:1000``; raises ``ValueError``."""
     number = text.removeprefix("zipf:")
     if text != "none" and not (number.isascii() and number.isdigit() and 0 < int(number) <= MOST_KEYS):
         raise ValueError(
@@ -21,7 +21,7 @@ def check(text: str) -> str:
 
 
 def chooser(text: str, seed: int) -> Callable[[], bytes | None]:
-    """What gives the next key, for what :func:`check` takes.
+    """Return a function that gives the next key, for a value that :func:`check` takes.
 
     With ``zipf:N`` the k-th most frequent of N keys comes in proportion to 1/k (Zipf's law).
     """

@@ -1,4 +1,4 @@
-"""What all loads have in common: clients that begin operations, in an open or a closed loop, and what they count."""
+"""The common part of all loads: clients that begin operations, in an open or a closed loop, and their counts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ FILLING_SEED = 7
 class Load(ABC):
     """The clients of one process at work: :meth:`prepare`, :meth:`begin` at the common time, then :meth:`turn`.
 
-    An operation that begins from ``tally.begin`` on is measured; what came before was the warm-up. Nothing begins
-    after ``plan.seconds`` of that, or ``count`` operations; then :meth:`is_idle` says when all are over.
+    An operation that begins from ``tally.begin`` on is measured; earlier ones were the warm-up. No operation begins
+    later than ``plan.seconds`` after that, or beyond ``count`` operations; :meth:`is_idle` then says when all are over.
     """
 
     def __init__(self, share: Share, clients: list[Client], connections: Connections) -> None:
@@ -41,14 +41,14 @@ class Load(ABC):
 
     @abstractmethod
     def prepare(self) -> bool:
-        """Whether all is ready; called until it is."""
+        """Return whether all is ready; it is called until it is."""
 
     @abstractmethod
     def operate(self, client: int, wanted: float) -> None:
         """Begin an operation of this client that was to begin at ``wanted``."""
 
     def sent(self) -> dict[int, int]:
-        """How many messages each client began to send, by its number among all."""
+        """Return how many messages each client began to send, by its number among all."""
         return {}
 
     # -- what they share ---------------------------------------------------------------------------
@@ -67,21 +67,21 @@ class Load(ABC):
                     self.next(client)
 
     def has_enough(self) -> bool:
-        """Whether it was told to stop, or has begun as many operations as are wanted."""
+        """Return whether the load was told to stop, or has begun as many operations as are wanted."""
         count = self.share.count
         return self.stopped or (count is not None and self._measured >= count)
 
     def is_over(self) -> bool:
-        """Whether nothing more may begin. What was to begin in time does, be it late."""
+        """Return whether no operation may begin any more. One that was to begin in time may begin late."""
         now = time.monotonic() if self._schedule is None else self._schedule.next_at
         return self.has_enough() or now >= self._end
 
     def is_idle(self) -> bool:
-        """Whether all that began is over."""
+        """Return whether all operations that began are over."""
         return self.is_over() and not self.under_way
 
     def turn(self, until: float) -> None:
-        """Begin what is due, then let the connections move."""
+        """Begin what is due, then run a turn of the connections."""
         schedule = self._schedule
         if schedule is not None and not self.is_over():
             for client, wanted in schedule.due(time.monotonic()):
@@ -98,7 +98,7 @@ class Load(ABC):
         self.connections.turn(until)
 
     def next(self, client: int) -> None:
-        """In a closed loop: the next operation of a client, as one is over."""
+        """Begin the next operation of a client in a closed loop, after one is over."""
         if self._schedule is None and not self.is_over():
             now = time.monotonic()
             self._count(now)
@@ -109,23 +109,23 @@ class Load(ABC):
             self._measured += 1
 
     def all_ready(self, ready: Callable[[Client], bool]) -> bool:
-        """Whether every client is; a broker that is not there is its clients' to report."""
+        """Return whether every client is ready; clients report by themselves that there is no broker."""
         for client in self.clients:
             client.core.check_open()
         return all(ready(client) for client in self.clients)
 
     def fetch_routes(self) -> None:
-        """Have every client look for the topic."""
+        """Have every client look up the topic."""
         for client in self.clients:
             start(client.producer.route(self.plan.topic))
 
     def have_routes(self) -> bool:
-        """Whether they have found it."""
+        """Return whether all clients have found the topic."""
         return self.all_ready(lambda client: client.producer.known_route(self.plan.topic) is not None)
 
 
 class Messages:
-    """The messages of one client, each its own: numbered, with the time at which it was to be sent."""
+    """The messages of one client: numbered, each with the time at which it was to be sent."""
 
     def __init__(self, plan: Plan, client: int) -> None:
         self.made = 0
@@ -135,7 +135,7 @@ class Messages:
         self.key = keys.chooser(plan.keys, plan.run + client)
 
     def make(self, wanted: float) -> tuple[int, bytes]:
-        """The next one's number and value."""
+        """Return the number and value of the next message."""
         number = self.made
         self.made = number + 1
         return number, HEADER.pack(self._run, self._client, number, int(wanted * MICROS)) + self._filling

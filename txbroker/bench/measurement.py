@@ -1,4 +1,4 @@
-"""A measurement from its plan to its report: topic, generator, verification."""
+"""A measurement makes its topic, runs the generator, verifies what was sent, and reports."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from txbroker.bench.verification import Expected, Verification, read_back
 from txbroker.errors import TxBrokerError
 
 LISTEN = 0.25
-"""Seconds between looks at how far the generator is."""
+"""Seconds between two checks of the generator's progress."""
 
 FILLING_DEPTH = 5000
 
 
 class Watcher(Protocol):
-    """Who is told how far a measurement is."""
+    """Interface for showing the progress of a measurement."""
 
     def show(self, doing: str, seconds: float, progress: Progress | None) -> None:
-        """It is doing this, for so long; ``progress`` None where there is nothing to count."""
+        """Show what is being done, and for how long; ``progress`` is None where there is nothing to count."""
 
 
 def new_run() -> int:
-    """A number that no other run has, in all likelihood."""
+    """Return a number for a run that no other run is likely to have."""
     return random.SystemRandom().getrandbits(32)
 
 
@@ -42,7 +42,7 @@ def new_run() -> int:
 def _ground_for(
     broker: txbroker.Connection, plan: Plan, named: bool, append: bool
 ) -> Iterator[tuple[Plan, Ground]]:
-    """The topic, and the plan with its name and partitions."""
+    """Find or make the topic; return it, and the plan with its name and partitions."""
     if not named:
         with own_topic(broker, plan.run, plan.partitions) as ground:
             yield msgspec.structs.replace(plan, topic=ground.name), ground
@@ -57,14 +57,14 @@ def _ground_for(
 
 
 def _trouble(error: BaseException, unverified: bool) -> str:
-    """What went wrong once all had been measured."""
+    """Return what went wrong after the measuring."""
     said = "Ctrl-C" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
     state = "What was acknowledged has not been read back" if unverified else "All was read back before"
     return ". ".join([f"After the measuring: {said}", state, *getattr(error, "__notes__", [])])
 
 
 class Bench:
-    """One measurement. ``topic`` of the plan "" is one of its own."""
+    """One measurement. A plan without a topic makes one of its own."""
 
     def __init__(self, plan: Plan, *, append: bool, verify: bool, filling: int, watcher: Watcher) -> None:
         self._plan = plan
@@ -75,7 +75,8 @@ class Bench:
         self._interrupted = False
 
     def carry_out(self) -> Report:
-        """All of it. Raises :class:`GeneratorFailed` and what the client raises; Ctrl-C ends the measuring only.
+        """Carry the measurement out. Raises :class:`GeneratorFailed` and what the client raises; Ctrl-C ends only the
+        measuring.
 
         What goes wrong once it has been measured, or Ctrl-C then, is the report's ``trouble``: figures are not lost.
         """
@@ -109,7 +110,7 @@ class Bench:
         )
 
     def _fill(self, plan: Plan) -> list[Counted]:
-        """Something to read."""
+        """Fill the topic with messages to read."""
         filling = msgspec.structs.replace(
             plan,
             kind=Kind.PRODUCE,
@@ -128,7 +129,7 @@ class Bench:
         self._interrupted = True
 
     def _generated(self, plan: Plan, doing: str, stop: Callable[[], None]) -> list[Counted]:
-        """Have the generator work; the first Ctrl-C has it stop and tell what it has."""
+        """Have the generator work; the first Ctrl-C makes it stop and report what it has."""
         with Generator(shares(plan)) as generator:
             self._watcher.show("connecting", 0.0, None)
             at = generator.start()

@@ -1,4 +1,4 @@
-"""Where a request spent its life, from when it was to be sent to when its answer was here."""
+"""The time of a request is divided into phases, from when it was to be sent to when its answer had arrived."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ PHASES = (
     "publish",
     "answer",
 )
-"""In the order in which they are told. The network is what a round trip took beside the broker's own times."""
+"""The phases in the order in which they are shown. The network is what a round trip took beyond the broker's own times.
+"""
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """One row: the share of all the time that requests took together, mean and percentiles in µs.
+    """One phase as a row: its share of the total time of all requests, and its mean and percentiles in µs.
 
     The means add up to the mean of the whole; percentiles do not.
     """
@@ -42,13 +43,13 @@ class Phases:
     def record(self, queued: int, round_trip: int, times: Times) -> None:
         """Count a request that waited ``queued`` µs in the client and was answered ``round_trip`` µs later."""
         inside = msgspec.structs.astuple(times)
-        # Two clocks that are rounded: what they disagree about is less than what they can tell.
+        # Both clocks are rounded, so a difference below zero means nothing.
         network = max(0, round_trip - sum(inside))
         for histogram, micros in zip(self._by_phase.values(), (queued, network, *inside), strict=True):
             histogram.record(micros)
 
     def packed(self) -> dict[str, Packed]:
-        """All of it, small."""
+        """Return the counts for another process, packed."""
         return {phase: histogram.packed() for phase, histogram in self._by_phase.items()}
 
     def add(self, packed: dict[str, Packed]) -> None:
@@ -57,7 +58,7 @@ class Phases:
             self._by_phase[phase].add(part)
 
     def rows(self) -> list[Phase]:
-        """All phases with their shares; nothing if no request told."""
+        """Return all phases with their shares; no rows if no request was timed."""
         whole = sum(histogram.sum for histogram in self._by_phase.values())
         rows = []
         for phase, histogram in self._by_phase.items():

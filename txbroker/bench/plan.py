@@ -1,4 +1,4 @@
-"""What is to be measured: what the command line asks for, and what each process of the generator is told."""
+"""The plan of a measurement: what the command line asks for, and the share of each process of the generator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from struct import Struct
 import msgspec
 
 HEADER = Struct(">IIQQ")
-"""How each message begins: the run's number, the client's, the message's, and when it was to be sent (µs)."""
+"""The head of each message: the run's number, the client's, the message's, and when it was to be sent (µs)."""
 
 SMALLEST = HEADER.size
 
@@ -16,7 +16,7 @@ MICROS = 1_000_000
 
 
 class Kind(enum.StrEnum):
-    """What is measured."""
+    """The kinds of measurement."""
 
     PRODUCE = "produce"
     CONSUME = "consume"
@@ -57,12 +57,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unit(self) -> str:
-        """What an operation is."""
+        """Return the name of one operation."""
         return "transactions" if self.kind is Kind.TRANSACTIONS else "messages"
 
 
 class Share(msgspec.Struct, frozen=True):
-    """One process's part of a plan: clients ``first`` to ``first + clients`` of all, and its part of ``count``."""
+    """One process's share of a plan: clients ``first`` to ``first + clients`` of all, and its part of ``count``."""
 
     plan: Plan
     first: int
@@ -71,7 +71,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 def shares(plan: Plan) -> list[Share]:
-    """The plan cut into its processes' parts, as even as can be; no more processes than clients."""
+    """Cut the plan into shares of equal size, as far as possible; no more processes than clients."""
     processes = min(plan.processes, plan.clients)
     edges = [plan.clients * number // processes for number in range(processes + 1)]
     done = [None if plan.count is None else plan.count * edge // plan.clients for edge in edges]

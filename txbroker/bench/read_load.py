@@ -1,4 +1,4 @@
-"""Reading: what consumers get of a topic, again and again; and how soon after sending, beside a load that sends."""
+"""Loads that read: consumers read a topic again and again, or follow a load that sends and take the delay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from txbroker.errors import TxBrokerError
 
 
 class Reading(Load):
-    """Clients that read the topic's partitions from the beginning to the end, each its own ones, and then again.
+    """Clients that read the partitions of a topic from beginning to end, each its own partitions, again and again.
 
     An operation is a message; the latency is that of the fetches.
     """
@@ -26,11 +26,11 @@ class Reading(Load):
         self._fetched = [0] * len(clients)
 
     def prepare(self) -> bool:
-        """Be connected."""
+        """Return whether all clients are connected."""
         return self.all_ready(lambda client: bool(client.core.session))
 
     def operate(self, client: int, wanted: float) -> None:  # noqa: ARG002
-        """Read all once; a closed loop of depth 1, whatever the plan says."""
+        """Read this client's partitions once; it is a closed loop of depth 1, whatever the plan says."""
         self.under_way += 1
         start(self._pass(client)).then(lambda: self._over(client))
 
@@ -40,7 +40,7 @@ class Reading(Load):
             self.next(client)
 
     def _count(self, wanted: float) -> None:
-        """It is messages that are counted, as they come."""
+        """Count nothing here: messages are counted as they arrive."""
 
     async def _pass(self, client: int) -> None:
         plan = self.plan
@@ -65,7 +65,7 @@ class Reading(Load):
 
 
 class Following(Producing):
-    """Sends, and reads what was sent as soon as it can be seen: the time from sending to having it is counted, too."""
+    """A load that sends and follows the topic: it also counts the time from sending a message to reading it."""
 
     def __init__(self, share: Share, clients: list[Client], connections: Connections) -> None:
         *senders, self._reader_client = clients
@@ -73,7 +73,7 @@ class Following(Producing):
         self._reader: ConsumerCore | None = None
 
     def prepare(self) -> bool:
-        """Follow from the topic's end as it is now."""
+        """Begin to follow at the end that the topic has now."""
         if self._reader is None:
             options = consumer_options(self.plan.topic, None, start="latest", max_wait=1.0)
             self._reader = ConsumerCore(self._reader_client.shared_fetch, options, "bench")
@@ -93,19 +93,19 @@ class Following(Producing):
         now, begin = int(time.monotonic() * MICROS), int(self.tally.begin * MICROS)
         first, beyond = self.share.first, self.share.first + len(self.clients)
         for value in values:
-            if len(value) >= HEADER.size:  # a topic that others send to, too
+            if len(value) >= HEADER.size:  # others send to the topic, too
                 run, client, _, wanted = HEADER.unpack_from(value)
                 if run == self.plan.run and first <= client < beyond and wanted >= begin:
                     self.tally.delivered.record(now - wanted)
 
     def is_idle(self) -> bool:
-        """Whether all is answered, and has been seen by the reader."""
+        """Return whether everything is answered and has been read."""
         tally = self.tally
         return super().is_idle() and (tally.delivered.count >= tally.done or bool(tally.errors))
 
 
 async def _next(reader: ConsumerCore) -> list[Message]:
-    """Wait for messages, and take all that are here of one partition; none at the end."""
+    """Wait for messages, and return all that are here of one partition; none at the end."""
     turn = reader.join()
     try:
         await turn

@@ -1,4 +1,4 @@
-"""What a measurement found, for people and as JSON."""
+"""The result of a measurement, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from txbroker.bench.tally import Counted
 from txbroker.bench.verification import Verification
 
 BUSY = 0.9
-"""A process of the generator that is busier than this may be what is measured."""
+"""A process of the generator that is busier than this may be the bottleneck itself."""
 
 FORMAT = 1
-"""Of the JSON; it changes when a field's meaning does."""
+"""The version of the JSON; it changes when a field's meaning does."""
 
 
 class Throughput(msgspec.Struct, frozen=True):
-    """Operations a second: over all the time, and by whole seconds their spread."""
+    """Operations a second over the whole time, and their spread by whole seconds."""
 
     mean: float
     least: int
@@ -62,12 +62,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sound(self) -> bool:
-        """Whether everything that was acknowledged is there, as far as that was looked at."""
+        """Return whether everything that was acknowledged was found, as far as it was read back."""
         return self.verification is None or self.verification.sound
 
 
 def spread(seconds: Mapping[int, int], whole: float, done: int) -> Throughput:
-    """Operations by second as figures; a last second that was not whole counts for the mean only."""
+    """Return operations by second as figures; an incomplete last second counts for the mean only."""
     counts = [seconds.get(second, 0) for second in range(int(whole + 1e-6))]
     shown = counts or [done]
     return Throughput(
@@ -81,7 +81,7 @@ def spread(seconds: Mapping[int, int], whole: float, done: int) -> Throughput:
 
 
 def merged(parts: Sequence[Packed]) -> Histogram:
-    """Histograms of several processes as one."""
+    """Return the histograms of several processes as one."""
     whole = Histogram()
     for part in parts:
         whole.add(part)
@@ -89,7 +89,7 @@ def merged(parts: Sequence[Packed]) -> Histogram:
 
 
 def phases_of(parts: Sequence[Counted]) -> dict[str, list[Phase]]:
-    """The phases by request, of all processes."""
+    """Return the phases of all processes, by request."""
     whole: dict[str, Phases] = {}
     for part in parts:
         for request, packed in part.phases.items():
@@ -107,7 +107,7 @@ def report_of(
     verification: Verification | None,
     trouble: str = "",
 ) -> Report:
-    """The figures of all processes together."""
+    """Return the report made of the figures of all processes."""
     latency = merged([part.latency for part in parts])
     delivered = merged([part.delivered for part in parts if part.delivered is not None])
     seconds: Counter[int] = Counter()
@@ -116,7 +116,7 @@ def report_of(
         seconds.update(part.seconds)
         errors.update(part.errors)
     done = sum(part.done for part in parts)
-    # What began in time ends after it; a closed loop's last ones belong to the seconds that they took.
+    # Operations that began in time end after it; those of a closed loop count in the seconds that they took.
     ended = max((part.ended for part in parts), default=0.0)
     whole = ended if plan.seconds is None or interrupted else max(plan.seconds, ended if plan.rate else 0.0)
     histograms = {"latency": latency.packed()}
@@ -146,7 +146,7 @@ def report_of(
 
 
 def _notes(plan: Plan, parts: Sequence[Counted], errors: Mapping[str, int], interrupted: bool) -> list[str]:
-    """What a reader of the figures should know."""
+    """Return what a reader of the figures should know."""
     notes = []
     if interrupted:
         notes.append("Stopped with Ctrl-C: these are the figures so far")

@@ -1,4 +1,4 @@
-"""A report as people read it: names and values, and where the time went."""
+"""A report as tables: names and values, and the phases of requests."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ADVICE = {
     "publish": "the way back from the disk, and readers that are woken before answers go out",
     "answer": "answers of the same group that come before: many small requests; batch them",
 }
-"""What it means that a phase is the longest."""
+"""What it means that a phase takes longest."""
 
 
 def milliseconds(micros: float) -> str:
-    """µs in ms, with as many digits as say something."""
+    """Return µs as ms, with as many digits as are significant."""
     value = micros / 1000
     return f"{value:.3f}" if value < 10 else f"{value:.1f}" if value < 1000 else f"{value:,.0f}"
 
@@ -43,10 +43,10 @@ def _percentiles(found: Percentiles | None) -> str:
 
 
 def what_was_done(plan: Plan) -> str:
-    """The work, in a line."""
+    """Return the work that was done, in one line."""
     loop = f"{plan.rate:,.0f} {plan.unit}/s, open loop" if plan.rate else f"closed loop, depth {plan.depth}"
     parts = [f"{plan.kind.value}, {plan.clients} client{'s' * (plan.clients > 1)}"]
-    if plan.kind is not Kind.CONSUME:  # which reads what is there, of whatever size
+    if plan.kind is not Kind.CONSUME:  # it reads messages of any size
         parts.append(f"{plan.size} B")
     if plan.kind is Kind.TRANSACTIONS:
         phases = "two phases" if plan.two_phase else "one phase"
@@ -57,7 +57,7 @@ def what_was_done(plan: Plan) -> str:
 
 
 def rows_of(report: Report) -> Iterator[tuple[str, str]]:
-    """Names and values."""
+    """Return names and values."""
     yield "work", what_was_done(report.plan)
     throughput, unit = report.throughput, report.unit
     yield unit, f"{report.operations:,} in {report.seconds:.2f} s"
@@ -95,7 +95,7 @@ def _verified(report: Report) -> str:
 
 
 def phase_rows(report: Report) -> list[tuple[str, str, str, str, str]]:
-    """Where the time went."""
+    """Return the phases as rows."""
     return [
         (request, row.phase, f"{row.share:.1%}", milliseconds(row.p50), milliseconds(row.p99))
         for request, rows in report.phases.items()
@@ -104,7 +104,7 @@ def phase_rows(report: Report) -> list[tuple[str, str, str, str, str]]:
 
 
 def largest_phases(report: Report) -> Iterator[str]:
-    """What the longest phase of each request means."""
+    """Return what the longest phase of each request means."""
     for request, rows in report.phases.items():
         if rows:
             largest = max(rows, key=lambda row: row.share)

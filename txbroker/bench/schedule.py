@@ -1,4 +1,4 @@
-"""When the messages of an open loop are to be sent: fixed before the first one, whatever the broker does."""
+"""The schedule of an open loop: when each message is to be sent, fixed in advance, whatever the broker does."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Schedule:
 
     @property
     def next_at(self) -> float:
-        """When the next one is to be sent."""
+        """Return when the next operation is to begin."""
         turn, client = divmod(self._given, self._clients)
         return self._start + (turn * self._among + self._first + client) / self._rate
 
     def due(self, now: float) -> Iterator[tuple[int, float]]:
-        """(client, when it was to be sent) of all whose time has come, late ones too: none is left out."""
+        """Return (client, when it was to begin) of all operations that are due; late ones are not left out."""
         while (at := self.next_at) <= now:
             client = self._given % self._clients
             self._given += 1

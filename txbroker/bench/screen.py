@@ -1,4 +1,4 @@
-"""What a measurement shows while it runs: one line that is drawn anew on a terminal, plain lines elsewhere."""
+"""The screen of a measurement: one line that is drawn again on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from txbroker.bench.rows import milliseconds
 from txbroker.bench.tally import Progress
 
 SECOND_LINES = 5.0
-"""Where there is no terminal, seconds between two lines about how far it is."""
+"""Seconds between two lines of progress where there is no terminal."""
 
 
 class Screen:
-    """A watcher of a measurement, and the context in which its line is on the terminal."""
+    """A watcher of a measurement; as a context manager, it keeps its line on the terminal."""
 
     def __init__(self, console: Console, plan: Plan, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -43,7 +43,7 @@ class Screen:
         self._live.stop()
 
     def show(self, doing: str, seconds: float, progress: Progress | None) -> None:
-        """How far it is."""
+        """Show the progress."""
         changed, self._doing = doing != self._doing, doing
         if changed:
             self._before, self._per_second = (0.0, 0), 0.0

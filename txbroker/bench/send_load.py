@@ -1,4 +1,4 @@
-"""Sending: batches as the client makes them, every message timed from when it was to be sent."""
+"""Loads that send: batches as the client makes them, each message timed from when it was to be sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from txbroker.errors import TxBrokerError, UnknownTopic
 
 
 class Producing(Load):
-    """Clients that send messages, ``depth`` of each under way, or at a rate whatever is under way."""
+    """Clients that send messages, with ``depth`` of each unanswered, or at a rate whatever is unanswered."""
 
     def __init__(self, share: Share, clients: list[Client], connections: Connections) -> None:
         super().__init__(share, clients, connections)
@@ -24,14 +24,14 @@ class Producing(Load):
         self._asked = False
 
     def prepare(self) -> bool:
-        """Know the way to the topic, and have a number as a producer."""
+        """Return whether every client knows the topic and has a producer's number."""
         if not self._asked:
             self._asked = True
             self.fetch_routes()
         return self.have_routes() and self.all_ready(lambda client: client.producer.ready())
 
     def operate(self, client: int, wanted: float) -> None:
-        """Send a message, or keep it for when there is room: its time runs."""
+        """Send a message, or keep it until there is room; its time runs from ``wanted`` on."""
         self.under_way += 1
         producer = self.clients[client].producer
         waiting = self._waiting[client]
@@ -63,7 +63,7 @@ class Producing(Load):
             if route is None:
                 raise UnknownTopic(f"the topic {self.plan.topic!r} is gone")
             batch, position = route.choose(key, None).append(value, time.time_ns() // 1000, key, None)
-        except TxBrokerError as error:  # nothing of this client will be taken any more
+        except TxBrokerError as error:  # no more of this client will be accepted
             self.under_way -= 1
             self._lost(client, wanted, number, error)
             self.stopped = True
@@ -96,5 +96,5 @@ class Producing(Load):
         self.tally.unacknowledged.append((self.share.first + client, number, number + 1))
 
     def sent(self) -> dict[int, int]:
-        """By each client."""
+        """Return how many messages each client has sent."""
         return {self.share.first + number: made.made for number, made in enumerate(self._messages)}

@@ -1,4 +1,4 @@
-"""What a process of the generator counts while it measures, and how that travels and adds up."""
+"""The counts of a process of the generator, and their form for travelling and adding up."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from txbroker.bench.phases import Phases
 from txbroker.bench.plan import MICROS
 
 SAMPLE = 16
-"""One of so many latencies is looked at while it runs; the report has all."""
+"""One in so many latencies is shown while it runs; the report has all of them."""
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a process is. ``p50`` and ``p99`` are of the latest operations, in µs."""
+    """The progress of a process. ``p50`` and ``p99`` are of the latest operations, in µs."""
 
     done: int
     errors: int
@@ -25,7 +25,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Counted(msgspec.Struct, kw_only=True):
-    """What a process has counted. ``seconds`` is operations by whole second, ``unacknowledged`` are runs of messages.
+    """The counts of a process. ``seconds`` are operations by whole second, ``unacknowledged`` are runs of messages.
 
     A run is (client, first, one past the last). ``sent`` is how many messages each client began to send, by its number.
     ``ended`` is when the last operation was over, in seconds after the measurement began.
@@ -61,7 +61,7 @@ class Tally:
         self._recent: deque[int] = deque(maxlen=1000)
 
     def operations(self, wanted: Sequence[float], now: float, messages: int, size: int) -> None:
-        """These, which were to begin at those times, are over, successfully, with so many messages and bytes each."""
+        """Count operations that have succeeded: when they were to begin, and the messages and bytes of each."""
         begin, record = self.begin, self.latency.record
         counted = 0
         micros = 0
@@ -82,7 +82,7 @@ class Tally:
             self._recent.append(micros)
 
     def read(self, now: float, messages: int, size: int, fetches: Sequence[int]) -> None:
-        """So many messages and bytes were read, by fetches that took so long (µs)."""
+        """Count messages and bytes that were read, by fetches that took that long (µs)."""
         after = now - self.begin
         self.done += messages
         self.messages += messages
@@ -94,24 +94,24 @@ class Tally:
         self._recent.extend(fetches)
 
     def failed(self, wanted: float, error: BaseException) -> None:
-        """An operation has failed; what failed in the warm-up counts as well."""
+        """Count a failed operation; failures in the warm-up count as well."""
         self.errors[type(error).__name__] += 1
         self.ended = max(self.ended, 0.0, wanted - self.begin)
 
     def phases_of(self, request: str) -> Phases:
-        """Where requests of that kind spent their time."""
+        """Return the phases of that kind of request."""
         if request not in self.phases:
             self.phases[request] = Phases()
         return self.phases[request]
 
     def progress(self) -> Progress:
-        """How far it is."""
+        """Return the progress."""
         recent = sorted(self._recent)
         p50, p99 = (recent[int(share * (len(recent) - 1))] for share in (0.5, 0.99)) if recent else (0, 0)
         return Progress(self.done, self.errors.total(), p50, p99)
 
     def counted(self, sent: dict[int, int], busy: float) -> Counted:
-        """All of it, to be sent."""
+        """Return all counts, to be sent."""
         return Counted(
             done=self.done,
             messages=self.messages,

@@ -1,4 +1,4 @@
-"""The topic of a measurement: made and removed again, or the user's own, which is never removed."""
+"""The topic of a measurement is made and removed again; a topic of the user's is never removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txbroker.wire.messages import TopicInfo
 
 
 class Ground(msgspec.Struct, frozen=True):
-    """The topic as it was found or made: its name, and where each partition ended before anything was sent."""
+    """A topic as it was found or made: its name, and where each partition ended before anything was sent."""
 
     name: str
     starts: dict[int, int]
@@ -22,7 +22,7 @@ class Ground(msgspec.Struct, frozen=True):
 
 @contextmanager
 def own_topic(broker: txbroker.Connection, run: int, partitions: int) -> Iterator[Ground]:
-    """A topic for this run alone, deleted at the end, whatever happens; a failure to do so says its name."""
+    """Make a topic for this run alone, and delete it at the end; a failure to delete it names it."""
     name = f"bench-{run:08x}"
     info = broker.create_topic(name, partitions)
     try:
@@ -36,7 +36,7 @@ def own_topic(broker: txbroker.Connection, run: int, partitions: int) -> Iterato
 
 
 def topic_to_write(broker: txbroker.Connection, name: str, partitions: int, append: bool) -> Ground:
-    """The user's topic, made if it is not there. Raises :class:`Misuse` if it holds messages and nobody said append."""
+    """Find or make the user's topic. Raises :class:`Misuse` if it holds messages and appending was not asked for."""
     found = broker.topics([name])
     info = found[0] if found else broker.create_topic(name, partitions, exist_ok=True)
     held = sum(part.high_watermark - part.start_offset for part in info.partitions)
@@ -49,7 +49,7 @@ def topic_to_write(broker: txbroker.Connection, name: str, partitions: int, appe
 
 
 def topic_to_read(broker: txbroker.Connection, name: str) -> Ground:
-    """The user's topic, which must hold something."""
+    """Return the user's topic, which must hold messages."""
     found = broker.topics([name])
     if not found:
         raise UnknownTopic(f"there is no topic {name!r}; nothing was read")

@@ -1,4 +1,4 @@
-"""Transactions, in one phase or two: timed from when each was to begin to when its commit was answered."""
+"""The load of transactions, in one phase or two, each timed from when it was to begin to the answer to its commit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from txbroker.client.transactions.two_phase import xid_of
 from txbroker.errors import TxBrokerError
 
 FORMAT_ID = 0x6265
-"""Of the xids: "be", so that what a bench that was killed has left can be told from other transactions."""
+"""The format of the xids: "be". It tells transactions that a killed bench has left from others."""
 
 
 class Transacting(Load):
@@ -29,7 +29,7 @@ class Transacting(Load):
         self._begun = 0
 
     def prepare(self) -> bool:
-        """Know the way to the topic."""
+        """Return whether every client knows the topic."""
         if not self._asked:
             self._asked = True
             self.fetch_routes()
@@ -60,7 +60,7 @@ class Transacting(Load):
         except TxBrokerError as error:
             self.tally.failed(wanted, error)
             self.tally.unacknowledged.append((self.share.first + client, first, messages.made))
-            with suppress(TxBrokerError):  # what it is about has been counted
+            with suppress(TxBrokerError):  # its messages have been counted
                 await transaction.rollback()
             return
         self.tally.operations((wanted,), time.monotonic(), plan.messages, plan.messages * plan.size)
@@ -76,10 +76,10 @@ class Transacting(Load):
     async def _step(
         self, of: Client, what: str, step: Coroutine[Promise[Any], None, None], since: float, wanted: float
     ) -> float:
-        """Carry out a prepare or commit that could begin at ``since``; when it was answered."""
+        """Carry out a prepare or commit that could begin at ``since``; return when it was answered."""
         of.core.newest = 0
         promise = start(step)
-        correlation = of.core.newest  # the request has gone out meanwhile, if there is a connection
+        correlation = of.core.newest  # the request has been sent by now, if there is a connection
         await promise
         now = time.monotonic()
         trip = of.core.trip(correlation)
@@ -89,5 +89,5 @@ class Transacting(Load):
         return now
 
     def sent(self) -> dict[int, int]:
-        """By each client."""
+        """Return how many messages each client has sent."""
         return {self.share.first + number: made.made for number, made in enumerate(self._messages)}

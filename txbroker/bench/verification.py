@@ -1,4 +1,4 @@
-"""Whether what was acknowledged is there: the topic is read back, message by message."""
+"""The verification reads the topic back and compares it with what was acknowledged."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from txbroker.bench.plan import HEADER
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """What was found of what was acknowledged, and what should not be there.
+    """The result of a verification: what was found of what was acknowledged, and what should not be there.
 
-    ``unacknowledged`` are those found that nobody promised: their answers failed or were lost.
+    ``unacknowledged`` counts messages that were found although their answers failed or were lost.
     """
 
     acknowledged: int
@@ -24,12 +24,12 @@ class Verification(msgspec.Struct, frozen=True):
 
     @property
     def sound(self) -> bool:
-        """Whether every promise was kept."""
+        """Return whether everything that was acknowledged was found exactly once."""
         return not self.missing and not self.twice
 
 
 class Expected:
-    """The messages of a run by client, each to be ticked off."""
+    """The expected messages of a run by client, to be ticked off."""
 
     def __init__(
         self, run: int, sent: Mapping[int, int], unacknowledged: Iterable[tuple[int, int, int]]
@@ -42,7 +42,7 @@ class Expected:
         self._twice = 0
 
     def saw(self, value: bytes | None) -> None:
-        """A message was read; others' are passed over."""
+        """Tick off a message that was read; messages of other runs are ignored."""
         if value is None or len(value) < HEADER.size:
             return
         run, client, number, _ = HEADER.unpack_from(value)
@@ -52,7 +52,7 @@ class Expected:
             seen[number] = 1
 
     def verdict(self) -> Verification:
-        """How it compares."""
+        """Return the result of the comparison."""
         acknowledged = found = unpromised = 0
         for client, seen in self._seen.items():
             opened = self._open[client]

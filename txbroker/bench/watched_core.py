@@ -1,4 +1,4 @@
-"""The clients' core, with an eye on when requests go out, when answers come, and what the broker says of the time."""
+"""The watched core is a client's core that times its requests, and reads what the broker says of their time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ MAX_DATA = 1 << 30
 
 
 class Trip(NamedTuple):
-    """A request's way: when it was given to the connection (s), how long until its answer came and was inside (µs)."""
+    """The times of one request: when it was given to the connection (s), and how long its answer took to arrive and be
+    read (µs).
+    """
 
     posted: float
     round_trip: int
@@ -51,7 +53,7 @@ class WatchedCore(Core):
         self._trips: dict[int, Trip] = {}
 
     def packed(self, request: Request, data: bytes | memoryview) -> bytes:
-        """Note the time, and ask for the broker's."""
+        """Pack a request, note the time, and ask the broker for its own times."""
         if self._timed and isinstance(request, Send | Prepare | Commit):
             self.newest = request.correlation
             self._posted[self.newest] = self.clock()
@@ -61,13 +63,13 @@ class WatchedCore(Core):
         return super().packed(request, data)
 
     def connected(self) -> None:
-        """Begin anew; what was under way will be posted again, or asked for."""
+        """Begin again after a connection; requests under way will be sent again, or asked for."""
         super().connected()
         self._posted.clear()
         self.answers.decoder = _Unwrapping(self)
 
     def answered(self, head: AnyAnswer) -> AnyAnswer:
-        """Take in what an answer tells of the time; return the answer that the client waits for."""
+        """Note what an answer says of its time; return the answer that the client waits for."""
         posted = self._posted.pop(head.correlation, None)
         if type(head) is TimedAnswer:
             if posted is not None:
@@ -79,18 +81,18 @@ class WatchedCore(Core):
         return head
 
     def trip(self, correlation: int) -> Trip | None:
-        """What is known of an answered request; told once."""
+        """Return the times of an answered request, once."""
         return self._trips.pop(correlation, None)
 
 
 class _Unwrapping(Decoder[AnyAnswer]):
-    """Gives each answer as its client expects it."""
+    """A decoder that gives each answer in the form that its client expects."""
 
     def __init__(self, core: WatchedCore) -> None:
         super().__init__(AnyAnswer, MAX_DATA, MAX_ANSWER_HEAD)  # type: ignore[arg-type]
         self._answered = core.answered
 
     def feed(self, data: bytes, work: float = inf, each: int = 0) -> list[tuple[AnyAnswer, memoryview]]:
-        """As any decoder's."""
+        """Decode bytes as any decoder does."""
         answered = self._answered
         return [(answered(head), body) for head, body in super().feed(data, work, each)]

@@ -1,4 +1,4 @@
-"""``python -m txbroker.bench.worker``: one process of the generator, told what to do on its standard input.
+"""``python -m txbroker.bench.worker`` is one process of the generator; its standard input tells it what to do.
 
 Lines of JSON. In: a :class:`Share`, then ``start SECONDS`` (of the monotonic clock, which all processes of a machine
 share), then perhaps ``stop``; the end of the input is a stop, too. Out: ``{"ready": true}``, progress every half a
@@ -36,7 +36,7 @@ LOADS: dict[Kind, type[Load]] = {
 
 
 class Said(msgspec.Struct, omit_defaults=True):
-    """A line of a process of the generator."""
+    """A line that a process of the generator writes."""
 
     ready: bool = False
     progress: Progress | None = None
@@ -45,7 +45,7 @@ class Said(msgspec.Struct, omit_defaults=True):
 
 
 class Orders:
-    """Standard input, read without waiting."""
+    """The orders on standard input, read without waiting."""
 
     def __init__(self) -> None:
         os.set_blocking(0, False)
@@ -54,7 +54,7 @@ class Orders:
         self.ended = False
 
     def read(self) -> None:
-        """Take in what has come."""
+        """Read what has arrived."""
         try:
             data = os.read(0, 1 << 16)
         except BlockingIOError:
@@ -95,7 +95,7 @@ class Worker:
             self._connections.unwatch(0)
 
     def work(self) -> None:
-        """All of it. Raises what makes it impossible."""
+        """Do all of the work. Raises what makes it impossible."""
         load, timeout = self._load, self._share.plan.timeout
         deadline = time.monotonic() + timeout
         if not run_until(self._connections, lambda: load.stopped or load.prepare(), deadline):
@@ -132,18 +132,18 @@ class Worker:
         say(Said(counted=load.tally.counted(load.sent(), busy)))
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._connections.close()
 
 
 def say(what: Said) -> None:
-    """One line on standard output."""
+    """Write one line to standard output."""
     sys.stdout.buffer.write(msgspec.json.encode(what) + b"\n")
     sys.stdout.flush()
 
 
 def run() -> None:
-    """Read the share, do it."""
+    """Read the share and carry it out."""
     orders = Orders()
     os.set_blocking(0, True)
     while not orders.lines and not orders.ended:
@@ -153,14 +153,14 @@ def run() -> None:
         return
     share = msgspec.json.decode(orders.lines.pop(0), type=Share)
     keep_time()
-    with quieted("txbroker.client"):  # what it warns of is counted here, as errors
+    with quieted("txbroker.client"):  # warnings of the client are counted here, as errors
         worker = Worker(share, orders)
         try:
             worker.work()
         except TxBrokerError as error:
             say(Said(failed=f"{type(error).__name__}: {error}"))
         except BrokenPipeError:
-            os._exit(1)  # whoever asked for figures is gone: there is nobody to be told anything
+            os._exit(1)  # the process that asked for the figures has ended: nothing is left to report to
         finally:
             worker.close()
 

@@ -31,12 +31,12 @@ def together(parts: Iterable[str]) -> Markup:
 
 
 def titled(text: str) -> Markup:
-    """Return what a shape tells whoever points at it."""
+    """Return the text that a shape shows when the pointer is on it."""
     return element("title", text)
 
 
 class Scale(NamedTuple):
-    """From a value to a coordinate."""
+    """A scale maps a value to a coordinate."""
 
     low: float
     high: float
@@ -44,13 +44,13 @@ class Scale(NamedTuple):
     end: float
 
     def __call__(self, value: float) -> float:
-        """The coordinate of a value."""
+        """Return the coordinate of a value."""
         share = (value - self.low) / ((self.high - self.low) or 1.0)
         return round(self.start + share * (self.end - self.start), 1)
 
 
 def ticks(high: float, wanted: int = 5) -> list[float]:
-    """Round values from 0 on, the last of them at or above ``high``."""
+    """Return round values from 0 on, the last of them at or above ``high``."""
     step = 10.0 ** math.floor(math.log10(max(high, 1e-6) / wanted))
     step *= next(factor for factor in (1, 2, 2.5, 5, 10) if step * factor * wanted >= high * 0.999)
     return [round(number * step, 6) for number in range(math.ceil(high / step - 1e-9) + 1)]
