@@ -1,4 +1,4 @@
-"""What Spark says of the demo's data directory: an audit against the rows of the source, and a small analysis.
+"""The demo's audit by Spark: the data directory against the rows of the source, and a small analysis.
 
 ``python -m demo.audit DIRECTORY REPORT DAYS`` is run by ``make demo`` as a process of its own, so that what Java writes
 to its standard error goes to a file.
@@ -21,17 +21,19 @@ from spark.audit.checks.expected_table import Expectation
 from spark.audit.conduct import Plan, conduct, session
 
 WINDOW = 1_000_000
-"""Microseconds. The whole year is sent within a minute."""
+"""The window of the audit, in µs. The whole year is sent within a minute."""
 
 LOG = "spark.log"
 
 
 class AuditFailed(Exception):
-    """The audit could not be made; the message has what was said."""
+    """The audit could not be made; the message has the output of its process."""
 
 
 def audited(data: Path, report: Path, days: int) -> tuple[bool, str]:
-    """Whether the directory is sound, and what to tell. Raises :class:`AuditFailed` if that could not be found out."""
+    """Return whether the directory is sound, and lines to show; raises :class:`AuditFailed` if the audit was not
+    made.
+    """
     report.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "demo.audit", str(data), str(report), str(days)]
     with (report / LOG).open("w") as log:
@@ -43,7 +45,7 @@ def audited(data: Path, report: Path, days: int) -> tuple[bool, str]:
 
 
 def expected(days: list[Day], folder: Path) -> list[Expectation]:
-    """The rows of the source as tables of Parquet, which the topics must hold, and nothing else."""
+    """Write the rows of the source as tables in Parquet: the topics must hold these rows and no others."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     for topic in TOPICS:
@@ -55,7 +57,7 @@ def expected(days: list[Day], folder: Path) -> list[Expectation]:
 
 
 def main(data: Path, report: Path, days: int) -> int:
-    """Audit, analyse, print; return 1 if something is wrong with the directory."""
+    """Audit, analyse, print; return 1 if the audit found a fault."""
     expectations = expected(read_year()[:days], report / "expected")
     plan = Plan(str(data.resolve()), str(report.resolve()), None, [], WINDOW, expectations)
     spark = session(plan)

@@ -1,4 +1,4 @@
-"""Database servers of one's own: real server binaries in a private folder, by an unprivileged user, on a UNIX socket.
+"""Database servers for tests and demos: real servers in a private folder, run by an unprivileged user on a UNIX socket.
 
 They listen on no port, and touch no cluster that the machine may already have.
 """
@@ -26,7 +26,7 @@ class DatabaseFailed(Exception):
 
 
 class DatabaseProcess(ABC):
-    """One database server over its whole life: same folder, same socket, one process after another.
+    """One database server over its whole life: the same folder and socket for one process after another.
 
     ``folder`` must be new or empty, and short: the path of a UNIX socket has 107 bytes at most. It is handed over
     to the user that the server runs as, which is one of ``users`` if we are root, else ourselves.
@@ -34,7 +34,7 @@ class DatabaseProcess(ABC):
 
     name: str
     package: str
-    """Debian's."""
+    """The folder where Debian puts the programs."""
     users: tuple[str, ...]
     stop_signal = signal.SIGTERM
 
@@ -47,7 +47,7 @@ class DatabaseProcess(ABC):
 
     @abstractmethod
     def program(self) -> Path:
-        """The server's executable; it need not exist."""
+        """Return the path of the server's executable, which need not exist."""
 
     @abstractmethod
     def initialise(self) -> None:
@@ -55,19 +55,19 @@ class DatabaseProcess(ABC):
 
     @abstractmethod
     def arguments(self) -> Sequence[str]:
-        """What the server is started with."""
+        """Return the server's command line."""
 
     @abstractmethod
     def answers(self) -> bool:
-        """Whether it takes connections and commands."""
+        """Return whether the server takes connections and commands."""
 
     @property
     def pid(self) -> int | None:
-        """Of the running server; None if there is none."""
+        """Return the process id of the running server; None if none runs."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def start(self) -> float:
-        """Start, wait until it answers, return how many seconds that took; may raise :class:`DatabaseFailed`."""
+        """Start the server, wait until it answers, return the seconds that took; may raise :class:`DatabaseFailed`."""
         assert self.pid is None, f"{self.name} runs already"
         self._check_installed()
         began = time.monotonic()
@@ -95,7 +95,7 @@ class DatabaseProcess(ABC):
         """
         if self._process is None:
             return
-        self._process.send_signal(signal.SIGSTOP)  # it begins no others while these are listed
+        self._process.send_signal(signal.SIGSTOP)  # so that it starts no others while these are listed
         left = children(self._process.pid)
         self._process.kill()
         self._process.wait()
@@ -107,7 +107,7 @@ class DatabaseProcess(ABC):
             time.sleep(0.005)
 
     def stop(self) -> None:
-        """End it in order: connections are cut, what is on disk needs no recovery."""
+        """Stop the server in order: its connections are closed, and the next start needs no recovery."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -120,7 +120,7 @@ class DatabaseProcess(ABC):
             raise DatabaseFailed(self._said("did not stop")) from None
 
     def remove(self) -> None:
-        """Kill it if it runs, and remove its folder."""
+        """Kill the server if it runs, and remove its folder."""
         self.kill()
         shutil.rmtree(self.folder)
 
@@ -148,11 +148,11 @@ class DatabaseProcess(ABC):
             )
 
     def _unprivileged(self) -> str | None:
-        """Who the server runs as; None if that is who we are. Servers refuse to run as root."""
+        """Return the user to run the server as; None for the current one. Servers refuse to run as root."""
         if os.geteuid() != 0:
             return None
         known = {entry.pw_name for entry in pwd.getpwall()}
-        return next(user for user in (*self.users, "nobody") if user in known)  # a package makes its user
+        return next(user for user in (*self.users, "nobody") if user in known)  # the package makes this user
 
     def _popen(self, command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -162,7 +162,7 @@ class DatabaseProcess(ABC):
             stderr=output,
             cwd=self.folder,
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": os.fspath(self.folder)},
-            start_new_session=True,  # Ctrl-C in a terminal is ours to handle, not the server's
+            start_new_session=True,  # Ctrl-C in a terminal must not reach the server
             user=self._user,
             group=None if self._user is None else pwd.getpwnam(self._user).pw_gid,
             extra_groups=None if self._user is None else [],
@@ -174,14 +174,14 @@ class DatabaseProcess(ABC):
 
 
 def children(pid: int) -> list[int]:
-    """The processes whose parent is ``pid``."""
+    """Return the processes whose parent is ``pid``."""
     return [
         int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _parent(entry) == pid
     ]
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is still there, and not only its exit status."""
+    """Return whether a process still runs; one that only waits to be reaped does not."""
     return _stat(Path("/proc", str(pid)))[:1] not in ([], ["Z"], ["X"])
 
 
@@ -191,7 +191,7 @@ def _parent(entry: Path) -> int | None:
 
 
 def _stat(entry: Path) -> list[str]:
-    """State, parent and so on; empty if the process is gone."""
+    """Return the fields of ``/proc/PID/stat``; empty if the process is gone."""
     try:
         return (entry / "stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

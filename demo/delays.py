@@ -1,4 +1,4 @@
-"""A small analysis of what the broker holds, on Spark: how late flights leave, by carrier and by the weather then."""
+"""A small analysis of the broker's messages with Spark: delays of flights by carrier and by weather."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.table import Table
 from demo.source import FLIGHTS, WEATHER, columns_of
 
 LEAST_FLIGHTS = 20
-"""Carriers with fewer flights are left out: their mean would say nothing."""
+"""Carriers with fewer flights than this are left out: their mean would say nothing."""
 
 QUERY = f"""
 SELECT flights.carrier,
@@ -30,11 +30,14 @@ GROUP BY flights.carrier
 HAVING count(*) >= {LEAST_FLIGHTS}
 ORDER BY delay DESC
 """
-"""Flights that left, with their hour's weather at their airport. Bad is rain, snow, or less than 3 miles of sight."""
+"""Flights that left, with the weather of that hour at their airport. Bad weather is rain, snow, or sight below 3 miles.
+"""
 
 
 class Carrier(NamedTuple):
-    """A carrier's flights that left, and by how many minutes late in the mean; None where it had none of a kind."""
+    """A carrier: its number of flights, and their mean delay in minutes by weather; None where it had no such
+    flights.
+    """
 
     code: str
     flights: int
@@ -45,21 +48,21 @@ class Carrier(NamedTuple):
 
 
 def delays(spark: SparkSession, data: str) -> list[Carrier]:
-    """The carriers, the latest first, from the logs of a data directory."""
+    """Return the carriers, the most delayed first, from the logs of a data directory."""
     for topic in (FLIGHTS, WEATHER):
         rows(spark, data, topic).createOrReplaceTempView(topic)
     return [Carrier(*row) for row in spark.sql(QUERY).collect()]
 
 
 def rows(spark: SparkSession, data: str, topic: str) -> DataFrame:
-    """The rows of the source as columns of text, from the messages' values."""
+    """Return the rows of the source as text columns, taken from the messages' values."""
     log = spark.read.format("txbroker").option("path", data).option("subscribe", topic).load()
     fields = [f"line[{place}] AS {name}" for place, name in enumerate(columns_of(topic))]
     return log.selectExpr("split(CAST(value AS STRING), ',') AS line").selectExpr(*fields)
 
 
 def table(found: list[Carrier]) -> Table:
-    """For people."""
+    """Return the carriers as a table."""
     shown = Table(
         box=SIMPLE_HEAD, title="Minutes late at departure, by Spark", title_justify="left", title_style="bold"
     )
@@ -75,5 +78,5 @@ def table(found: list[Carrier]) -> Table:
 
 
 def minutes(value: float | None) -> str:
-    """With one decimal."""
+    """Return minutes with one decimal."""
     return "–" if value is None else f"{value:.1f}"

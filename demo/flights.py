@@ -65,7 +65,7 @@ def main(seed: int | None, kills: int, days: int | None, data: Path | None) -> N
 
 
 def shown_by_spark(data: Path, report: Path, days: int, console: Console) -> bool:
-    """Have the directory audited and analysed; says whether it is sound."""
+    """Audit and analyse the directory with Spark; return whether it is sound."""
     console.print(
         f"Spark audits {data} against the source and looks at delays …", markup=False, soft_wrap=True
     )
@@ -83,7 +83,9 @@ def shown_by_spark(data: Path, report: Path, days: int, console: Console) -> boo
 
 
 def directory(wanted: Path | None) -> Path:
-    """For data and log: the directory asked for, which must be new or empty, or one below ``build``."""
+    """Return the folder for data and log: the one asked for, which must be new or empty, or else one below
+    ``build``.
+    """
     if wanted is None:
         parent = Path("build/demo")
         parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +101,7 @@ def carry_out(days: list[Day], seed: int, kills: int, place: Path, console: Cons
     began = time.monotonic()
     plan = draw(seed, [day.name for day in days], kills)
     rows = {topic: sum(row.topic == topic for day in days for row in day.rows) for topic in TOPICS}
-    # With the archive on, the audit at the end sees every transaction, not only those that the journal still holds.
+    # With the archive on, the audit sees every transaction, not only those that the journal still holds.
     broker = BrokerProcess(place / "data", place / "broker.log", ("--set", "outcome_archive=on"))
     broker.start()
     with stopped_at_the_end(broker), progress(console) as bar:
@@ -133,7 +135,7 @@ def carry_out(days: list[Day], seed: int, kills: int, place: Path, console: Cons
 
 @contextmanager
 def stopped_at_the_end(broker: BrokerProcess) -> Iterator[None]:
-    """Stop the broker in order if all went well, and at once if not: what it has on disk is evidence."""
+    """Stop the broker in order if all went well, else at once: its files are evidence then."""
     try:
         yield
     except BaseException:
@@ -143,7 +145,7 @@ def stopped_at_the_end(broker: BrokerProcess) -> Iterator[None]:
 
 
 def progress(console: Console) -> Progress:
-    """The bars; where there is no terminal nothing is drawn, the sentences above them still come."""
+    """Return the progress bars; where there is no terminal, only the sentences above them are printed."""
     return Progress(
         TextColumn("{task.description:>8}"),
         BarColumn(bar_width=30),
@@ -155,14 +157,14 @@ def progress(console: Console) -> Progress:
 
 
 def create_topics(url: str) -> None:
-    """The two topics."""
+    """Create the two topics."""
     with txbroker.connect(url, client="demo") as connection:
         for topic, partitions in TOPICS.items():
             connection.create_topic(topic, partitions=partitions)
 
 
 def produce(producer: Producer, killer: Killer, days: list[Day]) -> float:
-    """Send everything, whatever happens to the broker; return the seconds, its restarts included."""
+    """Send everything, over all restarts of the broker; return the seconds."""
     began = time.monotonic()
     try:
         producer.run(days)
@@ -173,7 +175,7 @@ def produce(producer: Producer, killer: Killer, days: list[Day]) -> float:
 
 
 def read_back(url: str, days: list[Day], bar: Progress, task: TaskID) -> tuple[Verdict, float]:
-    """Read everything from the first offset on, as any consumer would, and judge it."""
+    """Read everything from the first offset on, as any consumer would, and verify it."""
     began = time.monotonic()
     with txbroker.connect(url, client="demo consumer") as connection:
         batch, messages = [], []

@@ -1,4 +1,4 @@
-"""Kills the broker as planned while the producer works, and starts it again."""
+"""The killer kills the broker as planned while the producer works, and starts it again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txbroker.drill.broker.broker_process import BrokerFailed, BrokerProcess
 
 @dataclass(frozen=True)
 class Killed:
-    """A kill that was carried out. ``back_after`` is in seconds, from the signal until it is ready.
+    """A kill that was carried out. ``back_after`` is the time in seconds from the signal until the broker is ready.
 
     ``day`` and ``phase`` say what the producer was doing when the signal was sent; aimed it was as ``kill`` says.
     """
@@ -25,7 +25,7 @@ class Killed:
 
 
 class Killer:
-    """The producer tells it which phase begins; the signals come from threads of its own, on real timers."""
+    """The killer is told by the producer which phase begins; it sends signals from its own threads, on real timers."""
 
     def __init__(self, broker: BrokerProcess, plan: Mapping[str, Kill], tell: Callable[[str], None]) -> None:
         self.killed: list[Killed] = []
@@ -40,7 +40,7 @@ class Killer:
         """What the producer does: day, phase, and since when."""
 
     def begins(self, day: str, phase: Phase) -> None:
-        """The producer begins a phase of a day. If a kill is planned for it, it is set off, once.
+        """Note that the producer begins a phase of a day. A kill that is planned for it is started, once.
 
         That may be in a later attempt: a late kill of another day can keep the first from getting so far.
         """
@@ -58,7 +58,7 @@ class Killer:
             dead.wait()
 
     def ended(self) -> None:
-        """The phase ended well; its duration is learned from."""
+        """Note that the phase ended well, and learn its duration."""
         _, phase, began = self._now
         self._usual.add(phase, time.monotonic() - began)
 

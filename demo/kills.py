@@ -1,4 +1,4 @@
-"""When the broker is killed: days and phases come from a seed, the moments from real timers and signals."""
+"""The plan of kills: days and phases are drawn from a seed, the moments depend on real timers and signals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 class Phase(enum.Enum):
-    """What the producer is doing with a day's transaction when the kill is set off."""
+    """The phases of a day's transaction at which a kill can be started."""
 
     ADDING = "adding rows"
     PREPARING = "preparing"
@@ -30,7 +30,7 @@ class Kill:
     fraction: float
 
     def delay(self, usual: float) -> float:
-        """Seconds from the beginning of the phase to the signal, if the phase usually takes ``usual``."""
+        """Return the seconds from the beginning of the phase to the signal, if the phase usually takes ``usual``."""
         return 0.0 if self.phase is Phase.PREPARED else self.fraction * usual
 
 
@@ -51,16 +51,16 @@ def draw(seed: int, days: Sequence[str], count: int) -> Mapping[str, Kill]:
 
 
 class UsualDurations:
-    """How long each phase has taken, as a running mean in seconds."""
+    """The usual duration of each phase: a running mean in seconds."""
 
     def __init__(self) -> None:
         self._means: dict[Phase, float] = {}
 
     def add(self, phase: Phase, seconds: float) -> None:
-        """Count one; the newest weighs a tenth."""
+        """Count a duration; the newest one weighs a tenth."""
         mean = self._means.get(phase, seconds)
         self._means[phase] = mean + (seconds - mean) / 10
 
     def of(self, phase: Phase) -> float:
-        """The mean; a millisecond where nothing is known yet."""
+        """Return the mean; a millisecond for a phase that has not been seen."""
         return self._means.get(phase, 0.001)

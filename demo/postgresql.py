@@ -1,4 +1,4 @@
-"""PostgreSQL 15 of Debian's packages, as a server of one's own."""
+"""A private server of PostgreSQL 15 from Debian's packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import psycopg
 from demo.database_process import DatabaseProcess
 
 BINARIES = Path("/usr/lib/postgresql/15/bin")
-"""Named in full: another PostgreSQL may be on the PATH, with other habits."""
+"""The full path: another PostgreSQL may be on the PATH."""
 
 SUPERUSER = "postgres"
 
@@ -33,15 +33,15 @@ class PostgresqlDatabase:
 
     @property
     def sqlalchemy_url(self) -> str:
-        """For ``sqlalchemy.create_engine``; it takes psycopg 3."""
+        """Return the URL for ``sqlalchemy.create_engine``, with psycopg 3."""
         return self.url.replace("postgresql://", "postgresql+psycopg://", 1)
 
     def connect(self, **options: Any) -> psycopg.Connection[tuple[Any, ...]]:
-        """A new connection; ``options`` are those of ``psycopg.connect``."""
+        """Return a new connection; ``options`` are those of ``psycopg.connect``."""
         return psycopg.connect(self.url, **options)
 
     def prepared(self) -> list[str]:
-        """The identifiers of its prepared transactions, as PostgreSQL has them."""
+        """Return the identifiers of its prepared transactions, as PostgreSQL has them."""
         with self.connect() as connection:
             rows = connection.execute(
                 "SELECT gid FROM pg_prepared_xacts WHERE database = %s ORDER BY prepared", [self.name]
@@ -49,7 +49,7 @@ class PostgresqlDatabase:
             return [gid for (gid,) in rows]
 
     def drop(self) -> None:
-        """Remove it, whoever is connected and whatever is prepared in it."""
+        """Remove the database, even if there are connections to it and prepared transactions in it."""
         with self.connect(autocommit=True) as connection:
             for gid in self.prepared():
                 connection.execute(f"ROLLBACK PREPARED '{gid.replace(chr(39), chr(39) * 2)}'")
@@ -58,7 +58,7 @@ class PostgresqlDatabase:
 
 
 class PostgresqlServer(DatabaseProcess):
-    """Forced as in production, small, and silent about what is no error.
+    """A PostgreSQL server that forces its commits, is small, and logs only errors.
 
     ``settings`` are of ``postgresql.conf``. By default nothing can be prepared, as PostgreSQL is shipped; say
     ``{"max_prepared_transactions": 100}`` for PostgreSQL's own two-phase commit.
@@ -68,7 +68,7 @@ class PostgresqlServer(DatabaseProcess):
     package = "postgresql-15"
     users = ("postgres",)
     stop_signal = signal.SIGINT
-    """Fast: SIGTERM would wait until all have disconnected."""
+    """The signal of a fast shutdown: SIGTERM would wait until all clients have disconnected."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(folder)
@@ -88,7 +88,7 @@ class PostgresqlServer(DatabaseProcess):
         return BINARIES / "postgres"
 
     def initialise(self) -> None:
-        # What initdb makes is not forced: before the first start there is nothing to lose.
+        # initdb need not force its files: before the first start there is nothing to lose
         self.run(
             str(BINARIES / "initdb"),
             f"--pgdata={self.data}",
@@ -107,7 +107,7 @@ class PostgresqlServer(DatabaseProcess):
         try:
             with self.connect(connect_timeout=2) as connection:
                 connection.execute("SELECT 1")
-        except psycopg.OperationalError:  # not listening yet, or recovering
+        except psycopg.OperationalError:  # it does not listen yet, or recovers
             return False
         return True
 
@@ -115,11 +115,11 @@ class PostgresqlServer(DatabaseProcess):
         return f"postgresql://{SUPERUSER}@/{database}?host={quote(str(self.folder), safe='')}"
 
     def connect(self, **options: Any) -> psycopg.Connection[tuple[Any, ...]]:
-        """A connection to the maintenance database."""
+        """Return a connection to the maintenance database."""
         return psycopg.connect(self.url("postgres"), **options)
 
     def create_database(self) -> PostgresqlDatabase:
-        """A new, empty one."""
+        """Create a new, empty database."""
         database = PostgresqlDatabase(self, f"test_{next(self._numbers)}")
         with self.connect(autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{database.name}"')

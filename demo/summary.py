@@ -1,4 +1,4 @@
-"""The table at the end, and the exit code."""
+"""The summary of a run: its tables and its exit code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ADVICE = "The broker's log and data are kept in {place}; run again with --seed {
 
 @dataclass(frozen=True)
 class Run:
-    """What a run of the demo came to. Times are in seconds."""
+    """The results of a run of the demo. Times are in seconds."""
 
     seed: int
     place: str
@@ -33,7 +33,7 @@ class Run:
     kills_planned: int
     finished_in_doubt: int
     recoveries: Sequence[float]
-    """By the broker's own clock, of the first start and of each restart."""
+    """Seconds of the first start and of each restart, by the broker's own clock."""
     send_seconds: float
     read_seconds: float
     total_seconds: float
@@ -41,7 +41,7 @@ class Run:
 
 
 def faults_of(run: Run) -> list[str]:
-    """Why the run failed, as sentences; empty if it did not."""
+    """Return why the run failed, as sentences; empty if it did not fail."""
     faults = [f"{kind}: {count:,} times" for kind, count in run.verdict.faults.items()]
     if len(run.killed) != run.kills_planned:
         faults.append(f"{run.kills_planned} kills were planned, {len(run.killed)} were carried out")

@@ -1,4 +1,4 @@
-"""Does what was read back prove the promises? Judged by the bytes of the messages and of the source alone."""
+"""The verification of the demo compares the messages that were read back with the rows of the source, byte by byte."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from demo.source import Day, Row
 from journal.message_headers import Headers, last_value
 
 EXAMPLES = 3
-"""How many faults of each kind are told in full."""
+"""How many faults of each kind are shown."""
 
 
 class ReadMessage(Protocol):
-    """A message as a consumer has it."""
+    """A message as a consumer receives it."""
 
     @property
     def topic(self) -> str: ...
@@ -32,13 +32,13 @@ class ReadMessage(Protocol):
 
 
 def headers_for(row: Row) -> Headers:
-    """What a message says about the row that it carries as its value."""
+    """Return the headers of a message that carries this row."""
     return (("day", row.day.encode()), ("row", b"%d" % row.number))
 
 
 @dataclass
 class Verdict:
-    """What was found. Every kind of fault is counted, the first few of each are told."""
+    """The result of a verification. Every fault is counted; the first few of each kind are shown."""
 
     rows: Counter[str] = field(default_factory=Counter)
     """Messages read, by topic."""
@@ -47,18 +47,18 @@ class Verdict:
 
     @property
     def good(self) -> bool:
-        """Whether every promise held."""
+        """Return whether every promise held."""
         return not self.faults
 
     def fault(self, kind: str, example: str) -> None:
-        """Count a fault, and tell it if it is among the first of its kind."""
+        """Count a fault, and keep it if it is among the first of its kind."""
         self.faults[kind] += 1
         if self.faults[kind] <= EXAMPLES:
             self.examples.append(f"{kind}: {example}")
 
 
 class Verifier:
-    """Takes the messages in the order of reading, and says at the end what was wrong with them."""
+    """The verifier takes messages in the order of reading, and reports at the end what is wrong with them."""
 
     def __init__(self, days: Iterable[Day]) -> None:
         self._days = list(days)
@@ -72,7 +72,7 @@ class Verifier:
         self._verdict = Verdict()
 
     def take(self, messages: Iterable[ReadMessage]) -> None:
-        """Look at the next messages; those of one partition must come in the order of reading."""
+        """Take the next messages; those of one partition must come in the order of reading."""
         for message in messages:
             self._verdict.rows[message.topic] += 1
             self._check_offset(message)
@@ -82,7 +82,7 @@ class Verifier:
                 self._check_order(row, message)
 
     def verdict(self) -> Verdict:
-        """Judge the whole, once all has been taken."""
+        """Return the verdict, once all messages have been taken."""
         for (topic, number), times in self._times_read.items():
             if times > 1:
                 self._verdict.fault("read twice", f"row {number} of {topic} came {times} times")

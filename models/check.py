@@ -1,4 +1,4 @@
-"""``make model``: Spin goes through every interleaving of ``atomic.pml``, as meant and with each mistake compiled in.
+"""``make model`` has Spin check every interleaving of ``atomic.pml``, as intended and with each mistake compiled in.
 
 A table says for each variant what came out. Exits with 1 unless the protocol as meant is accepted, everything that
 should be reached is reached, and every mistake is refused.
@@ -24,17 +24,17 @@ from rich.table import Table
 
 MODEL = Path(__file__).with_name("atomic.pml")
 PATIENCE = 300.0
-"""Seconds for one variant; they take a few each."""
+"""Seconds for one variant; each takes a few."""
 
 DEPTH = 1_000_000
-"""Steps that a search may go down."""
+"""The greatest depth of a search, in steps."""
 
 WIDTH = 100
-"""Columns where the output is no terminal."""
+"""The width of the output where it is no terminal."""
 
 
 class Outcome(enum.Enum):
-    """What the checker says of a variant."""
+    """The outcome that the checker reports for a variant."""
 
     HOLDS = "holds"
     VIOLATED = "violated"
@@ -43,7 +43,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True)
 class Variant:
-    """The model with some of its options, and what must come out.
+    """The model with some of its options, and the expected outcome.
 
     ``formula`` names what must happen in the end; without one, what must hold at every moment is checked, however
     often things go wrong.
@@ -57,7 +57,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Checked:
-    """What came out. ``trail`` is how many steps lead to the violation, 0 if there is none."""
+    """The result of one check. ``trail`` is the number of steps to the violation, 0 if there is none."""
 
     variant: Variant
     outcome: Outcome
@@ -71,7 +71,7 @@ class Checked:
 
 
 class CheckerFailed(Exception):
-    """Spin or the compiler refused the model, or the search was not carried through."""
+    """Spin or the compiler refused the model, or the search was not complete."""
 
 
 def _mistake(name: str, *options: str) -> Variant:
@@ -124,7 +124,7 @@ def check(variant: Variant, model: Path = MODEL) -> Checked:
 
 
 def counterexample(variant: Variant, model: Path = MODEL) -> str:
-    """The steps that lead to the violation, as Spin tells them."""
+    """Return the steps that lead to the violation, as Spin prints them."""
     with tempfile.TemporaryDirectory(prefix="txbroker-model-") as folder:
         if _outcome(_search(variant, model, Path(folder))) is Outcome.HOLDS:
             return "There is none: it holds."
@@ -134,14 +134,14 @@ def counterexample(variant: Variant, model: Path = MODEL) -> str:
 def _search(variant: Variant, model: Path, folder: Path) -> str:
     shutil.copy(model, folder / model.name)
     _run(["spin", *_options(variant), "-a", model.name], folder)
-    # A mistake is searched breadth first: that finds the shortest way to it, and soon.
+    # Mistakes are searched breadth first, which finds the shortest way to them.
     mode = ["-O1", "-DNFAIR=3"] if variant.formula else ["-O1", "-DSAFETY"]
     if not variant.formula and variant.expected is Outcome.VIOLATED:
         mode = [
             "-O0",
             "-DSAFETY",
             "-DBFS",
-        ]  # that takes longer to compile with optimisation than to search without
+        ]  # compiling these with optimisation takes longer than the search without
     _run(["gcc", "-w", "-DMEMLIM=4000", *mode, "-o", "pan", "pan.c"], folder)
     end = ["-a", "-f", "-N", variant.formula] if variant.formula else []
     said = _run(["./pan", f"-m{DEPTH}", *end], folder)
@@ -193,7 +193,7 @@ def _trail(said: str) -> int:
 
 
 def table(results: Sequence[Checked]) -> Table:
-    """One line a variant."""
+    """Return the results as a table, one line for each variant."""
     shown = Table("variant")
     shown.add_column("options", no_wrap=True)
     for column in ("states", "steps", "s"):
@@ -217,7 +217,7 @@ def table(results: Sequence[Checked]) -> Table:
 
 
 def _checked_all(jobs: int) -> list[Checked]:
-    """All variants in their order; each is told as it ends."""
+    """Check all variants in their order; each is shown when it ends."""
     with ThreadPoolExecutor(jobs) as pool:
         running = [pool.submit(check, variant) for variant in VARIANTS]
         for number, each in enumerate(as_completed(running), 1):

@@ -1,1 +1,1 @@
-"""A small shop: orders and invoices in PostgreSQL, messages in txbroker, each row together with its message."""
+"""A small shop as an example: orders and invoices in PostgreSQL, each row committed together with its message."""

@@ -1,4 +1,4 @@
-"""``make example-orders``: the shop at work, for as long as you like to look."""
+"""``make example-orders`` runs the shop until it is stopped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from examples.orders.premises import FAILURES, Premises, ProgramFailed, new_fold
 @click.option("--seconds", default=10.0, show_default=True, help="How long the shop is open.")
 @click.option("--rate", default=10.0, show_default=True, help="Orders per second.")
 def main(seconds: float, rate: float) -> None:
-    """Open the shop, show what happens, close it and compare rows with messages."""
+    """Open the shop, show its progress, close it and compare rows with messages."""
     folder = new_folder(Path("build/example-orders"))
     click.echo(f"Logs and the broker's data: {folder}")
     try:
@@ -43,7 +43,7 @@ def main(seconds: float, rate: float) -> None:
 
 
 def watch(premises: Premises, seconds: float) -> None:
-    """A line each second."""
+    """Print a line each second."""
     premises.wait_for_business()
     with psycopg.connect(premises.database_url, autocommit=True) as database:
         for second in range(round(seconds)):

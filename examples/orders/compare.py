@@ -1,4 +1,4 @@
-"""Do the rows and the messages agree? Judged by what lies there, and by what programs said."""
+"""The comparison of rows and messages, from what is stored and what the programs have reported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from examples.orders.shop import Order
 
 
 class Fault(enum.Enum):
-    """What may be wrong."""
+    """The kinds of fault."""
 
     ROW_LOST = "an order that was said to be placed has no row"
     MESSAGE_MISSING = "a row of an order has no message"
@@ -34,7 +34,7 @@ class Fault(enum.Enum):
 
 @dataclass
 class Facts:
-    """All that was found at the end. ``placed`` and ``refused`` are what the producers said of order ids."""
+    """The facts at the end. ``placed`` and ``refused`` are the order ids that producers have reported."""
 
     orders: Sequence[Order]
     order_messages: Sequence[Order]
@@ -48,7 +48,7 @@ class Facts:
 
 
 def collect(database_url: str, broker_url: str, said: Iterable[str]) -> Facts:
-    """Read it from the database and from the broker, by connections of their own."""
+    """Read the facts from the database and the broker, over connections of its own."""
     with psycopg.connect(database_url) as database:
         orders = [Order(*row) for row in database.execute("SELECT id, customer, cents FROM orders")]
         invoices = [Order(*row) for row in database.execute("SELECT order_id, customer, cents FROM invoices")]
@@ -81,7 +81,7 @@ def collect(database_url: str, broker_url: str, said: Iterable[str]) -> Facts:
 
 
 def compare(facts: Facts) -> list[tuple[Fault, str]]:
-    """Everything that is wrong, each with the order or transaction."""
+    """Return every fault, with its order or transaction."""
     rows = {order.id: order for order in facts.orders}
     messages = {order.id: order for order in facts.order_messages}
     found: list[tuple[Fault, str]] = []
@@ -112,5 +112,5 @@ def compare(facts: Facts) -> list[tuple[Fault, str]]:
 
 
 def repeated(orders: Iterable[Order]) -> list[str]:
-    """The ids that are there more than once."""
+    """Return the ids that occur more than once."""
     return [one for one, count in Counter(order.id for order in orders).items() if count > 1]

@@ -1,4 +1,4 @@
-"""Writes invoices: ``python -m examples.orders.consumer DATABASE BROKER [PARTITION ...]``.
+"""The consumer writes invoices: ``python -m examples.orders.consumer DATABASE BROKER [PARTITION ...]``.
 
 For each order that it receives: a row in PostgreSQL, a message sent on, the group's position moved; all, or nothing.
 So each order has one invoice, though the order may be received more than once.
@@ -17,7 +17,7 @@ from examples.orders.shop import GROUP, Database, OpeningHours, Order, tell
 
 
 def bill(database: Database, broker: txbroker.Connection, partitions: Sequence[int] | None) -> None:
-    """The whole job: receive, write, send on, in one transaction."""
+    """Write one invoice: receive, write, send on, in one transaction."""
     with txbroker.atomic(database, broker, application="billing") as tx:
         message = tx.receive("orders", group=GROUP, timeout=0.5, partitions=partitions)
         if message is None:
@@ -31,7 +31,7 @@ def bill(database: Database, broker: txbroker.Connection, partitions: Sequence[i
 def write_invoices(
     database_url: str, broker_url: str, hours: OpeningHours, partitions: Sequence[int] | None
 ) -> None:
-    """One after the other, whatever dies on the way. After a loss it connects again."""
+    """Write invoices one after the other. After a lost connection it connects again."""
     while hours:
         try:
             with (

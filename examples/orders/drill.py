@@ -26,24 +26,24 @@ from examples.orders.premises import FAILURES, Premises, ProgramFailed, new_fold
 
 PRODUCERS = 2
 GAP = 1.0
-"""Seconds between two events, at most, once all are at work again."""
+"""The most seconds between two events, once all parties are at work again."""
 
 DOWN = 0.6
-"""Seconds that a party stays down, at most."""
+"""The most seconds that a party stays down."""
 
 QUIET_WITHIN = 60.0
-"""Seconds without any progress after which what is missing at the end counts as missing."""
+"""Seconds without progress after which invoices that are missing count as missing."""
 
 RATE = 400.0
-"""Orders that a producer tries to place each second: as good as no pause."""
+"""Orders that a producer tries to place each second: practically without a pause."""
 
 ORDERS_EACH_KILL = 2
-"""Fewer orders than that for each kill, and the drill has proved little."""
+"""With fewer orders for each kill than this, the drill has proved little."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Some parties are killed at once, ``gap`` seconds after all were at work again, and stay down for ``down``."""
+    """An event: parties are killed at once, ``gap`` seconds after all were at work again, and are down for ``down``."""
 
     victims: tuple[str, ...]
     gap: float
@@ -52,7 +52,7 @@ class Event:
 
 @dataclass
 class Run:
-    """What came of a drill. ``left_prepared``: transactions that were prepared right after a kill."""
+    """The results of a drill. ``left_prepared``: transactions that were prepared right after a kill."""
 
     seed: int
     database: str = ""
@@ -66,7 +66,8 @@ class Run:
 
 
 def draw(seed: int, kills: int, parties: Sequence[str]) -> list[Event]:
-    """Events with so many SIGKILLs in all. Each party is hit before one is hit again; each fifth event hits several.
+    """Draw events with so many SIGKILLs in all. Each party is hit before one is hit again; each fifth event hits
+    several.
 
     The gaps are drawn anew to a thousandth of a second, so that kills fall into any step of a transaction.
     """
@@ -85,7 +86,7 @@ def draw(seed: int, kills: int, parties: Sequence[str]) -> list[Event]:
 
 
 class Drill:
-    """Carries the events out. ``advance`` is told of each kill, ``tell`` of each event."""
+    """The drill carries the events out. ``advance`` is called at each kill, ``tell`` at each event."""
 
     def __init__(
         self, premises: Premises, run: Run, advance: Callable[[int], None], tell: Callable[[str], None]
@@ -97,7 +98,7 @@ class Drill:
         self._programs = {program.name: program for program in premises.programs}
 
     def carry_out(self, events: Sequence[Event]) -> None:
-        """All of them, one after the other."""
+        """Carry out all events, one after the other."""
         for event in events:
             self._premises.wait_for_business()
             time.sleep(event.gap)
@@ -138,12 +139,12 @@ class Drill:
 
 
 def parties(premises: Premises) -> list[str]:
-    """Everyone who can be killed."""
+    """Return everything that can be killed."""
     return ["broker", "postgresql", *(program.name for program in premises.programs)]
 
 
 def settle(premises: Premises) -> None:
-    """Close the shop in order: no new orders, the invoices for all that are there, nothing left in doubt."""
+    """Close the shop in order: take no new orders, wait for all invoices, leave nothing in doubt."""
     for producer in premises.producers:
         producer.stop()
     resolve(premises)
@@ -157,7 +158,7 @@ def settle(premises: Premises) -> None:
 
 
 def let_a_minute_pass(premises: Premises) -> None:
-    """For the decision rows that the dead have left: until then resolvers leave them to those who may be alive."""
+    """Wait until resolvers may end the decision rows of killed programs: for a minute these could be alive."""
     with psycopg.connect(premises.database_url) as database:
         database.execute(
             "UPDATE txbroker_decision SET decided_at = decided_at - INTERVAL '61 seconds' WHERE xid <> 'identity'"
@@ -165,7 +166,7 @@ def let_a_minute_pass(premises: Premises) -> None:
 
 
 def invoices_until_quiet(premises: Premises) -> Iterator[int]:
-    """How many invoices there are, again and again, until there are as many as orders, or no more for a while."""
+    """Yield the number of invoices until there are as many as orders, or no more come for a while."""
     invoices, since = -1, time.monotonic()
     with psycopg.connect(premises.database_url, autocommit=True) as database:
         while time.monotonic() - since < QUIET_WITHIN:
@@ -181,7 +182,7 @@ def invoices_until_quiet(premises: Premises) -> Iterator[int]:
 
 
 def resolve(premises: Premises) -> None:
-    """Passes of a resolver until nothing is left for it, or nothing changes any more."""
+    """Run a resolver until nothing is left for it, or nothing changes any more."""
     with (
         txbroker.connect(premises.broker.address, client="last resolver") as broker,
         txbroker.Resolver(lambda: psycopg.connect(premises.database_url), broker) as resolver,
@@ -194,7 +195,7 @@ def resolve(premises: Premises) -> None:
 
 
 def judge(premises: Premises, run: Run, kills: int) -> None:
-    """Collect and compare."""
+    """Collect the facts and compare them."""
     said = [line for producer in premises.producers for line in producer.lines()]
     run.said = Counter(line.split()[0] for line in said)
     run.facts = collect(premises.database_url, premises.broker.address, said)
@@ -203,7 +204,7 @@ def judge(premises: Premises, run: Run, kills: int) -> None:
 
 
 def drill(seed: int, kills: int, folder: Path, console: Console) -> Run:
-    """All of it."""
+    """Run the whole drill."""
     run = Run(seed)
     began = time.monotonic()
     with Premises(folder, PRODUCERS, RATE) as premises, progress(console) as bar:
@@ -226,7 +227,7 @@ def drill(seed: int, kills: int, folder: Path, console: Console) -> Run:
 
 
 def progress(console: Console) -> Progress:
-    """The bar; where there is no terminal nothing is drawn."""
+    """Return the progress bar; where there is no terminal, nothing is drawn."""
     return Progress(
         TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(),
         console=console, transient=True,
@@ -234,7 +235,7 @@ def progress(console: Console) -> Progress:
 
 
 def table(run: Run) -> Table:
-    """What happened, in figures."""
+    """Return the results as a table."""
     assert run.facts is not None
     shown = Table("what", title=f"seed {run.seed}, {run.seconds:.0f} s", title_justify="left")
     shown.add_column("how many", justify="right")
@@ -251,7 +252,7 @@ def table(run: Run) -> Table:
 
 
 def document(run: Run) -> str:
-    """The same as JSON, with every fault."""
+    """Return the results as JSON, with every fault."""
     assert run.facts is not None
     return json.dumps(
         {

@@ -1,4 +1,4 @@
-"""All that the shop runs on: PostgreSQL, the broker, the shop's programs. Started, killed, started again."""
+"""The premises of the shop: PostgreSQL, the broker and the shop's programs, which can be started and killed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from examples.orders.shop import TOPICS, open_shop
 from txbroker.drill.broker.broker_process import BrokerFailed, BrokerProcess
 
 STOP_WITHIN = 60.0
-"""Seconds that a program may take to end on SIGTERM."""
+"""Seconds for a program to end after SIGTERM."""
 
 BUSY_WITHIN = 90.0
-"""Seconds within which the shop must be at work again when all its parties are up."""
+"""Seconds for the shop to be at work again once all its parties are up."""
 
 FAILURES = (BrokerFailed, DatabaseFailed)
 
@@ -33,7 +33,7 @@ class ProgramFailed(Exception):
 
 
 class Program:
-    """One program of the shop over its whole life. What all its processes said is in ``<name>.out`` and ``.err``."""
+    """One program of the shop over its whole life. All its processes write to ``<name>.out`` and ``<name>.err``."""
 
     def __init__(self, folder: Path, name: str, command: Sequence[str]) -> None:
         self.name = name
@@ -43,18 +43,18 @@ class Program:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it; does not wait for anything."""
+        """Start the program, and wait for nothing."""
         with self.out.open("ab") as out, self._err.open("ab") as err:
             self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL, and wait until the process is gone."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def stop(self) -> None:
-        """SIGTERM, and wait for the orderly end."""
+        """Send SIGTERM, and wait for the orderly end."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -67,12 +67,12 @@ class Program:
             raise ProgramFailed(self._said("did not stop on SIGTERM")) from None
 
     def check(self) -> None:
-        """Raise ProgramFailed if it has ended by itself."""
+        """Raise :class:`ProgramFailed` if the program has ended by itself."""
         if self._process is not None and self._process.poll() is not None:
             raise ProgramFailed(self._said(f"ended by itself with {self._process.returncode}"))
 
     def lines(self) -> list[str]:
-        """What it said, except for a line that a kill has cut off."""
+        """Return the lines that it wrote, except for one that a kill has cut off."""
         text = self.out.read_text() if self.out.exists() else ""
         return text[: text.rfind("\n") + 1].splitlines()
 
@@ -111,7 +111,7 @@ class Premises:
 
     @property
     def programs(self) -> list[Program]:
-        """All of the shop's."""
+        """Return all programs of the shop."""
         return [*self.producers, *self.consumers, self.resolver]
 
     def open(self) -> None:
@@ -125,7 +125,7 @@ class Premises:
             program.start()
 
     def check(self) -> None:
-        """Raise ProgramFailed if a program of the shop has ended by itself."""
+        """Raise :class:`ProgramFailed` if a program of the shop has ended by itself."""
         for program in self.programs:
             program.check()
 
@@ -143,12 +143,12 @@ class Premises:
             time.sleep(0.05)
 
     def _business(self) -> list[int]:
-        """How much each producer has done, and all consumers together, in bytes of what they say of it."""
+        """Return how many bytes each producer has reported, and all consumers together."""
         said = [size_of(program.out) for program in (*self.producers, *self.consumers)]
         return [*said[: len(self.producers)], sum(said[len(self.producers) :])]
 
     def close(self) -> None:
-        """Whatever goes on: no process is left."""
+        """Stop all processes, whatever happens."""
         for program in self.programs:
             program.kill()
         self.broker.kill_for_good()
@@ -168,23 +168,23 @@ class Premises:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception):  # and not Ctrl-C
+        if isinstance(error, Exception):  # Ctrl-C is no failure
             self.keep = True
             error.add_note(f"kept: {self.folder} and PostgreSQL's {self.postgresql.folder}")
         self.close()
 
 
 def size_of(file: Path) -> int:
-    """Of a file that may not be there yet."""
+    """Return the size of a file that need not exist."""
     return file.stat().st_size if file.exists() else 0
 
 
 def new_folder(parent: Path) -> Path:
-    """For one run, below ``build``."""
+    """Make a new folder below ``build`` for one run."""
     parent.mkdir(parents=True, exist_ok=True)
     return Path(tempfile.mkdtemp(dir=parent, prefix="run-")).resolve()
 
 
 def remove(folder: Path) -> None:
-    """The run was good: nobody will look at what it left."""
+    """Remove the folder of a run that went well."""
     shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""Takes orders: ``python -m examples.orders.producer DATABASE BROKER``.
+"""The producer takes orders: ``python -m examples.orders.producer DATABASE BROKER``.
 
 Each order is a row in PostgreSQL and a message in the broker: both, or neither. Its standard output says what came of
 each.
@@ -18,13 +18,13 @@ from journal.xid import Xid
 OUTCOMES = {
     txbroker.State.COMMITTED: "placed",
     txbroker.State.ROLLED_BACK: "refused",
-    txbroker.State.ACTIVE: "refused",  # the block did not even begin
+    txbroker.State.ACTIVE: "refused",  # the block has not begun
     txbroker.State.PREPARED: "unknown",
 }
 
 
 def place(database: Database, broker: txbroker.Connection, order: Order) -> None:
-    """The whole job: the row and the message, in one transaction."""
+    """Place one order: the row and the message, in one transaction."""
     block = txbroker.atomic(database, broker, application="shop")
     try:
         with block as tx:
@@ -35,7 +35,7 @@ def place(database: Database, broker: txbroker.Connection, order: Order) -> None
 
 
 def take_orders(database_url: str, broker_url: str, hours: OpeningHours, rate: float) -> None:
-    """One after the other, whatever dies on the way. After a loss it connects again."""
+    """Take orders one after the other. After a lost connection it connects again."""
     unsure: tuple[Order, Xid] | None = None
     order = Order.by_chance()
     while hours:
@@ -44,7 +44,7 @@ def take_orders(database_url: str, broker_url: str, hours: OpeningHours, rate: f
                 psycopg.connect(database_url) as database,
                 txbroker.connect(broker_url, timeout=5.0) as broker,
             ):
-                if unsure is not None:  # the connection had died during COMMIT: ask how it ended
+                if unsure is not None:  # the connection was lost during COMMIT: ask how the transaction ended
                     tell("resolved", unsure[0].id, broker.wait_outcome(unsure[1]).name.lower())
                     unsure = None
                 while hours:

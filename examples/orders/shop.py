@@ -1,4 +1,4 @@
-"""What the shop's programs share: the tables, the messages, and how a program is told to stop."""
+"""The shared parts of the shop's programs: tables, messages, and how a program is stopped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CUSTOMERS = ("ann", "bob", "cleo", "dan", "eve")
 TOPICS = {"orders": 4, "invoices": 2}
 GROUP = "billing"
 
-# Nothing but the transaction keeps a second invoice for an order away: there is no unique key on order_id.
+# Only the transaction prevents a second invoice for an order: there is no unique key on order_id.
 TABLES = """
     CREATE TABLE orders (id text PRIMARY KEY, customer text NOT NULL, cents integer NOT NULL);
     CREATE TABLE invoices (order_id text NOT NULL, customer text NOT NULL, cents integer NOT NULL);
@@ -36,27 +36,27 @@ class Order:
 
     @classmethod
     def by_chance(cls) -> Self:
-        """A new one."""
+        """Return a random new order."""
         return cls(secrets.token_hex(8), secrets.choice(CUSTOMERS), 100 + secrets.randbelow(10_000))
 
     @classmethod
     def read(cls, value: bytes | None) -> Self:
-        """From the body of a message."""
+        """Return the order in the body of a message."""
         assert value is not None
         return cls(**json.loads(value))
 
     def write(self) -> bytes:
-        """The body of a message."""
+        """Return the body of a message."""
         return json.dumps(asdict(self)).encode()
 
     @property
     def row(self) -> tuple[str, str, int]:
-        """What an INSERT takes."""
+        """Return the values for an INSERT."""
         return self.id, self.customer, self.cents
 
 
 def tell(*words: str) -> None:
-    """A line on standard output, in one write: whoever is killed leaves a whole line or none, buffered or not."""
+    """Print a line in one write, so that a kill leaves a whole line or none."""
     print(f"{' '.join(words)}\n", end="", flush=True)
 
 
@@ -72,7 +72,7 @@ def open_shop(database_url: str, broker_url: str) -> None:
 
 
 class OpeningHours:
-    """True until SIGTERM or Ctrl-C comes, or whoever started the program has died."""
+    """True until SIGTERM or Ctrl-C comes, or the parent process has died."""
 
     def __init__(self) -> None:
         self._closing = False
