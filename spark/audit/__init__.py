@@ -1,1 +1,1 @@
-"""Audits: what a data directory holds, proven from its bytes alone, on Spark. ``docs/spark.md`` says what is proven."""
+"""Audits prove on Spark, from its bytes alone, what a data directory holds. ``docs/spark.md`` says what is proven."""

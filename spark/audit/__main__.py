@@ -1,4 +1,6 @@
-"""``python -m spark.audit --data DIR --out report/``, and the same under ``spark-submit``. See ``docs/spark.md``."""
+"""``python -m spark.audit --data DIR --out report/`` makes an audit; it runs under ``spark-submit``, too. See
+``docs/spark.md``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from spark.audit.report.report_files import PAGE
 
 SOUND, VIOLATIONS, USAGE, UNKNOWN, STOPPED = 0, 1, 2, 3, 130
 EXAMPLES = 3
-"""Findings of each kind that are printed; the page shows more, the table has all."""
+"""Findings of each kind that are printed; the page shows more, the table has all of them."""
 
 
 def _expectations(
@@ -106,7 +108,7 @@ def main(
 
 
 def _made(plan: Plan) -> tuple[int, dict[str, Any] | None]:
-    """The exit code, and the summary if there is one. Only an audit that was made to its end gives 0 or 1."""
+    """Make the audit; return the exit code, and the summary if there is one. Only a complete audit gives 0 or 1."""
     try:
         summary = conduct(plan)
     except InvalidSetting as error:
@@ -130,7 +132,9 @@ def _failed(code: int, message: str) -> tuple[int, None]:
 
 
 def summary_lines(summary: dict[str, Any], out: str) -> list[str]:
-    """What is printed of a summary: counts, some findings of each kind with their places, the verdict, the page."""
+    """Return the printed lines of a summary: counts, some findings of each kind with their places, the verdict, the
+    page.
+    """
     logs, count = summary["logs"], {"violation": summary["violations"], "notice": summary["notices"]}
     lines = [
         f"{counted(logs['messages'], 'message')} in {counted(logs['partitions'], 'partition')}, "

@@ -1,4 +1,4 @@
-"""An audit from a data directory to its facts, on Spark: what is claimed is brought to the slices that it is of."""
+"""An audit on Spark: it brings every claim to the slices that the claim is about, and collects the facts."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from spark.audit.claims.log_tails import check_tail
 
 DAY: Final = 86_400_000_000
 INNER: Final = [What.CLAIM.value, What.TURNED.value, What.GAP.value, What.END.value, What.SHORT.value, SHAPE]
-"""Facts that only the audit itself needs."""
+"""Kinds of facts that only the audit itself needs."""
 PARTS: Final = [What.PIECE.value, What.EDGE.value, What.SHIFT.value]
-"""What slices tell that is put together first."""
+"""Kinds of facts that slices give in parts, which are put together first."""
 Work = Callable[[Iterator[Fact]], Iterator[Fact]]
 
 
 class Audit:
-    """One audit. :meth:`run` gives all facts; they are kept on the disks of the executors meanwhile."""
+    """One audit. :meth:`run` gives all facts, which are kept on the executors' disks meanwhile."""
 
     def __init__(self, spark: SparkSession, directory: Directory, window: int) -> None:
         self._spark = spark
@@ -48,7 +48,7 @@ class Audit:
         self._kept: list[DataFrame] = []
 
     def run(self) -> DataFrame:
-        """Everything that was found, claims left out."""
+        """Return all facts but the claims."""
         said = self._keep(self._said())
         reached = {row["number"]: row["last"] for row in _most(said, What.END, "last", "number").collect()}
         said = said.unionByName(self._of(waiting(self._directory, reached)))
@@ -72,7 +72,7 @@ class Audit:
         return map(Fact._make, rows.toLocalIterator())
 
     def close(self) -> None:
-        """Let the disks have their space back."""
+        """Free the space on the disks."""
         for frame in self._kept:
             frame.unpersist()
 
@@ -80,10 +80,10 @@ class Audit:
         self._kept.append(frame.persist(StorageLevel.DISK_ONLY))
         return frame
 
-    # -- who says what -----------------------------------------------------------------------------------
+    # -- claims and what they come from ------------------------------------------------------------------
 
     def _said(self) -> DataFrame:
-        """Entries of the archive, claims on the logs, transactions that are undecided."""
+        """Return the archive's entries, the claims on the logs, and the undecided transactions."""
         directory, ground, root = self._directory, self._directory.ground, self._directory.root
         slices = {part.id: part for part in directory.slices}
         archive = [part for part in directory.slices if part.topic == OUTCOMES_TOPIC]
@@ -113,7 +113,7 @@ class Audit:
         return self._tasks([Fact("task")], work)
 
     def _tails(self, reached: dict[int, int] | None) -> DataFrame:
-        """What lies behind the ends of the logs, if it is known how far the journal goes."""
+        """Return facts about the bytes behind the ends of the logs, if it is known how far the journal goes."""
         if reached is None:
             return self._of([])
         directory = self._directory
@@ -126,7 +126,7 @@ class Audit:
         return self._tasks([Fact("task", slice=place) for place in range(len(tails))], work)
 
     def _twice(self, said: DataFrame) -> DataFrame:
-        """Transactions that have two entries in the archive."""
+        """Return transactions that have two entries in the archive."""
         entries = said.where((F.col("what") == What.ENTRY.value) & (F.col("topic") == OUTCOMES_TOPIC))
         several = entries.groupBy("session", "serial").agg(
             F.count("*").alias("n"), F.max_by(F.struct(*Fact._fields), "first").alias("one")
@@ -147,7 +147,7 @@ class Audit:
     # -- the logs ----------------------------------------------------------------------------------------
 
     def _checked(self, said: DataFrame, known: Known) -> DataFrame:
-        """Every slice, with the claims on it."""
+        """Check every slice with the claims on it."""
         directory = self._directory
         slices = {part.id: part for part in directory.slices}
         claims = said.where(
@@ -184,7 +184,7 @@ class Audit:
         )
 
     def _decided(self, claims: DataFrame, known: Known) -> dict[int, int]:
-        """From where on the journal decides every message of a log."""
+        """Return from where on the journal decides every message of a log."""
         rows = claims.where(F.col("lsn") >= known.since).groupBy("number").agg(F.min("first").alias("first"))
         return {row["number"]: row["first"] for row in rows.collect()}
 
@@ -194,7 +194,7 @@ class Audit:
         return self._spark.createDataFrame([tuple(row) for row in rows], SCHEMA)
 
     def _tasks(self, tasks: list[Fact], work: Work) -> DataFrame:
-        """Each of these by itself."""
+        """Have Spark do ``work`` on each of these tasks by itself."""
         if not tasks:
             return self._of([])
         spread = self._spark.sparkContext.parallelize([tuple(task) for task in tasks], len(tasks))
@@ -214,13 +214,13 @@ class Audit:
 
 
 def _most(said: DataFrame, what: What | list[What], column: str, by: str) -> DataFrame:
-    """The highest value of a column of such facts."""
+    """Return the highest value of a column of such facts."""
     kinds = [each.value for each in (what if isinstance(what, list) else [what])]
     return said.where(F.col("what").isin(kinds)).groupBy(by).agg(F.max(column).alias(column))
 
 
 def _by_slice(incoming: Iterator[Fact]) -> Iterator[tuple[int, Iterator[Fact]]]:
-    """The claims of one slice after the other; all of one are taken before the next is asked for."""
+    """Yield the claims slice by slice; all of one slice must be taken before the next is asked for."""
     ahead = next(incoming, None)
     while ahead is not None:
         number = ahead.slice

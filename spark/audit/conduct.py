@@ -1,4 +1,4 @@
-"""An audit from its options to its report: tables of Parquet, a JSON summary, a page."""
+"""The conduct of an audit, from its options to its report: tables of Parquet, a JSON summary, a page."""
 
 from __future__ import annotations
 
@@ -35,13 +35,15 @@ from spark.audit.state_copy import look_at_copy
 
 LOCAL: Final = "local[*]"
 STATE: Final = ".txbroker-audit-state"
-"""In the report's directory: the copy of the state, removed with the audit; so nobody else may have such a name."""
+"""The copy of the state in the report's directory; it is removed after the audit, so no other file may have this
+name.
+"""
 GENERATED: Final = "spark.sql.codegen.wholeStage"
-"""Switched off: the JVM has little to do here, and compiling for it took 80 of the 97 s of a small audit."""
+"""Options that switch compiling off: the JVM has little to do, and compiling took 80 of the 97 s of a small audit."""
 
 
 class Plan(NamedTuple):
-    """What is asked for. ``window`` is in µs."""
+    """The options of an audit. ``window`` is in µs."""
 
     data: str
     out: str
@@ -50,15 +52,15 @@ class Plan(NamedTuple):
     window: int
     expectations: list[Expectation]
     driver: str = ""
-    """The jar of PostgreSQL's driver; "" takes Debian's, or what Spark has."""
+    """The jar of PostgreSQL's driver; "" takes Debian's, or the one that Spark has."""
     broker: str = ""
-    """The broker that is at work in the directory: it is asked to remove no files meanwhile."""
+    """The broker that works in the directory: it is asked to remove no files meanwhile."""
     copy_state: bool = False
-    """Let a broker start as soon as the state has been copied."""
+    """Whether a broker may start as soon as the state has been copied."""
 
 
 def conduct(plan: Plan) -> dict[str, Any]:
-    """Make the audit and write its report; return the summary. Raises what keeps it from being made."""
+    """Make the audit and write its report; return the summary. Raises what prevents it."""
     check_not_connect(plan.master)
     if SparkSession.getActiveSession() is None:
         check_master(_master(plan))  # before an earlier report is replaced
@@ -94,7 +96,7 @@ def _on_a_copy(plan: Plan) -> dict[str, Any]:
                     f"a broker is at work in {plan.data}, so nothing is to be copied to let one start; nothing was "
                     "audited. Leave out --copy-state, or give --broker"
                 )
-            look(plan.data)  # raises, before an earlier report is replaced, what keeps it from being audited
+            look(plan.data)  # raises what prevents the audit before an earlier report is replaced
             report = Report(plan.out, plan.data)
             directory = look_at_copy(plan.data, state)
         return _on_spark(plan, directory, report)
@@ -105,9 +107,9 @@ def _on_a_copy(plan: Plan) -> dict[str, Any]:
 def _on_spark(
     plan: Plan, directory: Directory, report: Report, unpin: Callable[[], bool] | None = None
 ) -> dict[str, Any]:
-    """``unpin`` lets the directory's files go, and says whether they have been kept until then."""
+    """Run the audit. ``unpin`` lets the directory's files go, and returns whether they were kept until then."""
     spark = session(plan)
-    before = spark.conf.get(GENERATED) or "true"  # as Spark has it where nobody has said
+    before = spark.conf.get(GENERATED) or "true"  # Spark's default, where none is given
     spark.conf.set(GENERATED, "false")
     try:
         spark.dataSource.register(TxBrokerDataSource)
@@ -128,7 +130,7 @@ def _conduct(
     began = time.monotonic()
     reports = windows.Reports(spark, directory.root, plan.reports) if plan.reports else None
     if reports is not None and directory.in_use and not directory.live:
-        directory = look(plan.data, in_use=True)  # what they report must be there already
+        directory = look(plan.data, in_use=True)  # the reported messages must be on disk already
     window = reports.window if reports is not None and reports.window else plan.window
     audit = Audit(spark, directory, window)
     try:
@@ -154,7 +156,7 @@ def _conduct(
 
 
 def session(plan: Plan) -> SparkSession:
-    """Spark, as it was started, or started here."""
+    """Return the Spark session that is running, or start one."""
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
@@ -167,13 +169,13 @@ def session(plan: Plan) -> SparkSession:
         builder = builder.master(LOCAL)
     if not submitted:
         builder = builder.config("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 2)))
-        # Its JVM lives for a minute: what it would compile to the utmost costs more than it saves.
+        # The JVM lives for a minute: optimising its code costs more than it saves.
         builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
     return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
 
 
 def _submitted() -> bool:
-    """Whether spark-submit has started this, which has settings of its own."""
+    """Return whether spark-submit, which has its own settings, has started this process."""
     return "SPARK_ENV_LOADED" in os.environ
 
 
@@ -219,7 +221,9 @@ def _written(
 
 
 def proven(plan: Plan, directory: Directory, kept: bool) -> list[str]:
-    """What this audit has looked at, and what it could not, in sentences. ``kept``: no file was removed meanwhile."""
+    """Return in sentences what this audit has proven, and what it could not. ``kept``: no file was removed
+    meanwhile.
+    """
     lines = [
         "Every frame of every segment that the checkpoint knows: whole, sound, offsets without a gap, known content.",
         "Checkpoints, journal, staged files and indexes: sound, and in agreement with each other.",

@@ -1,4 +1,4 @@
-"""What keeps an audit from being made, said so that somebody can do something about it: Spark's part of it."""
+"""The failures of Spark that keep an audit from being made, in words that say what to do."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from pyspark.sql.utils import is_remote
 from journal.errors import InvalidSetting, StorageUnavailable
 
 SPARK: Final = (PySparkException, Py4JError)
-"""What Spark raises."""
+"""The errors that Spark raises."""
 MASTER_TIMEOUT: Final = 5.0
-"""Seconds for which a master's port is tried. Spark itself goes on for a minute, and then says nothing of it."""
+"""Seconds for which a master's port is tried. Spark itself tries for a minute, and then does not report it."""
 _RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*): (.+)$", re.MULTILINE)
 _MASTER: Final = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(spark|k8s)://.+")
 _PYTHON: Final = "Traceback (most recent call last):"
 
 
 def reason(error: Exception) -> str:
-    """Why Spark has failed, in a line: what a worker has raised, if one has; else what Spark says, without a trace."""
+    """Return in a line why Spark has failed: the error of a worker, if there is one; else Spark's message, without a
+    trace.
+    """
     if isinstance(error, Py4JJavaError):
         text = str(error.java_exception.toString())
     else:
@@ -44,7 +46,7 @@ def reason(error: Exception) -> str:
 
 
 def check_not_connect(master: str | None) -> None:
-    """Raise :class:`InvalidSetting` if Spark is to be reached through Spark Connect, in whatever way that was said."""
+    """Raise :class:`InvalidSetting` if Spark is to be reached through Spark Connect, by any of its settings."""
     asked = {
         f"--master {master}": (master or "").startswith("sc://"),
         "the variable SPARK_REMOTE": "SPARK_REMOTE" in os.environ,

@@ -56,7 +56,9 @@ def _copy_state(data: str, state: str) -> None:
 
 
 def _copy_tails(data: str, place: str, tails: Iterable[Tail]) -> None:
-    """What lies behind the ends of logs, each at its position in a file of the same name, and the file's header."""
+    """Copy what is behind the ends of logs, at the same positions in files of the same names, with the files'
+    headers.
+    """
     for tail in tails:
         path = Path(place, tail.path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,12 +73,12 @@ def _copy_tails(data: str, place: str, tails: Iterable[Tail]) -> None:
 
 
 def _is_needed(name: str) -> bool:
-    """Not what is filled ahead of need, or kept for being filled again: tens of megabytes each that hold nothing."""
+    """Return whether a file is needed: spare and recycled files are not, tens of megabytes each without content."""
     return not name.startswith("spare.") and filenames.parse_recycled_file(name) is None
 
 
 def _copy(source: str, target: str) -> None:
-    """A file; of anything else, such as a directory or a pipe in a file's place, a link, which reads as it does."""
+    """Copy a file; for anything else in its place, such as a directory or a pipe, make a link."""
     if os.path.isfile(source) and not os.path.islink(source):
         shutil.copyfile(source, target)
     else:

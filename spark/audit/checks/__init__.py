@@ -1,1 +1,3 @@
-"""The checks of an audit: slices of logs against what is claimed of them, windows, and tables from elsewhere."""
+"""The checks of an audit compare slices of logs with the claims on them, windows with reports, and topics with
+tables.
+"""

@@ -1,4 +1,4 @@
-"""The log against a table from elsewhere, by a key: what is missing in it, there twice, different, or in excess."""
+"""An expected table is compared with a topic by a key: messages may be missing, twice there, different, or too many."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from spark.audit.claims.facts import Fact, What
 from spark.audit.claims.file_positions import placed
 
 SHOWN: Final = 200
-"""Characters of a value in a finding's text."""
+"""The most characters of a value in a finding's text."""
 EXAMPLES: Final = 3
 AS_TEXT, AS_SUCH = "value as text", "value as such"
 """Columns with the fields of the value."""
 DATA_EXCEPTION: Final = "SQLSTATE: 22"
-"""What Spark says where values, and not the query, are wrong."""
+"""The parts of Spark's messages where values are wrong, and not the query."""
 _EXACT: Final = (DecimalType, ArrayType, MapType, StructType)
-"""Types that are read from JSON as such: by way of text a decimal would lose digits, and others cannot be cast."""
+"""Types that are read from JSON directly: by way of text a decimal would lose digits, and others cannot be cast."""
 
 
 class Expectation(NamedTuple):
-    """What somebody expects in a topic.
+    """An expected table: what a topic should hold.
 
     ``source`` is a path of Parquet or CSV, or ``jdbc:postgresql://host/db?user=…#TABLE``. ``key`` are columns of it.
     ``fields``: by column of the table, an SQL expression over the log's columns; without one it is the field of that
@@ -53,7 +53,7 @@ class Expectation(NamedTuple):
     key: tuple[str, ...]
     fields: dict[str, str]
     only: bool = False
-    """Whether the log may hold nothing else."""
+    """Whether the log may hold nothing but the table's rows."""
 
     @property
     def shown(self) -> str:
@@ -61,14 +61,15 @@ class Expectation(NamedTuple):
         return source_of(self.source).shown
 
     def __repr__(self) -> str:
-        """Without the source, which may hold a password."""
+        """Show the expectation without its source, which may hold a password."""
         return f"Expectation(topic={self.topic!r}, key={self.key!r}, only={self.only!r})"
 
 
 class Comparison:
-    """One table and one topic. Made before the audit begins: what cannot be compared is found out then, and reported.
+    """The comparison of one table with one topic, made before the audit begins, so that an unusable table is reported
+    then.
 
-    The table is read once, and kept on the disks of the executors until :meth:`close`.
+    The table is read once, and kept on the executors' disks until :meth:`close`.
     """
 
     def __init__(
@@ -98,12 +99,12 @@ class Comparison:
             raise
 
     def close(self) -> None:
-        """Let the disks have their space back."""
+        """Free the space on the disks."""
         self._table.unpersist()
         if self._findings is not None:
             self._findings.unpersist()
 
-    # -- what keeps them from being compared ------------------------------------------------------------
+    # -- reasons why they cannot be compared ------------------------------------------------------------
 
     def _check_topic(self) -> None:
         topics = sorted({store.topic for store in self._directory.checkpoint.stores})
@@ -115,7 +116,7 @@ class Comparison:
             )
 
     def _check_columns(self, table: DataFrame) -> None:
-        if not table.columns:  # of an empty file
+        if not table.columns:  # the columns of an empty file
             raise self._empty()
         wanted = (*self._expectation.key, *self._expectation.fields)
         if unknown := [name for name in wanted if name not in table.columns]:
@@ -152,7 +153,7 @@ class Comparison:
     # -- the log -----------------------------------------------------------------------------------------
 
     def _of_log(self, spark: SparkSession) -> DataFrame:
-        """Key, cells and place of every message that the checkpoint knows."""
+        """Return key, cells and place of every message that the checkpoint knows."""
         topic, traced = self._expectation.topic, self._directory.archive is not None
         stores = [store for store in self._directory.checkpoint.stores if store.topic == topic]
         ends = {str(store.index): max(store.end_offset, store.start_offset) for store in stores}
@@ -160,7 +161,7 @@ class Comparison:
             spark.read.format("txbroker").option("path", self._directory.root).option("subscribe", topic)
             .option("includeHeaders", True).option("includeTransactions", traced)
             .option("endingOffsets", json.dumps({topic: ends}))
-            .option("failOnDataLoss", False)  # what is damaged the audit tells; here it is missing
+            .option("failOnDataLoss", False)  # the audit reports damaged messages; here they are missing
             .load()
         )  # fmt: skip
         origin = [
@@ -179,7 +180,7 @@ class Comparison:
             )
 
     def _read(self, log: DataFrame) -> DataFrame:
-        """With the fields of the value beside it, read once for all columns."""
+        """Return the messages with the fields of their values, read once for all columns."""
         names = (*self._expectation.key, *self._others)
         read = [name for name in names if name not in self._expectation.fields]
         exact = [name for name in read if isinstance(self._types[name], _EXACT)]
@@ -191,7 +192,9 @@ class Comparison:
         )
 
     def _found(self) -> dict[str, Column]:
-        """What messages have for each column, as text: in the table's type; what is not of that type as it stands."""
+        """Return the messages' cells for each column as text in the table's type; a value of another type is kept as it
+        is.
+        """
         fields = self._expectation.fields
         found = {}
         for name in (*self._expectation.key, *self._others):
@@ -216,7 +219,7 @@ class Comparison:
 
     @staticmethod
     def _key(parts: Iterator[Column]) -> Column:
-        """All parts as one text; null if one is."""
+        """Return all parts of the key as one text; null if one is null."""
         columns = list(parts)
         whole = F.lit(True)
         for each in columns:
@@ -226,7 +229,9 @@ class Comparison:
     # -- both --------------------------------------------------------------------------------------------
 
     def findings(self) -> DataFrame:
-        """A finding for each key that is not in the log just as expected, with the place of the last such message."""
+        """Return a finding for each key that is not in the log exactly as expected, with the place of its last
+        message.
+        """
         place = F.struct("place.partition", "place.offset")
         held = self._log.groupBy("key").agg(
             F.count("*").alias("held"), F.min(place).alias("first"), F.max("place").alias("last"),
@@ -308,7 +313,7 @@ class Comparison:
 def comparing(
     spark: SparkSession, directory: Directory, expectations: list[Expectation], jar: str
 ) -> Iterator[list[Comparison]]:
-    """All comparisons that are wanted, ready; closed at the end."""
+    """Prepare all comparisons that are wanted; close them at the end."""
     made: list[Comparison] = []
     try:
         for each in expectations:
@@ -331,7 +336,7 @@ def _understood(what: str) -> Iterator[None]:
 
 
 def _column(name: str) -> Column:
-    """The column of just that name, whatever is in it."""
+    """Return the column of exactly that name, whatever characters it has."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 

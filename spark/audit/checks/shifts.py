@@ -1,8 +1,9 @@
-"""Messages that stand at other offsets than they were given, for some before them are missing, or too many.
+"""Shifted messages are at other offsets than they were given, because messages before them are missing or too many.
 
-One message that is taken out, all others being numbered again, makes every claim behind it fail, though all that is
-claimed is there. So what a failing claim says is looked for in the whole slice: where it was found last, and else
-everywhere. Ids are no part of its checksum. What is found moved by as much as its neighbours is reported once, for all.
+If one message is taken out and all others are numbered again, every claim behind it fails, although all claimed
+messages are there. So the content of a failing claim is searched for in the whole slice: first where its neighbour was
+found, then everywhere. Its checksum does not cover ids. Neighbours that are moved by the same number are reported once,
+together.
 """
 
 from __future__ import annotations
@@ -22,18 +23,20 @@ from spark.audit.claims.slices import Slice
 from spark.frame_columns import Numbers
 
 MOST_SEARCHED: Final = 64
-"""So many failing claims of a slice are looked for everywhere in it; the others where their neighbours were found."""
+"""So many failing claims of a slice are searched for everywhere in it; others only where their neighbours were
+found.
+"""
 
 
 class Failed(NamedTuple):
-    """A claim that the log does not fulfil at its place, and what is to be reported if it is not found elsewhere."""
+    """A claim that the log does not fulfil at its place, and the finding for it unless it is found elsewhere."""
 
     claim: Fact
     problem: Fact
 
 
 class _Run:
-    """Sound frames that follow each other: sizes and checksums up to each of their beginnings, and to the end."""
+    """Sound frames that follow each other, with sizes and checksums up to the beginning of each, and to the end."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[Numbers, Numbers, Numbers]] = []
@@ -41,7 +44,7 @@ class _Run:
         self._end = -1
 
     def extend(self, frames: Frames) -> None:
-        """More of it."""
+        """Add frames to the run."""
         bare = memoryview(frames.unstamped())
         starts, lengths = frames.start.tolist(), frames.length.tolist()
         sizes, checksums = [], []
@@ -54,7 +57,7 @@ class _Run:
         self._end = int(frames.offset[-1] + frames.held[-1])
 
     def done(self) -> _Places | None:
-        """All of it; None if there is nothing."""
+        """Return the run; None if it is empty."""
         if not self._parts:
             return None
         offsets, sizes, checksums = zip(*self._parts, strict=True)
@@ -66,14 +69,16 @@ class _Run:
 
 
 class _Places(NamedTuple):
-    """Where frames of a run begin, and where the last one ends: offsets, bytes before them, checksum of these."""
+    """The places where frames of a run begin, and where the last one ends: offsets, bytes before them, checksum of
+    these.
+    """
 
     offsets: Numbers
     sizes: Numbers
     checksums: Numbers
 
     def holds(self, claim: Fact, first: int) -> bool:
-        """Whether that is there from offset ``first`` on."""
+        """Return whether the claimed content is there from offset ``first`` on."""
         begin, end = np.searchsorted(self.offsets, [first, first + claim.messages]).tolist()
         if end >= len(self.offsets):
             return False
@@ -85,7 +90,7 @@ class _Places(NamedTuple):
         return whole == int(self.checksums[end])
 
     def search(self, claim: Fact) -> Iterator[int]:
-        """Each offset from which on that is there."""
+        """Yield each offset from which on the claimed content is there."""
         end = np.searchsorted(self.sizes, self.sizes + claim.bytes)
         end = np.minimum(end, len(self.sizes) - 1)
         fits = (self.sizes[end] - self.sizes == claim.bytes) & (
@@ -109,7 +114,7 @@ def _runs(root: str, part: Slice) -> Iterator[_Places]:
 
 
 class _Shift(NamedTuple):
-    """A failing claim that was found ``by`` offsets behind its place; before it if that is negative."""
+    """A failing claim that was found ``by`` offsets behind its place, or before it if that is negative."""
 
     failed: Failed
     by: int
@@ -118,7 +123,7 @@ class _Shift(NamedTuple):
 def findings(
     root: str, part: Slice, failed: Sequence[Failed], trailing: Fact | None, to_end: bool
 ) -> Iterator[Fact]:
-    """What is wrong with these claims, in their order; ``to_end``: no later one of the slice is fulfilled.
+    """Yield what is wrong with these claims, in their order; ``to_end``: no later claim of the slice is fulfilled.
 
     ``trailing`` says that what stands behind all claims is undecided; what of it is claimed, and moved, is not.
     A fact ``SHIFT`` has the claimed offsets from the first to the last of claims that are moved alike, how many they
@@ -143,7 +148,9 @@ def findings(
 
 
 def _is_in_order(shifts: Sequence[_Shift]) -> bool:
-    """Whether the last claim is shifted, with those before it in their order; else it has changed places with one."""
+    """Return whether the last claim is shifted in order with those before it; otherwise it has changed places with
+    one.
+    """
     before = shifts[-2] if len(shifts) > 1 else None
     if before is None or not before.by:
         return True
@@ -151,7 +158,7 @@ def _is_in_order(shifts: Sequence[_Shift]) -> bool:
 
 
 def _alone(each: _Shift, part: Slice, shifts: Sequence[_Shift]) -> Fact:
-    """A claim that is reported by itself, and where it was found."""
+    """Return the finding for a claim that is reported by itself, with the place where it was found."""
     if not each.by:
         first, end = each.failed.claim.first, each.failed.claim.last + 1
         leaves = any(
@@ -165,7 +172,7 @@ def _alone(each: _Shift, part: Slice, shifts: Sequence[_Shift]) -> Fact:
 
 
 def _found(runs: Sequence[_Places], failed: Sequence[Failed]) -> list[_Shift]:
-    """By how much each is moved; 0 if it is nowhere."""
+    """Return how far each claim is moved; 0 if it was not found."""
     shifts = []
     by, searched = 0, 0
     for each in failed:
@@ -182,7 +189,7 @@ def _found(runs: Sequence[_Places], failed: Sequence[Failed]) -> list[_Shift]:
 
 
 class Shifted:
-    """All that is shifted, of all logs: neighbours that are moved alike are one."""
+    """All shifts of all logs, in which neighbours that are moved alike are one."""
 
     def __init__(self, rows: Iterable[Fact]) -> None:
         self._by_log: dict[int, list[Fact]] = {}
@@ -194,14 +201,15 @@ class Shifted:
                 mine.append(row)
 
     def covers(self, claim: Fact) -> bool:
-        """Whether what was said before and behind it is moved alike: a claim that could not be looked for."""
+        """Return whether a claim that could not be searched for lies within claims that are moved alike."""
         return any(
             each.first <= claim.first and claim.last <= each.last
             for each in self._by_log.get(claim.number, [])
         )
 
     def shortens(self, short: Fact) -> bool:
-        """Whether a log ends by ``short.messages`` too early only for what is missing before all that is shifted.
+        """Return whether a log ends ``short.messages`` messages too early only because messages before a shift are
+        missing.
 
         The messages that were given these last offsets are not compared.
         """
@@ -209,7 +217,7 @@ class Shifted:
         return mine is not None and short.messages <= -mine[-1].bytes
 
     def violations(self) -> Iterator[Fact]:
-        """One for each change."""
+        """Return one violation for each change."""
         for mine in self._by_log.values():
             before = 0
             for each in mine:

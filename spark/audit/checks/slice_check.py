@@ -1,7 +1,8 @@
-"""One slice of a log against all that is claimed of it: by transactions, and by the sends that the journal still holds.
+"""The check of one slice of a log against all claims on it: those of transactions, and of sends in the journal.
 
-A claim says that messages from an offset on are its own, how many, how many bytes of frames, and their checksum as they
-were sent. What is found of one that goes on in another slice is handed on, to be joined.
+A claim says that messages from an offset on belong to a transaction or send: how many, how many bytes of frames, and
+their checksum as they were sent. The part found of a claim that goes on in another slice is passed on, and joined
+there.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from spark.audit.claims.frames import Damage, Frames, walk
 from spark.audit.claims.slices import Slice
 
 EARLIEST: Final = 365 * 86_400_000_000
-"""Times of 1970 are those of clocks that were never set, and of seconds or milliseconds given for microseconds."""
+"""Times of 1970 come from clocks that were never set, or from seconds or milliseconds given for microseconds."""
 LOWEST: Final = -(1 << 62)
-"""Windows of earlier times, which no calendar has, are one."""
+"""Earlier times, which calendars do not have, count as one window."""
 MOST_WINDOWS: Final = 20_000
-"""Of one slice; times that are spread wider are reported, and counted together."""
+"""The most windows of one slice; if its times are spread wider, that is reported and they are counted together."""
 
 
 class Limits:
-    """What an audit takes for usual: times up to ``latest``, µs since 1970; and the length of a window."""
+    """The limits of an audit: times are usual up to ``latest``, µs since 1970; and the length of a window."""
 
     def __init__(self, latest: int, window: int) -> None:
         self.latest = latest
@@ -50,10 +51,11 @@ def check_slice(
     wanted: Shapes | None = None,
     live: str = "",
 ) -> Iterator[Fact]:
-    """Everything there is to say about a slice. ``claims`` are those that touch it, by their first offsets.
+    """Return all facts about a slice. ``claims`` are those that touch it, by their first offsets.
 
-    From offset ``decided_from`` on every message must be claimed by somebody (-1: from nowhere on). What is ``wanted``
-    is looked for in all that nobody claims. ``live``: where the files are removed, if ``root`` is a copy of the state.
+    From offset ``decided_from`` on every message must be claimed (-1: from nowhere on). The ``wanted`` transactions are
+    searched for in everything that is not claimed. ``live`` is where files are removed, if ``root`` is a copy of the
+    state.
     """
     if is_taken(live or root, part):
         yield from _taken(claims, part)
@@ -74,7 +76,7 @@ def check_slice(
 
 
 def _taken(claims: Iterable[Fact], part: Slice) -> Iterator[Fact]:
-    """Nothing is there to be judged; of claims that go on elsewhere, that is said."""
+    """Return the facts about a slice whose file is gone: those of claims that go on in other slices."""
     what = "its file went away while the audit was made: retention has taken it, or the topic was deleted"
     yield Fact(
         What.NOTICE, "taken", part.topic, part.partition, part.number, part.first, part.end - 1, part.path, text=what
@@ -84,7 +86,7 @@ def _taken(claims: Iterable[Fact], part: Slice) -> Iterator[Fact]:
 
 
 class _Claim:
-    """A claim while its messages go by."""
+    """A claim while its messages are read."""
 
     __slots__ = ("across", "bytes", "checksum", "damaged", "end", "fact", "first", "messages")
 
@@ -98,7 +100,7 @@ class _Claim:
 
 
 class _Check:
-    """The state of one slice."""
+    """The state of the check of one slice."""
 
     def __init__(self, part: Slice, claims: Iterator[Fact], decided_from: int, limits: Limits) -> None:
         self._part = part
@@ -120,13 +122,13 @@ class _Check:
         self.trailing: Fact | None = None
         """What is undecided behind all claims."""
         self.gaps: list[tuple[int, int]] = []
-        """Offsets, from, to below, that nobody claims."""
+        """Ranges of offsets (from, to below) that are not claimed."""
         self._next()
 
-    # -- what goes by ----------------------------------------------------------------------------------
+    # -- frames and damage -----------------------------------------------------------------------------
 
     def damaged(self, damage: Damage) -> Iterator[Fact]:
-        """Messages that are not there as they were written."""
+        """Take a range of messages that are damaged."""
         yield self._violation("damaged frame", damage.first, damage.last, damage.position, damage.problem)
         while self._claim is not None and self._claim.first <= damage.last:
             if self._claim.end > damage.first:
@@ -137,7 +139,7 @@ class _Check:
         yield from self._flush()
 
     def sound(self, frames: Frames) -> Iterator[Fact]:
-        """A run of sound frames."""
+        """Take a run of sound frames."""
         first, end = int(frames.offset[0]), int(frames.offset[-1] + frames.held[-1])
         bare: bytearray | None = None
         unclaimed = np.ones(end - first, np.bool_)
@@ -172,7 +174,7 @@ class _Check:
         yield from ()
 
     def finish(self) -> Iterator[Fact]:
-        """The slice is over."""
+        """Finish the slice."""
         part = self._part
         while self._claim is not None:
             yield from self._end_claim(part.end_position)
@@ -197,14 +199,14 @@ class _Check:
     # -- claims ----------------------------------------------------------------------------------------
 
     def _next(self) -> None:
-        """The next claim; one that takes what another one has is reported, and passed over."""
+        """Go to the next claim; one that takes messages of another claim is reported and skipped."""
         self._claim = None
         for fact in self._claims:
             claim = _Claim(fact, self._part)
             if claim.first < self._claimed_to and self._by is not None:
                 same = (fact.session, fact.serial) == (self._by.session, self._by.serial)
                 if same and fact.kind in (COMMIT, REMEMBERED):
-                    continue  # it says once more what the transaction's entry or record says
+                    continue  # it repeats the transaction's entry or record
                 what = f"{_who(fact)} and {_who(self._by)} both have these messages"
                 self._pending.append(
                     self._violation(
@@ -310,7 +312,7 @@ class _Check:
 
 
 def judge(fact: Fact, found: tuple[int, int, int], path: str, position: int) -> Fact | None:
-    """What is wrong with a claim if this was found: messages, bytes, checksum."""
+    """Return what is wrong with a claim if this was found: messages, bytes, checksum."""
     said = (fact.messages, fact.bytes, fact.checksum)
     if fact.text == RETAINED:
         said = (fact.last - fact.first + 1, found[1], found[2])
@@ -327,9 +329,10 @@ def judge(fact: Fact, found: tuple[int, int, int], path: str, position: int) -> 
 
 
 def joined(rows: Iterable[Fact], shifted: Shifted) -> Iterator[Fact]:
-    """Claims that went across slices, put together; there are a few of them for each slice at most.
+    """Join the parts of claims that go across slices; there are at most a few for each slice.
 
-    What a log lacks at its end is reported here, too, unless it ends earlier for what is missing before.
+    Messages that a log lacks at its end are reported here, too, unless it ends earlier because messages before are
+    missing.
     """
     by_claim: dict[tuple[int, int, int, int, int], list[Fact]] = {}
     for row in rows:
@@ -341,7 +344,7 @@ def joined(rows: Iterable[Fact], shifted: Shifted) -> Iterator[Fact]:
     for mine in by_claim.values():
         mine.sort(key=lambda each: each.slice)
         if any(each.checksum < 0 for each in mine):
-            continue  # reported where the damage is
+            continue  # reported with the damage
         messages = size = checksum = 0
         for each in mine:
             messages, size = messages + each.messages, size + each.bytes

@@ -1,7 +1,7 @@
-"""Tables from elsewhere that logs are compared with: where they are, how they are opened, why one cannot be.
+"""Tables that logs are compared with: where they are, how they are opened, and why one cannot be read.
 
-Passwords are taken out of what was given before anybody else sees it: Spark gets them as the option ``password``,
-which it hides wherever it shows options, and what is shown or written down is :attr:`Source.shown`.
+Passwords are removed before anything is shown: Spark gets them as the option ``password``, which it hides wherever it
+shows options; :attr:`Source.shown` is the text that is shown or written down.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLASS: Final = "org.postgresql.Driver"
 PASSWORD: Final = "PGPASSWORD"
 NOTHING: Final = "Nothing was audited"
 ROWS_AHEAD: Final = 10_000
-"""Rows that the driver fetches at a time; by itself it would hold the whole table in memory."""
+"""Rows that the driver fetches at a time; by default it would hold the whole table in memory."""
 
 _JDBC: Final = "jdbc:postgresql:"
 _MAIN = re.compile(r"(?://(?:(?P<login>[^/@?#]*)@)?(?P<hosts>[\w.,:\-\[\]]*)/)?(?P<database>[^/?#@:&]*)")
@@ -42,7 +42,7 @@ class TableUnusable(RequestRefused):
 
 
 class Source(NamedTuple):
-    """Where a table is: ``shown`` may be shown to everybody, ``options`` hold user and password of a database."""
+    """The place of a table: ``shown`` may be shown to anyone, ``options`` hold user and password of a database."""
 
     shown: str
     path: str = ""
@@ -52,7 +52,7 @@ class Source(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        """Whether it is CSV, where everything is text, and an empty field stands for none."""
+        """Return whether it is CSV, where all values are text, and an empty field is null."""
         if self.url:
             return False
         path = Path(self.path)
@@ -62,7 +62,9 @@ class Source(NamedTuple):
 
 
 def source_of(given: str) -> Source:
-    """What ``--expect`` says; raises InvalidSetting, which tells nothing of what may be a password."""
+    """Return the source that ``--expect`` names; raises InvalidSetting, whose text has nothing that may be a
+    password.
+    """
     scheme, found, _ = given.partition(":")
     if scheme.lower() in ("postgresql", "postgres"):
         raise InvalidSetting(
@@ -96,7 +98,7 @@ def _database(given: str) -> Source:
     options: dict[str, str] = {}
     user, _, password = (parts["login"] or "").partition(":")
     options |= {name: unquote(value) for name, value in (("user", user), ("password", password)) if value}
-    # As the driver takes them: a + is a space. What it does not know it ignores, and so do its options.
+    # As for the driver, a + is a space; it ignores options that it does not know.
     options |= dict(parse_qsl(query, keep_blank_values=True))
     if "password" not in options and (kept := os.environ.get(PASSWORD)):
         options["password"] = kept
@@ -104,12 +106,12 @@ def _database(given: str) -> Source:
 
 
 def opened(spark: SparkSession, source: Source, jar: str) -> DataFrame:
-    """The table, not read yet; ``jar`` is the driver that was given, if any. Raises :class:`TableUnusable`."""
+    """Open the table without reading it; ``jar`` is the driver, if one was given. Raises :class:`TableUnusable`."""
     with readable(source):
         if source.url:
             return _of_database(spark, source, jar)
         if source.is_text:
-            # As RFC 4180 has it, and COPY of PostgreSQL; a row that does not fit is an error, never left out.
+            # As in RFC 4180 and PostgreSQL's COPY; a row that does not fit is an error, never left out.
             asked: dict[str, str | bool] = {
                 "header": True,
                 "escape": '"',
@@ -122,7 +124,7 @@ def opened(spark: SparkSession, source: Source, jar: str) -> DataFrame:
 
 @contextmanager
 def readable(source: Source) -> Iterator[None]:
-    """What Spark says of a table that it cannot read becomes a :class:`TableUnusable`."""
+    """Turn Spark's errors about a table that it cannot read into :class:`TableUnusable`."""
     advice = (
         "The server must be reached from here and from Spark's workers. The user stands in the URL (?user=NAME), the "
         f"password in {PASSWORD} or in ~/.pgpass, and the user needs SELECT on the table"
@@ -141,7 +143,7 @@ def readable(source: Source) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """PySpark logs each error's Java trace as a line of JSON; here it is said in words."""
+    """Silence PySpark, which logs each error's Java trace as a line of JSON; the error is reported in words."""
     log = PySparkLogger.getLogger("SQLQueryContextLogger")
     before = log.level
     log.setLevel(logging.CRITICAL + 1)
@@ -159,7 +161,7 @@ def _of_database(spark: SparkSession, source: Source, jar: str) -> DataFrame:
         .options(**dict(source.options))
         .option("url", source.url).option("dbtable", source.table).option("driver", CLASS)
         .option("fetchsize", ROWS_AHEAD)
-        .option("preferTimestampNTZ", True)  # or times without a zone would shift with the JVM's
+        .option("preferTimestampNTZ", True)  # otherwise times without a zone would depend on the JVM's zone
     )  # fmt: skip
     try:
         return reader.load()
@@ -190,7 +192,7 @@ def _without_driver(source: Source, jar: str) -> TableUnusable:
 
 
 def why(error: Exception) -> str:
-    """What Java says at the root of an error, in one line: what PostgreSQL's driver says goes before all else."""
+    """Return the root cause of a Java error in one line; a message of PostgreSQL's driver is preferred."""
     causes: list[tuple[str, str]] = []
     cause: Any = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     while cause is not None:
@@ -206,7 +208,7 @@ def why(error: Exception) -> str:
 
 
 def _line(text: str) -> str:
-    """The first line of what was said, or what a worker's Python raised; without Spark's tags."""
+    """Return the first line of the message, or what a worker's Python raised; without Spark's tags."""
     _, trace, raised = text.rpartition("Traceback (most recent call last):")
     if trace and (found := _RAISED.search(raised)):
         text = found[1]

@@ -1,7 +1,8 @@
-"""Looking for what must not be there: messages of transactions that were rolled back, or that nobody has decided.
+"""The search for messages that must not be there: those of transactions that were rolled back or are undecided.
 
-What such a transaction had for a log is known by count, bytes and checksum. Every run of messages that nobody claims is
-compared with that: checksums are kept from the first message on, and that of any run follows from those at its ends.
+Such a transaction's messages for a log are known by count, bytes and checksum. Every run of messages that is not
+claimed is compared with that: checksums are kept from the first message on, and the checksum of any run follows from
+those at its ends.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from spark.audit.claims.frames import Frames, walk
 from spark.audit.claims.slices import Slice
 
 MOST: Final = 50_000
-"""So many transactions are looked for, the newest."""
+"""The most transactions that are searched for; the newest ones are taken."""
 NOT_LOOKED_FOR: Final = "not looked for"
 BY_CHANCE: Final = 0.01
-"""Where more matches of a checksum are to be expected without any fault, a match proves nothing."""
+"""The expected number of matches by chance above which a match proves nothing."""
 MOST_SHAPES: Final = 200
-"""So many pairs of a count and a size are looked for in one log, the most frequent."""
+"""The most pairs of a count and a size that are searched for in one log; the most frequent ones are taken."""
 
 
 Content = tuple[int, int, int, int]
-"""What tells messages from others: their log, how many, their bytes, their checksum."""
+"""The columns that identify messages: their log, how many, their bytes, their checksum."""
 
 
 def _content(fact: Fact) -> Content:
@@ -55,7 +56,7 @@ class Shapes(NamedTuple):
 
 
 def shapes(said: DataFrame, claims: DataFrame, directory: Directory) -> dict[int, Shapes]:
-    """What is to be looked for, by log; ``claims`` are what may be there."""
+    """Return what is searched for, by log; ``claims`` are the messages that may be there."""
     wanted = said.where("messages > 0")
     newest = wanted.orderBy("lsn", ascending=False).limit(MOST)
     rows = list(map(Fact._make, newest.collect()))
@@ -75,7 +76,7 @@ def arranged(
     directory: Directory,
     counts: Mapping[int, int] | None = None,
 ) -> dict[int, Shapes]:
-    """These, by log; ``counts`` are how many there are in all."""
+    """Return the shapes by log; ``counts`` are how many such transactions each log has in all."""
     found: dict[int, dict[tuple[int, int], dict[int, Fact]]] = {}
     common = {_content(claim) for claim in claims}
     for fact in rows:
@@ -98,7 +99,7 @@ def arranged(
 
 
 def left_out(wanted: Mapping[int, Shapes]) -> Iterator[Fact]:
-    """What an audit has not looked for."""
+    """Return what an audit has not searched for."""
     for number, each in wanted.items():
         if each.left_out:
             what = (
@@ -109,7 +110,7 @@ def left_out(wanted: Mapping[int, Shapes]) -> Iterator[Fact]:
 
 
 def search(root: str, part: Slice, gaps: Sequence[tuple[int, int]], wanted: Shapes) -> Iterator[Fact]:
-    """What of the transactions that are looked for lies in the gaps: offsets from, to below, that nobody claims."""
+    """Find messages of these transactions in the gaps: ranges of offsets (from, to below) that are not claimed."""
     if not wanted.by_size:
         return
     most = max(messages for messages, _ in wanted.by_size)
@@ -141,7 +142,7 @@ def search(root: str, part: Slice, gaps: Sequence[tuple[int, int]], wanted: Shap
 
 
 def _judged(fact: Fact, wanted: Shapes) -> tuple[What, str]:
-    """How sure it is that these are messages of a transaction that was not committed."""
+    """Return how sure it is that these are messages of a transaction that was not committed."""
     xid = f" (xid {fact.xid})" if fact.xid else ""
     text = (
         f"messages of transaction {fact.session}-{fact.serial}{xid}, which was not committed ({fact.kind}), are in the "
@@ -164,14 +165,14 @@ def _judged(fact: Fact, wanted: Shapes) -> tuple[What, str]:
 
 
 class _Run:
-    """Messages that follow each other and that nobody claims: as many of the last ones as can matter."""
+    """Consecutive messages that are not claimed: as many of the last ones as can matter."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self.clear()
 
     def clear(self) -> None:
-        """A new run begins."""
+        """Begin a new run."""
         self._offsets = np.empty(0, np.int64)
         self._positions = np.empty(0, np.int64)
         self._sizes = np.zeros(1, np.int64)
@@ -179,7 +180,7 @@ class _Run:
         self._seen = 0
 
     def extend(self, frames: Frames, bare: bytearray, low: int, high: int) -> None:
-        """More of it."""
+        """Add frames to the run."""
         if high <= low:
             return
         view = memoryview(bare)
@@ -201,7 +202,7 @@ class _Run:
         self._end = int(frames.offset[high - 1] + frames.held[high - 1])
 
     def found(self, by_size: dict[tuple[int, int], dict[int, Fact]]) -> Iterator[tuple[Fact, int, int, int]]:
-        """(transaction, first offset, last, position) of what ends in what was added last."""
+        """Return (transaction, first offset, last, position) of matches that end in the frames added last."""
         if not len(self._offsets):
             return
         ends = np.append(self._offsets[1:], self._end)

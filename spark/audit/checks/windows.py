@@ -1,7 +1,7 @@
-"""What the logs hold by topic and window of time, against what producers say that they have sent.
+"""Windows of time, by topic: the messages in the logs are compared with those that producers report as sent.
 
-``docs/clients.md`` has the format of producers' reports. A message that is reported and not in the log is missing. What
-the log has in excess is wrong only where every run of every producer has reported its last.
+``docs/clients.md`` has the format of producers' reports. A message that is reported and not in the log is missing.
+Messages that the log has in excess are wrong only where every run of every producer has sent its last report.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Reports:
         self.window = lcm(*lengths) if lengths else 0
 
     def close(self) -> None:
-        """Let the memory go."""
+        """Free the memory."""
         self._all.unpersist()
 
     def rows(self) -> DataFrame:
-        """Counts by topic, window and producer, as reported."""
+        """Return the reported counts by topic, window and producer."""
 
         def exploded(column: str) -> DataFrame:
             rows = self._all.select("producer", F.explode(column).alias("row"))
@@ -67,14 +67,14 @@ class Reports:
         return both.withColumn("window", begin).groupBy("topic", "window", "producer").agg(*sums)
 
     def open_producers(self) -> list[str]:
-        """Producers with a run that has not reported its last: what is in excess may be theirs."""
+        """Return producers with a run that has not sent its last report: messages in excess may be theirs."""
         runs = self._all.groupBy("producer", "run").agg(F.max("closed").alias("closed"))
         return sorted(
             row["producer"] for row in runs.where("not closed").select("producer").distinct().collect()
         )
 
     def missing(self) -> list[Fact]:
-        """Reports that should be there and are not: their numbers are left out."""
+        """Return the reports whose numbers are missing."""
         numbered = self._all.where("number is not null")
         runs = numbered.groupBy("producer", "run").agg(
             F.max("number").alias("last"), F.count("*").alias("held"), F.first("topic").alias("topic")
@@ -90,7 +90,7 @@ class Reports:
 
 
 def of_logs(found: DataFrame) -> DataFrame:
-    """Messages and bytes by topic and window, as the logs have them; and of the messages those that nobody claims."""
+    """Return messages and bytes of the logs by topic and window, and how many of the messages are not claimed."""
     windows = found.where(F.col("what") == What.WINDOW.value)
     return windows.groupBy("topic", F.col("first").alias("window")).agg(
         F.sum("messages").alias("messages"),
@@ -100,7 +100,7 @@ def of_logs(found: DataFrame) -> DataFrame:
 
 
 def compared(logs: DataFrame, reports: Reports, opened: list[str]) -> DataFrame:
-    """Both beside each other, with a verdict for each window of each topic that producers tell of."""
+    """Return both side by side, with a verdict for each window of each topic that producers report on."""
     rows = reports.rows()
     said = rows.groupBy("topic", "window").agg(
         *(
@@ -140,7 +140,9 @@ def compared(logs: DataFrame, reports: Reports, opened: list[str]) -> DataFrame:
 
 
 def findings(table: DataFrame, retained: list[str], opened: list[str]) -> DataFrame:
-    """What the verdicts mean; where retention has taken from a topic, what is missing may be what it took."""
+    """Return findings for the verdicts; where retention has removed messages of a topic, these may be the missing
+    ones.
+    """
     violation, notice = What.VIOLATION.value, What.NOTICE.value
     taken = F.col("topic").isin(retained) if retained else F.lit(False)
     text = F.concat(

@@ -1,4 +1,4 @@
-"""What is claimed of the logs, and by what: archive, journal, checkpoint; and their bytes.
+"""The claims on the logs, read from archive, journal and checkpoint; and the bytes of the logs.
 
 ``journal_reader`` and ``journal_fold`` are the audit's own reader and fold of the journal, and import neither the
 journal's nor what stands on these: a second implementation is what makes the audit a proof. All else in Spark reads

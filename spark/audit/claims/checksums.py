@@ -1,8 +1,8 @@
-"""CRC-32C by the second implementation, and what follows from its being linear: joining, and taking apart.
+"""CRC-32C by a second implementation, with joining and taking apart of checksums, which follow from its linearity.
 
-The checksum of two runs of bytes, one behind the other, is that of the second, combined with that of the first as it
-would be with as many zero bytes behind it. That is a linear map of 32 bits, here four tables of 256 for each length
-(as in zlib's ``crc32_combine``, Mark Adler).
+The checksum of two runs of bytes, one behind the other, is the exclusive or of the second's and of the first's shifted
+by the second's length: what the first's would be with as many zero bytes behind it. The shift is a linear map of 32
+bits, here four tables of 256 for each length (as in zlib's ``crc32_combine``, Mark Adler).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["join", "second_crc32c", "shifted"]
 
 @lru_cache(maxsize=4096)
 def _map(length: int) -> Words:
-    """The four tables for ``length`` zero bytes."""
+    """Return the four tables for ``length`` zero bytes."""
     columns = [1 << bit for bit in range(32)]
     exponent, bits = 0, 8 * length
     while bits:
@@ -38,7 +38,7 @@ def _map(length: int) -> Words:
 
 
 def shifted(checksums: Words, length: int) -> Words:
-    """What ``length`` bytes behind a run make of its checksum, to be combined with theirs by exclusive or."""
+    """Return the checksum of a run shifted by ``length`` bytes, to be combined with theirs by exclusive or."""
     tables = _map(length)
     found: Words = tables[0][checksums & 0xFF] ^ tables[1][(checksums >> np.uint32(8)) & 0xFF]
     found ^= tables[2][(checksums >> np.uint32(16)) & 0xFF]

@@ -1,4 +1,4 @@
-"""What an audit needs to know of a data directory before its logs are read; and all that is no log, verified."""
+"""What an audit needs to know of a data directory before it reads logs; and the verification of all its other files."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ class Directory(NamedTuple):
     journal: list[str]
     """The files of the journal that a start would read, oldest first."""
     first_lsn: int
-    """From here on no record of the journal is missing."""
+    """The first LSN from which on no record of the journal is missing."""
     tails: list[Tail]
     in_use: bool
-    """A broker is at work in it: files come and go."""
+    """Whether a broker works in it: files come and go."""
     live: str = ""
-    """Where these come and go, if ``root`` is a copy of the state; else ""."""
+    """The directory where these come and go, if ``root`` is a copy of the state; else ""."""
     tails_root: str = ""
-    """Where the tails are, if they have been copied; else ""."""
+    """The directory of the tails, if they have been copied; else ""."""
 
     @property
     def identity(self) -> str:
-        """The name of the broker's data; "" where no checkpoint has it."""
+        """The identity of the broker's data; "" where no checkpoint has it."""
         rows = self.checkpoint.folds.get("identity", [])
         return rows[0] if rows and isinstance(rows[0], str) else ""
 
     @property
     def ground(self) -> Ground:
-        """What claims are laid upon."""
+        """Return the ground on which claims are laid."""
         names = {store.number: (store.topic, store.index) for store in self.checkpoint.stores}
         number, end = (
             (self.archive.number, self.archive.flushed_offset) if self.archive is not None else (0, 0)
@@ -77,14 +77,14 @@ class Directory(NamedTuple):
 
 @contextmanager
 def held(root: str) -> Iterator[bool]:
-    """Keep brokers from starting on it meanwhile; yields whether one is at work there already."""
+    """Keep brokers from starting on it meanwhile; yield whether one works there already."""
     try:
         lock = OSFilesystem(root).read_lock(filenames.LOCK)
     except DirectoryLocked:
         yield True
         return
     except FileNotFoundError:
-        yield False  # there is nothing that a broker could start on; whoever looks says what is missing
+        yield False  # there is nothing that a broker could start on; :func:`look` reports what is missing
         return
     except OSError as error:
         raise StorageUnavailable(
@@ -98,7 +98,7 @@ def held(root: str) -> Iterator[bool]:
 
 
 def look(root: str, slice_bytes: int = SLICE_BYTES, in_use: bool = False) -> Directory:
-    """Read the checkpoint and plan; raises what keeps that from being done."""
+    """Read the checkpoint and plan the audit; raises what prevents it."""
     return stable(root, lambda: _look(root, slice_bytes, in_use))
 
 
@@ -141,7 +141,7 @@ def check_seen(root: str, lsn: int) -> None:
 
 
 def is_taken(root: str, part: Slice) -> bool:
-    """Whether a slice's file is gone for a good reason: a checkpoint that has been written since no longer has it."""
+    """Return whether a slice's file is missing because a newer checkpoint no longer has it."""
     if OSFilesystem(root).exists(part.path):
         return False
     store = next((s for s in newest_checkpoint(root).stores if s.number == part.number), None)
@@ -149,7 +149,7 @@ def is_taken(root: str, part: Slice) -> bool:
 
 
 def _is_removed(live: str, path: str) -> bool:
-    """Whether a file of a log is gone since its state was copied: no newer checkpoint there has it."""
+    """Return whether a file of a log was removed after the state was copied: no newer checkpoint there has it."""
     if not path.startswith(filenames.PARTITION_DIRECTORY) or OSFilesystem(live).exists(path):
         return False
     stores = newest_checkpoint(live).stores
@@ -184,7 +184,7 @@ def _verified(root: str, deep: bool) -> list[Fact]:
 
 
 def _is_of_slices(found: Finding) -> bool:
-    """Whether who checks the slices tells it: damaged messages, and entries of an index that are not of their log."""
+    """Return whether the check of slices reports it: damaged messages, and index entries that are not of their log."""
     if found.of_decision:
         return False
     if found.path.endswith(".index"):
@@ -193,11 +193,11 @@ def _is_of_slices(found: Finding) -> bool:
 
 
 def _witnessed(filesystem: OSFilesystem, newest: int) -> Iterator[Fact]:
-    """A checkpoint that the witness knows, and that is not there; a start makes do with an older one."""
+    """Return a checkpoint that the witness knows and that is not there; a start uses an older one."""
     try:
         witness = read_witness(filesystem) or NOTHING
     except OSError:
-        return  # reported by the verification
+        return  # the verification reports it
     if newest < witness.checkpoint:
         what = f"the witness knows of a checkpoint at LSN {witness.checkpoint}, which is missing or damaged"
         path = filenames.checkpoint_file(witness.checkpoint)
@@ -205,7 +205,7 @@ def _witnessed(filesystem: OSFilesystem, newest: int) -> Iterator[Fact]:
 
 
 def _is_of_no_crash(path: str) -> bool:
-    """Whether damage of that file is none that a crash has done: a start makes up for it, and it is damage still."""
+    """Return whether damage of that file does not come from a crash; a start repairs it, and it is still damage."""
     directory, _, name = path.rpartition("/")
     if directory == filenames.CHECKPOINT_DIRECTORY:
         return filenames.parse_checkpoint_file(name) is not None
@@ -213,7 +213,9 @@ def _is_of_no_crash(path: str) -> bool:
 
 
 def of_finding(found: Finding, repaired: bool = False) -> Fact:
-    """A finding of a verification as a row. After a repair indexes may be left of logs that went on otherwise."""
+    """Return a finding of a verification as a row. After a repair there may be old indexes of logs that have
+    changed.
+    """
     harmless = found.harmless and not _is_of_no_crash(found.path) and (repaired or not found.of_no_crash)
     affects = found.affects
     if affects.topic is None and found.path.startswith(filenames.PARTITION_DIRECTORY):
@@ -251,7 +253,7 @@ def waiting(directory: Directory, reached: Mapping[int, int]) -> Iterator[Fact]:
 
 
 def undecided(directory: Directory) -> Iterator[Fact]:
-    """The transactions that were undecided at the checkpoint, and what they have for which logs."""
+    """Return the transactions that were undecided at the checkpoint, with their messages by log."""
     path = filenames.checkpoint_file(directory.checkpoint.header.lsn)
     names = {store.number: (store.topic, store.index) for store in directory.checkpoint.stores}
     for row in live_rows(directory.checkpoint):

@@ -1,4 +1,4 @@
-"""Who says what of the logs: entries of the outcome archive, and outcomes in the newest checkpoint."""
+"""Claims by entries of the outcome archive, and by outcomes in the newest checkpoint."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from spark.audit.claims.slices import Slice, SliceMap
 from spark.source.checkpoints import newest_checkpoint
 
 SHAPE = "shape"
-"""What a transaction that was not committed had for a log: nothing of it may be there."""
+"""What a transaction that was not committed had for a log: none of it may be there."""
 RETAINED = "retained"
-"""Marks a claim of which retention has taken a part: only that the rest is there can be proven."""
+"""Marks a claim of which retention has taken a part: only the rest can be proven."""
 COMMIT = "commit"
-"""A claim by a commit's record: it says what an entry of the archive says, too, and less."""
+"""A claim by a commit's record: it repeats an entry of the archive, with fewer fields."""
 SEND = "send"
-"""A claim by the records of sends that follow each other."""
+"""A claim by the records of consecutive sends."""
 REMEMBERED = "checkpoint"
-"""A claim by an outcome in the newest checkpoint: it says no more than a commit's record."""
+"""A claim by an outcome in the newest checkpoint: it has no more than a commit's record."""
 NEVER = 1 << 62
 """An LSN above all others."""
 
 
 class Ground:
-    """What claims are laid upon: the logs, their slices, and the checkpoint's LSN."""
+    """The ground of claims: the logs, their slices, and the checkpoint's LSN."""
 
     def __init__(
         self,
@@ -53,14 +53,14 @@ class Ground:
         """The archive's entries below this offset are in its segments."""
         self.lsn = lsn
         self.next_partition = next_partition
-        """No log had this number yet, or a higher one."""
+        """The lowest number that no log has had yet."""
 
     def is_edge(self, number: int, offset: int) -> bool:
-        """Whether the log's segments begin or end there: a claim that goes across could not be compared."""
+        """Return whether the log's segments begin or end at this offset: a claim across it could not be compared."""
         return offset in self.slices.span(number)
 
     def contradiction(self, lsn: int, part: Part) -> str:
-        """What is wrong with the place that an entry names; empty if nothing is known against it."""
+        """Return what is wrong with the place that an entry names; empty if nothing is known to be."""
         if lsn > self.lsn:
             return ""
         if part.number >= self.next_partition:
@@ -71,13 +71,13 @@ class Ground:
         return f"partition number {part.number} is {part.topic}-{part.index} in it, and {topic}-{index}"
 
     def lay(self, claim: Fact) -> Iterator[Fact]:
-        """The claim for each slice that it touches; what is wrong with it if it touches none."""
+        """Return the claim for each slice that it touches; a finding if it touches none."""
         start, end = self.slices.span(claim.number)
         if claim.number not in self.names:
-            return  # of a topic that was deleted
+            return  # the log of a deleted topic
         topic, index = self.names[claim.number]
         claim = claim._replace(topic=topic, partition=index)
-        # Of a commit that the archive has, its entry reports it; of an outcome in the checkpoint, the verification.
+        # The archive's entry reports a commit that it has, and the verification an outcome in the checkpoint.
         is_reported = claim.kind == REMEMBERED or (claim.kind == COMMIT and bool(self.archive))
         if claim.last >= end and claim.lsn <= self.lsn and not is_reported:
             what = (
@@ -101,7 +101,7 @@ class Ground:
 
 
 def archive_facts(root: str, part: Slice, ground: Ground) -> Iterator[Fact]:
-    """All that a slice of the archive says. Its damage is reported where it is checked as a log."""
+    """Return the facts of a slice of the archive. Its damage is reported where it is checked as a log."""
     before = 0
     for each in walk(OSFilesystem(root), part):
         if not isinstance(each, Frames):
@@ -121,7 +121,7 @@ def archive_facts(root: str, part: Slice, ground: Ground) -> Iterator[Fact]:
 def entry_facts(
     frame: bytes | memoryview, offset: int, path: str, position: int, ground: Ground
 ) -> Iterator[Fact]:
-    """What one entry says."""
+    """Return the facts of one entry."""
     place = Fact(What.VIOLATION, "archive", OUTCOMES_TOPIC, 0, ground.archive, offset, offset, path, position)
     try:
         entry = unpack_frame(frame)
@@ -174,7 +174,9 @@ def _contradiction(entry: ArchivedOutcome) -> str:
 
 
 def remembered_facts(root: str, ground: Ground) -> Iterator[Fact]:
-    """What the newest checkpoint remembers of committed transactions; the archive and the journal may say more."""
+    """Return the facts of committed transactions in the newest checkpoint; the archive and the journal may have
+    more.
+    """
     checkpoint = newest_checkpoint(root)
     path = filenames.checkpoint_file(checkpoint.header.lsn)
     for outcome in remembered(checkpoint):

@@ -1,4 +1,4 @@
-"""What audits pass between tasks and write down: one kind of row for all, of which tables and reports are made."""
+"""Facts are the rows that the tasks of an audit pass on; tables and reports are made of them."""
 
 from __future__ import annotations
 
@@ -13,58 +13,60 @@ BATCH: Final = 10_000
 
 
 class What(StrEnum):
-    """What a row says."""
+    """The kinds of facts."""
 
     VIOLATION = "violation"
     """Something is not as it was promised."""
     NOTICE = "notice"
-    """Something that is to be known, and wrong in itself."""
+    """Something worth knowing that is not wrong in itself."""
     CLAIM = "claim"
-    """Who says that messages ``first`` to ``last`` of a log are his, with count, bytes and checksum."""
+    """A claim: messages ``first`` to ``last`` of a log belong to a transaction or send, with count, bytes and
+    checksum.
+    """
     PIECE = "piece"
-    """What was found of a claim that goes on in another slice."""
+    """The part of a claim that was found in one slice, if it goes on in another."""
     SHIFT = "shift"
     """Claims of a slice that are fulfilled at other offsets, all moved alike: see :mod:`spark.audit.checks.shifts`."""
     EDGE = "edge"
-    """What is wrong with a claim that would lie in another slice if it were moved as its neighbours are."""
+    """The violation of a claim that would lie in another slice if it were moved as its neighbours are."""
     SHORT = "short"
-    """A log ends before messages that were decided, by so many as ``messages``."""
+    """A log that ends ``messages`` messages before the last decided one."""
     PROOF = "proof"
-    """So many messages of a log are proven, by what ``kind`` says: see :class:`By`."""
+    """A number of messages of a log that are proven, by what ``kind`` says: see :class:`By`."""
     WINDOW = "window"
     """Messages and bytes of a log whose times are in the window that begins at ``first``.
 
     Its checksum says how many of them nobody claims.
     """
     LOG = "log"
-    """What a slice of a log held."""
+    """The contents of a slice of a log."""
     ENTRY = "entry"
     """An outcome of the archive, or of the journal."""
     TURNED = "turned"
-    """The archive was turned on or off at ``lsn``, or is kept otherwise since."""
+    """At ``lsn`` the archive was turned on or off, or its retention was changed."""
     GAP = "gap"
-    """Records below ``lsn`` are missing in the journal, or cannot be read: what they decided nobody says."""
+    """Records below ``lsn`` are missing in the journal, or cannot be read: nothing says what they decided."""
     END = "end"
-    """By a file of the journal a log goes on to offset ``last``."""
+    """A file of the journal takes a log on to offset ``last``."""
 
 
 class By(StrEnum):
-    """What proves that a message is the one that was sent; the first of these that does counts."""
+    """The proofs that a message is the one that was sent; the first that applies counts."""
 
     ARCHIVE = "archive"
-    """Its transaction's entry in the outcome archive: place, count, bytes, checksum."""
+    """The entry of its transaction in the outcome archive: place, count, bytes, checksum."""
     JOURNAL = "journal"
     """The record of its send, byte for byte, or of its transaction's commit: place and count."""
     CHECKPOINT = "checkpoint"
-    """An outcome in the newest checkpoint: that its transaction was placed there, with so many messages."""
+    """An outcome in the newest checkpoint: its transaction was placed there, with so many messages."""
     REPORTS = "reports"
-    """A producer's count: its window of time has just as many messages and bytes as were reported."""
+    """A producer's report: its window of time has exactly the reported number of messages and bytes."""
     NOTHING = "nothing"
-    """It is sound and in its place; that it was ever sent, nobody says."""
+    """Its frame is sound and in its place; nothing says that it was ever sent."""
 
 
 class Fact(NamedTuple):
-    """A row. Offsets are inclusive; what a field means beside that is said where the fact is made."""
+    """A fact as a row. Offsets are inclusive; other meanings of a field are documented where the fact is made."""
 
     what: str
     kind: str = ""
@@ -115,7 +117,7 @@ PLACE: Final = (
 
 
 def batches(facts: Iterator[Fact]) -> Iterator[pa.RecordBatch]:
-    """The rows as Spark wants them, some thousand at a time."""
+    """Yield the rows in the form that Spark needs, some thousand at a time."""
     rows: list[Fact] = []
     for fact in facts:
         rows.append(fact)
@@ -132,7 +134,7 @@ def _batch(rows: list[Fact]) -> pa.RecordBatch:
 
 
 def facts(incoming: Iterator[pa.RecordBatch]) -> Iterator[Fact]:
-    """The rows of what Spark hands to a task."""
+    """Yield the facts in the batches that Spark gives to a task."""
     for batch in incoming:
         yield from map(
             Fact._make, zip(*(batch.column(name).to_pylist() for name in Fact._fields), strict=True)

@@ -1,4 +1,4 @@
-"""Where in its file a message lies, for findings that only know its offset."""
+"""The positions of messages in their files, for findings that know only an offset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark.audit.claims.slices import Slice, SliceMap
 
 
 def placed(findings: DataFrame, directory: Directory) -> DataFrame:
-    """The same findings with the log's number, file and position of offset ``first``, where there is one.
+    """Return the same findings with the log's number, file and position of offset ``first``, where there is one.
 
     Each log is walked by one task, once, and only the slices that hold such an offset.
     """
@@ -50,7 +50,7 @@ def _placed(
 
 
 def _within(filesystem: OSFilesystem, part: Slice, rows: Iterator[Fact]) -> Iterator[Fact]:
-    """Rows ascending by offset, all of one slice; what lies in damage gets the file only."""
+    """Return rows of one slice, ascending by offset, with positions; in damage a row gets only the file."""
     walked = (each for each in walk(filesystem, part) if isinstance(each, Frames))
     frames = next(walked, None)
     for row in rows:

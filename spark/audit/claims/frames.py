@@ -1,4 +1,4 @@
-"""The frames of a slice, proven with the second implementation of the checksum: by the block, and over damage."""
+"""The frames of a slice, proven with a second implementation of the checksum: block by block, and around damage."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Frames(NamedTuple):
     flag: Numbers
 
     def unstamped(self) -> bytearray:
-        """The bytes with all ids zero, as they were sent."""
+        """Return the bytes with all ids zero, as they were sent."""
         found = bytearray(self.data)
         octets = np.frombuffer(found, np.uint8)
         octets[(self.start[:, None] + _ID).ravel()] = 0
         return found
 
     def times(self) -> tuple[Numbers, Numbers]:
-        """The time of each message, and its bytes beside the header; wrappers opened."""
+        """Yield the time of each message, and its bytes without the header; wrappers are opened."""
         if not (self.flag & WRAPPER).any():
             return self.timestamp, self.length - HEADER_BYTES
         stop = int(self.start[-1] + self.length[-1])
@@ -65,7 +65,7 @@ class Frames(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Something of a slice that is not a sound frame: offsets ``first`` to ``last`` (inclusive), at ``position``."""
+    """A part of a slice that is no sound frame: offsets ``first`` to ``last`` (inclusive), at ``position``."""
 
     first: int
     last: int
@@ -74,9 +74,9 @@ class Damage(NamedTuple):
 
 
 def walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage | Finding]:
-    """All of a slice, in order. It must end where the next one begins: if not, that is damage, too.
+    """Walk through a slice in order. If it does not end where the next one begins, that is damage, too.
 
-    So is what the system does not give. A finding is of the segment's index.
+    So are bytes that the system cannot read. A finding is of the segment's index.
     """
     position, offset = part.position, part.first
     try:
@@ -119,10 +119,10 @@ def _walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage | F
 
 
 class _Proof(NamedTuple):
-    """What running checksums say of a slice. If it is ``proven`` no frame's own checksum needs to be looked at.
+    """The proof of a slice by running checksums. If it is ``proven``, no frame's own checksum needs to be verified.
 
-    ``others`` are blocks that are not as written though each of their frames fulfils its checksum: in other blocks it
-    is frames that are damaged. ``misled``: the log is as it was written, and its index says that it is not.
+    ``others`` are blocks that are not as written although each of their frames fulfils its checksum; in other blocks
+    frames are damaged. ``misled``: the log is as it was written, and its index contradicts it.
     """
 
     proven: bool
@@ -145,11 +145,11 @@ def _proof(filesystem: OSFilesystem, file: IFile, part: Slice) -> _Proof:
 
 
 def _nobody(_: int) -> None:
-    """Nobody watches."""
+    """Ignore the count."""
 
 
 def _of_others(filesystem: OSFilesystem, part: Slice, block: Block) -> Iterator[Damage]:
-    """The block as damage, if nothing else in it is."""
+    """Return the block as damage, if nothing else in it is damaged."""
     start, end = block
     at = start.position
     for each in walk_segment(filesystem, part.path, start.offset, end.position, at):
@@ -167,7 +167,7 @@ def _of_others(filesystem: OSFilesystem, part: Slice, block: Block) -> Iterator[
 def _over(
     filesystem: OSFilesystem, part: Slice, position: int, offset: int
 ) -> Generator[Damage, None, tuple[int, int] | None]:
-    """Tell of the damage at that position; return where the next sound frame is, None if there is none."""
+    """Yield the damage at that position; return where the next sound frame is, None if there is none."""
     damages: list[Finding] = []
     for each in walk_segment(filesystem, part.path, offset, part.end_position, position):
         if isinstance(each, FrameEntry):
@@ -188,7 +188,9 @@ def _over(
 
 
 def _block(file: IFile, position: int, offset: int, end: int, proven: bool) -> tuple[Frames, bool]:
-    """The sound frames from there on, as many as a block holds; and whether something else follows them there."""
+    """Return the sound frames from there on, as many as a block holds; and whether something else follows them
+    there.
+    """
     data = file.read(position, min(BLOCK_BYTES, end - position))
     if len(data) >= 4 and len(data) < (length := _LENGTH(data)[0]) <= min(MAX_FRAME, end - position):
         data = file.read(position, length)
@@ -215,7 +217,7 @@ def _block(file: IFile, position: int, offset: int, end: int, proven: bool) -> t
         wrong |= np.fromiter(map(second_crc32c, bodies), np.uint32, len(starts)) != head["crc"]
     wrong |= _odd(data, head, start, length_of)
     sound = int(np.argmax(wrong)) if wrong.any() else len(starts)
-    # Nothing more to come, or not even one frame in all that there is: there is something that is no frame.
+    # No more bytes, or not even one frame in all of them: there is something that is no frame.
     stuck = broken or sound < len(starts) or not starts or len(data) < min(BLOCK_BYTES, end - position)
     frames = Frames(
         data, position, start[:sound], length_of[:sound], offsets[:sound], count[:sound],
@@ -225,7 +227,7 @@ def _block(file: IFile, position: int, offset: int, end: int, proven: bool) -> t
 
 
 def _odd(data: bytes, head: npt.NDArray[np.void], start: Numbers, length: Numbers) -> npt.NDArray[np.bool_]:
-    """Which frames hold what none may hold, though their checksums agree."""
+    """Return the frames that hold what no frame may hold, although their checksums agree."""
     flag, attribute = head["flag"], head["attribute"].astype(np.int64)
     odd = attribute > length - HEADER_BYTES
     special = (flag != VERSION) | (head["count"] != 1)
@@ -236,7 +238,7 @@ def _odd(data: bytes, head: npt.NDArray[np.void], start: Numbers, length: Number
 
 
 def _content(frame: memoryview) -> str:
-    """What is wrong with a frame whose checksum holds; empty if nothing."""
+    """Return what is wrong with a frame whose checksum holds; empty if nothing."""
     _, _, _, _, count, flag, attribute = HEADER.unpack_from(frame)
     if attribute > len(frame) - HEADER_BYTES:
         return f"it says {attribute} attribute bytes, {len(frame) - HEADER_BYTES} are there"

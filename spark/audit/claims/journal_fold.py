@@ -1,7 +1,7 @@
-"""The audit's own fold of the journal's records: what they say of the logs, and how far they let each log go.
+"""The audit's own fold of the journal's records: what they claim of the logs, and how far each log may go.
 
-It is independent of what starts, verifications and repairs take records for (:mod:`journal.check.effects`,
-:mod:`journal.folds`): what these take wrongly must show where the logs are compared with the claims made here.
+It is independent of the code that starts, verifications and repairs use (:mod:`journal.check.effects`,
+:mod:`journal.folds`): where that code is wrong, the logs differ from the claims made here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from spark.audit.claims.journal_reader import Decided, journal_files, records
 from spark.audit.claims.live_files import stable
 
 MERGED_BYTES = 256 * 1024
-"""Sends of one log that follow each other in the journal are claimed together up to so many bytes."""
+"""The most bytes of consecutive sends to one log that are claimed together."""
 
 
 def of_journal(filesystem: IFilesystem) -> Checkpoint:
@@ -64,9 +64,9 @@ def of_journal(filesystem: IFilesystem) -> Checkpoint:
 
 
 def journal_facts(root: str, path: str, ground: Ground) -> Iterator[Fact]:
-    """What one file of the journal says of the logs: sends, commits, and entries that the archive has not yet.
+    """Return the facts of one file of the journal: sends, commits, and entries that the archive does not have yet.
 
-    A file that is gone, for a broker at work needs it no more, and damage are reported as a gap.
+    A file that is gone, because a broker at work no longer needs it, and damage are reported as a gap.
     """
     filesystem = OSFilesystem(root)
     files = stable(root, lambda: journal_files(filesystem))
@@ -85,7 +85,7 @@ def journal_facts(root: str, path: str, ground: Ground) -> Iterator[Fact]:
         yield gap
     yield from fold.finish()
     if not filesystem.exists(path):
-        yield gap  # it may have been written over while it was read
+        yield gap  # it may have been overwritten while it was read
 
 
 def _entries(entry: Decided, sent: Messages, ground: Ground) -> Iterator[Fact]:
@@ -99,7 +99,7 @@ def _entries(entry: Decided, sent: Messages, ground: Ground) -> Iterator[Fact]:
 
 
 class _RecordFacts:
-    """What the records of a file tell, and how far they let each log go."""
+    """The facts of a file's records, and how far they let each log go."""
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
@@ -107,7 +107,7 @@ class _RecordFacts:
         self._ends: dict[int, int] = {}
 
     def facts(self, entry: Decided) -> Iterator[Fact]:
-        """Take in another record. One that cannot be is told, and claims nothing."""
+        """Take another record. An impossible one is reported, and claims nothing."""
         if problem := _impossible(entry):
             what = f"{type(entry.record).__name__} at LSN {entry.lsn}: {problem}"
             yield Fact(
@@ -131,14 +131,14 @@ class _RecordFacts:
         self._ends[number] = max(end, self._ends.get(number, 0))
 
     def finish(self) -> Iterator[Fact]:
-        """The file is over."""
+        """Finish the file."""
         yield from self._sends.finish()
         for number, end in self._ends.items():
             yield Fact(What.END, number=number, last=end)
 
 
 def _committed(entry: Decided, committed: TransactionCommitted, ground: Ground) -> Iterator[Fact]:
-    """By a commit's record alone messages are known by their places: whose they are, and how many."""
+    """Claim the messages of a commit's record by place and count."""
     for placed in committed.placements:
         yield from ground.lay(
             Fact(
@@ -151,14 +151,14 @@ def _committed(entry: Decided, committed: TransactionCommitted, ground: Ground) 
 
 
 class _Sends:
-    """Sends by log, put together while they follow each other."""
+    """Sends by log, joined while they follow each other."""
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self._open: dict[int, Fact] = {}
 
     def take(self, entry: Decided, sent: Messages) -> Iterator[Fact]:
-        """Another send."""
+        """Take another send."""
         if sent.partition not in self._ground.names:
             return
         known = self._open.get(sent.partition)
@@ -180,13 +180,13 @@ class _Sends:
         )  # fmt: skip
 
     def finish(self) -> Iterator[Fact]:
-        """The file is over."""
+        """Finish the file."""
         for known in self._open.values():
             yield from self._ground.lay(known)
 
 
 def _bare(data: memoryview) -> bytes:
-    """The frames with ids zero, as they were sent."""
+    """Return the frames with ids zero, as they were sent."""
     found = bytearray(data)
     for position, _, _, _ in walk(data):
         found[position + 8 : position + 16] = bytes(8)
@@ -194,7 +194,7 @@ def _bare(data: memoryview) -> bytes:
 
 
 def _impossible(entry: Decided) -> str:
-    """Return why a record cannot be, whatever was before it; empty if it can."""
+    """Return why a record is impossible after any other; empty if it is not."""
     match entry.record:
         case Messages() as sent:
             try:

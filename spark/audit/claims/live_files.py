@@ -1,4 +1,4 @@
-"""Looking at files that a broker at work makes and removes meanwhile."""
+"""Reading files that a broker at work creates and removes meanwhile."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 TRIES: Final = 50
 SECONDS: Final = 20.0
-"""A busy machine looks slowly, while as much is written as ever: it has so much time at least."""
+"""The least time for repeated tries: a busy machine is slow to look, while files change as fast as ever."""
 
 
 def stable(root: str, look: Callable[[], T]) -> T:
-    """What a look at a directory gives; one during which a file went away is taken again."""
+    """Return the result of a look at a directory; it is repeated if a file went away meanwhile."""
     tries, end = 0, time.monotonic() + SECONDS
     while tries < TRIES or time.monotonic() < end:
         tries += 1

@@ -1,8 +1,8 @@
-"""What lies beside a log, as the checkpoint has it: behind its end, behind those of its segments, or between them.
+"""The tails of logs: bytes behind a log's end as the checkpoint has it, behind its segments' ends, or between them.
 
-What is behind the log's end was flushed since, is torn, or was put there by nobody. A start cuts it off and writes
-again what the journal holds of it. So nothing of it can be damaged; but messages that the journal does not hold have
-never been sent.
+Bytes behind the log's end were flushed since, are torn, or do not belong there. A start cuts them off and writes again
+what the journal holds of them. So none of it can be damaged; but messages that the journal does not hold have never
+been sent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Tail(NamedTuple):
 
 
 def tails(filesystem: OSFilesystem, stores: Iterable[StoreState]) -> list[Tail]:
-    """What there is now behind the ends of these logs. The journal has had it before."""
+    """Return the tails that these logs have now. The journal had their messages before."""
     found = []
     for store in stores:
         directory = partition_directory(store.topic, store.index, store.number)
@@ -57,11 +57,11 @@ def tails(filesystem: OSFilesystem, stores: Iterable[StoreState]) -> list[Tail]:
 
 
 def check_tail(root: str, tail: Tail, reached: Mapping[int, int], quiet: bool) -> Iterator[Fact]:
-    """Messages there that are above what the journal has ``reached``; unless ``quiet``, what is no message, too."""
+    """Return messages in a tail that are above what the journal has ``reached``; unless ``quiet``, other bytes, too."""
     try:
         yield from _check_tail(root, tail, reached, quiet)
     except FileNotFoundError:
-        return  # of a topic that was deleted meanwhile, or cut off by a start
+        return  # its topic was deleted meanwhile, or a start has cut it off
 
 
 def _check_tail(root: str, tail: Tail, reached: Mapping[int, int], quiet: bool) -> Iterator[Fact]:
@@ -101,9 +101,10 @@ def _torn(tail: Tail, position: int, quiet: bool) -> Iterator[Fact]:
 
 
 def left_over(filesystem: OSFilesystem, stores: Iterable[StoreState]) -> Iterator[Fact]:
-    """What nobody reads: bytes behind the end of a sealed segment, and segments that begin inside of what is known.
+    """Return bytes that are never read: those behind a sealed segment's end, and segments that begin inside of what is
+    known.
 
-    A start leaves the former where the one before had flushed more to that file. The latter it removes; a power cut may
+    A start leaves the former if the one before had flushed more to that file. It removes the latter; a power cut may
     undo that, and then they hold what the log does.
     """
     for store in stores:
@@ -130,7 +131,7 @@ def left_over(filesystem: OSFilesystem, stores: Iterable[StoreState]) -> Iterato
 
 
 def _is_of_log(filesystem: OSFilesystem, store: StoreState, path: str, base: int) -> bool:
-    """Whether a file holds the frames that the log has from ``base`` on, and zeros where they end."""
+    """Return whether a file holds the frames that the log has from ``base`` on, and zeros behind them."""
     files = OpenLogs(filesystem)
     log = LogReader(files, store)
     try:

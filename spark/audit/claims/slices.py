@@ -1,4 +1,4 @@
-"""The logs cut into slices: what one task reads and proves. Each says where it must end, so nothing is left out."""
+"""The slices of logs: one task reads and proves one. Each slice says where it must end, so nothing is left out."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Slice(NamedTuple):
 def cut(
     filesystem: OSFilesystem, stores: Iterable[StoreState], slice_bytes: int = SLICE_BYTES
 ) -> list[Slice]:
-    """The slices of these logs, whatever their files hold."""
+    """Cut these logs into slices, whatever their files hold."""
     found: list[Slice] = []
     for store in stores:
         for segment in segments_of(store):
@@ -64,11 +64,11 @@ def cut(
 
 
 def _edges(filesystem: OSFilesystem, segment: Segment, slice_bytes: int) -> list[Anchor]:
-    """Where slices begin, and the segment's end. What says so are sound entries of its index."""
+    """Return where slices begin, and the segment's end, from sound entries of its index."""
     edges = [Anchor(segment.base_offset, SEGMENT_HEADER_BYTES, segment.seed)]
     if segment.size > slice_bytes:
         known = known_places(filesystem, segment.path, segment.salt, segment.end_offset, segment.size)
-        with suppress(OSError):  # one slice, then; who reads the file tells of it
+        with suppress(OSError):  # one slice then; the reader of the file reports it
             _cut_inside(filesystem, segment, slice_bytes, known, edges)
     return [*edges, Anchor(segment.end_offset, segment.size, segment.checksum)]
 
@@ -76,7 +76,7 @@ def _edges(filesystem: OSFilesystem, segment: Segment, slice_bytes: int) -> list
 def _cut_inside(
     filesystem: OSFilesystem, segment: Segment, slice_bytes: int, known: list[Anchor], edges: list[Anchor]
 ) -> None:
-    """An entry is believed where a frame agrees: what it says else, is reported of the slice that it lies in."""
+    """Add the places in ``known`` where a slice may begin: far enough from the last, and confirmed by a frame."""
     with opened(filesystem, segment.path) as file:
         for each in known:
             is_far = each.position - edges[-1].position >= slice_bytes
@@ -86,7 +86,7 @@ def _cut_inside(
 
 
 class SliceMap:
-    """Which slices hold which offsets of a log."""
+    """The slices of each log by their offsets."""
 
     def __init__(self, slices: Sequence[Slice]) -> None:
         self._by_number: dict[int, list[Slice]] = {}
@@ -95,7 +95,7 @@ class SliceMap:
         self._firsts = {number: [each.first for each in found] for number, found in self._by_number.items()}
 
     def holding(self, number: int, first: int, end: int) -> list[Slice]:
-        """The slices that hold offsets ``first`` to below ``end``, in order."""
+        """Return the slices that hold offsets ``first`` to below ``end``, in order."""
         slices = self._by_number.get(number, [])
         firsts = self._firsts.get(number, [])
         place = max(0, bisect_right(firsts, first) - 1)
@@ -107,6 +107,6 @@ class SliceMap:
         return found
 
     def span(self, number: int) -> tuple[int, int]:
-        """The offsets that the log's segments hold: from, to below."""
+        """Return the range of offsets (from, to below) that the log's segments hold."""
         slices = self._by_number.get(number, [])
         return (slices[0].first, slices[-1].end) if slices else (0, 0)

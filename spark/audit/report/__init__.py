@@ -1,1 +1,1 @@
-"""What an audit says: its summary, page, plots, and where they go."""
+"""The report of an audit: its summary, page and plots, and where they are written."""

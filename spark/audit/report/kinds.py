@@ -1,4 +1,4 @@
-"""What each kind of finding means, and what to do about it; and how the place of one is written."""
+"""The kinds of findings: what each means, and what to do about it; and how its place is written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spark.audit.report.plots import moment
 
 
 class Kind(NamedTuple):
-    """A kind of finding, for people."""
+    """A kind of finding, as it is described."""
 
     means: str
     then: str
@@ -138,19 +138,19 @@ OTHER: Final = Kind(
 
 
 def kind_of(finding: dict[str, Any]) -> Kind:
-    """What there is to say of a finding's kind."""
+    """Return the description of a finding's kind."""
     return KINDS.get(finding["kind"], OTHER)
 
 
 def log_of(finding: dict[str, Any]) -> str:
-    """``topic-partition``, or the topic; empty if it is of none."""
+    """Return ``topic-partition``, or the topic; empty if the finding is of none."""
     return (
         f"{finding['topic']}-{finding['partition']}" if "partition" in finding else finding.get("topic", "")
     )
 
 
 def span_of(finding: dict[str, Any]) -> str:
-    """The offsets, inclusive; of a window when it begins."""
+    """Return the offsets, inclusive; for a window, when it begins."""
     first, last = finding.get("first"), finding.get("last")
     if first is None:
         return ""
@@ -160,12 +160,12 @@ def span_of(finding: dict[str, Any]) -> str:
 
 
 def transaction_of(finding: dict[str, Any]) -> str:
-    """Its number as ``txbroker transactions`` shows it; empty without one."""
+    """Return the transaction's number as ``txbroker transactions`` shows it; empty without one."""
     return f"{finding['session']}-{finding['serial']}" if "session" in finding else ""
 
 
 def by_kind(findings: list[dict[str, Any]]) -> list[tuple[str, str, list[dict[str, Any]]]]:
-    """Severity, kind, and what is listed of it: violations first, then in the order of the table above."""
+    """Return severity, kind and listed findings: violations first, then in the order of the table above."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for each in findings:
         found.setdefault((each["severity"], each["kind"]), []).append(each)

@@ -10,7 +10,7 @@ from spark.audit.report.kinds import Kind, by_kind, kind_of, log_of, span_of, tr
 from txbroker.pages.page import render
 
 SHOWN: Final = 200
-"""Findings on the page, of all kinds together; but some of each."""
+"""The most findings on the page, of all kinds together; but some of each."""
 
 _COLUMNS: Final[dict[str, tuple[str, Callable[[dict[str, Any]], str]]]] = {
     "log": ("topic", log_of),
@@ -21,7 +21,7 @@ _COLUMNS: Final[dict[str, tuple[str, Callable[[dict[str, Any]], str]]]] = {
     "file": ("file", lambda each: each.get("path", "")),
     "byte": ("number", lambda each: f"{each.get('position', 0):,}" if "path" in each else ""),
 }
-"""The columns of findings: the class of their cells, and what a finding has there."""
+"""The columns of findings: the class of their cells, and the cell of a finding."""
 
 
 class Section(NamedTuple):
@@ -38,12 +38,12 @@ class Section(NamedTuple):
 
     @property
     def anchor(self) -> str:
-        """Its place on the page."""
+        """The anchor of the section on the page."""
         return f"{self.severity}-{self.kind}".replace(" ", "-").replace(":", "")
 
 
 def page(summary: dict[str, Any]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     notices = sum(summary["notices"].values())
     return render(
         "spark.audit.report",
@@ -79,7 +79,7 @@ def _sections(summary: dict[str, Any]) -> Iterator[Section]:
 
 
 def _listed(found: Sequence[dict[str, Any]]) -> tuple[list[str], list[tuple[str, ...]], dict[int, str]]:
-    """Names, rows and classes of a table of findings, without columns of which none has anything."""
+    """Return names, rows and classes of a table of findings, without columns that are empty."""
     cells = {name: [shown(each) for each in found] for name, (_, shown) in _COLUMNS.items()}
     shown = {name: texts for name, texts in cells.items() if any(texts)}
     classes = {place: _COLUMNS[name][0] for place, name in enumerate(shown)}

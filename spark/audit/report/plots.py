@@ -14,7 +14,7 @@ HEIGHT: Final = 200
 BOTTOM: Final = 34
 TOP: Final = 12
 LABELS: Final = 7
-"""Below a histogram; every other one is *spare*: the page leaves it out where it is narrow."""
+"""The labels below a histogram; every other one is *spare*: a narrow page leaves it out."""
 
 
 PROOFS: Final = {
@@ -24,11 +24,11 @@ PROOFS: Final = {
     "reports": "by producers’ counts of their window",
     "nothing": "by nothing: sound and in their place, but nobody says that they were sent",
 }
-"""What the figure calls each proof."""
+"""The name of each proof in the figure."""
 
 
 class Label(NamedTuple):
-    """A text below the bar at ``place``, which it begins with, stands in the middle of, or ends with."""
+    """A text below a bar that begins at ``place``, has its middle there, or ends there."""
 
     place: int
     text: str
@@ -37,7 +37,7 @@ class Label(NamedTuple):
 
 
 def windows(found: dict[str, Any]) -> Markup:
-    """Messages by time."""
+    """Draw messages by time."""
     start, length, rows = found["from"], found["length"], found["bars"]
     if not rows:
         return _empty("no messages")
@@ -52,7 +52,7 @@ def windows(found: dict[str, Any]) -> Markup:
 
 
 def histogram(rows: Sequence[Sequence[int]], title: str) -> Markup:
-    """How many lasted how long."""
+    """Draw how many transactions lasted how long."""
     if not rows:
         return _empty("none")
     low = rows[0][0].bit_length() - 1
@@ -68,7 +68,7 @@ def histogram(rows: Sequence[Sequence[int]], title: str) -> Markup:
 
 
 def proofs(counts: dict[str, int]) -> Markup:
-    """What proves how many messages: one bar of all, and what its parts are."""
+    """Draw how many messages each proof covers: one bar of all, and its parts."""
     total = sum(counts.values())
     if not total:
         return _empty("no messages")
@@ -92,7 +92,7 @@ def proofs(counts: dict[str, int]) -> Markup:
 
 
 def outcomes(rows: Sequence[dict[str, Any]]) -> Markup:
-    """Transactions by how they ended."""
+    """Draw transactions by how they ended."""
     if not rows:
         return _empty("no transactions")
     most = max(row["transactions"] for row in rows)
@@ -115,7 +115,7 @@ def _soft(text: str) -> Markup:
 
 
 def _bars(values: dict[int, int], count: int, labels: Sequence[Label], title: str) -> Markup:
-    """Across in percent, so that bars become narrower with the page and texts do not."""
+    """Return bars with widths in percent, so that they become narrower with the page and texts do not."""
     most = max(values.values())
     room, floor = 100 / count, HEIGHT - BOTTOM
     scale = (floor - TOP) / most
@@ -143,7 +143,7 @@ def _empty(what: str) -> Markup:
 
 
 def moment(time: int, step: int) -> str:
-    """UTC, as exactly as moments that far (µs) from each other need it."""
+    """Return a time in UTC, as exactly as times that far (µs) from each other need it."""
     form = "%Y-%m-%d %H:%M" if step >= 60_000_000 else "%Y-%m-%d %H:%M:%S"
     try:
         return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time)).strftime(form)
@@ -152,12 +152,12 @@ def moment(time: int, step: int) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """``1 message``, ``2,000 messages``."""
+    """Return ``1 message``, ``2,000 messages``."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def duration(time: float) -> str:
-    """µs for people."""
+    """Return µs in units for people."""
     for size, unit in ((86_400e6, "d"), (3600e6, "h"), (60e6, "min"), (1e6, "s"), (1e3, "ms")):
         if time >= size:
             return f"{time / size:.3g} {unit}"

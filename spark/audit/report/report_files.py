@@ -1,4 +1,4 @@
-"""Where an audit's report goes: over nothing that is not one, and whole, or it says that it is not."""
+"""The files of an audit's report: they replace nothing but a report, and an incomplete report says that it is."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SUMMARY: Final = "summary.json"
 PAGE: Final = "index.html"
 TABLES: Final = ("findings", "transactions", "windows")
 VERDICT: Final = "sound"
-"""The field of the summary that an audit's has; null as long as the audit goes on, or if it never came to its end."""
+"""The field of the summary that marks an audit's; it is null until the audit is complete."""
 
 
 class Report:
-    """A directory for one report. Making it refuses, before anything is read, what could not be written in the end."""
+    """A directory for one report. Making it raises, before anything is read, what would prevent writing at the end."""
 
     def __init__(self, out: str, data: str) -> None:
         self._out = Path(out)
@@ -58,13 +58,13 @@ class Report:
             )
 
     def table(self, name: str, rows: DataFrame) -> DataFrame:
-        """Write a table; gives what was written, after having seen that it is all here.
+        """Write a table; return what was written, after checking that all of it is here.
 
-        Workers write their parts where they are. If they do not share this directory their parts are not in it, and
-        findings would be lost without a word.
+        Workers write their parts on their own machines. If they do not share this directory, parts are missing here,
+        and findings would be lost without a message.
         """
         place = self._out / name
-        path = f"file://{place.absolute()}"  # not as_uri: Hadoop takes a %20 as it stands
+        path = f"file://{place.absolute()}"  # not as_uri: Hadoop does not decode a %20
         counted = Observation(name)
         rows.observe(counted, F.count(F.lit(1)).alias("rows")).write.mode("overwrite").parquet(path)
         here = sum(pq.read_metadata(part).num_rows for part in place.glob("*.parquet"))
@@ -77,7 +77,7 @@ class Report:
         return rows.sparkSession.read.schema(rows.schema).parquet(path)
 
     def finish(self, summary: dict[str, Any], page: str) -> None:
-        """The page, and then the summary: with it the report is whole."""
+        """Write the page, and then the summary, which completes the report."""
         self._write(PAGE, page)
         self._write(SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False))
 

@@ -1,4 +1,4 @@
-"""What an audit has found, small enough for one JSON document and one page, whatever the size of the logs."""
+"""The summary of an audit: small enough for one JSON document and one page, whatever the size of the logs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from spark.audit.checks.slice_check import EARLIEST, Limits
 from spark.audit.claims.facts import PLACE, By, What
 
 LISTED: Final = 1_000
-"""Findings in the JSON; the Parquet table has all."""
+"""The most findings in the JSON; the Parquet table has all."""
 BARS: Final = 120
-"""Windows in the plot; more are put together."""
+"""The most windows in the plot; more are put together."""
 _ENTRY: Final = (
     "cause string, wall bigint, began bigint, prepared bigint, by string, by_principal string, why string, "
     "owner struct<principal:string,client:string,address:string>, heuristic boolean, "
@@ -23,7 +23,7 @@ _ENTRY: Final = (
 
 
 def transactions(found: DataFrame) -> DataFrame:
-    """Every transaction that the archive or the checkpoint tells of, with what is known of it; times in µs."""
+    """Return every transaction of the archive or the checkpoint, with what is known of it; times in µs."""
     entries = found.where(F.col("what") == What.ENTRY.value)
     more = F.from_json("text", _ENTRY)
     return entries.select(
@@ -33,7 +33,7 @@ def transactions(found: DataFrame) -> DataFrame:
 
 
 def findings(found: DataFrame) -> DataFrame:
-    """Violations and notices, each with its place; offsets inclusive, -1 where there is none."""
+    """Return violations and notices, each with its place; offsets inclusive, -1 where there is none."""
     wrong = found.where(F.col("what").isin(What.VIOLATION.value, What.NOTICE.value))
     return wrong.select(F.col("what").alias("severity"), *PLACE, "lsn")
 
@@ -41,7 +41,7 @@ def findings(found: DataFrame) -> DataFrame:
 def summed(
     wrong: DataFrame, ended: DataFrame, windows: DataFrame, found: DataFrame, limits: Limits
 ) -> dict[str, Any]:
-    """The whole of it."""
+    """Return the summary."""
     kinds = wrong.groupBy("severity", "kind").count().collect()
     counts = {
         severity: {row["kind"]: row["count"] for row in kinds if row["severity"] == severity}
@@ -71,7 +71,7 @@ def summed(
 
 
 def _proofs(found: DataFrame, windows: DataFrame) -> dict[str, int]:
-    """How many messages each proof is the first of, and how many there are without one; without the archive's own."""
+    """Return how many messages each proof is the first of, and how many have none; without the archive's own."""
     own = found.where(F.col("topic") != OUTCOMES_TOPIC)
     counts = {
         row["kind"]: row["messages"]
@@ -93,7 +93,7 @@ def _messages(rows: DataFrame, by: str) -> list[Any]:
 
 
 def _listed(wrong: DataFrame) -> list[dict[str, Any]]:
-    """Some of every kind, however many there are of another; in the order of their places."""
+    """Return some findings of every kind, in the order of their places."""
     place = ("topic", "partition", "first", "path", "position")
     turn = F.row_number().over(Window.partitionBy("severity", "kind").orderBy(*place))
     taken = wrong.withColumn("turn", turn).orderBy("turn").drop("turn").limit(LISTED)
@@ -114,7 +114,7 @@ def _topics(windows: DataFrame) -> list[Any]:
 
 
 def _bars(windows: DataFrame, limits: Limits) -> dict[str, Any]:
-    """Messages by time, in at most so many bars of equal length, each of whole windows; without unusual times."""
+    """Return messages by time in at most so many bars of equal length, each of whole windows; without unusual times."""
     window = limits.window
     inside = windows.where(F.col("window").between(EARLIEST, limits.latest))
     span = inside.agg(F.min("window").alias("low"), F.max("window").alias("high")).collect()[0]
@@ -129,12 +129,12 @@ def _bars(windows: DataFrame, limits: Limits) -> dict[str, Any]:
 
 
 def _histogram(rows: DataFrame, value: Any) -> list[list[int]]:
-    """[least µs, how many] by powers of two."""
+    """Return [least µs, how many] by powers of two."""
     bucket = F.when(value < 1, F.lit(0)).otherwise(F.floor(F.log2(value)).cast("int"))
     found = rows.groupBy(bucket.alias("bucket")).count().orderBy("bucket").collect()
     return [[1 << row["bucket"], row["count"]] for row in found if row["bucket"] is not None]
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Without what there is not."""
+    """Return the row without fields that are None."""
     return {name: value for name, value in row.items() if value not in ("", -1, None)}
