@@ -61,8 +61,8 @@ class InvalidName(RequestRefused):
 def reserved(topic: str) -> InvalidName:
     """Return the error for changing a topic that the engine keeps for itself."""
     return InvalidName(
-        f"topic {topic!r} is the broker's own: names that begin with 'txbroker.' are, and nobody else makes, fills or "
-        "deletes such a topic; reading it is fine. Nothing was changed. Use another name"
+        f"topic {topic!r} is the broker's own: names that begin with 'txbroker.' are, and only the broker makes, fills "
+        "and deletes them; reading them is allowed. Nothing was changed. Use another name"
     )
 
 

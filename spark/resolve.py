@@ -148,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--registers", action="store_true", help="show the registers of all writes, too")
     parser.add_argument(
         "--expire", type=_age, metavar="TIME",
-        help="delete registers that nobody has used for so long: a version that is repeated after all "
+        help="delete registers that were not used for so long: a version that is repeated after all "
         "is written again",
     )  # fmt: skip
     parser.add_argument(

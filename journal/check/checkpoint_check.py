@@ -71,7 +71,7 @@ def _behind(filesystem: IFilesystem, lsn: int) -> Iterator[Finding]:
     for position, section in walk_sections(filesystem, path):
         if ended:
             behind = count_text(file_size(filesystem, path) - position, "byte")
-            yield Finding(path, position, f"{behind} follow its end, which nobody reads", True)
+            yield Finding(path, position, f"{behind} follow its end and are never read", True)
             return
         ended = isinstance(section, End)
 

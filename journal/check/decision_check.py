@@ -177,7 +177,7 @@ class _Check:
         what = f"{_name(write)} was decided, and its branch {outcome.xid} was rolled back{by}{why}"
         what = f"{what}; its {outcome.messages} rows are missing"
         if forgotten and outcome.heuristic:
-            what = f"{what}, if nobody has written them again before it was forgotten"
+            what = f"{what}, if they were not written again before it was forgotten"
         yield self._finding(write, what, outcome.number, outcome.xid, forgotten and outcome.heuristic)
 
     def _must_list(self, outcome: Outcome | ArchivedOutcome) -> bool:

@@ -139,7 +139,7 @@ class GroupsFold:
             member = self.find(group).claims[offset.partition][1]
             now = f"generation {current} ({member!r}) has claimed it"
         else:
-            now = "nobody has claimed it (the group may have been deleted)"
+            now = "no generation has claimed it (the group may have been deleted)"
         raise GenerationFenced(
             f"partition {offset.partition} for group {group!r} from generation {offset.generation}: {now}; "
             "no offset has moved. Stop reading, or claim the partition"

@@ -89,10 +89,10 @@ def _sound_file(filesystem: IFilesystem, path: str, newest: bool, damage: list[s
             if salt is None:
                 damage.append(f"{path}: both copies of its header are damaged, and no group in it is sound")
                 return None
-            damage.append(f"{path}: both copies of its header are damaged; its records tell what they said")
+            damage.append(f"{path}: both copies of its header are damaged; it is known from its records")
             header, rebuilt = FileHeader(named, 0, salt, 0, named, FIRST_GROUP), True
         elif header.first_lsn != named:
-            damage.append(f"{path} is the journal file of LSN {header.first_lsn} under another's name")
+            damage.append(f"{path} is the journal file of LSN {header.first_lsn} under the name of another")
         groups: list[Group] = []
         damaged = bytes_of.size < header.size
         for each in FileReader(bytes_of, path, header).groups(beyond=True):

@@ -1,4 +1,4 @@
-"""Losses are named: partitions and offsets, transactions by xid, topics, groups, and LSNs that cannot be read."""
+"""Losses of a repair are named: by partition and offsets, by xid, topic, group, or by LSNs that cannot be read."""
 
 from __future__ import annotations
 
@@ -183,20 +183,20 @@ def _messages(topic: str, index: int, first: int, last: int) -> Loss:
 def lost_lsns(first: int, last: int | None) -> Loss:
     """Return the loss of records that cannot be read; what they did is not known."""
     if last is None:
-        text = f"what came after, from LSN {first} on, if anything did: nothing of it is left"
+        text = f"records from LSN {first} on, if there were any: none is left"
     else:
-        text = f"whatever {span('LSN', first, last)} held: that part of the journal cannot be read"
+        text = f"the records of {span('LSN', first, last)}: that part of the journal cannot be read"
     return Loss(text, Affected(first_lsn=first, last_lsn=last))
 
 
 def later_lsns(first: int) -> Loss:
-    """Return the loss of records after the journal's moment: the journal was set back, as a log that was not shows.
+    """Return the loss of records after the journal's moment: it was set back, as a log shows that was not.
 
     Other logs may have been set back with the journal.
     """
     text = (
-        f"what came after the moment of this journal, from LSN {first} on: messages, positions and decisions of it may "
-        "be missing anywhere, also where no log tells"
+        f"the records after the moment of this journal, from LSN {first} on: their messages, positions and decisions "
+        "may be missing, also where no log shows it"
     )
     return Loss(text, Affected(first_lsn=first))
 

@@ -209,7 +209,7 @@ def _check_same(decision: Decision, extent: Extent) -> None:
 def _incomparable(write: Write) -> WriteRefused:
     return WriteRefused(
         f"{write} is written already, and its decision is kept no more ({TOPIC!r} keeps one for "
-        f"{RETENTION.days} days), so nobody knows whether these are the same rows. {_OTHER_ROWS}"
+        f"{RETENTION.days} days), so it is unknown whether these are the same rows. {_OTHER_ROWS}"
     )
 
 

@@ -125,7 +125,7 @@ def test_two_prepared_transactions_cannot_hold_one_position(journal):
 
 def test_an_unclaimed_partition_takes_unfenced_offsets_only(journal):
     journal.fold.check_generation("g", PartitionOffset(1, 0))
-    with pytest.raises(GenerationFenced, match="nobody has claimed it"):
+    with pytest.raises(GenerationFenced, match="no generation has claimed it"):
         journal.fold.check_generation("g", PartitionOffset(1, 0, 3))
 
 

@@ -64,7 +64,7 @@ class Greeting:
         return BrokerReplaced(
             f"session {former.session} of the broker's present start has not the secret that the hello shows: it is "
             "another client's, or the broker's machine was set back in time while it ran. Nothing was sent to it but "
-            "the hello, and nobody's session was ended. Open a new connection"
+            "the hello, and no session was ended. Open a new connection"
         )
 
     def _other_data(self, session: int) -> BrokerReplaced:
@@ -75,8 +75,8 @@ class Greeting:
         return BrokerReplaced(
             f"the broker behind the address (identity {self._identity.identity}, start {engine.start_number}) knows "
             f"nothing of the start that gave out session {session}: {why}. Nothing was sent to it but the hello, and "
-            "whoever has a session of that number now was left alone. Open a new connection, and look before you go "
-            "on: what was acknowledged or prepared before may be missing"
+            "a session of that number, if there is one now, was not ended. Open a new connection, and check before you "
+            "go on: what was acknowledged or prepared before may be missing"
         )
 
     def former(self, hello: Hello) -> Session | None:

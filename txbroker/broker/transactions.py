@@ -297,7 +297,7 @@ class Transacting:
         if owned_elsewhere or (command.operator and known is not None and known.state in _UNDECIDED_OWNED):
             raise TransactionConflict(
                 f"transaction {number} is active and belongs to session {number.session}: only that may end "
-                "it, and nobody can force it; nothing has changed. It is rolled back when its connection "
+                "it; nothing has changed. It is rolled back when its connection "
                 "ends or time is up"
             )
         if not own and known is None:

@@ -130,7 +130,8 @@ def confirm(question: str, yes: bool) -> None:
     except click.Abort:
         click.echo(err=True)  # the cursor is still behind the question
         raise Failure(
-            "nobody answered; nothing was changed. Say --yes to go ahead without being asked", Exit.USAGE
+            "the question was not answered; nothing was changed. Say --yes to go ahead without being asked",
+            Exit.USAGE,
         ) from None
     if not agreed:
         click.echo("Nothing was changed.", err=True)

@@ -263,5 +263,5 @@ def _alone_unknown(gid: str, name: str, witness: str, error: BaseException) -> s
     ask = f" (PostgreSQL: SELECT pg_xact_status('{witness}'))" if witness else ""
     return (
         f"{name!r} was the only participant of {gid} with anything to commit, so it was committed in one phase, and "
-        f"the answer was lost ({error}). Whether it is committed only {name!r} knows{ask}; nobody else took part"
+        f"the answer was lost ({error}). Whether it is committed only {name!r} knows{ask}; no other one took part"
     )

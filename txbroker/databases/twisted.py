@@ -84,7 +84,7 @@ def run_atomic(
         if not deferred.called:
             deferred.callback(result)
         elif isinstance(result, Failure) and not result.check(CancelledError):
-            log.warning("a cancelled block has failed, and nobody waits for it: %s", result.value)
+            log.warning("a cancelled block has failed, which no caller waits for: %s", result.value)
 
     deferred: Deferred[T] = Deferred(cancel)
     pool.runWithConnection(work).addBoth(ended)

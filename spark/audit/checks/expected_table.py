@@ -140,8 +140,9 @@ class Comparison:
         if found := twice.limit(EXAMPLES).collect():
             examples = ", ".join(f"{row['key']} ({row['count']} times)" for row in found)
             raise TableUnusable(
-                f"--expect {shown}: {named} is no key, there are several rows of {examples}; which one a message "
-                f"should be like nobody knows. {NOTHING}. Name more columns with --key, so that each row has its own"
+                f"--expect {shown}: {named} is no key: there are several rows of {examples}. It is unknown "
+                f"which one a message should be like. {NOTHING}. Name more columns with --key, so that each row has "
+                "its own"
             )
 
     def _empty(self) -> TableUnusable:

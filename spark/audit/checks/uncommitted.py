@@ -149,7 +149,7 @@ def _judged(fact: Fact, wanted: Shapes) -> tuple[What, str]:
         "log"
     )
     if not wanted.archived:
-        return What.NOTICE, f"{text}, or were sent again: without an archive nobody says what was committed"
+        return What.NOTICE, f"{text}, or were sent again: without an archive nothing says what was committed"
     if _content(fact) in wanted.common:
         return (
             What.NOTICE,

@@ -119,7 +119,7 @@ def left_over(filesystem: OSFilesystem, stores: Iterable[StoreState]) -> Iterato
             if base in known and base != store.segments[-1].base_offset:
                 size, end = size_if_readable(filesystem, path), known[base].size
                 if size > end:
-                    what = f"{count_text(size - end, 'byte')} follow the segment's end, which nobody reads"
+                    what = f"{count_text(size - end, 'byte')} follow the segment's end and are never read"
                     yield place._replace(position=end, text=what)
             elif base not in known and store.segments[0].base_offset < base < store.flushed_offset:
                 what = f"a segment from offset {base} on lies inside of another, a start removes it"

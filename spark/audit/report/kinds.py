@@ -34,7 +34,7 @@ KINDS: Final = {
         "One of the two records is not what the broker wrote. Compare with 'view=transactions', and with a copy.",
     ),
     "undecided": Kind(
-        "Messages are in a log that no send and no transaction has put there, or that nobody has decided.",
+        "Messages are in a log that no send and no transaction has put there, or that were never decided.",
         "Let readers know: they may have seen them. Find out who wrote to the files beside the broker.",
     ),
     "transaction": Kind(
@@ -48,7 +48,7 @@ KINDS: Final = {
         "by as many, and what is missing before is reported by itself if it is known.",
     ),
     "decision": Kind(
-        "A write of Spark was decided, and not all of its branches ended so; or one is committed that nobody decided.",
+        "A write of Spark was decided, and not all of its branches ended so; or one is committed without a decision.",
         "Compare the rows of that write with their source: those of a branch that was rolled back are missing, those "
         "of one that no decision lists may be there twice. 'txbroker transactions show' says who ended it.",
     ),
@@ -82,7 +82,7 @@ KINDS: Final = {
     ),
     "partition": Kind(
         "A file of a partition is damaged, missing, or not the one that belongs there.",
-        f"If it is a notice: nothing, for nobody reads it, or it is an index, which is made anew. Else: {_REPAIR}.",
+        f"If it is a notice: nothing: it is never read, or it is an index, which is made anew. Else: {_REPAIR}.",
     ),
     "torn": Kind(
         "Behind a log's end lie bytes that are no messages, as a crash leaves them.",

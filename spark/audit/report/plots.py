@@ -22,7 +22,7 @@ PROOFS: Final = {
     "journal": "by a record of the journal",
     "checkpoint": "by place and number alone, in the checkpoint",
     "reports": "by producers’ counts of their window",
-    "nothing": "by nothing: sound and in their place, but nobody says that they were sent",
+    "nothing": "by nothing: sound and in their place, but nothing shows that they were sent",
 }
 """The name of each proof in the figure."""
 

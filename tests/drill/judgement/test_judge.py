@@ -260,7 +260,7 @@ class TestTransactions:
     def test_a_prepared_one_that_came_without_a_decision_is_a_contradiction(self, room):
         self.begun(room, there=True, xid="1:a:b")
         room.wrote(Prepared(operation=1))
-        assert "nobody ended it" in only(room.judged(), Wrong.CONTRADICTED).text
+        assert "never ended" in only(room.judged(), Wrong.CONTRADICTED).text
 
     def test_a_prepared_one_to_be_committed_that_the_broker_rolled_back_is_a_lost_prepare(self, room):
         self.begun(room, there=False, xid="1:a:b")

@@ -268,8 +268,8 @@ class SessionDatabase(Owned):
 def refused_two_phase() -> errors.Misuse:
     """Return the error for a transaction that the database prepares."""
     return errors.Misuse(
-        "the transaction is two-phase (twophase=True, begin_twophase()): it is decided by whoever prepares it, and a "
-        "block decides by a row instead. Leave twophase out, or use txbroker.coordinator; nothing was done"
+        "the transaction is two-phase (twophase=True, begin_twophase()): the program that prepares it decides it, but "
+        "a block decides by a row instead. Leave twophase out, or use txbroker.coordinator; nothing was done"
     )
 
 

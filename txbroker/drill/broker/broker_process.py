@@ -128,7 +128,7 @@ class BrokerProcess:
     def tell(self, line: str) -> None:
         """Write a line to the entry's standard input; does nothing if the process has just died."""
         if self._process is None or self._process.stdin is None:
-            raise BrokerFailed("there is nobody to be told: the broker was started without an entry")
+            raise BrokerFailed("the broker was started without an entry, so it cannot be told anything")
         with suppress(BrokenPipeError):
             os.write(self._process.stdin.fileno(), line.encode() + b"\n")
 

@@ -59,7 +59,7 @@ _RENAME: Final = frozenset({Operation.RENAME})
 
 def _around_force(name: str, kind: type[record.AnyRecord], what: str) -> tuple[Point, Point]:
     before = f"a group with {what} is written, not yet forced"
-    after = f"a group with {what} is forced, nobody has been told"
+    after = f"a group with {what} is forced, its answers are not sent"
     return (
         Point(f"before-{name}-force", before, _FORCE, _JOURNAL, Moment.BEFORE, (kind,)),
         Point(f"after-{name}-force", after, _FORCE, _JOURNAL, Moment.AFTER, (kind,)),
@@ -69,7 +69,7 @@ def _around_force(name: str, kind: type[record.AnyRecord], what: str) -> tuple[P
 _ALL: Final = (
     Point("mid-write", "half of a journal group is written", _WRITE, _JOURNAL, Moment.HALF),
     Point("before-force", "a journal group is written, not yet forced", _FORCE, _JOURNAL, Moment.BEFORE),
-    Point("after-force", "a journal group is forced, nobody has been told", _FORCE, _JOURNAL),
+    Point("after-force", "a journal group is forced, its answers are not sent", _FORCE, _JOURNAL),
     *_around_force("prepare", record.TransactionPrepared, "a PREPARE"),
     *_around_force("commit", record.TransactionCommitted, "a COMMIT"),
     *_around_force("rollback", record.TransactionRolledBack, "a ROLLBACK"),

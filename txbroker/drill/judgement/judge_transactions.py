@@ -50,10 +50,10 @@ def _judge_unended(
 ) -> Iterator[Violation]:
     """Check a prepared transaction without a known end: it ended as decided, or the broker would still list it."""
     if not decided and not found:
-        text = f"{operation.name} was prepared, nobody ended it, and the broker does not list it"
+        text = f"{operation.name} was prepared and never ended, and the broker does not list it"
         yield _violation(operation, Wrong.PREPARE_LOST, text, layout, proof)
     elif not decided:
-        text = f"{operation.name} was prepared, nobody ended it, and its messages are there"
+        text = f"{operation.name} was prepared and never ended, and its messages are there"
         yield _violation(operation, Wrong.CONTRADICTED, text, layout, proof)
     elif True in decided and not found:
         text = f"{operation.name} was prepared and to be committed, and none of its messages is there"
