@@ -1,1 +1,1 @@
-"""What the broker achieves, each figure beside a limit of the machine that was measured in the same run."""
+"""The benchmarks of the broker show each figure beside a limit of the machine that was measured in the same run."""

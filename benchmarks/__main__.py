@@ -1,4 +1,6 @@
-"""``make bench``, or ``python -m benchmarks``; ``python -m benchmarks recovery`` is another. See docs/benchmarks.md."""
+"""``make bench``, or ``python -m benchmarks``, runs the benchmarks; ``python -m benchmarks recovery`` is another one.
+See docs/benchmarks.md.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from benchmarks.runs import MACHINE, Usage
 BROKER = runs.BROKER | compressed.LOADS
 FOLDER = Path("build/bench")
 WIDTH = 160
-"""Columns where the output is no terminal."""
+"""The width of the output where it is no terminal."""
 
 
 @click.command()
@@ -54,7 +56,7 @@ def main(
 def measure(
     names: tuple[str, ...], seconds: float, repeat: int, folder: Path
 ) -> tuple[Samples, dict[str, list[Usage]]]:
-    """Go through all of them ``repeat`` times, so that a noisy moment hurts none of them alone."""
+    """Run all of them ``repeat`` times, in turn, so that a noisy moment does not hit only one of them."""
     folder.mkdir(parents=True, exist_ok=True)
     samples: Samples = {}
     usages: dict[str, list[Usage]] = {}

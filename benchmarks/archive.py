@@ -1,4 +1,6 @@
-"""``python -m benchmarks.archive``: what the outcome archive costs, each way in turn within one run."""
+"""``python -m benchmarks.archive`` measures the cost of the outcome archive: with and without it in turn, in one
+run.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ KINDS: Final[dict[str, Callable[[Peer, int, bytes], Dialogue]]] = {
 
 
 class Sample(NamedTuple):
-    """One way measured once: transactions a second, the broker's processor time and bytes for each of them."""
+    """One measurement: transactions a second, and the broker's processor time and bytes for each of them."""
 
     rate: float
     cost: float
@@ -42,7 +44,7 @@ class Sample(NamedTuple):
 
 
 def measure(kind: str, archive: bool, seconds: float, data: Path) -> Sample:
-    """A fresh broker with or without an archive, and 64 clients with one transaction after the other."""
+    """Measure a new broker with or without an archive, and 64 clients with one transaction after the other."""
     shutil.rmtree(data, ignore_errors=True)
     setting = f"outcome_archive={'on' if archive else 'off'}"
     with processes.broker(data, setting) as broker, Peer(broker.port) as peer:
@@ -63,7 +65,7 @@ def measure(kind: str, archive: bool, seconds: float, data: Path) -> Sample:
 
 
 def journal_bytes(filesystem: OSFilesystem) -> int:
-    """What the groups in the journal's files take on the disk: whole blocks."""
+    """Return the bytes on disk of the groups in the journal's files, in whole blocks."""
     total = 0
     for file in surveyed(filesystem):
         assert file.header is not None
@@ -79,7 +81,7 @@ def journal_bytes(filesystem: OSFilesystem) -> int:
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write everything to this file, too.")
 @click.option("--folder", default=Path("build/bench"), type=click.Path(path_type=Path), show_default=True)
 def main(seconds: float, repeat: int, file: Path | None, folder: Path) -> None:
-    """Measure transactions with the outcome archive off and on, in turn, and show what it costs."""
+    """Measure transactions with the outcome archive off and on, in turn, and show the difference."""
     folder.mkdir(parents=True, exist_ok=True)
     samples: dict[str, dict[bool, list[Sample]]] = {kind: {False: [], True: []} for kind in KINDS}
     for number in range(repeat):

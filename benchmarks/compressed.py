@@ -1,6 +1,6 @@
-"""The Python client with rows that can be compressed: sent and read back plain, by zstd and by lz4.
+"""The Python client with rows that can be compressed: they are sent and read back plain, by zstd and by lz4.
 
-The rows look like those of a table of flights, about 100 bytes each, and none comes twice within many batches.
+The rows look like those of a table of flights, about 100 bytes each. No row is repeated within many batches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DISTINCT = 20_000
 
 
 def rows() -> list[bytes]:
-    """Rows that every run has: numbers, codes and times, as a year of flights has them."""
+    """Return the rows, which are the same in every run: numbers, codes and times, like a year of flights."""
     chance = random.Random(2013)
     places = [bytes(chance.choices(range(65, 91), k=3)) for _ in range(100)]
     return [
@@ -36,7 +36,7 @@ def rows() -> list[bytes]:
 
 
 def measured(folder: Path, seconds: float, compression: str | None) -> Measured:
-    """Send rows for half of the time, then read all of them back; both sides' processor time beside it."""
+    """Send rows for half of the time, then read all of them back; return the processor time of both sides, too."""
     found, sample = figures.ROWS[compression or "plain"], Sample()
     values = rows()
     size = sum(map(len, values)) / len(values)

@@ -1,4 +1,4 @@
-"""The figures as a table for people and as JSON for comparing runs."""
+"""The figures as a table, and as JSON for comparing runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.runs import Usage
 
 
 def number(value: float | None) -> str:
-    """As many digits as mean something."""
+    """Return a number with as many digits as are significant."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -28,7 +28,7 @@ def verdict(is_met: bool | None) -> str:
 
 
 def table(results: Sequence[Result]) -> Table:
-    """One line a figure: median, range, limit, ratio, target."""
+    """Return one line for each figure: median, range, limit, ratio, target."""
     found = Table("figure", title="medians of all repeats", title_justify="left")
     for column in ("median", "min – max", "unit", "limit", "ratio"):
         found.add_column(column, justify="left" if column == "unit" else "right")
@@ -46,7 +46,7 @@ def table(results: Sequence[Result]) -> Table:
 
 
 def usage_table(usages: Mapping[str, Sequence[Usage]]) -> Table:
-    """How many processors each side kept busy, to see which one was the bottleneck."""
+    """Return how many processors each side kept busy, which shows the bottleneck."""
     found = Table("load", title="processors busy while measuring", title_justify="left")
     for column in ("broker", "generator", "broker µs each"):
         found.add_column(column, justify="right")
@@ -61,7 +61,7 @@ def usage_table(usages: Mapping[str, Sequence[Usage]]) -> Table:
 
 
 def machine() -> dict[str, Any]:
-    """On what it was measured."""
+    """Return a description of the machine."""
     return {"processors": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
 
 
@@ -71,7 +71,7 @@ def document(
     usages: Mapping[str, Sequence[Usage]],
     settings: dict[str, Any],
 ) -> str:
-    """All of it as JSON, with every sample."""
+    """Return everything as JSON, with every sample."""
     return json.dumps(
         {
             "machine": machine(),

@@ -1,4 +1,4 @@
-"""Every figure there is: its unit, the limit beside which it stands, and its target."""
+"""The figures of the benchmarks: the unit of each, the limit beside which it is shown, and its target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Samples = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Target:
-    """At least, or at most, ``factor`` times the limit plus ``plus``."""
+    """A target: at least, or at most, ``factor`` times the limit plus ``plus``."""
 
     text: str
     factor: float = 0.0
@@ -30,7 +30,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Figure:
-    """``limit`` names the figure that bounds this one, ``scale`` turns its unit into this one's."""
+    """A figure. ``limit`` names the figure that bounds it, and ``scale`` converts that one's unit."""
 
     name: str
     unit: str
@@ -38,7 +38,7 @@ class Figure:
     scale: float = 1.0
     target: Target | None = None
     worst: bool = False
-    """Whether the greatest sample counts and not the median."""
+    """Whether the greatest sample counts, instead of the median."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Result:
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the target is met; None without one, or without the limit that it needs."""
+        """Return whether the target is met; None without a target, or without the limit that it needs."""
         target = self.figure.target
         if target is None or (target.factor and self.limit is None):
             return None
@@ -126,7 +126,7 @@ CLIENT_CONSUME = Figure("Python client: consume", "messages/s", DECODED.name)
 
 @dataclass(frozen=True)
 class Rows:
-    """What is measured of rows that the Python client sends and reads, in one way to compress them or none."""
+    """The figures of rows that the Python client sends and reads, compressed in one way or plain."""
 
     sent: Figure
     read: Figure
@@ -170,7 +170,7 @@ assert {figure.limit for figure in ALL} <= {"", *(figure.name for figure in ALL)
 
 
 def results(samples: Samples) -> list[Result]:
-    """What the samples say, figure by figure in the order of :data:`ALL`; those without samples are left out."""
+    """Return the results of the samples in the order of :data:`ALL`; figures without samples are left out."""
     found = []
     for figure in ALL:
         values = samples.get(figure.name)

@@ -1,4 +1,4 @@
-"""Reading back: what the broker serves, and what a Python client can decode of it."""
+"""Reading back: how much the broker serves, and how much a Python client can decode of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _ask(peer: Peer, partition: int, offset: int) -> None:
 
 
 def serve(peer: Peer, partitions: Sequence[int], frame: tuple[int, int], seconds: float) -> Tally:
-    """Fetch partitions from start to end again and again, one fetch on its way for each; count the bytes.
+    """Fetch partitions from start to end again and again, with one fetch unanswered for each; count the bytes.
 
     All frames take ``frame[0]`` bytes and ``frame[1]`` offsets, so the next offset is known without looking
     at the frames; only the head of an answer is decoded.
@@ -75,7 +75,7 @@ def _part(answer: AnyAnswer) -> FetchedPartition:
 
 
 def decode(peer: Peer, partitions: Sequence[int], value: bytes, seconds: float) -> Tally:
-    """Fetch partitions again and again, one fetch on its way for each; decode and check every message.
+    """Fetch partitions again and again, with one fetch unanswered for each; decode and check every message.
 
     Every value must be ``value``, every offset follow the one before.
     """

@@ -1,4 +1,4 @@
-"""The benchmarks: each measures its figures once, against a broker of its own on an empty directory."""
+"""The runs of the benchmarks: each measures its figures once, with a broker of its own on an empty directory."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from txbroker.wire.messages import Send
 CLIENTS = 64
 TOPIC = "benchmark"
 WARM_UP = 0.2
-"""Share of the time for measuring that is spent before it."""
+"""The warm-up, as a share of the time for measuring."""
 
 
 class Usage(NamedTuple):
-    """Processors busy while measuring: the broker (all threads) and the generator.
+    """Processors that were busy while measuring: those of the broker (all threads) and of the generator.
 
-    ``cost`` is the broker's processor time in µs for each of what was counted (a request, a transaction, a
-    byte fetched): it says what the rate could be where other processes take part of the machine.
+    ``cost`` is the broker's processor time in µs for each counted unit (a request, a transaction, a byte fetched). It
+    shows which rate would be possible where other processes use a part of the machine.
     """
 
     broker: float
@@ -55,7 +55,7 @@ Measured = tuple[Sample, Usage | None]
 
 @contextlib.contextmanager
 def fresh_broker(folder: Path, sample: Sample) -> Iterator[BrokerProcess]:
-    """A broker on an empty directory, which goes with it; its start and its memory are figures, too."""
+    """Run a broker on an empty directory, which is removed with it; its start and its memory are figures, too."""
     data = folder / "data"
     folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(data, ignore_errors=True)
@@ -69,7 +69,7 @@ def fresh_broker(folder: Path, sample: Sample) -> Iterator[BrokerProcess]:
 
 
 def timed(broker: BrokerProcess, run: Callable[[], Tally]) -> tuple[Tally, Usage]:
-    """Run, and see how busy both sides were meanwhile."""
+    """Run the load, and return how busy both sides were meanwhile."""
     before, own_before, began = processor_seconds(broker.pid), time.process_time(), time.perf_counter()
     tally = run()
     elapsed = time.perf_counter() - began
@@ -78,7 +78,7 @@ def timed(broker: BrokerProcess, run: Callable[[], Tally]) -> tuple[Tally, Usage
 
 
 def check(peer: Peer, messages: int) -> None:
-    """What was answered must be what readers see, no more and no less."""
+    """Check that readers see exactly what was acknowledged."""
     visible = peer.messages(TOPIC)
     if visible != messages:
         raise UnexpectedAnswer(f"{messages} messages were acknowledged, {visible} are to be read")
@@ -90,7 +90,7 @@ def check(peer: Peer, messages: int) -> None:
 def pipelined(
     folder: Path, seconds: float, frames: bytes, count: int, window: int, together: int, partitions: int = 1
 ) -> tuple[Tally, Usage, Sample]:
-    """The same request pipelined on one connection; ``count`` messages in each."""
+    """Measure the same request pipelined on one connection; ``count`` messages in each."""
     sample: Sample = {}
     with fresh_broker(folder, sample) as broker, Peer(broker.port) as peer:
         numbers = peer.create_topic(TOPIC, partitions)
@@ -124,7 +124,7 @@ def large_batches(folder: Path, seconds: float) -> Measured:
 def conversations(
     folder: Path, seconds: float, clients: int, dialogue: Callable[[Peer, int], Dialogue]
 ) -> tuple[Tally, Usage, Sample]:
-    """Clients that each do one thing at a time, over four partitions."""
+    """Measure clients that each do one thing at a time, over four partitions."""
     sample: Sample = {}
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(fresh_broker(folder, sample))
@@ -166,7 +166,7 @@ def two_phase(folder: Path, seconds: float) -> Measured:
 
 
 def fill(peer: Peer, partitions: Sequence[int], frames: bytes, seconds: float) -> None:
-    """Something to read: about as much of each partition."""
+    """Fill the partitions with messages to read, about the same amount each."""
     Pipeline(peer, send_chunks(partitions, frames, 1024, 32), 256).run(seconds)
 
 
@@ -208,7 +208,7 @@ def decoded_singles(folder: Path, seconds: float) -> Measured:
 
 
 def python_client(folder: Path, seconds: float) -> Measured:
-    """The blocking client: one send after the other, many at once, and reading all that back."""
+    """Measure the blocking client: one send after the other, many at once, and reading everything back."""
     sample: Sample = {}
     with (
         fresh_broker(folder, sample) as server,

@@ -1,1 +1,1 @@
-"""The benchmark of `txbroker.atomic`: a row and a message in one block, beside what else could be done."""
+"""The benchmark of `txbroker.atomic` measures a row and a message in one block, beside the alternatives."""

@@ -1,4 +1,4 @@
-"""``make bench-atomic``: a row and a message in one block, beside what else could be done. See docs/benchmarks.md."""
+"""``make bench-atomic`` measures a row and a message in one block, beside the alternatives. See docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ WARM_UP = 0.5
 
 FOLDER = Path("build/bench")
 WIDTH = 150
-"""Columns where the output is no terminal."""
+"""The width of the output where it is no terminal."""
 
 PARTITIONS = 4
 SETTLE_WITHIN = 30.0
-"""Seconds within which the broker must show what was decided."""
+"""Seconds within which the broker must show decided messages."""
 
 
 class Way(NamedTuple):
-    """How a load is run: so many connections, in processes or in threads of one process."""
+    """A way to run a load: a number of connections, in processes or in threads of one process."""
 
     load: str
     connections: int = 1
@@ -61,7 +61,7 @@ class Way(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Processor time while measuring, in µs for each piece of work; PostgreSQL's with all its processes."""
+    """The processor time while measuring, in µs for each piece of work; PostgreSQL's includes all its processes."""
 
     client: float
     database: float
@@ -89,12 +89,12 @@ TARGETS = {
 
 
 class BenchmarkFailed(Exception):
-    """A worker failed, or what was counted is not there; the message says which."""
+    """A worker failed, or counted work is not there; the message says which."""
 
 
 @contextmanager
 def servers(folder: Path) -> Iterator[tuple[PostgresqlServer, BrokerProcess]]:
-    """PostgreSQL and the broker, new ones, forced, on the same disk."""
+    """Start PostgreSQL and the broker, both new and forcing to the same disk."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = {"max_prepared_transactions": 2 * MANY, "shared_buffers": "128MB"}
     postgresql = PostgresqlServer(Path(tempfile.mkdtemp(prefix="txbroker-bench-", dir="/tmp")), settings)
@@ -115,7 +115,7 @@ def url_of(broker: BrokerProcess) -> str:
 
 
 class Bench:
-    """Runs a way again and again, on the same servers."""
+    """The bench runs ways again and again, on the same servers."""
 
     def __init__(self, postgresql: PostgresqlServer, broker: BrokerProcess) -> None:
         self._postgresql = postgresql
@@ -124,7 +124,7 @@ class Bench:
         self._database_url = postgresql.url("postgres")
 
     def run(self, way: Way, seconds: float) -> tuple[list[float], float, Usage]:
-        """Latencies of all that was done, how many a second, and what it took."""
+        """Run a way; return the latencies, the work done in a second, and the processor time."""
         self._runs += 1
         topic = self._prepare()
         count = 1 if way.threads else way.connections
@@ -152,7 +152,7 @@ class Bench:
         return [latency for one in done for latency in one.latencies], counted / seconds, usage
 
     def _prepare(self) -> int:
-        """Empty tables; how many messages there are already."""
+        """Make empty tables; return how many messages there are already."""
         with psycopg.connect(self._database_url, autocommit=True) as database:
             database.execute("TRUNCATE orders, outbox")
             database.execute("CHECKPOINT")
@@ -186,13 +186,13 @@ class Bench:
             raise BenchmarkFailed(f"a worker said {line!r} and not {word!r}")
 
     def _used(self) -> tuple[float, float]:
-        """Processor seconds of PostgreSQL, with the processes of its connections, and of the broker."""
+        """Return the processor seconds of PostgreSQL, with its connections' processes, and of the broker."""
         assert self._postgresql.pid is not None
         backends = [self._postgresql.pid, *children(self._postgresql.pid)]
         return sum(map(processor_seconds, backends)), processor_seconds(self._broker.pid)
 
     def _verify(self, way: Way, messages: int, total: int) -> None:
-        """What was counted must be there, all of it."""
+        """Check that everything that was counted is there."""
         with psycopg.connect(self._database_url) as database:
             rows = database.execute("SELECT count(*) FROM orders").fetchone()
         if rows != (total if way.load in IN_DATABASE else 0,):
@@ -214,7 +214,7 @@ def stdin(worker: subprocess.Popen[str]) -> IO[str]:
 
 
 def results(samples: Samples) -> list[Result]:
-    """Each way's figures, those with a target beside what they are measured against."""
+    """Return each way's figures, those with a target beside what they are compared with."""
     found = []
     for way in WAYS:
         values = samples.get(way.name)
@@ -227,7 +227,7 @@ def results(samples: Samples) -> list[Result]:
 
 
 def details(usages: dict[str, list[Usage]], latencies: dict[str, list[float]]) -> Table:
-    """Where the time goes."""
+    """Return where the time goes."""
     shown = Table("way", title="processor time for each, and how long each takes", title_justify="left")
     for column in ("client µs", "PostgreSQL µs", "broker µs", "p50 µs", "p99 µs"):
         shown.add_column(column, justify="right")
@@ -288,7 +288,7 @@ def main(
 
 
 def document(samples: Samples, usages: dict[str, list[Usage]], settings: dict[str, float]) -> str:
-    """All of it as JSON, with every sample."""
+    """Return everything as JSON, with every sample."""
     machine = {
         "processors": os.cpu_count(), "system": platform.platform(), "python": platform.python_version(),
     }  # fmt: skip

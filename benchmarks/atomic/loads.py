@@ -1,4 +1,4 @@
-"""What the benchmark of `txbroker.atomic` does again and again, and the same work done in the ways that people know."""
+"""The loads of the benchmark of `txbroker.atomic`: blocks, and the same work done in well-known ways."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ INSERT = "INSERT INTO orders VALUES (%s, 'new', %s)"
 
 Database = psycopg.Connection[tuple[Any, ...]]
 Once = Callable[[str], None]
-"""Does one piece of work; its argument is a name that no other piece has."""
+"""A function that does one piece of work; its argument is a unique name for it."""
 
 
 class Load:
-    """One worker's connections. ``once`` is what is counted."""
+    """A load: the connections of one worker. ``once`` is the unit that is counted."""
 
     def __init__(self, database_url: str, broker_url: str) -> None:
         self._stack = ExitStack()
@@ -33,16 +33,16 @@ class Load:
         self._broker_url = broker_url
 
     def broker(self) -> txbroker.Connection:
-        """A connection of this worker's own."""
+        """Return a connection to the broker for this worker alone."""
         return self._stack.enter_context(txbroker.connect(self._broker_url))
 
     def close(self) -> None:
-        """Wait for what is still under way, close the connections."""
+        """Wait for unfinished work, and close the connections."""
         self._stack.close()
 
 
 def row(load: Load) -> Once:
-    """PostgreSQL alone: the row, committed."""
+    """Insert and commit a row, with PostgreSQL alone."""
     database = load.database
 
     def once(name: str) -> None:
@@ -53,7 +53,7 @@ def row(load: Load) -> Once:
 
 
 def outbox(load: Load) -> Once:
-    """The usual pattern, without its poller: the row, and the message as another row."""
+    """Insert and commit the row, and the message as another row: the outbox pattern, without its poller."""
     database = load.database
 
     def once(name: str) -> None:
@@ -67,7 +67,7 @@ def outbox(load: Load) -> Once:
 
 
 def two_phase(load: Load) -> Once:
-    """PostgreSQL's own two-phase commit, by psycopg's calls: PREPARE TRANSACTION, then COMMIT PREPARED."""
+    """Commit in PostgreSQL's own two phases, by psycopg's calls: PREPARE TRANSACTION, then COMMIT PREPARED."""
     database = load.database
 
     def once(name: str) -> None:
@@ -80,7 +80,7 @@ def two_phase(load: Load) -> Once:
 
 
 def messages(load: Load) -> Once:
-    """The broker alone: a message, prepared and committed."""
+    """Prepare and commit a message, with the broker alone."""
     broker = load.broker()
 
     def once(name: str) -> None:
@@ -92,7 +92,7 @@ def messages(load: Load) -> Once:
 
 
 def atomic(load: Load, wait: str = "decision") -> Once:
-    """The row and the message in one block."""
+    """Insert the row and send the message in one block."""
     database, broker = load.database, load.broker()
 
     def once(name: str) -> None:
@@ -104,7 +104,7 @@ def atomic(load: Load, wait: str = "decision") -> Once:
 
 
 def atomic_shown(load: Load) -> Once:
-    """The same, waiting until the message can be read."""
+    """Do the same, and wait until the message can be read."""
     return atomic(load, "commit")
 
 

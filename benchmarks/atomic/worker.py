@@ -1,7 +1,7 @@
-"""One process of the benchmark of `txbroker.atomic`; :mod:`benchmarks.atomic` starts it.
+"""A worker process of the benchmark of `txbroker.atomic`; :mod:`benchmarks.atomic` starts it.
 
-Says ``ready``, reads when to begin and to end (on the monotonic clock, which all processes share), works, and says what
-it has done. It ends when its standard input does.
+It writes ``ready``, reads when to begin and to end (on the monotonic clock, which all processes share), works, and
+writes its counts. It ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import msgspec
 from benchmarks.atomic.loads import LOADS, Load, Once
 
 WARM_UP = 3
-"""Pieces of work before it is ready."""
+"""Pieces of work before a worker is ready."""
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker did. ``counted`` fell into the time measured; ``total`` has the warm-up too.
+    """The counts of a worker. ``counted`` pieces fell into the measured time; ``total`` has those of the warm-up too.
 
     ``latencies`` are of those counted, in seconds. ``processor`` is the process's own processor time while measuring.
     """
@@ -32,7 +32,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Thread:
-    """Works with connections of its own."""
+    """A thread that works with connections of its own."""
 
     def __init__(self, once: Once, name: str) -> None:
         self.latencies = array("d")
@@ -42,13 +42,13 @@ class Thread:
         self._name = name
 
     def warm_up(self) -> None:
-        """The first ones open connections, import modules, start threads."""
+        """Do the first pieces of work, which open connections, import modules and start threads."""
         for _ in range(WARM_UP):
             self._once(f"{self._name}-{self.total}")
             self.total += 1
 
     def run(self, begin: float, end: float) -> None:
-        """Work until ``end``; count what begins and ends between the two."""
+        """Work until ``end``; count the pieces that begin and end between the two times."""
         once, now = self._once, time.monotonic()
         try:
             while now < end:
@@ -62,7 +62,7 @@ class Thread:
 
 
 def main() -> None:
-    """One worker."""
+    """Run one worker."""
     load, database, broker, name = sys.argv[1:5]
     loads = [Load(database, broker) for _ in range(int(sys.argv[5]))]
     threads = [Thread(LOADS[load](each), f"{name}-{number}") for number, each in enumerate(loads)]
@@ -89,7 +89,7 @@ def main() -> None:
         processor=used,
     )
     print(msgspec.json.encode(done).decode(), flush=True)
-    sys.stdin.read()  # until all have been heard: closing must not disturb those that still measure
+    sys.stdin.read()  # until all threads have reported: closing must not disturb those that still measure
     for each in loads:
         each.close()
     print("closed", flush=True)

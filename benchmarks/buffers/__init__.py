@@ -1,1 +1,3 @@
-"""The benchmark of the buffer pool beside plain memory: time, what an hour leaves, and where it is used."""
+"""The benchmark of the buffer pool compares it with plain memory: time, memory left after an hour, and possible
+uses.
+"""

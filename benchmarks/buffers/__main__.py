@@ -1,4 +1,6 @@
-"""``make bench-buffers``: the pooled allocator beside plain memory: time, what an hour leaves, and where it is used."""
+"""``make bench-buffers`` compares the pooled allocator with plain memory: time, memory left after an hour, and possible
+uses.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ WIDTH: Final = 130
 
 
 def allocations() -> list[tuple[str, tuple[Way, Way]]]:
-    """What is allocated and released :data:`MANY` times, with the pool and as a bytearray."""
+    """Return the costs of allocating and releasing, :data:`MANY` times, with the pool and as a bytearray."""
 
     def both(size: int) -> tuple[Way, Way]:
         pool = PooledAllocator(256 * MIB)
@@ -48,7 +50,7 @@ def allocations() -> list[tuple[str, tuple[Way, Way]]]:
         def pooled() -> None:
             for buffer in [pool.allocate(size) for _ in range(MANY)]:
                 buffer.release()
-            pool.available()  # empties the cache
+            pool.available()  # this empties the cache
 
         def plain() -> None:
             for buffer in [bytearray(size) for _ in range(MANY)]:
@@ -69,7 +71,7 @@ def allocations() -> list[tuple[str, tuple[Way, Way]]]:
 
 
 def best(call: Way, seconds: float) -> float:
-    """Seconds of one call: the least of as many as fit, for what is added by other programs is not of it."""
+    """Return the seconds of one call: the least of as many as fit, since other programs only add time."""
     clock = time.perf_counter
     end, least = clock() + seconds, float("inf")
     while clock() < end:
@@ -80,7 +82,7 @@ def best(call: Way, seconds: float) -> float:
 
 
 class Cost(NamedTuple):
-    """Nanoseconds with the pool and without; ``plain`` says what is done without."""
+    """Nanoseconds with the pool and without; ``plain`` says what is done without it."""
 
     what: str
     plain: str
@@ -89,14 +91,14 @@ class Cost(NamedTuple):
 
 
 def cost(what: str, plain: str, count: int, ways: tuple[Way, Way], seconds: float) -> Cost:
-    """Of both ways, in turn; a call does it ``count`` times."""
+    """Return the cost of both ways, measured in turn; a call does it ``count`` times."""
     pairs = [[best(way, seconds) for way in ways] for _ in range(3)]
     pooled, other = (min(each) * 1e9 / count for each in zip(*pairs, strict=True))
     return Cost(what, plain, pooled, other)
 
 
 def churned(seconds: float) -> dict[str, Residue]:
-    """The hour, with the pool and without, each in a process of its own."""
+    """Return what is left after the hour, with the pool and without, each in a process of its own."""
     spawned = multiprocessing.get_context("spawn")
     found = {}
     for kind in KINDS:
@@ -136,7 +138,7 @@ def main(seconds: float, sample: float, file: Path | None, folder: Path) -> None
 
 
 def costs_table(head: str, costs: list[Cost]) -> Table:
-    """One line a cost: nanoseconds and their ratio."""
+    """Return one line for each cost: nanoseconds and their ratio."""
     table = Table(head, title="nanoseconds, the least of many", title_justify="left")
     for column in ("pool", "plain", "ratio", "plain is"):
         table.add_column(column, justify="left" if column == "plain is" else "right")
@@ -147,7 +149,7 @@ def costs_table(head: str, costs: list[Cost]) -> Table:
 
 
 def memory_table(hour: dict[str, Residue]) -> Table:
-    """MiB, resident beside live."""
+    """Return MiB, resident beside live."""
     title = "an hour of waves, MiB: at a crest, in the last trough, and half a minute later"
     table = Table("memory", title=title, title_justify="left")
     for column in (
@@ -171,7 +173,7 @@ def memory_table(hour: dict[str, Residue]) -> Table:
 
 
 def verdicts(times: list[Cost], pool: Residue) -> list[str]:
-    """The targets, and whether they are met."""
+    """Return the targets, and whether they are met."""
     worst = max(one.pool_ns for one in times if one.what.startswith("cache hit"))
     ratio = pool.resident_quiet / pool.live_low
     return [

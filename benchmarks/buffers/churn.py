@@ -1,4 +1,4 @@
-"""Buffers that come and go for an hour, as those of tails do, in a minute: what the process is left with."""
+"""The churn allocates and frees buffers as tails do in an hour, within a minute, to see what memory is left."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from journal.constants import KIB, MIB
 
 BUDGET: Final = 256 * MIB
 TRIMS: Final = 360
-"""So many there are in an hour: one in ten seconds."""
+"""The number of trims in an hour: one every ten seconds."""
 
 WAVES: Final = 6
 MOST: Final = 120 * MIB
 LEAST: Final = 12 * MIB
-"""What is live goes to and fro between these, as load does."""
+"""The bytes between which live memory rises and falls, as under load."""
 
 SIZES: Final = (
     (512, 40), (KIB, 20), (2 * KIB, 10), (4 * KIB, 10), (8 * KIB, 6), (16 * KIB, 5), (64 * KIB, 4),
     (256 * KIB, 3), (MIB, 1.5), (4 * MIB, 0.5),
 )  # fmt: skip
-"""What sizes tails ask for, and how often; most bytes are in large ones."""
+"""The sizes that tails ask for, and how often; most bytes are in large ones."""
 
 _ZEROS: Final = memoryview(bytes(4 * MIB))
 
 
 class Residue(NamedTuple):
-    """MiB: live, and resident more than at the start. At the highest wave, at the end of the lowest, and then quiet."""
+    """MiB that are live, and that are resident beyond the start: at the highest wave, after the lowest, and when
+    quiet.
+    """
 
     steps: int
     seconds: float
@@ -44,14 +46,14 @@ class Residue(NamedTuple):
 
 
 def resident() -> float:
-    """MiB that the process has, as the kernel counts them."""
+    """Return the resident MiB of the process, as the kernel counts them."""
     gc.collect()
     text = Path("/proc/self/smaps_rollup").read_text()
     return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Rss:")) / KIB
 
 
 class Pooled:
-    """Buffers of the pool."""
+    """Buffers from the pool."""
 
     def __init__(self) -> None:
         self.pool = PooledAllocator(BUDGET)
@@ -67,23 +69,23 @@ class Pooled:
 
 
 class Plain:
-    """What Python and the C library do."""
+    """Buffers from Python and the C library."""
 
     def take(self, size: int) -> Any:
         return bytearray(size)
 
     def give(self, buffer: Any) -> None:
-        """It goes with its last reference."""
+        """Do nothing: a buffer is freed with its last reference."""
 
     def trim(self) -> None:
-        """Nothing to be done."""
+        """Do nothing."""
 
 
 KINDS: Final[dict[str, Callable[[], Pooled | Plain]]] = {"pool": Pooled, "bytearray": Plain}
 
 
 def churn(kind: str, seconds: float) -> Residue:
-    """Go through all waves in about that time; to be run in a process of its own."""
+    """Run all waves in about that time; this needs a process of its own."""
     memory, random = KINDS[kind](), Random(7)
     sizes, weights = zip(*SIZES, strict=True)
     before = resident()
@@ -109,7 +111,7 @@ def churn(kind: str, seconds: float) -> Residue:
         if held > high:
             high, resident_high = held, resident() - before
     low, resident_low = held, resident() - before
-    for _ in range(3):  # half a minute in which nothing happens
+    for _ in range(3):  # half a minute without any work
         memory.trim()
     return Residue(
         steps,

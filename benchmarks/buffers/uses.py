@@ -1,4 +1,4 @@
-"""Where pooled memory could be used, each with it and without: what `docs/decisions` decides by."""
+"""Possible uses of pooled memory, each with it and without: the figures behind the decision in `docs/decisions`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Way = Callable[[], object]
 
 
 class Use(NamedTuple):
-    """What memory is for, the way without the pool, how many times a call does it, and the calls."""
+    """A use: what the memory is for, the way without the pool, how many times a call does it, and the calls."""
 
     name: str
     plain: str
@@ -28,7 +28,7 @@ class Use(NamedTuple):
 
 
 class _Plain:
-    """What the pool's buffer is, with memory that Python allocates."""
+    """A buffer like the pool's, in memory that Python allocates."""
 
     def __init__(self, size: int) -> None:
         self.view = memoryview(bytearray(size))
@@ -38,14 +38,14 @@ class _Plain:
 
 
 class _PlainAllocator:
-    """An allocator that keeps nothing."""
+    """An allocator that keeps no memory."""
 
     def allocate(self, size: int) -> _Plain:
         return _Plain(size)
 
 
 def tails(many: int, messages: int) -> Use:
-    """Messages of partitions, accepted and dropped."""
+    """Accept messages of partitions, and drop them."""
 
     def way(allocator: Any) -> Way:
         made = [Tail(allocator) for _ in range(many)]
@@ -64,7 +64,7 @@ def tails(many: int, messages: int) -> Use:
 
 
 def staged(size: int) -> Use:
-    """A message of a transaction, copied out of what the socket gave, held until the commit, let go."""
+    """Copy a message of a transaction out of what the socket gave, hold it until the commit, and free it."""
     arrived = memoryview(bytes(64 * KIB + size))[100 : 100 + size]
     count = 100
 
@@ -89,7 +89,7 @@ def staged(size: int) -> Use:
 
 
 def group(pieces: int, size: int, file: int) -> Use:
-    """A journal group on its way to the file: put together in pooled memory, or each piece by pwritev."""
+    """Write a journal group to the file: joined in pooled memory, or each piece by pwritev."""
     data = [bytes(size)] * pieces
 
     def with_pool() -> None:
@@ -109,7 +109,7 @@ def group(pieces: int, size: int, file: int) -> Use:
 
 
 def read(size: int, file: int) -> Use:
-    """A fetch from a segment: the transport takes bytes only, so what was read into the pool is copied once more."""
+    """Fetch from a segment: the transport takes only bytes, so what was read into the pool is copied once more."""
 
     def with_pool() -> bytes:
         buffer = POOL.allocate(size)
@@ -125,7 +125,7 @@ def read(size: int, file: int) -> Use:
 
 
 def uses(folder: Path) -> list[Use]:
-    """All of them. The file lies in ``folder``; its pages are in memory, so that the disk plays no part."""
+    """Return all uses. The file is in ``folder``; its pages are in memory, so that the disk plays no part."""
     path = folder / "pieces"
     file = os.open(path, os.O_RDWR | os.O_CREAT)
     path.unlink()

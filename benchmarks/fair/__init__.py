@@ -1,1 +1,1 @@
-"""The benchmark of fairness: what a client has of the broker while others take all they can get."""
+"""The benchmark of fairness measures what a client gets of the broker while others take all they can."""

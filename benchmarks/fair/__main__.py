@@ -1,6 +1,6 @@
-"""``make bench-fair``, or ``python -m benchmarks.fair``: what a client has of the broker while others take all.
+"""``make bench-fair``, or ``python -m benchmarks.fair``, measures what a client gets while others take all they can.
 
-The client does one thing after the other, with a pause, and each is forced; beside that the same on an idle broker.
+The client does one thing after the other, with a pause, and each is forced; the same is measured on an idle broker.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from txbroker.wire.messages import Send, Sent
 FOLDER: Final = Path("build/bench/fair")
 WIDTH: Final = 150
 TARGET: Final = 0.020
-"""Seconds that its slowest in a hundred may be slower than on an idle broker."""
+"""By how many seconds the slowest in a hundred may be slower than on an idle broker."""
 NUMBERS: Final = (1, 8, 40)
 FILLED: Final = 20 * MIB
 PER_CONNECTION: Final = 0.004
-"""Seconds until one more peer has connected, over TLS too."""
+"""Seconds for one more peer to connect, over TLS too."""
 CHUNK: Final = 4_000
-"""Tiny frames of a request."""
+"""Tiny frames in a request."""
 LEAST: Final = 20
-"""How often the client does it, however long that takes."""
+"""The least number of operations of the client, however long they take."""
 
 
 class Latency(NamedTuple):
-    """Seconds of what the client does, and how often it did; the broker's resident bytes at most so far."""
+    """The client's latencies in seconds, and their number; the broker's greatest resident bytes so far."""
 
     median: float
     slow: float
@@ -57,7 +57,7 @@ class Latency(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What one client had beside so many peers of a kind."""
+    """The latency of one client beside that many peers of a kind."""
 
     kind: str
     peers: int
@@ -66,7 +66,7 @@ class Turn(NamedTuple):
 
 
 class Attack(NamedTuple):
-    """Which clients are measured beside it, and with how many peers at most."""
+    """An attack: the clients that are measured beside it, and the greatest number of peers."""
 
     clients: tuple[str, ...] = (SMALL,)
     peers: int = 1_000_000
@@ -84,7 +84,7 @@ assert set(ATTACKS) == {*kinds(0, 0), *WORKERS}
 
 
 def fill(peer: Peer) -> None:
-    """Make the topics, and one of the partitions full of the smallest frames."""
+    """Make the topics, and fill one of the partitions with the smallest frames."""
     peer.create_topic(WIDE, PARTITIONS)
     full = peer.create_topic(TOPIC, 3)[0]
     for _ in range(FILLED // (CHUNK * len(TINY))):
@@ -92,7 +92,7 @@ def fill(peer: Peer) -> None:
 
 
 def measure(broker: BrokerProcess, certificate: Path | None, seconds: float, name: str) -> Latency:
-    """Have the client do it for so long, one after the other."""
+    """Have the client work for so long, one operation after the other."""
     found: list[float] = []
     client = CLIENTS[name]
     with Peer(broker.port, certificate) as peer:
@@ -109,7 +109,7 @@ def measure(broker: BrokerProcess, certificate: Path | None, seconds: float, nam
 
 @contextlib.contextmanager
 def beside(port: int, certificate: Path | None, kind: str, peers: int) -> Iterator[None]:
-    """So many peers of a kind at work, in a process of their own; they connect one after the other, then all begin."""
+    """Run that many peers of a kind in a process of their own; they connect one after the other, then all begin."""
     command = [sys.executable, "-m", "benchmarks.fair.greedy_peers", str(port), kind, str(peers)]
     command += [] if certificate is None else [str(certificate)]
     with subprocess.Popen(command) as process:
@@ -123,7 +123,7 @@ def beside(port: int, certificate: Path | None, kind: str, peers: int) -> Iterat
 def run(
     names: Sequence[str], numbers: Sequence[int], seconds: float, folder: Path, tls: bool = False
 ) -> list[Turn]:
-    """Each attack on a broker of its own for each client, who had it alone before."""
+    """Run each attack on a broker of its own for each client, which is measured alone before."""
     turns: list[Turn] = []
     for name in names:
         for number in sorted({min(number, ATTACKS[name].peers) for number in numbers}):
@@ -145,7 +145,7 @@ def run(
 
 
 def alone(turns: Sequence[Turn]) -> dict[str, tuple[float, float]]:
-    """Median and slowest in a hundred of each client on an idle broker: the medians of all its turns."""
+    """Return each client's median and slowest in a hundred on an idle broker: medians of all its turns."""
     found: dict[str, tuple[float, float]] = {}
     for client in dict.fromkeys(turn.client for turn in turns):
         idle = [turn.latency for turn in turns if not turn.peers and turn.client == client]
@@ -157,7 +157,7 @@ def alone(turns: Sequence[Turn]) -> dict[str, tuple[float, float]]:
 
 
 def table(turns: Sequence[Turn]) -> Table:
-    """For people."""
+    """Return the results as a table."""
     shown = Table(title="One client, ms, beside peers that take all they can get")
     for title in (
         "beside", "peers", "client", "times", "p50", "p99", "longest", "p99 more than alone", "broker's peak, MiB",

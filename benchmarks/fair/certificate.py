@@ -1,4 +1,4 @@
-"""A certificate for this machine's loopback, signed by itself."""
+"""A self-signed certificate for the loopback interface of this machine."""
 
 import datetime
 import ipaddress

@@ -1,7 +1,7 @@
-"""Greedy peers: ``python -m benchmarks.fair.greedy_peers PORT KIND NUMBER [CERTIFICATE]``, until killed.
+"""Greedy peers: ``python -m benchmarks.fair.greedy_peers PORT KIND NUMBER [CERTIFICATE]`` runs them until it is killed.
 
-Each says hello and then sends requests of one kind without a pause. All but those called deaf read the answers. What
-the peers of :mod:`benchmarks.fair.greedy_workers` send is more than one request again and again.
+Each says hello and then sends requests of one kind without a pause. All but those called deaf read the answers. The
+peers of :mod:`benchmarks.fair.greedy_workers` send more than one request again and again.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from txbroker.wire.codec import encode
 from txbroker.wire.messages import AskStatus, DescribeTopics, Fetch, ListGroups, ListTransactions, Ping, Send
 
 TOPIC: Final = "fair"
-"""Has two partitions: one full of the smallest frames, one that is empty, and what peers send goes to the third."""
+"""The topic: its first partition is full of the smallest frames, its second is empty, and peers send to the third."""
 AT_LEAST: Final = 60_000
 RECEIVE: Final = 1 << 20
 
 
 class Kind(NamedTuple):
-    """What is sent again and again; ``deaf`` peers read nothing, ``stuck`` ones send it once and never go on."""
+    """A kind of greedy peer, by what it sends again and again; ``deaf`` peers read nothing, ``stuck`` ones send once
+    and stop.
+    """
 
     data: bytes
     deaf: bool = False
@@ -38,7 +40,7 @@ class Kind(NamedTuple):
 
 
 def many_heads() -> bytes:
-    """A compressed batch of as many messages as a request may have, with keys as long as they may be in all."""
+    """Return a compressed batch of as many messages as a request may have, with the longest keys allowed in all."""
     batch, room = Batch(0.0), (MAX_OPENED_HEADS - OPENED_FRAME) // MAX_REQUEST_MESSAGES
     key = bytes(room - len(frame.encode_inner(0, b"", 1, b"")))
     for _ in range(MAX_REQUEST_MESSAGES):
@@ -47,7 +49,7 @@ def many_heads() -> bytes:
 
 
 def kinds(full: int, spare: int) -> dict[str, Kind]:
-    """The attacks by name, on a partition ``full`` of tiny frames and one to be written to."""
+    """Return the attacks by name, on a partition ``full`` of tiny frames and one to be written to."""
     fetch = encode(Fetch(2, [(full, 0, 0)], 16 * MIB))
     small = encode(Fetch(2, [(full, 0, 0)], 64 << 10))
     tiny = TINY * ((15 * MIB) // len(TINY))
@@ -70,7 +72,7 @@ def kinds(full: int, spare: int) -> dict[str, Kind]:
 
 
 class Greedy:
-    """One of them."""
+    """One greedy peer."""
 
     def __init__(self, port: int, kind: Kind, certificate: Path | None) -> None:
         self.socket = connect(port, certificate)
@@ -80,7 +82,7 @@ class Greedy:
         self._begun = False
 
     def write(self) -> bool:
-        """Send on; whether there is more."""
+        """Send; return whether there is more to send."""
         if not self._left:
             if self._begun and self.kind.stuck:
                 return False
@@ -89,7 +91,7 @@ class Greedy:
         return True
 
     def read(self) -> bool:
-        """Take in what there is; whether the broker is still there."""
+        """Read what has arrived; return whether the broker is still connected."""
         found = self.socket.recv(RECEIVE)
         while found and isinstance(self.socket, ssl.SSLSocket) and self.socket.pending():
             found = self.socket.recv(RECEIVE)
@@ -97,7 +99,7 @@ class Greedy:
 
 
 def attack(port: int, kind: Kind, number: int, certificate: Path | None) -> None:
-    """For ever, or until all connections have been closed."""
+    """Attack until all connections have been closed."""
     with selectors.DefaultSelector() as selector:
         for _ in range(number):
             peer = Greedy(port, kind, certificate)

@@ -1,6 +1,7 @@
-"""Peers whose requests depend on answers, or come slowly: a thread each, begun anew when the broker ends a connection.
+"""Greedy workers send requests that depend on answers, or slowly: a thread each, restarted when the broker disconnects
+it.
 
-See :mod:`benchmarks.fair.greedy_peers` for those that send the same again and again.
+See :mod:`benchmarks.fair.greedy_peers` for peers that send the same again and again.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from txbroker.wire.messages import (
 )
 
 WIDE: Final = "fair-wide"
-"""A topic of as many partitions as producers are made pairs with."""
+"""The partitions of the topic to which producers write, each as a pair with a producer."""
 PARTITIONS: Final = 500
 PRODUCERS: Final = 100
-"""As many as one client may have."""
+"""The producers that one client may have."""
 KIB_FRAME: Final = frame.encode(bytes(1024 - frame.HEADER_BYTES), TIMESTAMP)
 DRIP: Final = 0.5
 """Seconds between two bytes."""
 
 Worker = Callable[[int, int, Path | None], None]
-"""What a peer does on a connection of its own until that ends: port, the partition to write to, certificate."""
+"""The work of a peer on a connection until that ends: port, the partition to write to, certificate."""
 
 
 def drips(port: int, spare: int, certificate: Path | None) -> None:
-    """Send 14 MiB of a message of 15, then a byte now and then."""
+    """Send 14 MiB of a message of 15 MiB, then a byte now and then."""
     whole = encode(Send(2, spare), bytes(15 * MIB))
     with Peer(port, certificate) as peer:
         peer.socket.sendall(whole[: 14 * MIB])
@@ -56,7 +57,7 @@ def drips(port: int, spare: int, certificate: Path | None) -> None:
 
 
 def commits(size: int, one: bytes, count: int, port: int, spare: int, certificate: Path | None) -> None:
-    """Commit a transaction of ``size`` bytes, of adds with ``count`` frames ``one``, then another."""
+    """Commit transactions of ``size`` bytes, one after the other, with adds of ``count`` frames ``one``."""
     frames = one * count
     requests = size // len(frames)
     checksum = 0
@@ -84,7 +85,7 @@ def opens(paired: bool, port: int, spare: int, certificate: Path | None) -> None
 
 
 def _all(peer: Peer, requests: list[Request], data: bytes = b"") -> list[AnyAnswer]:
-    """Send all, then wait for their answers; raises :class:`UnexpectedAnswer` if one is refused."""
+    """Send all requests, then wait for their answers; raises :class:`UnexpectedAnswer` if one is refused."""
     peer.socket.sendall(b"".join(encode(each, data) for each in requests))
     found: list[AnyAnswer] = []
     while len(found) < len(requests):
@@ -105,7 +106,7 @@ WORKERS: Final[dict[str, Worker]] = {
 
 
 def work(worker: Worker, port: int, spare: int, number: int, certificate: Path | None) -> None:
-    """So many at once, until the process is killed."""
+    """Run that many workers at once, until the process is killed."""
     threads = [
         threading.Thread(target=_again, args=(worker, port, spare, certificate)) for _ in range(number)
     ]
@@ -120,4 +121,4 @@ def _again(worker: Worker, port: int, spare: int, certificate: Path | None) -> N
         try:
             worker(port, spare, certificate)
         except (OSError, UnexpectedAnswer):
-            time.sleep(0.01)  # ended by the broker, or refused: as an attacker it comes again
+            time.sleep(0.01)  # the broker ended or refused it: as an attacker it comes again

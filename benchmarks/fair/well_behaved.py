@@ -1,4 +1,6 @@
-"""The well-behaved clients that ``make bench-fair`` measures: each does one thing, waits for its answer, and rests."""
+"""The well-behaved clients that ``make bench-fair`` measures: each does one operation, waits for its answer, and
+pauses.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ from txbroker.wire.messages import OpenProducer, ProducerOpened, Send, Sent
 LARGE: Final = frame.encode(bytes(2_000_000), TIMESTAMP)
 
 Once = Callable[[], None]
-"""What it does, once."""
+"""A client's operation."""
 
 
 class Client(NamedTuple):
-    """What it does, made from a peer that has connected, and where and how; it rests ``pause`` seconds."""
+    """A client: ``begin`` makes its operation from a connected peer; it pauses ``pause`` seconds."""
 
     begin: Callable[[Peer, BrokerProcess, Path | None], Once]
     pause: float
@@ -60,4 +62,4 @@ CLIENTS: Final = {
     TWO_MB: Client(_sends(1, LARGE), 0.05),
     PRODUCER: Client(_produces, 0.01),
 }
-"""By what each does."""
+"""The clients by their operations."""

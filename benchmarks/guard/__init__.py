@@ -1,1 +1,1 @@
-"""The guard against slow rot: instructions per message, counted, against a budget kept in ``budget.json``."""
+"""The guard against slow decay counts instructions per message and compares them with ``budget.json``."""

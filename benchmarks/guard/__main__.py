@@ -1,7 +1,7 @@
-"""``make bench-guard``: instructions per message, counted by callgrind, against a budget that is kept in the project.
+"""``make bench-guard`` counts instructions per message by callgrind, and compares them with a budget in the project.
 
-Seconds differ from run to run and from machine to machine; instructions of the same program do not. A change that makes
-the broker's path of a message longer is seen here at once, whatever else the machine is doing.
+Seconds differ from run to run and from machine to machine; instructions of the same program do not. So a change that
+makes a message's path longer is seen at once, even on a busy machine.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from benchmarks.guard.work import MARKER
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUDGET: Final = Path(__file__).with_name("budget.json")
 UNIT: Final = "unit"
-"""The piece that is plain Python and never changes: the others are compared in it on another interpreter."""
+"""The piece of plain Python that never changes: on another interpreter the others are compared in units of it."""
 
 SAME: Final = 0.03
-"""So much more than the budget is allowed on the interpreter that it was made on. Two runs differ by 0.0001."""
+"""The allowed share above the budget on the interpreter that it was made on. Two runs differ by 0.0001."""
 
 OTHER: Final = 0.15
-"""On any other interpreter, where what is compared are units."""
+"""The allowed share on any other interpreter, where units are compared."""
 
 
 class CountFailed(click.ClickException):
-    """The instructions could not be counted; the message has what was said."""
+    """The instructions could not be counted; the message has the program's output."""
 
     exit_code = 2
 
 
 class Count(NamedTuple):
-    """What one message, batch, transaction or fetch takes."""
+    """The instructions of one message, batch, transaction or fetch."""
 
     instructions: int
     units: float
 
 
 def interpreter() -> str:
-    """What decides how many instructions a program takes, beside the program."""
+    """Return what determines, beside the program, how many instructions it takes."""
     optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
     build = f"{platform.python_compiler()}, {'with' if optimised else 'without'} profile-guided optimisation"
     return f"{platform.python_implementation()} {platform.python_version()}, {build}, {platform.machine()}"
@@ -77,9 +77,9 @@ def count() -> dict[str, Count]:
 
 
 def counted(said: str, dumps: list[str]) -> dict[str, Count]:
-    """What the work printed, and what callgrind wrote before each mark; raises :class:`CountFailed`.
+    """Return the work's output, and the counts that callgrind wrote before each mark; raises :class:`CountFailed`.
 
-    Of the two dumps of each piece the second is what was counted, the first all that came before it.
+    Of the two dumps of each piece the second has its counts, the first those of everything before it.
     """
     pieces = re.findall(r"^(\d+)\t(.+)$", said, re.MULTILINE)
     totals = [int(number) for dump in dumps for number in re.findall(r"^totals: (\d+)$", dump, re.MULTILINE)]
@@ -92,7 +92,7 @@ def counted(said: str, dumps: list[str]) -> dict[str, Count]:
 
 
 class Verdict(NamedTuple):
-    """One piece against its budget. ``change`` is 0.05 for 5 % more."""
+    """One piece compared with its budget. ``change`` is 0.05 for 5 % more."""
 
     name: str
     found: Count
@@ -102,7 +102,7 @@ class Verdict(NamedTuple):
 
 
 def judged(found: Mapping[str, Count], budget: Mapping[str, Count], same: bool) -> Iterator[Verdict]:
-    """Every piece, those without a budget too: what nobody has set a bound for is over it.
+    """Return the verdict on every piece; a piece without a budget is over it.
 
     Raises :class:`CountFailed` if a piece that has a budget was not counted.
     """
@@ -120,19 +120,19 @@ def judged(found: Mapping[str, Count], budget: Mapping[str, Count], same: bool) 
 
 
 def read_budget(path: Path) -> tuple[str, dict[str, Count]]:
-    """The interpreter that the budget was made on, and the budget."""
+    """Return the interpreter that the budget was made on, and the budget."""
     kept = json.loads(path.read_text())
     return kept["interpreter"], {name: Count(*each) for name, each in kept["pieces"].items()}
 
 
 def written(found: Mapping[str, Count]) -> str:
-    """The budget's file for what has been found."""
+    """Return the text of the budget's file for these counts."""
     pieces = ",\n".join(f"    {json.dumps(name)}: [{each[0]}, {each[1]}]" for name, each in found.items())
     return f'{{\n  "interpreter": {json.dumps(interpreter())},\n  "pieces": {{\n{pieces}\n  }}\n}}\n'
 
 
 def table(verdicts: list[Verdict], same: bool) -> Table:
-    """For people."""
+    """Return the verdicts as a table."""
     shown = Table(title="instructions of a message's own path (callgrind)")
     for column in ("", "instructions", "units", "budget", "change", ""):
         shown.add_column(column, justify="left" if not column else "right")

@@ -1,11 +1,10 @@
-"""What `make bench-guard` counts the instructions of: a message's path in broker and client, with no clock in it.
+"""The work whose instructions `make bench-guard` counts: a message's path in broker and client, with no clock in it.
 
-The broker is the real one from the bytes of a connection to the bytes of its answers, journal files included. Left
-out is what differs from run to run: sockets are buffers, threads take turns on one, and time stands still. So what is
-counted is the same every time.
+The broker is the real one from the bytes of a connection to the bytes of its answers, journal files included. Only what
+differs from run to run is replaced: sockets are buffers, threads take turns on one, and time stands still. So the
+counts are the same every time.
 
-Before and after every piece of work that is counted :func:`mark` is called, which tells callgrind to write out what it
-has counted until then.
+:func:`mark` is called before and after every counted piece of work. It makes callgrind write the counts so far.
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ from txbroker.wire.messages import (
 )
 
 MARKER = "getppid"
-"""A function of the C library that nothing else calls: callgrind writes its counts out before each call of it."""
+"""A function of the C library that nothing else calls: callgrind writes its counts before each call of it."""
 
 TOGETHER = 64
-"""Requests that come in one read where a client pipelines; connections that are served in one turn."""
+"""Requests that arrive in one read where a client pipelines; connections that are served in one turn."""
 
 COUNTED = 32 * TOGETHER
-"""Messages, batches or transactions in one piece of work; its parts, too, are whole multiples of :data:`TOGETHER`."""
+"""Messages, batches or transactions in one piece of work; its parts are multiples of :data:`TOGETHER`, too."""
 
 WARM_UP = 4 * TOGETHER
 UNITS = 20_000
@@ -65,23 +64,23 @@ TOTALS = Totals(1, 1, crc32c(SINGLE))
 
 
 def mark() -> None:
-    """End of what was counted, beginning of the next."""
+    """Mark the end of one count, and the beginning of the next."""
     os.getppid()
 
 
 class Reactor(Clock):
-    """Time stands still; what threads hand over runs in the next turn."""
+    """A reactor in which time stands still; calls from threads run in the next turn."""
 
     def __init__(self) -> None:
         super().__init__()
         self._handed: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
 
     def callFromThread(self, call: Callable[..., Any], *arguments: Any) -> None:
-        """Run it in the next turn."""
+        """Run the call in the next turn."""
         self._handed.append((call, arguments))
 
     def turn(self) -> None:
-        """Go on until nothing is left to do at this moment."""
+        """Run turns until nothing is left to do at this moment."""
         while True:
             self.advance(0)
             if not self._handed:
@@ -91,7 +90,7 @@ class Reactor(Clock):
 
 
 class InlineWorker:
-    """A worker without a thread: work is done where it is submitted."""
+    """A worker without a thread: work is done when it is submitted."""
 
     def __init__(self, name: str, call_from_thread: Callable[..., Any], threads: int = 1) -> None:
         del name, threads
@@ -100,32 +99,32 @@ class InlineWorker:
     def submit(
         self, work: Callable[[], Any], done: Callable[[Any], Any], failed: Callable[[BaseException], Any]
     ) -> None:
-        """Do it now; its result comes in the next turn. A failure ends the measurement."""
+        """Do the work now; its result comes in the next turn. A failure ends the measurement."""
         del failed
         self._call_from_thread(done, work())
 
 
 class Transport:
-    """A socket that is a buffer: what the broker writes is kept until it is taken."""
+    """A socket that is a buffer: it keeps what the broker writes until it is taken."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        """Keep it."""
+        """Keep the bytes."""
         self.written.append(data)
 
     def getPeer(self) -> None:
-        """Nobody."""
+        """Return no address."""
 
     def pauseProducing(self) -> None:
-        """What comes is given to the broker all the same."""
+        """Do nothing: the broker is given all bytes all the same."""
 
     def resumeProducing(self) -> None:
-        """As above."""
+        """Do nothing, as above."""
 
     def registerProducer(self, producer: object, streaming: bool) -> None:
-        """This transport never asks anybody to wait."""
+        """Do nothing: this transport never makes a producer wait."""
 
 
 class Connection:
@@ -142,7 +141,7 @@ class Connection:
         self.ask(encode(Hello(1, MAGIC, list(VERSIONS), "guard")))
 
     def ask(self, data: bytes) -> Any:
-        """The answer to one request; raises ``RuntimeError`` if it was refused."""
+        """Return the answer to one request; raises ``RuntimeError`` if it was refused."""
         self.transport.written.clear()
         self._bench.carry([(self, data)], clear=False)
         [(answer, _)] = self._decoder.feed(b"".join(self.transport.written))
@@ -152,11 +151,11 @@ class Connection:
 
 
 Round = list[tuple[Connection, bytes]]
-"""What comes from which connections within one turn of the reactor."""
+"""The connections with their bytes that arrive within one turn of the reactor."""
 
 
 class Bench:
-    """A broker on an empty directory, and its connections."""
+    """A broker on an empty directory, with its connections."""
 
     def __init__(self, data: Path) -> None:
         config = merged({"data": str(data)})
@@ -174,11 +173,11 @@ class Bench:
         raise RuntimeError(doing) from error
 
     def turn(self) -> None:
-        """Let the reactor go on until nothing is left to do."""
+        """Run turns of the reactor until nothing is left to do."""
         self._reactor.turn()
 
     def client(self) -> Client:
-        """A client of this broker that knows the way to the topic already."""
+        """Return a client of this broker that already knows the topic."""
         client = Client(self, self._serving.factory)
         route = start(client.connection._producer.route("guarded"))
         client.carry()
@@ -186,7 +185,7 @@ class Bench:
         return client
 
     def carry(self, round_: Round, least: int = 1, clear: bool = True) -> None:
-        """Let the broker read, carry everything through; each must have at least so many bytes of answers then."""
+        """Let the broker read and process everything; each connection must then have that many bytes of answers."""
         for connection, data in round_:
             connection.receive(data)
         self._reactor.turn()
@@ -198,19 +197,19 @@ class Bench:
                 written.clear()
 
     def close(self) -> None:
-        """End without a clean stop: nobody starts here again."""
+        """Close without a clean stop: there is no next start."""
         self._serving.engine.close()
 
 
 class Client:
-    """A blocking client whose socket nobody drives: its bytes are carried by hand, as those of :class:`Connection`."""
+    """A blocking client without a driver: its bytes are moved by hand, as those of :class:`Connection`."""
 
     def __init__(self, bench: Bench, factory: BrokerFactory) -> None:
         protocol = factory.buildProtocol(None)
         assert protocol is not None
         self._bench, self._receive, self._transport = bench, protocol.dataReceived, Transport()
         self.connection = blocking.Connection(url.parse("tcp:127.0.0.1:1"), Options(client="guard"))
-        vars(self.connection._driver)["kick"] = lambda: None  # else a thread would try to connect
+        vars(self.connection._driver)["kick"] = lambda: None  # otherwise a thread would try to connect
         protocol.makeConnection(self._transport)
         self._core = self.connection.core
         self._core.connecting()
@@ -227,13 +226,13 @@ class Client:
             self._core.tick()
 
     def send(self, topic: str, value: bytes, times: int) -> list[SendFuture]:
-        """So many messages, for which nothing is sent yet."""
+        """Queue that many messages, without sending anything yet."""
         send = self.connection.send_async
         return [send(topic, value) for _ in range(times)]
 
 
 class Piece(NamedTuple):
-    """Work that is counted; ``rounds`` makes it, ``times`` over. The budget is for one of them."""
+    """A piece of work that is counted; ``rounds`` makes it, ``times`` over. The budget is for one of them."""
 
     name: str
     rounds: Callable[[int], list[Round]]
@@ -242,7 +241,7 @@ class Piece(NamedTuple):
 
 
 class Pieces:
-    """What is counted."""
+    """The pieces of work that are counted."""
 
     def __init__(self, bench: Bench) -> None:
         self._connections = bench.connections
@@ -251,7 +250,7 @@ class Pieces:
         self._serials = [0] * TOGETHER
 
     def all(self) -> list[Piece]:
-        """In the order in which they are run."""
+        """Return all pieces in the order in which they are run."""
         one, two = self._one_phase, self._two_phase
         return [
             Piece("send, alone", self._sends(1, SINGLE, 0), COUNTED),
@@ -278,7 +277,9 @@ class Pieces:
         return lambda times: [[(self._connections[0], read)] for _ in range(times) for read in reads(0)]
 
     def _each(self, reads: Callable[[int], list[bytes]]) -> Callable[[int], list[Round]]:
-        """All connections do the same at the same time: the first read of each comes in one turn, then the next."""
+        """Make all connections do the same at the same time: the first read of each comes in one turn, then the
+        next.
+        """
 
         def rounds(times: int) -> list[Round]:
             made: list[Round] = []
@@ -310,7 +311,7 @@ class Pieces:
 
 
 def calibrate(times: int) -> None:
-    """Plain Python that stays as it is: calls, attributes, dictionaries, bytes. Its instructions are the unit.
+    """Run plain Python that never changes: calls, attributes, dictionaries, bytes. Its instructions are the unit.
 
     Two interpreters differ by a third in what they take for the same program; in this unit by a few percent.
     """
@@ -345,7 +346,9 @@ def main() -> None:
 
 
 def _count_client(client: Client) -> None:
-    """What a program's own call takes: checked, routed and put into a batch, with a future. Its sending is apart."""
+    """Count a program's own call: it is checked, routed and put into a batch, with a future. Sending is another
+    piece.
+    """
     client.send("guarded", SINGLE, WARM_UP)
     client.carry()
     mark()

@@ -1,4 +1,4 @@
-"""Servers that do nothing, to see what the machine allows: ``python -m benchmarks.harness.bare_servers KIND``."""
+"""Bare servers show what the machine allows: ``python -m benchmarks.harness.bare_servers KIND``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STREAM_PIECE = 1 << 20
 
 
 class Echo(protocol.Protocol):
-    """Says what it hears."""
+    """A protocol that sends back what it receives."""
 
     def connectionMade(self) -> None:
         assert self.transport is not None
@@ -32,14 +32,14 @@ class EchoFactory(protocol.ServerFactory):
 
 
 def echo() -> None:
-    """A bare Twisted server: the least that a round trip costs in this reactor."""
+    """Run a bare Twisted server: it shows the least time of a round trip in this reactor."""
     port = reactor.listenTCP(0, EchoFactory(), interface="127.0.0.1")
     print(f"ready on {port.getHost().port}", flush=True)  # type: ignore[attr-defined]
     reactor.run()
 
 
 def stream() -> None:
-    """Pours bytes into one connection after the other, without Twisted: what the loopback interface allows."""
+    """Send bytes into one connection after the other, without Twisted: it shows what the loopback interface allows."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     piece = bytes(STREAM_PIECE)
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -1,4 +1,4 @@
-"""Many connections that all come at once, are greeted, and then say nothing."""
+"""A crowd of connections that all come at once, are greeted, and then send nothing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ RECEIVE = 1 << 16
 
 
 class Crowd:
-    """The connections: those that were welcomed, and how many were refused."""
+    """The connections of a crowd: those that were welcomed, and how many were refused."""
 
     def __init__(self) -> None:
         self.sockets: list[socket.socket] = []
         self.refusals: list[Refused] = []
 
     def check(self) -> None:
-        """Raise :class:`UnexpectedAnswer` if one has been closed, or told something."""
+        """Raise :class:`UnexpectedAnswer` if a connection has been closed, or was sent something."""
         readable = select.poll()
         for each in self.sockets:
             readable.register(each, select.POLLIN)
@@ -34,7 +34,7 @@ class Crowd:
 
 @contextlib.contextmanager
 def burst(port: int, number: int) -> Iterator[Crowd]:
-    """Connect ``number`` times without waiting in between; until all are welcomed or refused."""
+    """Connect ``number`` times without waiting in between; return when all are welcomed or refused."""
     crowd = Crowd()
     opening: dict[int, tuple[socket.socket, Decoder[AnyAnswer]]] = {}
     with select.epoll() as epoll, contextlib.ExitStack() as stack:
@@ -61,7 +61,7 @@ def burst(port: int, number: int) -> Iterator[Crowd]:
 
 
 def _heard(crowd: Crowd, connection: socket.socket, decoder: Decoder[AnyAnswer]) -> bool:
-    """Whether it has been answered."""
+    """Return whether the connection was answered."""
     for answer, _ in decoder.feed(received(connection, RECEIVE)):
         if isinstance(answer, Welcome):
             crowd.sockets.append(connection)

@@ -1,4 +1,4 @@
-"""The messages that are sent, made once: what a client with a fixed body would send."""
+"""The messages that the benchmarks send, made once, as a client with a fixed body would send them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KIB_BATCH = 64
 
 
 def wrapper(body: bytes, count: int) -> bytes:
-    """A batch as the client makes it: one frame that holds the others."""
+    """Return a batch as the client makes it: one frame that holds the others."""
     inner = b"".join(frame.encode_inner(position, body, TIMESTAMP) for position in range(count))
     return frame.encode_wrapper(inner, count, TIMESTAMP)
 

@@ -1,7 +1,7 @@
-"""Requests through sockets as fast as they are answered: pipelined on one, or one at a time on each of many.
+"""The load generator sends requests as fast as they are answered: pipelined on one socket, or one at a time on many.
 
-Nothing is skipped: every request goes through the socket, every answer is decoded by the codec, checked for
-its kind and counted; the correlation numbers of all answers must add up to those of all requests.
+Every request goes through the socket; every answer is decoded by the codec, checked for its kind and counted; the
+correlation numbers of all answers must add up to those of all requests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from txbroker.wire.codec import Decoder, encode
 from txbroker.wire.messages import AnyAnswer, AnyRequest, Send, Sent
 
 FIRST_CORRELATION = 1 << 16
-"""Correlation numbers from here on all take the same room on the wire, as those of a client at work do."""
+"""The first correlation number. From here on all take the same room on the wire, as those of a client at work do."""
 
 RECEIVE = 1 << 18
 
@@ -34,7 +34,7 @@ class Chunk(NamedTuple):
 
 
 def send_chunks(partitions: Sequence[int], frames: bytes, requests: int, together: int) -> list[Chunk]:
-    """``requests`` sends of the same frames, to each partition in turn, ``together`` of them in a chunk."""
+    """Yield ``requests`` sends of the same frames, to each partition in turn, ``together`` of them in a chunk."""
     chunks = []
     for first in range(FIRST_CORRELATION, FIRST_CORRELATION + requests, together):
         numbers = range(first, min(first + together, FIRST_CORRELATION + requests))
@@ -45,7 +45,7 @@ def send_chunks(partitions: Sequence[int], frames: bytes, requests: int, togethe
 
 @dataclass
 class Tally:
-    """What was done: exchanges begun and completed, the seconds from the first byte to the last answer."""
+    """The tally of a load: exchanges begun and completed, and the seconds from the first byte to the last answer."""
 
     begun: int = 0
     completed: int = 0
@@ -54,19 +54,19 @@ class Tally:
 
     @property
     def rate(self) -> float:
-        """Completed exchanges a second."""
+        """Return completed exchanges a second."""
         return self.completed / self.seconds
 
     def quantile(self, share: float) -> float:
-        """The latency in seconds that this share of the exchanges did not exceed."""
+        """Return the latency in seconds that this share of the exchanges did not exceed."""
         return sorted(self.latencies)[int(share * (len(self.latencies) - 1))]
 
 
 class Pipeline:
-    """Keeps up to ``window`` of the requests in ``chunks``, taken again and again, unanswered on one connection.
+    """A pipeline keeps up to ``window`` requests unanswered on one connection, taken from ``chunks`` again and again.
 
-    The chunks together must hold at least ``window`` and one more chunk of requests, so that no correlation
-    number is used by two at a time.
+    The chunks together must hold at least ``window`` requests and one more chunk, so that no correlation number is used
+    twice at a time.
     """
 
     def __init__(self, peer: Peer, chunks: Sequence[Chunk], window: int) -> None:
@@ -129,14 +129,16 @@ class Dialogue(Protocol):
     socket: socket.socket
 
     def begin(self) -> bytes:
-        """What to say first in the next exchange."""
+        """Return the first bytes of the next exchange."""
 
     def heard(self, data: bytes) -> bytes | None:
-        """What to say to that; nothing (b"") if its rest is to come, None if the exchange is complete."""
+        """Return the bytes to send after that answer; b"" if its rest is to come, None if the exchange is complete."""
 
 
 class SendDialogue:
-    """Sends the same request again and again. Also the bare echo's client: that answers with the request."""
+    """A dialogue that sends the same request again and again. It also works with the bare echo, which returns the
+    request.
+    """
 
     def __init__(
         self,
@@ -164,7 +166,7 @@ class SendDialogue:
 
 
 def converse(dialogues: Sequence[Dialogue], seconds: float) -> Tally:
-    """Let every dialogue have one exchange after the other for that long; all that began are completed."""
+    """Run exchanges of every dialogue, one after the other, for that long; all that began are completed."""
     tally = Tally()
     clock, latencies = time.perf_counter, tally.latencies
     by_number = {dialogue.socket.fileno(): dialogue for dialogue in dialogues}

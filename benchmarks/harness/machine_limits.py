@@ -1,4 +1,4 @@
-"""What the machine allows, measured in the same run as the broker: the disk, the loopback interface, the reactor."""
+"""The limits of the machine, measured in the same run as the broker: the disk, the loopback interface, the reactor."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def forces(folder: Path, seconds: float) -> Tally:
 
 
 def sequential(folder: Path, seconds: float) -> Tally:
-    """Write 4 MiB and force it, the journal's largest groups; count the bytes."""
+    """Write 4 MiB and force it, as the journal's largest groups; count the bytes."""
     tally = _write_and_force(folder, GROUP_BYTES, seconds)
     tally.completed *= GROUP_BYTES
     return tally
@@ -59,7 +59,7 @@ def _write_and_force(folder: Path, size: int, seconds: float) -> Tally:
 
 
 def echo(clients: int, frames: bytes, seconds: float) -> Tally:
-    """Round trips of a bare Twisted echo server, by the same generator with the same request as the broker's."""
+    """Measure round trips of a bare Twisted echo server, with the generator and the request that the broker gets."""
     request = encode(Send(FIRST_CORRELATION, 1), frames)
     with processes.bare("echo") as server:
         connections = [connect(server.port) for _ in range(clients)]
@@ -73,7 +73,7 @@ def echo(clients: int, frames: bytes, seconds: float) -> Tally:
 
 
 def loopback(seconds: float) -> Tally:
-    """Bytes through a socket from a server that does nothing else."""
+    """Count the bytes from a server that does nothing but send."""
     tally, buffer = Tally(), bytearray(MIB)
     with processes.bare("stream") as server, connect(server.port) as connection:
         began = time.perf_counter()
@@ -84,7 +84,7 @@ def loopback(seconds: float) -> Tally:
 
 
 def seconds_of(code: str) -> float:
-    """How long a fresh interpreter takes for a piece of code."""
+    """Return how long a fresh interpreter takes for a piece of code."""
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)
     return time.perf_counter() - began

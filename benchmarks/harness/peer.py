@@ -32,13 +32,13 @@ AnswerType = TypeVar("AnswerType", bound=Answer | Request)
 
 
 class UnexpectedAnswer(Exception):
-    """The broker did not answer as it should: the measurement is worth nothing."""
+    """The broker did not answer as it should, so the measurement is invalid."""
 
 
 class Peer:
-    """A session. ``ask`` blocks; the loads use ``socket`` and ``decoder`` themselves.
+    """A session with a broker. ``ask`` blocks; the loads use ``socket`` and ``decoder`` themselves.
 
-    Over TLS if it is given the ``certificate`` to trust.
+    It uses TLS if it is given the ``certificate`` to trust.
     """
 
     def __init__(self, port: int, certificate: Path | None = None) -> None:
@@ -55,7 +55,7 @@ class Peer:
         self.socket.close()
 
     def ask(self, request: Request, kind: type[AnswerType], data: bytes = b"") -> AnswerType:
-        """Send one request, wait for its answer of that kind."""
+        """Send one request, and return its answer, which must be of that kind."""
         self.socket.sendall(encode(request, data))
         found: list[tuple[AnyAnswer, memoryview]] = []
         while not found:
@@ -63,21 +63,21 @@ class Peer:
         return expected(found[0][0], kind)
 
     def create_topic(self, name: str, partitions: int = 1) -> list[int]:
-        """Make a topic; return the numbers of its partitions."""
+        """Create a topic; return the numbers of its partitions."""
         topics = self.ask(CreateTopic(1, name, partitions, TopicSettings()), Topics).topics
         return [partition.number for partition in topics[0].partitions]
 
     def partitions(self, name: str) -> list[PartitionInfo]:
-        """The partitions of a topic as they are now."""
+        """Return the partitions of a topic as they are now."""
         return self.ask(DescribeTopics(1, [name]), Topics).topics[0].partitions
 
     def messages(self, name: str) -> int:
-        """How many messages readers can see in a topic."""
+        """Return how many messages readers can see in a topic."""
         return sum(partition.high_watermark for partition in self.partitions(name))
 
 
 def connect(port: int, certificate: Path | None = None) -> socket.socket:
-    """A connection that does not wait for company, and fails rather than wait for ever."""
+    """Return a connection that sends without delay, and whose reads fail rather than wait for ever."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if certificate is None:
@@ -87,7 +87,7 @@ def connect(port: int, certificate: Path | None = None) -> socket.socket:
 
 
 def received(connection: socket.socket, size: int) -> bytes:
-    """What has come; raises :class:`UnexpectedAnswer` at the end of the stream."""
+    """Return the bytes that have arrived; raises :class:`UnexpectedAnswer` at the end of the stream."""
     data = connection.recv(size)
     if not data:
         raise UnexpectedAnswer("the connection was closed")
@@ -95,7 +95,7 @@ def received(connection: socket.socket, size: int) -> bytes:
 
 
 def expected(answer: object, kind: type[AnswerType]) -> AnswerType:
-    """The answer, if it is of that kind; raises :class:`UnexpectedAnswer` if not."""
+    """Return the answer if it is of that kind; raises :class:`UnexpectedAnswer` if not."""
     if type(answer) is kind:
         return answer
     reason = f": {answer.error}: {answer.message}" if isinstance(answer, Refused) else ""

@@ -1,4 +1,4 @@
-"""Memory and processor time of a process, as the system counts them; and how many files this one may open."""
+"""Memory and processor time of a process, as the system counts them; and how many files this process may open."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Memory(NamedTuple):
-    """Resident bytes now (VmRSS) and at most so far (VmHWM)."""
+    """Bytes that are resident now (VmRSS), and at most so far (VmHWM)."""
 
     resident: int
     peak: int
 
 
 def memory_of(pid: int) -> Memory:
-    """Of the process of that number."""
+    """Return the memory of a process."""
     status = Path(f"/proc/{pid}/status").read_text()
     found = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", status, re.MULTILINE))
     return Memory(int(found["VmRSS"]) * 1024, int(found["VmHWM"]) * 1024)
 
 
 def processor_seconds(pid: int) -> float:
-    """Processor time of one process so far, all its threads, in user and system mode; 0 if it is gone."""
+    """Return the processor time of one process so far, of all its threads, in user and system mode; 0 if it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -35,7 +35,7 @@ def processor_seconds(pid: int) -> float:
 
 
 def allow_descriptors() -> int:
-    """As many files as the system allows this process; returns how many that are."""
+    """Let this process open as many files as the system allows; return how many that are."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard

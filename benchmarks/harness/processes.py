@@ -1,4 +1,6 @@
-"""Servers under measurement, each a process of its own: brokers, and bare ones that tell what the machine can do."""
+"""The servers of the benchmarks, each a process of its own: brokers, and bare ones that show what the machine can
+do.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,13 @@ PATIENCE = 60.0
 
 
 class ServerFailed(Exception):
-    """A server did not start or did not end well; the message has the last lines that it said."""
+    """A server did not start or did not end well; the message has the last lines that it wrote."""
 
 
 class ServerProcess:
-    """Runs ``command`` until the context ends. ``ready`` matches the line that says so; its group 1 is the port."""
+    """Runs ``command`` until the context ends. ``ready`` matches the line that it writes when ready; its group 1 is the
+    port.
+    """
 
     def __init__(self, command: Sequence[str], ready: str) -> None:
         self._lines: deque[str] = deque(maxlen=20)
@@ -79,9 +83,10 @@ class ServerProcess:
 def broker(
     data: Path, *settings: str, descriptors: int | None = None, certificate: Path | None = None
 ) -> Iterator[BrokerProcess]:
-    """A broker over a directory, stopped in order at the end unless it was killed; its log goes if all went well.
+    """Run a broker over a directory; stop it in order at the end unless it was killed. Its log is removed if all went
+    well.
 
-    Default settings but for ``NAME=VALUE`` ones. ``descriptors`` and ``certificate`` are those of BrokerProcess.
+    It has default settings but for ``NAME=VALUE`` ones. ``descriptors`` and ``certificate`` are those of BrokerProcess.
     """
     log = data.with_name(f"{data.name}.log")
     options = [part for setting in settings for part in ("--set", setting)]
@@ -92,5 +97,5 @@ def broker(
 
 
 def bare(kind: str) -> ServerProcess:
-    """A server of :mod:`benchmarks.harness.bare_servers`."""
+    """Run a server of :mod:`benchmarks.harness.bare_servers`."""
     return ServerProcess([sys.executable, "-m", "benchmarks.harness.bare_servers", kind], r"ready on (\d+)")

@@ -1,7 +1,7 @@
-"""``make bench-holds``, or ``python -m benchmarks.holds``: how long the largest requests hold the reactor.
+"""``make bench-holds``, or ``python -m benchmarks.holds``, measures how long the largest requests hold the reactor.
 
-The broker runs in this process, and its reactor is turned by hand: a hold is one turn. What counts is the processor
-time of the reactor's thread, so that other work on the machine does not show; requests are written in between.
+The broker runs in this process, and its reactor is turned by hand: a hold is one turn. The processor time of the
+reactor's thread counts, so that other work on the machine does not show; requests are written in between.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from txbroker.wire.codec import answer_decoder, encode
 installed: Any = reactor
 FOLDER: Final = Path("build/bench/holds")
 GOAL: Final = 0.005
-"""Seconds that a request may hold the reactor at most."""
+"""The most seconds that a request may hold the reactor."""
 PATIENCE: Final = 0.02
 AFTERMATH: Final = 0.2
-"""Seconds for what a request has started that goes on after its answer."""
+"""Seconds for work that a request has started and that goes on after its answer."""
 
 
 class Hold(NamedTuple):
-    """What carrying out a request took of the reactor's thread: its longest turn, all turns, and their number.
+    """The reactor's time for one request: its longest turn, all turns, and their number.
 
     ``refused`` is the error if it was; seconds of the processor.
     """
@@ -69,7 +69,7 @@ class Reactor:
         self._reactor.startRunning(False)
 
     def turn(self, most: float) -> float | None:
-        """One turn, after so long a wait at most; return its processor time, None if there was nothing to do."""
+        """Run one turn, after that long a wait at most; return its processor time, None if there was nothing to do."""
         reactor, timeout = self._reactor, self._reactor.timeout()
         wait = most if timeout is None else min(most, timeout)
         if not select.select([reactor._poller.fileno()], [], [], wait)[0] and wait == most and most:
@@ -107,7 +107,7 @@ class Broker:
         self.session = self.ask(HELLO)[0].session
 
     def turns(self, data: bytes = b"") -> Iterator[float]:
-        """Send it, turn the reactor until a moment after the answer; give the processor time of each turn."""
+        """Send a request, run turns until a moment after the answer; yield the processor time of each turn."""
         left = memoryview(data)
         self.answers: list[Any] = []
         end = math.inf
@@ -124,23 +124,23 @@ class Broker:
                 end = time.monotonic() + AFTERMATH
 
     def ask(self, data: bytes) -> list[Any]:
-        """Send it and return the answers."""
+        """Send a request and return the answers."""
         for _ in self.turns(data):
             pass
         return self.answers
 
     def add(self, data: bytes) -> None:
-        """Send what is not answered."""
+        """Send a request that is not answered."""
         self.ask(data + encode(messages.Ping(1)))
 
     def create(self, name: str, partitions: int) -> list[int]:
-        """Make a topic; return its partitions' numbers."""
+        """Create a topic; return its partitions' numbers."""
         made = self.ask(encode(messages.CreateTopic(1, name, partitions, TopicSettings())))[-1]
         assert isinstance(made, messages.Topics), made
         return [part.number for part in made.topics[0].partitions]
 
     def measure(self, name: str, data: bytes) -> Hold:
-        """Carry a request out."""
+        """Measure one request."""
         times = list(self.turns(data))
         refused = next((each.error for each in self.answers if isinstance(each, messages.Refused)), "")
         return Hold(name, max(times), sum(times), len(times), refused)
@@ -151,7 +151,7 @@ def _failed(doing: str, error: BaseException) -> None:
 
 
 def table(holds: list[Hold]) -> Table:
-    """For people."""
+    """Return the holds as a table."""
     shown = Table(title="The reactor's thread, ms of the processor")
     for title in ("request", "longest turn", "all turns", "turns", "refused"):
         shown.add_column(title, justify="left" if title in ("request", "refused") else "right")

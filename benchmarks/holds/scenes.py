@@ -1,4 +1,4 @@
-"""What `python -m benchmarks.holds` measures: each request as large as it may be, and larger."""
+"""The requests that `python -m benchmarks.holds` measures, each as large as allowed, and larger."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ HUGE: Final = frame.encode(bytes(MAX_REQUEST_DATA - 100), 1)
 
 
 class Scene(NamedTuple):
-    """A request by name, made when its turn has come."""
+    """A request by name, made just before it is measured."""
 
     name: str
     request: Callable[[], bytes]
 
 
 class Client(Protocol):
-    """Whose requests these are."""
+    """The client that sends the requests."""
 
     serial: int
     session: int
@@ -43,18 +43,18 @@ class Client(Protocol):
     serving: Any
 
     def create(self, name: str, partitions: int) -> list[int]:
-        """Make a topic."""
+        """Create a topic."""
 
     def add(self, data: bytes) -> None:
-        """Send what is not answered."""
+        """Send a request that is not answered."""
 
 
 Adds = list[tuple[int, bytes, int]]
-"""Partition, frames, and how many messages they are."""
+"""A partition, frames, and how many messages they are."""
 
 
 def adds(client: Client, parts: Adds, xid: Xid | None = None) -> tuple[bytes, Totals]:
-    """The adds of a new transaction, and its totals."""
+    """Return the adds of a new transaction, and its totals."""
     client.serial += 1
     run, messages, checksum = [], 0, 0
     for partition, frames, count in parts:
@@ -65,12 +65,12 @@ def adds(client: Client, parts: Adds, xid: Xid | None = None) -> tuple[bytes, To
 
 
 def always(kind: Callable[..., commands.Request], *fields: Any) -> Callable[[], bytes]:
-    """A request of that kind, whatever there is."""
+    """Return a function that makes a request of that kind, with nothing to prepare."""
     return lambda: encode(kind(2, *fields))
 
 
 def topics(client: Client, some: list[int]) -> Iterator[Scene]:
-    """Messages, topics, and what is asked about them. Leaves a topic of many partitions."""
+    """Return requests about messages and topics. They leave a topic of many partitions."""
     names = [f"n{number}" for number in range(100_000)]
     yield Scene("Ping", always(commands.Ping))
     yield Scene("Send of 16 MiB in one frame", lambda: encode(commands.Send(2, some[0]), HUGE))
@@ -91,7 +91,7 @@ def topics(client: Client, some: list[int]) -> Iterator[Scene]:
 
 
 def groups(client: Client, numbers: list[int]) -> Iterator[Scene]:
-    """Positions and claims. Leaves a group."""
+    """Return requests about positions and claims. They leave a group."""
     offsets = [PartitionOffset(number, 0, 0, "m" * 80) for number in numbers]
     yield Scene("CommitOffsets of 4,096", always(commands.CommitOffsets, "g", offsets[:LIMIT]))
     yield Scene("CommitOffsets of 6,000", always(commands.CommitOffsets, "g", offsets))
@@ -106,7 +106,7 @@ def groups(client: Client, numbers: list[int]) -> Iterator[Scene]:
 
 
 def large_commits(client: Client, some: list[int], numbers: list[int]) -> Iterator[Scene]:
-    """Commits in one phase, whose adds come with them."""
+    """Return commits in one phase, whose adds come with them."""
 
     def commit(parts: Adds) -> Callable[[], bytes]:
         def made() -> bytes:
@@ -126,7 +126,7 @@ def large_commits(client: Client, some: list[int], numbers: list[int]) -> Iterat
 
 
 def wide_transactions(client: Client, numbers: list[int]) -> Iterator[Scene]:
-    """All that can be done with a transaction that has messages for many partitions, which are there before."""
+    """Return all requests about a transaction that has messages for many partitions, which exist before."""
 
     def added(end: Callable[[Totals], bytes], xid: Xid | None = None) -> Callable[[], bytes]:
         def made() -> bytes:
@@ -160,7 +160,7 @@ def wide_transactions(client: Client, numbers: list[int]) -> Iterator[Scene]:
 
 
 def scenes(client: Client) -> Iterator[Scene]:
-    """All, in an order in which each finds what it needs."""
+    """Return all scenes, in an order in which each finds what it needs."""
     some = client.create("some", 3)
     yield from topics(client, some)
     numbers = sorted(client.engine.catalog.stores)

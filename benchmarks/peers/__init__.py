@@ -1,1 +1,1 @@
-"""Systems that people would pick instead, as servers and clients of one's own. See docs/benchmarks.md."""
+"""The peers: systems that could be used instead, with their servers and clients. See docs/benchmarks.md."""

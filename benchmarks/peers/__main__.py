@@ -1,4 +1,4 @@
-"""``make bench-peers``: the same work for us and for what people would pick instead. See docs/benchmarks.md."""
+"""``make bench-peers`` does the same work with the broker and with its peers. See docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ CONTENDERS: Mapping[str, Callable[[], Contender]] = {
     "nats": Nats, "rabbitmq": Rabbitmq, "artemis": Artemis, "postgresql": Postgresql,
 }  # fmt: skip
 KEYS = ("batches", "large-batches", "singles", "depth-1", "one-phase", "one-phase-10", "two-phase", "python")
-"""What runs one after the other; "python" measures sending and reading."""
+"""The loads, which run one after the other; "python" measures sending and reading."""
 
 TROUBLE = (
     PeerFailed, PeerMissing, JarsMissing, DatabaseFailed, BrokerFailed, UnexpectedAnswer, OSError, KafkaException,
     pika.exceptions.AMQPError, psycopg.Error, redis.exceptions.RedisError,
 )  # fmt: skip
-"""What goes wrong with one system: it is reported, and the others go on."""
+"""The errors of one system: they are reported, and the others go on."""
 
 IDLE = 2.0
-"""Seconds of doing nothing, to see what the servers do then."""
+"""Seconds of idling, to see how busy the servers are then."""
 
 PATH = click.Path(path_type=Path)
 
 
 class Bench:
-    """All servers, started once; every load for each of them in turn, again and again."""
+    """The bench starts all servers once, and runs every load with each of them in turn, again and again."""
 
     def __init__(
         self, contenders: Sequence[Contender], loads: Sequence[str], warm_up: float, seconds: float
@@ -72,7 +72,7 @@ class Bench:
 
     @contextmanager
     def servers(self, folder: Path) -> Iterator[None]:
-        """Start what can be started; the folders go with the context."""
+        """Start the servers that can be started; the folders are removed with the context."""
         with ExitStack() as stack:
             for number, one in enumerate(self._contenders):
                 with self._reported(one, "did not start"):
@@ -94,7 +94,7 @@ class Bench:
             print(f"{one.name}: {trouble}", file=sys.stderr)
 
     def steps(self, turn: int) -> list[tuple[Contender, str, RunLoad]]:
-        """All of one turn: load by load, and who begins changes from turn to turn."""
+        """Return all steps of one turn: load by load, each time with another system first."""
         first = turn % max(1, len(self._running))
         order = self._running[first:] + self._running[:first]
         return [
@@ -106,7 +106,7 @@ class Bench:
         ]
 
     def measure(self, one: Contender, load: str, run_load: RunLoad) -> None:
-        """One load, after all that others wrote is on disk."""
+        """Run one load, after everything that others wrote is on disk."""
         os.sync()
         with self._reported(one, f"{load} failed"):
             warm_up = self._warm_up * (1.0 if load == "python" else one.warm_up)
@@ -117,7 +117,7 @@ class Bench:
             self.run.add(one.name, measures)
 
     def count_forces(self, one: Contender) -> None:
-        """Under one request at a time."""
+        """Count forces with one request at a time."""
         system = self.run.systems[one.name]
         probe = one.runs()[one.probe]
 
@@ -131,14 +131,14 @@ class Bench:
                 system.trouble.append(f"forces were not counted: {error}")
 
     def idle(self) -> float:
-        """Processors that all servers together take while nobody asks them for anything."""
+        """Return how many processors all servers together use while they are idle."""
         processes = [pid for one in self._running for pid in one.processes()]
         before = sum(map(processor_seconds, processes))
         time.sleep(IDLE)
         return (sum(map(processor_seconds, processes)) - before) / IDLE
 
     def all(self, repeat: int, progress: Progress) -> None:
-        """Forces first, which warms everything up as well; then turn after turn."""
+        """Run everything: the count of forces first, which warms the servers up as well; then turn after turn."""
         task = progress.add_task("", total=len(self._running) + repeat * len(self.steps(0)))
         for one in self._running:
             progress.update(task, description=f"forces of {one.name}")
@@ -153,7 +153,7 @@ class Bench:
 
 
 def chosen(only: Sequence[str]) -> tuple[list[Contender], list[str]]:
-    """The systems and the loads that ``--only`` names; all of a kind of which it names none."""
+    """Return the systems and the loads that ``--only`` names; all of a kind of which it names none."""
     systems = [name for name in CONTENDERS if name in only] or list(CONTENDERS)
     loads = [load for load in KEYS if load in only] or list(KEYS)
     if "txbroker" not in systems:
@@ -162,7 +162,7 @@ def chosen(only: Sequence[str]) -> tuple[list[Contender], list[str]]:
 
 
 def terminated(_number: int, _frame: FrameType | None) -> None:
-    """SIGTERM ends the servers and removes the folders, as Ctrl-C does."""
+    """End on SIGTERM as on Ctrl-C: the servers are stopped and the folders removed."""
     sys.exit(143)
 
 
@@ -201,7 +201,7 @@ def main(
 
 
 def written(run: markdown.Run, out: Path, images: Path, file: Path | None) -> None:
-    """Report, charts and JSON."""
+    """Write report, charts and JSON."""
     out.mkdir(parents=True, exist_ok=True)
     (file or out / "peers.json").write_text(markdown.document(run) + "\n")
     text = markdown.markdown(run)

@@ -18,7 +18,7 @@ from benchmarks.peers.programs import JAVA_WARM_UP, java, run_java
 from benchmarks.peers.server import PeerMissing, PeerServer
 
 HEAP = ("-Xms512m", "-Xmx2g", "-XX:+UseParallelGC")
-"""As its own start script has them, which takes ParallelGC."""
+"""JVM options as in its own start script, which uses ParallelGC."""
 
 WINDOW = 8192
 CLIENTS = 64
@@ -34,10 +34,10 @@ MODES = {
 
 
 class ArtemisServer(PeerServer):
-    """``settings`` are of the element ``core`` of broker.xml.
+    """A server of Artemis. ``settings`` are of the element ``core`` of broker.xml.
 
-    The buffer timeout, for which a journal waits for company before it writes, is the median time of a forced write
-    of 4 KiB on this disk: ``artemis create`` measures and sets it much like that.
+    The buffer timeout, for which a journal waits for more writes, is the median time of a forced write of 4 KiB on this
+    disk: ``artemis create`` measures and sets it much like that.
     """
 
     name = "Artemis"
@@ -74,7 +74,7 @@ class ArtemisServer(PeerServer):
 
     @property
     def url(self) -> str:
-        """For its own client."""
+        """Return the URL for its own client."""
         return f"tcp://127.0.0.1:{self.port}"
 
     def prepare(self) -> None:
@@ -90,7 +90,7 @@ class ArtemisServer(PeerServer):
 
 
 def broker_xml(acceptor: str, settings: Mapping[str, str]) -> str:
-    """The text of broker.xml."""
+    """Return the text of broker.xml."""
     inner = "".join(f"    <{name}>{escape(value)}</{name}>\n" for name, value in settings.items())
     return (
         '<configuration xmlns="urn:activemq">\n  <core xmlns="urn:activemq:core">\n'

@@ -1,4 +1,4 @@
-"""The figures as bars, one panel a load: as SVG for the documentation, as PNG for whoever cannot show that."""
+"""The figures as bar charts, one panel for each load: as SVG for the documentation, and as PNG."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from benchmarks.peers.goals import LOADS, OWN, Load, Result, Results
 OURS, THEIRS, UNFORCED = "#c2410c", "#64748b", "#cbd5e1"
 COLUMNS = 3
 PANEL = (5.2, 2.3)
-"""Inches."""
+"""Sizes in inches."""
 
 
 def draw(results: Results, unforced: Sequence[str], folder: Path, name: str = "peers") -> list[Path]:
-    """Write ``name.svg`` and ``name.png``; systems in ``unforced`` promise less, and look so."""
+    """Write ``name.svg`` and ``name.png``; systems in ``unforced``, which promise less, are drawn pale."""
     shown = [load for load in LOADS if any(key == load.key for key, _ in results)]
     if not shown:
         return []
     rows = -(-len(shown) // COLUMNS)
     columns = min(COLUMNS, len(shown))
-    # The same file for the same figures: no date, no random names inside.
+    # Equal figures give equal files: no date, no random names inside.
     with matplotlib.rc_context({"svg.hashsalt": "txbroker", "font.size": 9, "svg.fonttype": "path"}):
         figure = Figure(figsize=(PANEL[0] * columns, PANEL[1] * rows), layout="constrained")
         for place, load in enumerate(shown):
@@ -43,13 +43,13 @@ def draw(results: Results, unforced: Sequence[str], folder: Path, name: str = "p
 
 
 def ordered(load: Load, results: Results) -> list[Result]:
-    """The systems under one load, the best first."""
+    """Return the systems under one load, the best first."""
     found = [one for (key, _), one in results.items() if key == load.key]
     return sorted(found, key=lambda one: one.value, reverse=not load.by_latency)
 
 
 def panel(axes: Axes, load: Load, results: Results, unforced: Sequence[str]) -> None:
-    """One load: a bar for each system, with its figure behind it."""
+    """Draw one load: a bar for each system, with its figure behind it."""
     found = ordered(load, results)
     values = [one.value for one in found]
     spread = [

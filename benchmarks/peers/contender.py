@@ -1,4 +1,4 @@
-"""What a system that is measured promises: loads by name, how durable an answer is, and who its processes are."""
+"""A contender is a system that is measured: its loads by name, how durable an answer is, and its processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Measure(NamedTuple):
-    """What a load did: exchanges a second, seconds of latency that 50 and 99 % of them did not exceed.
+    """The result of a load: exchanges a second, and the latencies in seconds that 50 and 99 % of them did not exceed.
 
     ``acknowledged`` counts all of them, those of the warm-up too. Latencies are None where the tool tells none.
     """
@@ -22,10 +22,10 @@ class Measure(NamedTuple):
 
 
 Measures = Mapping[str, Measure]
-"""By the name of the load: some tools measure two at once."""
+"""Measures by the name of the load: some tools measure two at once."""
 
 Run = Callable[[float, float], Measures]
-"""Runs a load for so many seconds that do not count, and so many that do."""
+"""A function that runs a load for a number of seconds that do not count, and a number that do."""
 
 
 class Contender(ABC):
@@ -33,36 +33,36 @@ class Contender(ABC):
 
     name: str
     peer: str
-    """What ``--only`` calls it."""
+    """The name of the system in ``--only``."""
     durability: str
     """What is on disk when a request is acknowledged."""
     forced = True
-    """Whether that is as much as the others promise."""
+    """Whether that is as much as the other systems promise."""
     warm_up = 1.0
-    """How many times longer than others it runs before it counts: what is compiled meanwhile is slow at first."""
+    """How many times longer than others it warms up: code is slow until it is compiled."""
     probe = "depth-1"
     """The load under which forces are counted: one request at a time, so that none can share one."""
 
     @abstractmethod
     def version(self) -> str:
-        """Which system it is; raises :class:`PeerMissing` where it is not installed."""
+        """Return the version; raises :class:`PeerMissing` where the system is not installed."""
 
     @abstractmethod
     def open(self, folder: Path) -> AbstractContextManager[object]:
-        """Start it in an empty folder, until the context ends."""
+        """Start the system in an empty folder, until the context ends."""
 
     @abstractmethod
     def runs(self) -> Mapping[str, Run]:
-        """The loads that it takes part in, by name; it is open."""
+        """Return the loads that it takes part in, by name; it has been opened."""
 
     @abstractmethod
     def processes(self) -> list[int]:
-        """Its processes."""
+        """Return its processes."""
 
     @abstractmethod
     def settings(self) -> list[str]:
-        """All that was set, a line each, as its own files and commands have it."""
+        """Return all settings, a line each, as its own files and commands have them."""
 
     @abstractmethod
     def clients(self) -> list[str]:
-        """Which programs loaded it, with their settings, a line each."""
+        """Return which programs loaded it, with their settings, a line each."""

@@ -1,4 +1,4 @@
-"""How often a server forces its files while it acknowledges requests: its system calls, counted by strace."""
+"""Forces of a server: strace counts how often it forces its files while it acknowledges requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORCES = ("fsync", "fdatasync")
 PATIENCE = 20.0
 
 SECONDS = 2.0
-"""How long requests are sent while counting, and a quarter of that before, which counts as well."""
+"""Seconds of requests while counting; a quarter of that before counts as well."""
 
 
 class NotCounted(Exception):
@@ -25,14 +25,14 @@ class NotCounted(Exception):
 
 
 class Forces(NamedTuple):
-    """System calls of all processes of a server while it acknowledged so many requests, one at a time."""
+    """The system calls of all processes of a server while it acknowledged that many requests, one at a time."""
 
     acknowledged: int
     calls: dict[str, int]
 
     @property
     def each(self) -> float:
-        """Forces for each acknowledged request."""
+        """Return the forces for each acknowledged request."""
         return sum(self.calls.get(name, 0) for name in FORCES) / self.acknowledged
 
 
@@ -66,7 +66,7 @@ def _await_attached(tracer: subprocess.Popen[str], processes: Sequence[int]) -> 
 
 
 def _is_traced(pid: int) -> bool:
-    """Whether all threads of a process are; one that has ended needs none."""
+    """Return whether all threads of a process are traced; a thread that has ended counts as traced."""
     try:
         threads = [path.read_text() for path in Path("/proc", str(pid), "task").glob("*/status")]
     except (FileNotFoundError, ProcessLookupError):
@@ -75,6 +75,6 @@ def _is_traced(pid: int) -> bool:
 
 
 def parsed(summary: str) -> dict[str, int]:
-    """The calls by name in the table of ``strace -c``; none, if there was no call."""
+    """Return the calls by name in the table of ``strace -c``; an empty table if there was none."""
     rows = re.findall(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$", summary, re.MULTILINE)
     return {name: int(calls) for calls, name in rows if name in CALLS}

@@ -1,4 +1,4 @@
-"""The loads, in the order of the report, and the targets that the project set itself beside its peers."""
+"""The goals of the comparison: the loads in the order of the report, and the targets of this project."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ARTEMIS_XA = "Artemis, XA in one phase"
 
 @dataclass(frozen=True)
 class Load:
-    """What is measured; ``by_latency`` where the median latency is the figure and less of it is better."""
+    """A load; with ``by_latency`` its figure is the median latency, and less of it is better."""
 
     key: str
     title: str
@@ -44,7 +44,7 @@ BY_KEY = {load.key: load for load in LOADS}
 
 @dataclass(frozen=True)
 class Result:
-    """One system under one load, over all repeats; latencies are medians, in seconds."""
+    """The result of one system under one load, over all repeats; latencies are medians, in seconds."""
 
     load: Load
     system: str
@@ -54,16 +54,16 @@ class Result:
 
     @property
     def value(self) -> float:
-        """The median, in the load's unit."""
+        """Return the median, in the load's unit."""
         return median(self.samples)
 
 
 Results = Mapping[tuple[str, str], Result]
-"""By the key of the load and the name of the system."""
+"""Results by the key of the load and the name of the system."""
 
 
 def result(load: Load, system: str, measures: list[Measure]) -> Result:
-    """The samples of one system under one load, as its figure."""
+    """Return the result of a system's samples under one load."""
     p50s = [one.p50 for one in measures if one.p50 is not None]
     p99s = [one.p99 for one in measures if one.p99 is not None]
     samples = tuple(at * 1000 for at in p50s) if load.by_latency else tuple(one.rate for one in measures)
@@ -72,7 +72,8 @@ def result(load: Load, system: str, measures: list[Measure]) -> Result:
 
 @dataclass(frozen=True)
 class Goal:
-    """Ours is at least (``at_most``: at most) ``factor`` times the best of ``others``; or ``bound``, without others.
+    """A goal: ours is at least (``at_most``: at most) ``factor`` times the best of ``others``; or ``bound``, without
+    others.
 
     ``of_latency`` compares the median latency in milliseconds instead of the load's figure.
     """
@@ -86,7 +87,7 @@ class Goal:
     of_latency: bool = False
 
     def beside(self, results: Results) -> float | None:
-        """What ours is compared with; None if one of the others has no figure."""
+        """Return the figure that ours is compared with; None if one of the others has none."""
         if not self.others:
             return self.bound
         values = [results[self.load, other].value for other in self.others if (self.load, other) in results]
@@ -95,7 +96,7 @@ class Goal:
         return self.factor * (min(values) if self.at_most else max(values))
 
     def own(self, results: Results) -> float | None:
-        """Our figure; None without one."""
+        """Return our figure; None without one."""
         found = results.get((self.load, OWN))
         if found is None:
             return None
@@ -104,7 +105,7 @@ class Goal:
         return found.value
 
     def is_met(self, results: Results) -> bool | None:
-        """None where a figure for it is missing."""
+        """Return whether the goal is met; None if a figure is missing."""
         own, beside = self.own(results), self.beside(results)
         if own is None or beside is None:
             return None

@@ -1,4 +1,4 @@
-"""The Java programs of the peers: gathered by Maven, with what they need, into ``build/peers``."""
+"""The jars of the peers' Java programs, which Maven gathers into ``build/peers``, with all that they need."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ GATHERED = Path(__file__).resolve().parents[2] / "build" / "peers"
 
 
 class JarsMissing(Exception):
-    """The jars of a peer could not be had; the message has the end of what Maven said."""
+    """Maven could not get the jars of a peer; the message has the end of its output."""
 
 
 def jars(peer: str) -> Path:
-    """The folder with the jars of ``poms/<peer>.xml``, gathered if they are not there yet.
+    """Return the folder with the jars of ``poms/<peer>.xml``; they are gathered if they are not there yet.
 
-    It is named after the pom's content: another version has another folder. Maven has checked every checksum.
+    The folder is named after the pom's content, so another version has another one. Maven checks every checksum.
     """
     pom = POMS / f"{peer}.xml"
     version = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
@@ -30,15 +30,15 @@ def jars(peer: str) -> Path:
         with tempfile.TemporaryDirectory(dir=GATHERED, prefix=f".{peer}-") as scratch:
             _gather(peer, pom, Path(scratch))
             try:
-                os.rename(Path(scratch, "jars"), folder)  # whole or not at all
+                os.rename(Path(scratch, "jars"), folder)  # a folder appears only when it is complete
             except OSError:
                 if not folder.is_dir():
-                    raise  # else another run was faster, with the same jars
+                    raise  # otherwise another run was faster, with the same jars
     return folder
 
 
 def classpath(peer: str) -> str:
-    """What to give to ``java -cp`` for that peer's programs."""
+    """Return the argument of ``java -cp`` for that peer's programs."""
     return f"{jars(peer)}/*"
 
 

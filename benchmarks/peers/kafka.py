@@ -1,4 +1,4 @@
-"""Kafka 4 as one node that is broker and controller (KRaft), from Maven Central's jars: the server alone."""
+"""A server of Kafka 4, one node that is broker and controller (KRaft), from Maven Central's jars."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.peers.jars import classpath, jars
 from benchmarks.peers.server import PeerMissing, PeerServer
 
 FORCED = {"log.flush.interval.messages": "1"}
-"""What ``flush.messages=1`` is for a topic, for all topics: every append is forced before it is acknowledged."""
+"""The same as ``flush.messages=1`` for each topic: every append is forced before it is acknowledged."""
 
 HEAP = (
     "-Xms1g",
@@ -22,13 +22,14 @@ HEAP = (
     "-XX:MaxGCPauseMillis=20",
     "-XX:InitiatingHeapOccupancyPercent=35",
 )
-"""As Kafka's own start script has them."""
+"""JVM options as in Kafka's own start script."""
 
 
 class KafkaServer(PeerServer):
-    """``with KafkaServer(folder, settings) as server: server.bootstrap``; ``settings`` are of server.properties.
+    """A Kafka server: ``with KafkaServer(folder, settings) as server: server.bootstrap``; ``settings`` are of
+    server.properties.
 
-    By default it forces nothing before it acknowledges, as Kafka is shipped; say :data:`FORCED` for the same
+    By default it forces nothing before it acknowledges, which is Kafka's default; :data:`FORCED` gives the same
     durability as the others.
     """
 
@@ -64,7 +65,7 @@ class KafkaServer(PeerServer):
 
     @property
     def bootstrap(self) -> str:
-        """For ``bootstrap.servers`` of its clients."""
+        """Return the value of ``bootstrap.servers`` for its clients."""
         return f"127.0.0.1:{self.port}"
 
     def prepare(self) -> None:
@@ -78,7 +79,7 @@ class KafkaServer(PeerServer):
         }
         properties = self.folder / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        # A dash at the beginning would look like an option to the tool.
+        # the tool takes a dash at the beginning for an option
         cluster = "c" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         format_it = (
             "kafka.tools.StorageTool",

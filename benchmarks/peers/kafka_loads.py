@@ -1,4 +1,4 @@
-"""Kafka under its own load programs, forced and as it is shipped; and what its tools print."""
+"""The loads of Kafka, by its own load programs, forced and with its defaults; and the parsing of their output."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ PRODUCER = {
     "buffer.memory": "67108864",
     "enable.metrics.push": "false",
 }
-"""Each batch is forced by itself, so the largest are fastest (docs/benchmarks.md has the others that were tried)."""
+"""The batch sizes. Each batch is forced by itself, so the largest are fastest (docs/benchmarks.md has others)."""
 
 FIRST_GUESS = 20e6
-"""Bytes a second, before the first have been counted."""
+"""Bytes a second, assumed before any have been counted."""
 
 SIZES = {"batches": 100, "large-batches": 1024}
 TRANSACTIONS = {"one-phase": 1, "one-phase-10": 10}
@@ -111,7 +111,7 @@ class Kafka(Contender):
         return measure
 
     def _performance(self, load: str, topic: str, warm_up: float, seconds: float) -> Measure:
-        """The tool knows no time: the last rate tells how many messages take about so many seconds."""
+        """Run the tool, which takes no time: the last rate tells how many messages take about that many seconds."""
         guess = self._guess.get(load)
         if guess is None:
             before = int(FIRST_GUESS / SIZES[load] * (warm_up + seconds))
@@ -134,7 +134,7 @@ class Kafka(Contender):
         return Measure(told.rate, told.p50, told.p99, told.sent)
 
     def _held(self, topic: str) -> int:
-        """The offset after the last message."""
+        """Return the offset after the last message."""
         consumer = Consumer({"bootstrap.servers": self._server.bootstrap, "group.id": "count"})
         deadline = time.monotonic() + PATIENCE
         try:
@@ -147,7 +147,7 @@ class Kafka(Contender):
 
 
 class Told(NamedTuple):
-    """What ProducerPerformance says in the end: all that was sent; rate and latencies (s) without the warm-up."""
+    """The final output of ProducerPerformance: all that was sent; rate and latencies (s) without the warm-up."""
 
     sent: int
     rate: float
@@ -163,7 +163,7 @@ _SUMMARY = re.compile(
 
 
 def parsed(output: str) -> Told:
-    """The summary; with a warm-up there are two, of all and of the steady state after it."""
+    """Return the summary; with a warm-up there are two, of everything and of the steady state after it."""
     found = list(_SUMMARY.finditer(output))
     if not found:
         raise PeerFailed(f"ProducerPerformance told no summary:\n{output}")

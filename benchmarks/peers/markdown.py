@@ -1,4 +1,4 @@
-"""All figures as Markdown: ratios, durability, forces, targets, what is missing, and every setting line by line."""
+"""The report as Markdown: ratios, durability, forces, targets, missing systems, and every setting line by line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.peers.goals import BY_KEY, GOALS, LOADS, OWN, Load, Result, Resu
 
 @dataclass
 class System:
-    """What is to be said of one contender beside its figures."""
+    """What the report says of a contender beside its figures."""
 
     name: str
     durability: str
@@ -26,7 +26,7 @@ class System:
     clients: list[str] = field(default_factory=list)
     forces: Forces | None = None
     trouble: list[str] = field(default_factory=list)
-    """Why it is missing, or what failed; what was measured of it stands nevertheless."""
+    """Why it is missing, or what failed; figures that were measured before are kept."""
 
 
 @dataclass
@@ -37,32 +37,32 @@ class Run:
     samples: dict[tuple[str, str], list[Measure]] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     idle: float | None = None
-    """Processors that all servers together kept busy while none was asked for anything."""
+    """Processors that all servers together kept busy while they were idle."""
 
     def add(self, system: str, measures: Mapping[str, Measure]) -> None:
-        """A key of ``load:suffix`` is a further way of the same system to do that load."""
+        """Add a sample. A key of ``load:suffix`` is another way of the same system to run that load."""
         for key, measure in measures.items():
             load, _, suffix = key.partition(":")
             name = f"{system}, {suffix}" if suffix else system
             self.samples.setdefault((load, name), []).append(measure)
 
     def results(self) -> Results:
-        """The figures of all that was measured."""
+        """Return the results of everything that was measured."""
         return {key: result(BY_KEY[key[0]], key[1], found) for key, found in self.samples.items()}
 
     def system(self, name: str) -> System:
-        """The system of a figure, whatever its suffix."""
+        """Return the system of a figure, whatever its suffix."""
         return self.systems.get(name) or next(
             s for s in self.systems.values() if name.startswith(f"{s.name}, ")
         )
 
     def unforced(self) -> list[str]:
-        """The names of systems whose answers promise less."""
+        """Return the names of systems whose answers promise less."""
         return [system.name for system in self.systems.values() if not system.forced]
 
 
 def markdown(run: Run) -> str:
-    """The whole report."""
+    """Return the whole report."""
     results = run.results()
     parts = [figures(load, run, results) for load in LOADS if any(key == load.key for key, _ in results)]
     return (
@@ -71,7 +71,7 @@ def markdown(run: Run) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; columns that begin with ">" are numbers."""
+    """Return a table; columns that begin with ">" are numbers."""
     heads = [column.lstrip(">") for column in columns]
     rule = ["---:" if column.startswith(">") else "---" for column in columns]
     lines = ("".join(f" {cell} |" if cell else " |" for cell in row) for row in (heads, rule, *rows))
@@ -83,7 +83,7 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def figures(load: Load, run: Run, results: Results) -> str:
-    """One load: every system with what its answer promises."""
+    """Return one load: every system with what its answer promises."""
     own = results.get((load.key, OWN))
     rows = []
     for one in ordered(load, results):
@@ -106,7 +106,7 @@ def figures(load: Load, run: Run, results: Results) -> str:
 
 
 def ratio(own: Result | None, other: Result) -> str:
-    """How many times better ours is: more of a rate, less of a latency."""
+    """Return how many times better ours is: more of a rate, less of a latency."""
     if own is None or other.system == OWN:
         return ""
     times = other.value / own.value if own.load.by_latency else own.value / other.value
@@ -114,7 +114,7 @@ def ratio(own: Result | None, other: Result) -> str:
 
 
 def targets(results: Results) -> str:
-    """Each target, what it is compared with, and whether it is met."""
+    """Return each target, what it is compared with, and whether it is met."""
     rows = []
     for goal in GOALS:
         met = goal.is_met(results)
@@ -125,7 +125,7 @@ def targets(results: Results) -> str:
 
 
 def troubles(run: Run) -> str:
-    """What is missing and what failed; it is not left out."""
+    """Return what is missing and what failed."""
     rows = [
         (system.name, " ".join(what.split())[:600])
         for system in run.systems.values()
@@ -137,7 +137,7 @@ def troubles(run: Run) -> str:
 
 
 def described(system: System) -> str:
-    """A system with all of its settings."""
+    """Return a system with all of its settings."""
     lines = [
         f"### {system.name}: {system.version or 'missing'}",
         "",
@@ -156,7 +156,7 @@ def described(system: System) -> str:
 
 
 def document(run: Run) -> str:
-    """The same with every sample, as JSON."""
+    """Return the report as JSON, with every sample."""
     results = run.results()
     figures = [
         {

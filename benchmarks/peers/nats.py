@@ -1,4 +1,4 @@
-"""NATS JetStream: a server that knows ``sync_interval: always``, built from Go's modules where none is installed.
+"""NATS JetStream, a server that knows ``sync_interval: always``; it is built from Go's modules where none is installed.
 
 Debian 12 has 2.9, which forces its files every two minutes and has no setting for that; 2.10 is the first with one.
 """
@@ -24,11 +24,13 @@ from benchmarks.peers.server import PeerMissing, PeerServer
 MODULE = "github.com/nats-io/nats-server/v2"
 VERSION = "v2.15.2"
 WINDOW = 512
-"""Each message is forced by itself, and answers wait for all that were read together: more would only make bunches."""
+"""The messages of a batch. Each is forced by itself, and answers wait for all that were read together, so more would
+not help.
+"""
 
 
 class NatsServer(PeerServer):
-    """``settings`` are of the block ``jetstream`` of nats-server.conf."""
+    """A NATS server. ``settings`` are of the block ``jetstream`` of nats-server.conf."""
 
     name = "NATS"
     ready = "Server is ready"
@@ -47,14 +49,14 @@ class NatsServer(PeerServer):
 
 
 def configuration(port: int, jetstream: Mapping[str, str]) -> str:
-    """The text of nats-server.conf."""
+    """Return the text of nats-server.conf."""
     inner = "".join(f"  {name}: {value}\n" for name, value in jetstream.items())
     return f"listen: 127.0.0.1:{port}\njetstream {{\n{inner}}}\n"
 
 
 @functools.cache
 def program() -> str:
-    """A server that can force before it answers: the installed one if it can, else one that is built, once."""
+    """Return a server that can force before it answers: the installed one if it can, else one that is built once."""
     installed = shutil.which("nats-server")
     if installed is not None and _can_force(installed):
         return installed

@@ -1,4 +1,4 @@
-"""Our own broker, under the generator of the other benchmarks and under the blocking Python client."""
+"""The broker of this project, under the generator of the other benchmarks and under the blocking Python client."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from txbroker.wire.messages import Send
 
 CLIENTS = 64
 PARTITIONS = 4
-"""Of the topics to which many clients write, as in the other benchmarks."""
+"""Partitions of the topics to which many clients write, as in the other benchmarks."""
 
 PIPELINES = {
     "batches": (BATCH_BYTES, BATCH, 128, 4),
@@ -43,7 +43,9 @@ PIPELINES = {
 
 
 class TimedPipeline(Pipeline):
-    """Also knows how long requests took, by the first of each chunk: one partition answers in order."""
+    """A pipeline that also takes the latencies of requests, by the first of each chunk: one partition answers in
+    order.
+    """
 
     def __init__(self, peer: Peer, chunks: Sequence[Chunk], window: int) -> None:
         super().__init__(peer, chunks, window)
@@ -58,7 +60,7 @@ class TimedPipeline(Pipeline):
             self._begun.append((before, time.perf_counter()))
 
     def _send_one(self, going: bool) -> None:
-        """One chunk at most: the window seems full after it."""
+        """Send one chunk at most, and then stop as if the window were full."""
         whole, self._window = self._window, min(self._window, self.tally.begun - self.tally.completed + 1)
         try:
             super()._send(going)
@@ -174,7 +176,7 @@ class Txbroker(Contender):
         return measures
 
     def _verify(self, topic: str, peer: Peer, messages: int) -> None:
-        """What was answered is what readers see; then it makes room for the next load."""
+        """Check that readers see what was answered; then make room for the next load."""
         visible = peer.messages(topic)
         if visible != messages:
             raise UnexpectedAnswer(f"{messages} messages were acknowledged, {visible} are to be read")

@@ -1,4 +1,4 @@
-"""PostgreSQL 15 of Debian's packages: rows instead of messages, by pgbench, and its own two-phase commit."""
+"""PostgreSQL 15 from Debian's packages: rows instead of messages, by pgbench, and its own two-phase commit."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Postgresql(Contender):
 
 
 def parsed(logged: Iterable[str], warm_up: float, seconds: float) -> Measure:
-    """What the lines of ``pgbench --log`` say of the time after the warm-up."""
+    """Return the figures in the lines of ``pgbench --log`` for the time after the warm-up."""
     done = []
     for line in logged:
         _, _, elapsed, _, epoch, microseconds = line.split()[:6]

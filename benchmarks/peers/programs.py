@@ -1,4 +1,4 @@
-"""Load programs that say what they did in one line of JSON: our own ones in Java, and those of Python clients."""
+"""Load programs print their results as one line of JSON: those of this project in Java, and those of Python clients."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from benchmarks.peers.server import PeerFailed, PeerMissing
 SOURCES = Path(__file__).with_name("java")
 HEAP = "-Xmx1g"
 JAVA_WARM_UP = 3.0
-"""Times the warm-up of others: with 1 s of it instead of 5, Artemis did a fifteenth of the transactions."""
+"""How many times longer the warm-up is than that of others: with 1 s instead of 5, Artemis did a fifteenth of the
+transactions.
+"""
 
 TIMEOUT = 120.0
-"""Seconds beyond those of the load itself."""
+"""Seconds that a program may take beyond its load."""
 
 
 class Said(msgspec.Struct):
-    """One line of a load program. Latencies are in seconds."""
+    """The line that a load program prints. Latencies are in seconds."""
 
     acknowledged: int
     counted: int
@@ -38,7 +40,7 @@ class Said(msgspec.Struct):
 
 
 def classes(peer: str) -> Path:
-    """The folder with the compiled ``java/`` of a peer; compiled if it is not there yet, or not of these sources."""
+    """Return the folder with the compiled ``java/`` of a peer; it is compiled anew when its sources change."""
     sources = [SOURCES / "Load.java", *sorted(SOURCES.glob(f"{peer.capitalize()}*.java"))]
     version = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
     folder = GATHERED / f"{peer}-classes-{version}"
@@ -59,23 +61,23 @@ def classes(peer: str) -> Path:
                 os.rename(made, folder)
             except OSError:
                 if not folder.is_dir():
-                    raise  # else another run was faster
+                    raise  # otherwise another run was faster
     return folder
 
 
 def java(peer: str, main: str, options: Sequence[str] = (HEAP,)) -> list[str]:
-    """The beginning of a command that runs a class, of ours or of the peer's jars."""
+    """Return the beginning of a command that runs a class, of this project or of the peer's jars."""
     return ["java", *options, "-cp", f"{classes(peer)}:{classpath(peer)}", main]
 
 
 def run_java(peer: str, main: str, arguments: Sequence[object], warm_up: float, seconds: float) -> Measure:
-    """Run one of our load programs; the two times are its last arguments."""
+    """Run a load program of this project; the two times are its last arguments."""
     command = [*java(peer, main), *map(str, arguments), str(warm_up), str(seconds)]
     return said(output_of(command, warm_up + seconds)).measure()
 
 
 def output_of(command: Sequence[str], seconds: float) -> str:
-    """What a load program printed; raises :class:`PeerFailed` with all of it unless it ended well."""
+    """Return the output of a load program; raises :class:`PeerFailed` with all of it unless it ended well."""
     try:
         done = subprocess.run(
             command,
@@ -94,7 +96,7 @@ def output_of(command: Sequence[str], seconds: float) -> str:
 
 
 def said(output: str) -> Said:
-    """The last line of JSON in what a load program printed."""
+    """Return the last line of JSON in the output of a load program."""
     lines = [line for line in output.splitlines() if line.startswith("{")]
     if not lines:
         raise PeerFailed(f"a load program said nothing that counts: {output!r}")

@@ -1,4 +1,4 @@
-"""Clients for Python, each in a process of its own: how fast they send, and how fast they read that back."""
+"""Clients for Python are measured in a process each: how fast they send, and how fast they read that back."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ BODY = bytes(100)
 
 
 class SaidBoth(msgspec.Struct):
-    """What one such process did: ``sent`` with answers for each, and all of that ``read``."""
+    """The results of one such process: ``sent`` with an answer for each, and all of that ``read``."""
 
     sent: Said
     read: Said
 
 
 def run_python(client: str, address: str, warm_up: float, seconds: float) -> Measures:
-    """Run :mod:`benchmarks.peers.python_worker`; it measures sending and reading."""
+    """Run :mod:`benchmarks.peers.python_worker`, which measures sending and reading."""
     command = [
         sys.executable,
         "-m",

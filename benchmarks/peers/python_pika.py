@@ -1,4 +1,4 @@
-"""pika, the client of RabbitMQ, sending with publisher confirms and reading."""
+"""The client pika for RabbitMQ, sending with publisher confirms and reading."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.peers.python_tally import EACH, Reading, Sending
 
 
 class WithRabbitmq:
-    """pika without threads: publishes while fewer than so many are unconfirmed, then consumes."""
+    """A measurement of pika without threads: it publishes while fewer than so many are unconfirmed, then consumes."""
 
     WINDOW = 4096
 
@@ -32,7 +32,7 @@ class WithRabbitmq:
         self._sent: Said | None = None
 
     def run(self) -> SaidBoth:
-        """Do all of it."""
+        """Send and read."""
         self._connection.ioloop.start()
         if self._sent is None:
             raise RuntimeError("the connection was closed")
@@ -83,7 +83,7 @@ class WithRabbitmq:
         if not isinstance(frame.method, pika.spec.Basic.Ack):
             raise RuntimeError(f"a message was refused: {frame.method}")
         tag, first = frame.method.delivery_tag, self.state.acknowledged + 1
-        # In any order but never one twice, so that their number is what has been confirmed.
+        # Confirms come in any order but never twice, so their number is what has been confirmed.
         self.state.acknowledged += tag - first + 1 if frame.method.multiple else 1
         for timed in [at for at in self._timers if at <= tag]:
             self._timers.pop(timed)()

@@ -1,4 +1,4 @@
-"""What clients for Python count: messages sent and acknowledged, messages read, and when."""
+"""The tally of clients for Python: messages sent and acknowledged, messages read, and when."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Callable
 from benchmarks.peers.programs import Said
 
 EACH = 100
-"""Every so many messages the clock is read, and a latency taken."""
+"""The number of messages after which the clock is read, and a latency taken."""
 
 READ_FOR = 10.0
-"""Seconds of reading at most."""
+"""The most seconds of reading."""
 
 clock = time.perf_counter
 
 
 class Sending:
-    """Counts what is sent and acknowledged; the warm-up is over when ``begun`` is set."""
+    """Counts messages sent and acknowledged; the warm-up is over when ``begun`` is set."""
 
     def __init__(self, warm_up: float, seconds: float) -> None:
         self._begin = clock() + warm_up
@@ -29,14 +29,14 @@ class Sending:
         self._latencies = array("d")
 
     def goes_on(self) -> bool:
-        """Whether there is time left; asked before every so many messages."""
+        """Return whether there is time left; it is asked before every so many messages."""
         now = clock()
         if self._at_begin is None and now >= self._begin:
             self._at_begin = self.acknowledged, now
         return now < self._end
 
     def timed(self) -> Callable[..., None]:
-        """To be called, with whatever, when the message that is sent now is acknowledged."""
+        """Return a function to be called, with any arguments, when the message that is sent now is acknowledged."""
         began = clock()
 
         def acknowledged(*_: object) -> None:
@@ -46,7 +46,7 @@ class Sending:
         return acknowledged
 
     def said(self) -> Said:
-        """When all is acknowledged: the time to the last one counts, too."""
+        """Return the result when everything is acknowledged: the time to the last acknowledgement counts, too."""
         if self._at_begin is None or self.acknowledged != self.sent:
             raise RuntimeError(f"{self.acknowledged} messages of {self.sent} were acknowledged")
         before, began = self._at_begin
@@ -61,7 +61,7 @@ def said(acknowledged: int, counted: int, seconds: float, latencies: array[float
 
 
 class Reading:
-    """Counts what is read."""
+    """Counts messages read."""
 
     def __init__(self, expected: int) -> None:
         self._expected = expected

@@ -1,7 +1,7 @@
-"""One client for Python, sending and reading: ``python_worker CLIENT ADDRESS WARM_UP SECONDS``.
+"""A measurement of one client for Python, sending and reading: ``python_worker CLIENT ADDRESS WARM_UP SECONDS``.
 
-All send messages of 100 bytes for that long, with an answer for each that is waited for in the end; then they read them
-all back. Every 100th has its latency taken.
+All clients send messages of 100 bytes for that long and wait for the answers at the end; then they read all messages
+back. The latency of every 100th message is taken.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def with_txbroker(address: str, sending: Callable[[], Sending]) -> SaidBoth:
             for _ in range(EACH - 1):
                 client.send_async(topic, BODY)
             state.sent += EACH
-            state.acknowledged = state.sent  # what flush() fails for otherwise
+            state.acknowledged = state.sent  # flush() fails without it
         client.flush()
         sent = state.said()
         reading = Reading(sent.acknowledged)

@@ -1,4 +1,4 @@
-"""RabbitMQ of Debian's packages: quorum queues and publisher confirms, as an instance of its own."""
+"""A private instance of RabbitMQ from Debian's packages: quorum queues and publisher confirms."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from benchmarks.peers.python_clients import run_python
 from benchmarks.peers.server import DIES_WITH_US, PeerFailed, PeerMissing, PeerServer
 
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")
-"""Debian's own commands in the PATH insist on the system's service."""
+"""The programs. Debian's own commands in the PATH require the system's service."""
 
 WINDOWS = {"singles": 8192, "depth-1": 1}
 INTERVAL = 1
-"""Seconds between the lines of PerfTest, which knows no parts of a second."""
+"""Seconds between the lines of PerfTest, which takes whole seconds only."""
 
 
 class RabbitServer(PeerServer):
-    """``settings`` are of rabbitmq.conf. Erlang's port mapper is one of its own, too."""
+    """A RabbitMQ server. ``settings`` are of rabbitmq.conf. It has a private port mapper of Erlang, too."""
 
     name = "RabbitMQ"
     user = "rabbitmq"
@@ -60,7 +60,7 @@ class RabbitServer(PeerServer):
         port, mapper, distribution = self.ports
         return {
             **super().environment(),
-            "RUNNING_UNDER_SYSTEMD": "1",  # the script becomes the server, which ends by SIGTERM
+            "RUNNING_UNDER_SYSTEMD": "1",  # the script execs the server, which ends by SIGTERM
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(mapper),
             "RABBITMQ_NODENAME": f"peer{port}@localhost",
@@ -96,7 +96,7 @@ class RabbitServer(PeerServer):
 
 
 class Line(NamedTuple):
-    """What PerfTest says of one interval; latencies in seconds."""
+    """An interval in the output of PerfTest; latencies in seconds."""
 
     time: float
     confirmed: float
@@ -112,7 +112,7 @@ _LINE = re.compile(
 
 
 def lines(output: str) -> list[Line]:
-    """The intervals in what PerfTest says."""
+    """Return the intervals in the output of PerfTest."""
     found = (_LINE.search(line) for line in output.splitlines())
     return [
         Line(
@@ -131,7 +131,9 @@ def _number(text: str) -> float:
 
 
 def parsed(output: str, warm_up: float) -> Measure:
-    """The intervals after the warm-up; latencies are the medians of theirs, for PerfTest tells none of all together."""
+    """Return the intervals after the warm-up; latencies are the medians of theirs, since PerfTest gives none of all
+    together.
+    """
     told = lines(output)
     counted = [line for line in told if line.time > warm_up + INTERVAL / 2]
     if not counted:

@@ -1,4 +1,4 @@
-"""Redis 7 of Debian's packages: streams, with an append-only file that is forced before every answer."""
+"""Redis 7 from Debian's packages: streams, with an append-only file that is forced before every answer."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from benchmarks.peers.python_clients import run_python
 from benchmarks.peers.server import PeerFailed, PeerMissing, PeerServer
 
 CONNECTIONS, PIPELINE = 8, 1024
-"""8,192 requests are unanswered at a time, as in our own load."""
+"""8,192 requests are unanswered at a time, as in the load of our own broker."""
 
 FIRST_GUESS = 2000.0
-"""Requests a second, before the first have been counted."""
+"""Requests a second, assumed before any have been counted."""
 
 BODY = "x" * 100
 TIMEOUT = 300.0
 
 
 class RedisServer(PeerServer):
-    """``settings`` are of redis.conf."""
+    """A Redis server. ``settings`` are of redis.conf."""
 
     name = "Redis"
     ready = "Ready to accept connections"
@@ -100,7 +100,7 @@ class Redis(Contender):
         ]
 
     def _run(self, connections: int, pipeline: int, warm_up: float, seconds: float) -> Measure:
-        """The warm-up tells how many requests take about so many seconds: the tool knows no time."""
+        """Run the tool, which takes no time: the warm-up tells how many requests take about that many seconds."""
         shape = connections, pipeline
         guess = self._guess.get(shape, FIRST_GUESS)
         warm = self._benchmark(shape, max(2 * connections * pipeline, int(guess * warm_up)))
@@ -116,7 +116,7 @@ class Redis(Contender):
 
     def _benchmark(self, shape: tuple[int, int], requests: int) -> Measure:
         connections, pipeline = shape
-        requests += -requests % (connections * pipeline)  # else the tool does so, and does not say it
+        requests += -requests % (connections * pipeline)  # otherwise the tool does that, without a message
         command = [
             "redis-benchmark",
             "-p",
@@ -134,7 +134,7 @@ class Redis(Contender):
 
 
 def parsed(output: str, requests: int) -> Measure:
-    """What ``redis-benchmark --csv`` says; it rounds to a thousandth of a millisecond."""
+    """Return the figures of ``redis-benchmark --csv``, which rounds to a thousandth of a millisecond."""
     [row] = csv.DictReader(line for line in output.splitlines() if line.startswith('"'))
     p50, p99 = (float(row[f"p{share}_latency_ms"]) / 1000 for share in (50, 99))
     return Measure(float(row["rps"]), p50, p99, requests)

@@ -1,4 +1,6 @@
-"""A peer's server: real binaries, private folder, free ports of the loopback interface, ended by its pid."""
+"""The server of a peer: the real program in a private folder, on free ports of the loopback interface, ended by its
+pid.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,16 @@ from benchmarks.harness.process_memory import processor_seconds
 from demo.database_process import children
 
 PATIENCE = 90.0
-"""Seconds for starting, and again for ending: a Java or Erlang system on a busy machine."""
+"""Seconds for starting, and again for ending: enough for a Java or Erlang system on a busy machine."""
 
 GRACE = 2.0
 """Seconds for the other processes of a server to end when its first one has ended."""
 
 DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL")
-"""What runs a server so that it ends even if we are killed: its folder stays, but no process does."""
+"""The command that runs a server so that it ends even if this process is killed."""
 
 ATTEMPTS = 3
-"""Starts, where a port that was free is taken by another program just before the server has it."""
+"""The number of starts to try: another program may take a free port just before the server does."""
 
 _TAKEN = re.compile(r"address (?:is )?already in use|eaddrinuse|failed to bind", re.IGNORECASE)
 
@@ -41,22 +43,22 @@ class PeerMissing(Exception):
 
 
 class PeerFailed(Exception):
-    """A peer's server or client did not do what it should; the message has the last lines that it said."""
+    """A peer's server or client did not do its work; the message has the last lines that it wrote."""
 
 
 class PeerServer(ABC):
-    """One server for as long as the context is open. The folder must be new or empty, and is the caller's to remove.
+    """A server that runs while the context is open. The folder must be new or empty, and the caller removes it.
 
-    ``settings`` are the server's own, by its own names, and win over those that it would have here by default.
+    ``settings`` are the server's own, by its own names, and override its defaults here.
     """
 
     name: str
     defaults: ClassVar[Mapping[str, str]] = {}
     ready: str
-    """A pattern of the line that the server says when it takes connections."""
+    """A pattern of the line that the server writes when it takes connections."""
     ports_wanted = 1
     user: str | None = None
-    """Who it runs as, if we are root and it must not be."""
+    """The user to run the server as, if this process is root and the server must not be."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self.folder = folder.resolve()
@@ -68,28 +70,28 @@ class PeerServer(ABC):
 
     @abstractmethod
     def version(self) -> str:
-        """Which server it is; raises :class:`PeerMissing` where it is not installed."""
+        """Return the version; raises :class:`PeerMissing` where the server is not installed."""
 
     @abstractmethod
     def prepare(self) -> None:
-        """Write its settings and make its data directory; the ports are known."""
+        """Write the settings and make the data directory; the ports are known."""
 
     @abstractmethod
     def command(self) -> Sequence[str]:
-        """What runs it, in the foreground."""
+        """Return the command that runs the server in the foreground."""
 
     def environment(self) -> dict[str, str]:
-        """Its environment, which is never ours."""
+        """Return the server's environment, which never includes that of this process."""
         return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": os.fspath(self.folder)}
 
     @property
     def port(self) -> int:
-        """Where its clients connect, at 127.0.0.1."""
+        """Return the port of 127.0.0.1 to which clients connect."""
         return self.ports[0]
 
     @property
     def pid(self) -> int:
-        """Of its first process."""
+        """Return the number of the server's first process."""
         assert self._process is not None, f"{self.name} does not run"
         return self._process.pid
 
@@ -115,7 +117,7 @@ class PeerServer(ABC):
         self._stop()
 
     def run(self, *command: str) -> str:
-        """Run one of its tools as the server's user; returns what it printed, raises :class:`PeerFailed`."""
+        """Run one of its tools as the server's user; return the output, or raise :class:`PeerFailed`."""
         done: subprocess.CompletedProcess[str] = subprocess.run(
             command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=self.folder,
             env=self.environment(), **self._identity(),
@@ -125,7 +127,7 @@ class PeerServer(ABC):
         return done.stdout
 
     def processes(self) -> list[int]:
-        """Its first process and all that descend from it."""
+        """Return the first process and all its descendants."""
         found, left = [], [self.pid]
         while left:
             found.append(left.pop())
@@ -133,11 +135,11 @@ class PeerServer(ABC):
         return found
 
     def cpu_seconds(self) -> float:
-        """Processor time of all its living processes so far."""
+        """Return the processor time of all its living processes so far."""
         return sum(processor_seconds(pid) for pid in self.processes())
 
     def said(self) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return "\n".join([f"The end of what {self.name} said:", *lines[-25:]])
 
@@ -176,7 +178,7 @@ class PeerServer(ABC):
         self.started_in = time.monotonic() - began
 
     def _stop(self) -> None:
-        """End its first process, which ends the others; those that stay are killed, each by its pid."""
+        """End the first process, which ends the others; those that stay are killed, each by its pid."""
         process = self._process
         if process is None:
             return
@@ -194,7 +196,7 @@ class PeerServer(ABC):
 
 
 def descriptor(stack: ExitStack, pid: int) -> int | None:
-    """A descriptor of a process, which stays that process's when its number goes to another; None if it is gone."""
+    """Return a descriptor of a process, which stays valid when the number is used again; None if it is gone."""
     try:
         number = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -204,7 +206,7 @@ def descriptor(stack: ExitStack, pid: int) -> int | None:
 
 
 def end(process: int | None) -> None:
-    """See a process end that its parent should end; kill it if that takes too long."""
+    """Wait for the end of a process that its parent should end; kill it if that takes too long."""
     if process is None:
         return
     ended = select.poll()
@@ -215,7 +217,7 @@ def end(process: int | None) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that are free now. Who takes them must be ready to hear that one no longer is."""
+    """Return ports of 127.0.0.1 that are free now. Another program may take one at any time."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

@@ -1,1 +1,1 @@
-"""The benchmark of recovery: how long a start takes after kills and clean stops."""
+"""The benchmark of recovery measures how long a start takes after kills and clean stops."""

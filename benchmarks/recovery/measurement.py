@@ -1,4 +1,6 @@
-"""``make bench-recovery``, or ``python -m benchmarks recovery``: how long a start takes. See docs/benchmarks.md."""
+"""``make bench-recovery``, or ``python -m benchmarks recovery``, measures how long a start takes. See
+docs/benchmarks.md.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ SCENES: Final[dict[str, list[Scene]]] = {
 
 
 def measure(scenes: Sequence[Scene], repeat: int, folder: Path) -> list[Measured]:
-    """Build each scene, restart once unmeasured (the last end must be a real broker's), then ``repeat`` times."""
+    """Build each scene, restart once unmeasured (the last end must be a real broker's), then measure ``repeat``
+    restarts.
+    """
     found = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=len(scenes) * (repeat + 1))
@@ -49,7 +53,7 @@ def measure(scenes: Sequence[Scene], repeat: int, folder: Path) -> list[Measured
 
 
 def small(scene: Scene) -> Scene:
-    """The same, a hundredth of it: to see that it works."""
+    """Return the scenes at a hundredth of their size, for a test."""
     return scene._replace(
         mebibytes=-(-scene.mebibytes // 100),
         partitions=-(-scene.partitions // 100),

@@ -1,4 +1,4 @@
-"""One restart of a real broker, from making its process to the answer to its first send."""
+"""A restart of a real broker is measured from making its process to the answer to its first send."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ NO_CHECKPOINT: Final = (
     f"checkpoint_bytes={SETTINGS.checkpoint_bytes}",
     f"checkpoint_interval={written(Quantity.DURATION, SETTINGS.checkpoint_interval)}",
 )
-"""What is to be replayed must still be there at the next restart."""
+"""Settings that keep what is to be replayed for the next restart."""
 
 _REPORT: Final = re.compile(r"recovery=([\d.]+)s replayed=(\d+) journal_bytes=(\d+) .*in_doubt=(\d+)")
 
 
 class Restart(NamedTuple):
-    """One start: seconds from making the process to the answer to the first send, and what the broker says of it.
+    """One start: seconds from making the process to the answer to the first send, and the broker's own figures.
 
-    ``checked`` is the seconds that a plain loop takes for reading the same journal files and their CRC-32C, as many
-    bytes as were replayed.
+    ``checked`` is the time in seconds in which a plain loop reads the same journal files and takes their CRC-32C, over
+    as many bytes as were replayed.
     """
 
     seconds: float
@@ -51,7 +51,7 @@ class Measured(NamedTuple):
     restarts: list[Restart]
 
     def median(self, field: str) -> float:
-        """The median over the restarts of one of their fields."""
+        """Return the median of a field over the restarts."""
         return median(float(getattr(restart, field)) for restart in self.restarts)
 
 
@@ -74,8 +74,9 @@ def restart(data: Path, scene: Scene) -> Restart:
 
 
 def _wait_for_spare(data: Path) -> None:
-    """Until the next journal file lies ready, as it does of any broker that has run for a second; else the next start
-    would make it first, which takes 0.1 s."""
+    """Wait until the next journal file is ready, as it is in a broker that has run for a second; otherwise the next
+    start would have to make it, which takes 0.1 s.
+    """
     until = time.monotonic() + PATIENCE
     while not (data / filenames.SPARE_NEXT).exists():
         if time.monotonic() > until:

@@ -1,4 +1,4 @@
-"""Data directories to start from: built by the engine inline, as a broker that is killed would have left them."""
+"""Scenes of starts: data directories built by the engine inline, as a killed broker would have left them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from journal.xid import Xid
 TOPIC: Final = "recovery"
 KIB_SINGLE: Final = frame.encode(KIB_BODY, TIMESTAMP)
 SETTINGS: Final = JournalSettings(checkpoint_bytes=1 << 40, checkpoint_interval=1 << 50)
-"""Settings under which no checkpoint is made that the scene does not ask for."""
+"""Settings under which checkpoints are made only when the scene asks for them."""
 
 VARIED: Final = cycle([frame.encode(bytes(20 + 37 * number % 161), TIMESTAMP) for number in range(161)])
-"""100 B on average, hardly two neighbours of one size."""
+"""Message sizes: 100 B on average, and neighbours mostly differ."""
 
 PRODUCER: Final = 1
 PREPARED_SESSION: Final = 1
@@ -44,10 +44,10 @@ OWNERS: Final = [Owner(ANONYMOUS, "", f"127.0.0.1:{40000 + client}") for client 
 
 
 class Scene(NamedTuple):
-    """What is started from. ``mebibytes`` of journal above the checkpoint hold ``load``.
+    """A data directory to start from. ``mebibytes`` of journal above the checkpoint hold ``load``.
 
-    ``stopped``: the broker that left it was stopped cleanly, so that nothing is above the checkpoint.
-    ``prepared`` transactions wait for a decision, of one message each.
+    ``stopped``: the broker that left it was stopped cleanly, so nothing is above the checkpoint. ``prepared``
+    transactions of one message each are in doubt.
     """
 
     load: str = "singles"
@@ -69,7 +69,7 @@ class Scene(NamedTuple):
 
 
 class Builder:
-    """An engine over a directory of its own, and what is done to it until somebody would kill it."""
+    """A builder of scenes: an engine over a directory of its own, which is used until it is as if killed."""
 
     def __init__(self, folder: Path, partitions: int) -> None:
         self._folder = folder
@@ -83,7 +83,7 @@ class Builder:
         self._journaled = self.engine.journaled_bytes
 
     def _create(self, partitions: int) -> list[MessageStore]:
-        """The topic, with a message in the segment of each partition; and a producer."""
+        """Make the topic, with a message in the segment of each partition; and a producer."""
         engine = self.engine
         catalog = engine.catalog
         engine.accept(catalog.judge_creation(TOPIC, partitions, TopicSettings(), engine.now(), new_id()))
@@ -102,17 +102,17 @@ class Builder:
         self.engine.housekeeping.run_inline()
 
     def close(self) -> None:
-        """Let the directory go, without a mark or a checkpoint: as if killed."""
+        """Close the directory without a mark or a checkpoint, as if killed."""
         self.engine.close()
 
     def copy(self, to: Path) -> Path:
-        """The files as they are now, as a broker killed now would leave them."""
+        """Copy the files as a broker that is killed now would leave them."""
         self.settle()
         shutil.copytree(self._folder, to)
         return to
 
     def fill(self, load: str, mebibytes: int) -> None:
-        """Go on until that much of journal lies above the checkpoint."""
+        """Work until that much of the journal is above the checkpoint."""
         one = LOADS[load]
         engine = self.engine
         goal = self._journaled + mebibytes * MIB
@@ -123,7 +123,7 @@ class Builder:
         self.settle()
 
     def send(self, frames: bytes, count: int) -> None:
-        """One request to the next partition, of the producer that every client of ours is."""
+        """Send a request to the next partition as a producer, which every client of this project is."""
         store = next(self._turn)
         sequence = self._sequences[store]
         self._sequences[store] = sequence + count
@@ -136,7 +136,7 @@ class Builder:
             self.engine.append(store, frames, count, PRODUCER, 1, sequence)
 
     def commit(self) -> None:
-        """A transaction of one message in one request, by the next of some clients that know their outcomes."""
+        """Commit a transaction of one message in one request, as the next of some clients that know their outcomes."""
         self._serial += 1
         round_, client = divmod(self._serial, CLIENTS)
         self.engine.transactions.commit(
@@ -148,7 +148,7 @@ class Builder:
         )
 
     def prepare(self, transactions: int) -> None:
-        """Transactions of one message that nobody decides."""
+        """Prepare transactions of one message, without a decision."""
         for serial in range(1, transactions + 1):
             number = TransactionNumber(PREPARED_SESSION, serial)
             xid = Xid(1, b"order-%d" % serial, b"broker")
@@ -176,9 +176,9 @@ TITLES: Final = {
 
 
 def build(folder: Path, scenes: list[Scene]) -> Iterator[tuple[Scene, Path]]:
-    """Yield each scene with its directory, which goes when the next is asked for.
+    """Yield each scene with its directory, which is removed when the next one is asked for.
 
-    Those that differ in ``mebibytes`` alone are built once and copied as they grow.
+    Scenes that differ only in ``mebibytes`` are built once and copied as they grow.
     """
     shutil.rmtree(folder, ignore_errors=True)
     builder: Builder | None = None

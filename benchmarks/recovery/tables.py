@@ -20,10 +20,10 @@ TARGETS: Final = (
     (Scene("singles", 64, partitions=10_000), 5.0),
     (Scene(prepared=100_000), 5.0),
 )
-"""Seconds at most, as the project set them itself. Shown; nothing fails when one is missed."""
+"""The most seconds of a start: the project's own target. It is only shown: missing it fails nothing."""
 
 GROWING: Final = {"mebibytes": "MiB", "partitions": "partition", "prepared": "transaction"}
-"""What scenes have more or less of, and one of it."""
+"""The fields by which scenes of a kind grow, with the name of one unit."""
 
 
 def target(scene: Scene) -> float | None:
@@ -31,7 +31,9 @@ def target(scene: Scene) -> float | None:
 
 
 def table(measured: Sequence[Measured]) -> Table:
-    """One line a scene: seconds to the first accepted request, what of it was recovery, beside a plain loop."""
+    """Return one line for each scene: seconds to the first accepted request, those of recovery, and those of a plain
+    loop.
+    """
     found = Table(
         "restart after", title="seconds from exec to the first accepted request", title_justify="left"
     )
@@ -57,7 +59,9 @@ def table(measured: Sequence[Measured]) -> Table:
 
 
 def growth(measured: Sequence[Measured]) -> Table:
-    """What one more costs, from each scene to the next larger one of its kind: straight lines have one price."""
+    """Return the price of one more unit, from each scene to the next larger one of its kind; it is constant if growth
+    is linear.
+    """
     found = Table("what grows", title="the shape of growth", title_justify="left")
     for column in ("from", "to", "seconds", "each", "µs a record"):
         found.add_column(column, justify="right")
@@ -77,7 +81,7 @@ def growth(measured: Sequence[Measured]) -> Table:
 
 
 def _neighbours(measured: Sequence[Measured], field: str) -> list[tuple[Measured, Measured]]:
-    """Pairs of scenes that differ in that field alone, next to each other in it."""
+    """Return pairs of scenes that differ in that field alone, and are neighbours in it."""
     found = []
     for more in measured:
         smaller = [
@@ -92,13 +96,13 @@ def _neighbours(measured: Sequence[Measured], field: str) -> list[tuple[Measured
 
 
 def _given(scene: Scene, field: str, other: Scene) -> Scene:
-    """The scene with the other's value in that field, and with its load if it has none of its own."""
+    """Return the scene with the other's value in that field, and with its load if it has none of its own."""
     same = {field: getattr(other, field)}
     return scene._replace(**same) if scene.mebibytes else scene._replace(load=other.load, **same)
 
 
 def document(measured: Sequence[Measured], settings: dict[str, Any]) -> str:
-    """Everything, to compare runs."""
+    """Return everything, for comparing runs."""
     return json.dumps(
         {
             "machine": machine(),

@@ -1,1 +1,1 @@
-"""The benchmark of scale: how cost grows with the number of things."""
+"""The benchmark of scale measures how cost grows with the number of things."""

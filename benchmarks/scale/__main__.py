@@ -1,4 +1,4 @@
-"""``make bench-scale``, or ``python -m benchmarks.scale``: how cost grows with the number of things."""
+"""``make bench-scale``, or ``python -m benchmarks.scale``, measures how cost grows with the number of things."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.scale.scenes import DESCRIPTORS, WORK, Measured, Scene, measure,
 FOLDER: Final = Path("build/bench/scale")
 WIDTH: Final = 190
 FLUSHED: Final = 12.0
-"""Seconds of load in which each tail is flushed at least once, as the default force policy has it (10 s)."""
+"""Seconds of load in which each tail is flushed at least once by the default force policy (10 s)."""
 
 SCENES: Final[dict[str, list[Scene]]] = {
     "partitions": [Scene("partitions", number, FLUSHED) for number in (1, 100, 1_000, 10_000)],
@@ -35,14 +35,14 @@ assert SCENES.keys() == WORK.keys()
 
 
 def small(scene: Scene) -> Scene:
-    """A tenth of it, for a moment: to see that it works."""
+    """Return the scene at a tenth of its size and for a moment, for a test."""
     if scene.kind in DESCRIPTORS:
         return scene._replace(seconds=0.3)
     return Scene(scene.kind, max(scene.number // 10, 1), 0.3)
 
 
 def run(scenes: Sequence[Scene], folder: Path, repeat: int) -> list[Measured]:
-    """One after the other, each on an empty directory, and then all again; medians of the turns."""
+    """Run all scenes, each on an empty directory, and then all again; return the medians of the turns."""
     turns: dict[Scene, list[Measured]] = {scene: [] for scene in scenes}
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=len(scenes) * repeat)

@@ -1,4 +1,4 @@
-"""One very large transaction, and what others notice of it: a producer and a reader beside it."""
+"""One very large transaction, and its effect on others: a producer and a reader beside it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ PIECE = frame.encode(bytes(MIB - frame.HEADER_BYTES), TIMESTAMP)
 """A message whose frame is exactly a MiB."""
 
 AHEAD = 8
-"""Adds between two looks whether the broker has kept up."""
+"""The adds between two checks whether the broker has kept up."""
 
 
 class Bystander:
-    """Sends one message after the other on a connection of its own, or reads the newest, and takes the times."""
+    """A bystander sends one message after the other on a connection of its own, or reads the newest, and takes the
+    times.
+    """
 
     def __init__(self, port: int, partition: int, reads: bool) -> None:
         self._peer = Peer(port)
@@ -51,21 +53,21 @@ class Bystander:
             self._failure = error
 
     def end(self) -> None:
-        """Stop; raises what went wrong."""
+        """Stop; raise what went wrong."""
         self._going = False
         self._thread.join()
         if self._failure is not None:
             raise self._failure
 
     def between(self, begin: float, end: float) -> list[float]:
-        """Times, sorted, of what was under way in between."""
+        """Return the sorted times of what was under way between two moments."""
         return sorted(took for began, took in self.times if began < end and began + took > begin)
 
 
 def one_large_transaction(
     port: int, peer: Peer, partitions: Sequence[int], mebibytes: int
 ) -> tuple[float, Tally, dict[str, float]]:
-    """Seconds until all was added, the other producer's tally over all the time, and notes."""
+    """Return the seconds until all was added, the other producer's tally over all the time, and notes."""
     sender, reader = Bystander(port, partitions[-1], reads=False), Bystander(port, partitions[-1], reads=True)
     try:
         began = time.perf_counter()
@@ -97,7 +99,7 @@ def _p99(times: list[float]) -> float:
 
 
 def _add(peer: Peer, partitions: Sequence[int], mebibytes: int) -> Totals:
-    """Add all of it, a MiB at a time."""
+    """Add all messages, a MiB at a time."""
     checksum = 0
     for number in range(mebibytes):
         peer.socket.sendall(encode(Add(1, 1, partitions[number % len(partitions)], None, 0), PIECE))

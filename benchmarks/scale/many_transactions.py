@@ -1,4 +1,4 @@
-"""Many undecided transactions: prepared ones, open ones, and committing them all."""
+"""Many undecided transactions: they are prepared, or left open, or all committed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from txbroker.wire.codec import encode
 from txbroker.wire.messages import Add, Commit, Committed, Done, Ping, Prepare
 
 TOGETHER = 500
-"""Transactions that go out together and are answered before the next."""
+"""Transactions whose requests are sent together, and answered before the next ones."""
 
 STAGED = frame.encode(bytes(20 << 10), TIMESTAMP)
-"""The message of an open transaction: ten thousand of them are more than transactions may hold in memory."""
+"""The message of an open transaction: with ten thousand of them, transactions exceed what they may hold in memory."""
 
 _STAGED_TOTALS = Totals(1, 1, crc32c(STAGED))
 
@@ -31,7 +31,7 @@ def _in_groups(number: int) -> Iterator[range]:
 def _exchange(
     peer: Peer, serials: range, request: Callable[[int], bytes], kind: type[Done] | type[Committed]
 ) -> None:
-    """Send the requests of all these serials together, and take an answer of that kind for each."""
+    """Send the requests of all these serials together, and read an answer of that kind for each."""
     peer.socket.sendall(b"".join(map(request, serials)))
     missing = len(serials)
     while missing:
@@ -41,7 +41,7 @@ def _exchange(
 
 
 def prepare_many(peer: Peer, partitions: Sequence[int], number: int) -> None:
-    """Transactions of one message that are prepared and stay so."""
+    """Prepare transactions of one message, and leave them."""
 
     def request(serial: int) -> bytes:
         xid = Xid(1, b"scale-%d" % serial, b"benchmark")
@@ -53,7 +53,7 @@ def prepare_many(peer: Peer, partitions: Sequence[int], number: int) -> None:
 
 
 def open_many(peer: Peer, partitions: Sequence[int], number: int) -> list[int]:
-    """Transactions of one message that are open and stay so; the bytes of each."""
+    """Open transactions of one message, and leave them; return the bytes of each."""
 
     def request(serial: int) -> bytes:
         return encode(Add(2 * serial, serial, partitions[serial % len(partitions)], None, 0), STAGED)
@@ -65,7 +65,7 @@ def open_many(peer: Peer, partitions: Sequence[int], number: int) -> list[int]:
 
 
 def commit_all(peer: Peer, opened: Sequence[int]) -> None:
-    """Commit what :func:`open_many` has opened."""
+    """Commit the transactions that :func:`open_many` has opened."""
 
     def request(serial: int) -> bytes:
         return encode(Commit(2 * serial + 1, 0, serial, None, _STAGED_TOTALS))

@@ -1,4 +1,4 @@
-"""How cost grows with the number of things: each scene is a broker with so many of them, under the same load."""
+"""Scenes of scale: each is a broker with a number of things of one kind, under the same load."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ TOPIC: Final = "scale"
 WINDOW: Final = 8192
 TOGETHER: Final = 128
 PROBES: Final = 16
-"""Connections that each have one send under way while latencies are taken."""
+"""Connections that each have one unanswered send while latencies are taken."""
 
 WARM_UP: Final = 0.2
 
 
 class Scene(NamedTuple):
-    """So many of one kind of thing. ``seconds`` is how long each of throughput and latency is measured."""
+    """A scene: a number of things of one kind. ``seconds`` is how long each of throughput and latency is measured."""
 
     kind: str
     number: int
@@ -40,10 +40,10 @@ class Scene(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What was seen. Rates a second, latencies in ms, memory from ``/proc``.
+    """The measurements of a scene: rates a second, latencies in ms, memory from ``/proc``.
 
-    ``setting_up`` is how long making the things took, ``start`` is that of a broker with nothing, ``stop`` with all of
-    them, ``restart`` a start on what was left. ``notes`` are figures that only this kind of scene has. ``rates`` are
+    ``setting_up`` is how long making the things took, ``start`` is that of an empty broker, ``stop`` is with all
+    things, ``restart`` a start on what was left. ``notes`` are figures that only this kind of scene has. ``rates`` are
     those of all turns.
     """
 
@@ -61,7 +61,7 @@ class Measured(NamedTuple):
 
 
 class Ground(NamedTuple):
-    """What a scene works on."""
+    """The broker that a scene works on, and a connection to it."""
 
     broker: BrokerProcess
     peer: Peer
@@ -69,11 +69,13 @@ class Ground(NamedTuple):
 
 
 Work = Callable[[Ground, contextlib.ExitStack], tuple[float, Tally, Tally, dict[str, float]]]
-"""Makes the things, measures; returns how long making took, the tally of throughput and of latency, and notes."""
+"""A function that makes the things and measures; it returns how long making took, the tallies of throughput and of
+latency, and notes.
+"""
 
 
 def measure(scene: Scene, data: Path) -> Measured:
-    """A scene from an empty directory to a start on what it left."""
+    """Measure a scene, from an empty directory to a start on what it left."""
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(_broker(scene, data))
         peer = stack.enter_context(Peer(broker.port))
@@ -94,7 +96,7 @@ def measure(scene: Scene, data: Path) -> Measured:
 
 
 def typical(turns: Sequence[Measured]) -> Measured:
-    """The medians of a scene's turns; of memory the most of all, and the rates of each."""
+    """Return the medians of a scene's turns, the most memory of all turns, and the rates of each."""
 
     def middle(figure: str) -> float:
         return float(statistics.median(map(attrgetter(figure), turns)))
@@ -116,7 +118,7 @@ def _broker(scene: Scene, data: Path) -> contextlib.AbstractContextManager[Broke
 
 
 def throughput(ground: Ground, numbers: Sequence[int]) -> Tally:
-    """100 B singles, pipelined on one connection, to each partition in turn; all of them are warm before."""
+    """Measure 100 B singles, pipelined on one connection, to each partition in turn; all of them are warm before."""
     requests = max(2 * WINDOW, len(numbers))
     chunks = send_chunks(numbers, SINGLE, requests, TOGETHER)
     Pipeline(ground.peer, chunks, WINDOW).run(max(WARM_UP * ground.scene.seconds, len(numbers) / 20_000))
@@ -124,7 +126,7 @@ def throughput(ground: Ground, numbers: Sequence[int]) -> Tally:
 
 
 def latency(ground: Ground, numbers: Sequence[int], connections: int = PROBES) -> Tally:
-    """As many connections, each with one send after the other."""
+    """Measure that many connections, each with one send after the other."""
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(Peer(ground.broker.port)) for _ in range(connections)]
         dialogues = [
@@ -140,7 +142,7 @@ def latency(ground: Ground, numbers: Sequence[int], connections: int = PROBES) -
 
 
 def both(ground: Ground, numbers: Sequence[int]) -> tuple[Tally, Tally]:
-    """Throughput, then latency; what was acknowledged must be what readers see."""
+    """Measure throughput, then latency; readers must see exactly what was acknowledged."""
     before = ground.peer.messages(TOPIC)
     first, second = throughput(ground, numbers), latency(ground, numbers)
     if ground.peer.messages(TOPIC) < before + first.completed + second.completed:
@@ -227,7 +229,7 @@ def large_transaction(
 def too_few_descriptors(
     ground: Ground, stack: contextlib.ExitStack
 ) -> tuple[float, Tally, Tally, dict[str, float]]:
-    """More connections than the system allows the broker files for: told so, and those that are in go on."""
+    """Open more connections than the system allows the broker: the excess is refused, and those before go on."""
     numbers = ground.peer.create_topic(TOPIC, 4)
     took: list[float] = []
     with timed(took):
@@ -242,7 +244,7 @@ def too_few_descriptors(
 
 
 def _one_by_one(ground: Ground, numbers: Sequence[int]) -> Tally:
-    """Latency where no further connection can be had."""
+    """Measure latency where no further connection can be opened."""
     request = encode(Send(FIRST_CORRELATION, numbers[0]), SINGLE)
     return converse([SendDialogue(ground.peer.socket, ground.peer.decoder, request)], ground.scene.seconds)
 
@@ -258,9 +260,9 @@ WORK: Final[dict[str, Work]] = {
 }
 SETTINGS: Final[dict[str, tuple[str, ...]]] = {
     "partitions": ("max_topic_partitions=10000",),
-    # Measured while they are open, and on a slow disk a GiB takes longer than the minute that is the default.
+    # They are measured while open, and on a slow disk a GiB takes longer than the default time-out of a minute.
     "open transactions": ("transaction_timeout=600s",),
     "MiB in one transaction": ("transaction_timeout=600s",),
 }
 DESCRIPTORS: Final = {"connections at 1,000 descriptors": 1_000}
-"""How many files the system lets a scene's broker open; others get what there is."""
+"""The files that a scene's broker may open, where the system's limit is not used."""

@@ -1,4 +1,4 @@
-"""How cost grows, as tables (each number beside the smallest of its kind, and its target) and as JSON."""
+"""The growth of cost as tables (each figure beside the smallest scene of its kind, and its target) and as JSON."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from journal.engine.settings import JournalSettings
 
 POOL: Final = JournalSettings().pool_bytes
 RATE: Final = {("partitions", 1_000): 0.8, ("partitions", 10_000): 0.6}
-"""The least share of the rate with the smallest number, as the project set it itself."""
+"""The least share of the rate of the smallest scene: the project's own target."""
 
 OPEN: Final = ("open transactions", 10_000)
 BESIDE_POOL: Final = 120
-"""MiB that a broker with so many open transactions may take beside its pool's budget."""
+"""MiB that a broker with that many open transactions may use beyond its pool's budget."""
 
 
 class Verdict(NamedTuple):
@@ -32,7 +32,7 @@ class Verdict(NamedTuple):
 
 
 def judged(one: Measured, base: Measured) -> Verdict:
-    """A scene beside the smallest of its kind."""
+    """Return the verdict on a scene beside the smallest of its kind."""
     name = (one.scene.kind, one.scene.number)
     if name in RATE:
         return Verdict(f"rate ≥ {RATE[name]:g} × one", one.rate >= RATE[name] * base.rate)
@@ -43,7 +43,7 @@ def judged(one: Measured, base: Measured) -> Verdict:
 
 
 def bases(measured: Sequence[Measured]) -> dict[str, Measured]:
-    """The smallest of each kind."""
+    """Return the smallest scene of each kind."""
     found: dict[str, Measured] = {}
     for one in measured:
         found.setdefault(one.scene.kind, one)
@@ -51,7 +51,7 @@ def bases(measured: Sequence[Measured]) -> dict[str, Measured]:
 
 
 def table(measured: Sequence[Measured]) -> Table:
-    """One line a scene."""
+    """Return one line for each scene."""
     found = Table(
         "number of things", title="how cost grows: medians, of memory the most", title_justify="left"
     )
@@ -75,7 +75,7 @@ def table(measured: Sequence[Measured]) -> Table:
 
 
 def notes(measured: Sequence[Measured]) -> Table:
-    """What only some scenes have."""
+    """Return the figures that only some scenes have."""
     found = Table("number of things", "figure", title="and beside that", title_justify="left")
     found.add_column("value", justify="right")
     for one in measured:
@@ -85,7 +85,7 @@ def notes(measured: Sequence[Measured]) -> Table:
 
 
 def growth(measured: Sequence[Measured]) -> Table:
-    """What one more costs, from each number to the next: straight lines have one price."""
+    """Return the price of one more thing, from each number to the next; it is constant if growth is linear."""
     found = Table("from", "to", title="the shape of growth: what one more costs", title_justify="left")
     for column in ("making it ms", "KiB resident", "stop ms", "restart ms"):
         found.add_column(column, justify="right")
@@ -103,7 +103,7 @@ def growth(measured: Sequence[Measured]) -> Table:
 
 
 def document(measured: Sequence[Measured], settings: dict[str, Any]) -> str:
-    """Everything, to compare runs."""
+    """Return everything, for comparing runs."""
     smallest = bases(measured)
     return json.dumps(
         {

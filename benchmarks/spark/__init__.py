@@ -1,1 +1,1 @@
-"""What Spark's part is worth: reads, writes and audits, beside Spark's own ways."""
+"""The benchmark of Spark measures reads, writes and audits beside Spark's own sources and sinks."""

@@ -1,4 +1,6 @@
-"""``make bench-spark``: reads, writes and audits, beside Spark's own Kafka source and sink, and beside Parquet."""
+"""``make bench-spark`` measures reads, writes and audits, beside Spark's own Kafka source and sink, and beside
+Parquet.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ PARTS: Final = ("read", "write", "audit")
 
 
 class Extent(NamedTuple):
-    """What is measured: shapes that are read, shapes that are written, what is audited."""
+    """The extent of a run: shapes that are read, shapes that are written, ledgers that are audited."""
 
     reads: list[Shape]
     writes: list[Shape]
@@ -47,7 +49,7 @@ QUICK: Final = Extent(
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write everything to this file, too.")
 @click.option("--folder", default=Path("build/bench"), type=click.Path(path_type=Path), show_default=True)
 def main(repeat: int, quick: bool, only: tuple[str, ...], file: Path | None, folder: Path) -> None:
-    """Measure what Spark reads, writes and audits here, in one run with what else it could be done with."""
+    """Measure reads, writes and audits by Spark, in one run with Spark's own ways."""
     extent, repeat = (QUICK, 1) if quick else (FULL, repeat)
     parts = only or PARTS
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Audits: how long they take, and that their memory is bounded however large the log."""
+"""The benchmark of audits: how long they take, and whether their memory is bounded however large the log is."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from journal.transaction_states import Cause, Totals, TransactionNumber
 from journal.xid import Xid
 
 DRIVER_MEMORY: Final = "512m"
-"""Of the audit's JVM: less than the log, which is to be read with it."""
+"""The memory of the audit's JVM: less than the log."""
 
 MESSAGES: Final = 10_000
-"""In each transaction."""
+"""The messages of each transaction."""
 ADD: Final = 500
 """Messages in one request of a transaction: 64 KiB, as the client sends them."""
 PARTITIONS: Final = 4
@@ -33,7 +33,7 @@ SESSION: Final = 1 << 32 | 9
 
 
 class Ledger(NamedTuple):
-    """So many transactions of :data:`MESSAGES` messages of 100 bytes.
+    """A ledger: a number of transactions of :data:`MESSAGES` messages of 100 bytes.
 
     ``batched``: as the client sends them, else every message is a frame of its own, which is the most that an audit
     can have to look at.
@@ -42,7 +42,7 @@ class Ledger(NamedTuple):
     transactions: int
     batched: bool
     repeated: bool = False
-    """Whether it is audited as often as everything else is measured; else once."""
+    """Whether it is audited as often as everything else is measured; otherwise once."""
 
     @property
     def title(self) -> str:
@@ -51,8 +51,9 @@ class Ledger(NamedTuple):
 
 
 class Audited(NamedTuple):
-    """One audit: seconds since Spark's start, and of the whole command; the most memory that all its processes held;
-    their processor time; bytes of the logs."""
+    """One audit: seconds since Spark's start, and of the whole command; the greatest memory of all its processes; their
+    processor time; bytes of the logs.
+    """
 
     seconds: float
     whole: float
@@ -62,7 +63,7 @@ class Audited(NamedTuple):
 
 
 def build(ledger: Ledger, path: Path) -> int:
-    """A data directory with these transactions, in two phases each; returns the bytes of its logs."""
+    """Build a data directory with these transactions, in two phases each; return the bytes of its logs."""
     shutil.rmtree(path, ignore_errors=True)
     settings = JournalSettings(outcome_archive=True, low_water_bytes=0)
     frames = _frames(ledger.batched)
@@ -92,7 +93,9 @@ def _frames(batched: bool) -> bytes:
 
 
 def audit(data: Path, log: int, report: Path) -> Audited:
-    """``python -m spark.audit`` as a user would run it, watched from outside; an AssertionError if it finds fault."""
+    """Run ``python -m spark.audit`` as a user would, watched from outside; raises AssertionError if it finds a
+    fault.
+    """
     shutil.rmtree(report, ignore_errors=True)
     command = [sys.executable, "-m", "spark.audit", "--data", os.fspath(data), "--out", os.fspath(report)]
     environment = os.environ | {"PYSPARK_SUBMIT_ARGS": f"--driver-memory {DRIVER_MEMORY} pyspark-shell"}
@@ -110,7 +113,7 @@ def audit(data: Path, log: int, report: Path) -> Audited:
 
 
 def audit_all(ledgers: list[Ledger], folder: Path, repeat: int) -> dict[Ledger, list[Audited]]:
-    """Each built once, and audited once, or ``repeat`` times."""
+    """Build each ledger once, and audit it once or ``repeat`` times."""
     found: dict[Ledger, list[Audited]] = {}
     for ledger in ledgers:
         log = build(ledger, folder / "audited")

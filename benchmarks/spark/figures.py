@@ -1,4 +1,4 @@
-"""The figures of one run: medians with their spread, beside each other, and beside what was aimed at."""
+"""The figures of one run: medians with their spread, beside each other, and beside their targets."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from benchmarks.spark.writes import SINKS, Writes
 
 OURS: Final = ("directory", "broker")
 LEAST_VALUES: Final = 1_500_000
-"""Rows a second, of 100 bytes with value only."""
+"""The targets in rows a second, of 100 bytes with value only."""
 SHARE_OF_PARQUET: Final = 0.5
 LEAST_WRITTEN: Final = 150_000
 MOST_SECONDS: Final = 60
-"""For the audit of 10 million messages."""
+"""The target in seconds for the audit of 10 million messages."""
 
 
 class Rate(NamedTuple):
     """Rows a second in one way; ``cost`` is µs of processor time for each row, of all processes that took part.
 
-    ``kafka`` and ``parquet``: how many times as fast as these; None where they were not asked.
+    ``kafka`` and ``parquet``: how many times as fast as these; None where they were not measured.
     """
 
     shape: Shape
@@ -41,12 +41,12 @@ class Rate(NamedTuple):
 
     @property
     def megabytes(self) -> float:
-        """MB of values a second."""
+        """Return MB of values a second."""
         return self.value * self.shape.bytes / 1e6
 
 
 class Duration(NamedTuple):
-    """Audits of one ledger; ``memory`` is the most of all of them."""
+    """The audits of one ledger; ``memory`` is the greatest of all of them."""
 
     ledger: Ledger
     value: float
@@ -61,7 +61,7 @@ class Duration(NamedTuple):
 
 
 def of_reads(reads: Reads) -> list[Rate]:
-    """A line for each shape, choice of columns and way."""
+    """Return a line for each shape, choice of columns and way."""
     found: list[Rate] = []
     for shape, columns in dict.fromkeys((shape, columns) for shape, columns, _ in reads):
         lines = {
@@ -87,7 +87,7 @@ def _judged_read(line: Rate) -> Rate:
 
 
 def of_writes(writes: Writes) -> list[Rate]:
-    """A line for each shape and sink."""
+    """Return a line for each shape and sink."""
     found: list[Rate] = []
     for shape in dict.fromkeys(shape for shape, _ in writes):
         lines = {sink: _rate(shape, "sink", sink, writes[shape, sink]) for sink in SINKS}
@@ -100,7 +100,7 @@ def of_writes(writes: Writes) -> list[Rate]:
 
 
 def of_audits(audits: dict[Ledger, list[Audited]]) -> list[Duration]:
-    """A line for each ledger."""
+    """Return a line for each ledger."""
     found: list[Duration] = []
     for ledger, samples in audits.items():
         seconds = [each.seconds for each in samples]

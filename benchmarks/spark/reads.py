@@ -1,4 +1,4 @@
-"""Reading everything, by every source in turn."""
+"""The benchmark of reads: everything is read by every source in turn."""
 
 from __future__ import annotations
 
@@ -21,16 +21,20 @@ COLUMNS: Final = ("value", "all")
 WALK: Final = "walk"
 WAYS: Final = (*SOURCES, WALK)
 TASKS: Final = 3 * CORES
-"""As many as our own planning makes of a large log; so Kafka's source, too, cuts a single partition for every core."""
+"""The tasks that our planning makes of a large log; Kafka's source gets as many, so it cuts a single partition for
+every core.
+"""
 
 Reads = dict[tuple[Shape, str, str], list[Sample]]
-"""By shape, columns and way."""
+"""Samples by shape, columns and way."""
 
 
 def read_all(
     spark: SparkSession, shapes: list[Shape], folder: Path, kafka: KafkaServer, repeat: int
 ) -> Reads:
-    """Each shape laid out, checked, and read ``repeat`` times in each way in turn, after once that does not count."""
+    """Lay out and check each shape, and read it ``repeat`` times in each way in turn, after one read that does not
+    count.
+    """
     found: Reads = {}
     for shape in shapes:
         with laid_out(spark, shape, folder, kafka) as places:
@@ -47,12 +51,12 @@ def read_all(
 
 
 def read(spark: SparkSession, places: Places, source: str, columns: str) -> None:
-    """All of it, planning included."""
+    """Read everything, planning included."""
     drain(places.frame(spark, source, columns, TASKS))
 
 
 def walked(directory: str, shape: Shape) -> Sample:
-    """A plain loop in one Python process over the same files, every message decoded and every checksum verified."""
+    """Read the same files in a plain loop in one Python process, decode every message and verify every checksum."""
     seen: list[int] = []
     sample = timed(lambda: seen.append(count_messages(directory, shape.topic)))
     if seen != [shape.rows]:
@@ -79,7 +83,7 @@ def count_messages(directory: str, topic: str) -> int:
 
 
 def whole_frames(data: bytes) -> int:
-    """How many of the bytes are whole frames; at least one frame."""
+    """Return how many of the bytes are whole frames; at least one frame."""
     end = 0
     while end + 4 <= len(data) and end + (length := int.from_bytes(data[end : end + 4])) <= len(data):
         end += length

@@ -1,7 +1,7 @@
-"""The rows that are written and read: random, so that nobody can compress them, and the same ones for all.
+"""The rows that are written and read: random, so that they cannot be compressed, and the same ones for all ways.
 
-Of each shape there is a topic of ours, a topic of Kafka's, and a table in Parquet. Before anything is measured, all of
-them are counted and summed up by Spark, and must agree.
+Each shape has a topic of ours, a topic of Kafka's, and a table in Parquet. Before anything is measured, Spark counts
+and sums them up, and all must agree.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ KAFKA_WRITES: Final = {
     "kafka.linger.ms": "20",
     "kafka.buffer.memory": str(64 << 20),
 }
-"""Batches as large as our sink's; what else Kafka's producer has by default is left as it is: acks=all, idempotent."""
+"""The settings of Kafka's producer: batches as large as our sink's, and otherwise its defaults (acks=all,
+idempotent).
+"""
 
 SCHEMA: Final = "key BINARY, value BINARY, partition INT"
 SOURCES: Final = ("directory", "broker", "kafka", "parquet")
 
 
 class Shape(NamedTuple):
-    """So many rows, with values of so many bytes and keys of 8, spread over partitions in turn."""
+    """A shape: a number of rows, with values of that many bytes and keys of 8, spread over partitions in turn."""
 
     bytes: int
     rows: int
@@ -51,7 +53,7 @@ class Shape(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where the rows of one shape are."""
+    """The places of the rows of one shape."""
 
     shape: Shape
     directory: str
@@ -60,9 +62,9 @@ class Places(NamedTuple):
     parquet: str
 
     def frame(self, spark: SparkSession, source: str, columns: str, tasks: int) -> DataFrame:
-        """The rows as one source has them: ``columns`` is ``value`` or ``all``.
+        """Return the rows as one source reads them: ``columns`` is ``value`` or ``all``.
 
-        ``tasks`` is how many Kafka's source is asked for, which by itself takes one for each partition.
+        ``tasks`` is how many tasks Kafka's source is asked for, which by default takes one for each partition.
         """
         if source == "parquet":
             return _chosen(spark.read.parquet(self.parquet), columns)
@@ -85,7 +87,7 @@ def _chosen(frame: DataFrame, columns: str) -> DataFrame:
 
 
 def made(spark: SparkSession, shape: Shape) -> DataFrame:
-    """The rows; the same ones each time they are asked for."""
+    """Return the rows, the same ones each time."""
     size, partitions = shape.bytes, shape.partitions
 
     def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -105,14 +107,16 @@ def made(spark: SparkSession, shape: Shape) -> DataFrame:
 
 
 def _equal(data: bytes, size: int) -> pa.Array:
-    """Bytes as values of one size."""
+    """Return bytes as values of one size."""
     ends = np.arange(0, len(data) + size, size, dtype=np.int32)
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
 @contextmanager
 def laid_out(spark: SparkSession, shape: Shape, folder: Path, kafka: KafkaServer) -> Iterator[Places]:
-    """Have the rows of a shape everywhere, by Spark's sinks. The broker is a new one, at rest, with all on its disk."""
+    """Write the rows of a shape to all places, by Spark's sinks; yield them with a new broker at rest, all of it on
+    disk.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     source, data, parquet = (folder / name for name in ("source", "data", "parquet"))
     made(spark, shape).write.parquet(source.as_uri())
@@ -132,12 +136,12 @@ def laid_out(spark: SparkSession, shape: Shape, folder: Path, kafka: KafkaServer
 
 
 def write(rows: DataFrame, broker: str, topic: str) -> None:
-    """Our sink: each row once, forced to disk."""
+    """Write by our sink: each row once, forced to disk."""
     rows.write.format("txbroker").mode("append").options(broker=broker, topic=topic).save()
 
 
 def write_kafka(rows: DataFrame, bootstrap: str, topic: str) -> None:
-    """Kafka's sink: each row at least once, acknowledged from memory."""
+    """Write by Kafka's sink: each row at least once, acknowledged from memory."""
     writer = rows.write.format("kafka").option("kafka.bootstrap.servers", bootstrap)
     writer.options(topic=topic, **KAFKA_WRITES).save()
 
@@ -156,7 +160,7 @@ def create_kafka_topic(kafka: KafkaServer, topic: str, partitions: int) -> None:
 
 
 def checked_alike(spark: SparkSession, places: Places, tasks: int, sources: Sequence[str] = SOURCES) -> Row:
-    """What the rows add up to, the same from every source; else AssertionError says who differs."""
+    """Return the sums of the rows, the same from every source; otherwise AssertionError says which one differs."""
     sums = {name: _sums(places.frame(spark, name, "all", tasks)) for name in sources}
     expected = sums[sources[0]]
     if any(found != expected for found in sums.values()) or expected["rows"] != places.shape.rows:

@@ -1,4 +1,4 @@
-"""The Spark that is measured: local, on all cores, with our data source and with Spark's own for Kafka."""
+"""The Spark session that is measured: local, on all cores, with our data source and with Spark's own for Kafka."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DRIVER_MEMORY: Final = "2g"
 
 
 class Sample(NamedTuple):
-    """One measurement: how long it took, and the processor time of all processes that took part, servers too."""
+    """One measurement: how long it took, and the processor time of all processes that took part, servers included."""
 
     seconds: float
     processor: float
@@ -29,7 +29,7 @@ class Sample(NamedTuple):
 
 @contextmanager
 def session(folder: Path) -> Iterator[SparkSession]:
-    """A session whose JVM has room for its work and nothing to show."""
+    """Start a session whose JVM has enough memory and no user interface."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
         "spark.driver.memory": DRIVER_MEMORY,
@@ -55,7 +55,7 @@ def session(folder: Path) -> Iterator[SparkSession]:
 
 
 def timed(work: Callable[[], object]) -> Sample:
-    """Do it, and say what it took."""
+    """Run an action; return its measurement."""
     busy, began = processor_seconds(os.getpid()), time.monotonic()
     work()
     seconds = time.monotonic() - began
@@ -63,5 +63,5 @@ def timed(work: Callable[[], object]) -> Sample:
 
 
 def drain(frame: DataFrame) -> None:
-    """Make every row with every column of the frame, and throw it away: Spark's own way of measuring sources."""
+    """Make every row with every column of the frame, and drop it: Spark's own way of measuring sources."""
     frame.write.format("noop").mode("overwrite").save()

@@ -1,4 +1,4 @@
-"""The figures as tables for people, and everything as JSON for comparing runs."""
+"""The figures as tables, and everything as JSON for comparing runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.spark.writes import Writes
 
 
 def show(reads: Reads, writes: Writes, audits: dict[Ledger, list[Audited]], console: Console) -> None:
-    """What was measured, and nothing else."""
+    """Print what was measured."""
     if reads:
         console.print(rates("read, medians", of_reads(reads)))
     if writes:
@@ -70,7 +70,7 @@ def durations(lines: Sequence[Duration]) -> Table:
 def document(
     reads: Reads, writes: Writes, audits: dict[Ledger, list[Audited]], settings: dict[str, Any]
 ) -> str:
-    """Figures and every sample."""
+    """Return figures and every sample."""
     read = {(rate.shape, rate.columns, rate.way): rate for rate in of_reads(reads)} if reads else {}
     written = {(rate.shape, rate.way): rate for rate in of_writes(writes)} if writes else {}
     whole = {

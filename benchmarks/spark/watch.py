@@ -1,4 +1,4 @@
-"""What a tree of processes takes, seen from outside through ``/proc``: processor time, and memory at its peak."""
+"""The watch reads the processor time and the greatest memory of a tree of processes from ``/proc``."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Self
 
 EVERY: float = 0.2
-"""Seconds between two looks."""
+"""Seconds between two readings."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def family(root: int) -> list[int]:
-    """A process and all that descend from it."""
+    """Return a process and all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (fields := _stat(int(entry.name))):
@@ -28,19 +28,20 @@ def family(root: int) -> list[int]:
 
 
 def processor_seconds(root: int) -> float:
-    """Processor time of a process and its descendants so far, with that of the dead whom their parents have buried."""
+    """Return the processor time of a process and its descendants so far, including ended ones that were reaped."""
     return sum(sum(map(int, fields[11:15])) for pid in family(root) if (fields := _stat(pid))) / _TICKS
 
 
 def memory(root: int) -> int:
-    """Bytes that a process and its descendants hold now; what several share counts once (PSS)."""
+    """Return the bytes that a process and its descendants hold now; shared memory counts once (PSS)."""
     return sum(map(_proportional, family(root)))
 
 
 class Watch:
-    """What a process and its descendants took while the context was open.
+    """The processor time and memory of a process and its descendants while the context was open.
 
-    ``memory`` is the most that they held at a time; ``processor`` their seconds, also of those that nobody has buried.
+    ``memory`` is the most that they held at a time; ``processor`` their seconds, including those of processes not yet
+    reaped.
     """
 
     def __init__(self, root: int) -> None:
@@ -67,7 +68,7 @@ class Watch:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of ``stat`` behind the name; none if the process is gone."""
+    """Return the fields of ``stat`` behind the name; none if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Writing rows: our sink, each once and forced, and Kafka's, at least once and from memory, in turn."""
+"""The benchmark of writes: our sink writes each row once and forced, Kafka's at least once and from memory, in turn."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ Writes = dict[tuple[Shape, str], list[Sample]]
 def write_all(
     spark: SparkSession, shapes: list[Shape], folder: Path, kafka: KafkaServer, repeat: int
 ) -> Writes:
-    """The rows of each shape from a table in Parquet into topics, ``repeat`` times after once that does not count."""
+    """Write the rows of each shape from a table in Parquet into topics, ``repeat`` times after one write that does not
+    count.
+    """
     found: Writes = {}
     with processes.broker(folder / "written") as server:
         address = f"tcp:127.0.0.1:{server.port}"
@@ -53,7 +55,7 @@ def write_all(
 
 
 def _check(spark: SparkSession, address: str, bootstrap: str, topic: str, expected: int) -> None:
-    """Ours has exactly so many, Kafka's at least."""
+    """Check the counts: ours has exactly that many rows, Kafka's at least that many."""
     with txbroker.connect(address) as broker:
         [described] = broker.topics([topic])
         ours = sum(part.high_watermark - part.start_offset for part in described.partitions)
