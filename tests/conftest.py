@@ -1,4 +1,5 @@
-"""What all tests share: a bound on memory, real databases, loggers left alone, and the profiles of Hypothesis.
+"""The fixtures of all tests: a bound on memory, real databases, loggers left as they were, and the profiles of
+Hypothesis.
 
 `ci`, the default, draws the same examples on every run, so that a red test is red for everyone. `check` draws a tenth
 of them, for `make check`. `dev` looks for new ones: `.venv/bin/python -m pytest --hypothesis-profile dev`. Tests that

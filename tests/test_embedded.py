@@ -1,4 +1,4 @@
-"""The embedded log, on a real directory: what its README example says, over restarts, and alone in its directory.
+"""Test the embedded log on a real directory: what its README example says, over restarts, and its lock.
 
 Seen to fail: with `close` not letting the lock go the second open is refused; with the transaction's totals not kept
 its own commit is refused.

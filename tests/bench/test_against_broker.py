@@ -1,4 +1,4 @@
-"""Measurements of a real broker: what the figures show, what is left behind, and what cannot be measured."""
+"""Test measurements of a real broker: their figures, what they leave behind, and what cannot be measured."""
 
 import json
 import os

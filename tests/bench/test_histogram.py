@@ -1,4 +1,4 @@
-"""Percentiles against the truth: the sorted list of all values."""
+"""Test percentiles against the sorted list of all values."""
 
 import builtins
 import math

@@ -1,4 +1,4 @@
-"""Which keys messages get."""
+"""Test which keys messages get."""
 
 from collections import Counter
 from itertools import islice

@@ -1,4 +1,4 @@
-"""What `txbroker bench` refuses before it asks anything of a broker: nothing listens where these would go."""
+"""Test what `txbroker bench` refuses before it asks a broker anything: nothing listens at these addresses."""
 
 import pytest
 from click.testing import CliRunner

@@ -1,4 +1,4 @@
-"""Where a request spent its life."""
+"""Test how the time of a request is divided into phases."""
 
 import pytest
 

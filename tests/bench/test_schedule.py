@@ -1,4 +1,4 @@
-"""When messages are to be sent in an open loop, and how clients and processes share that."""
+"""Test when an open loop sends messages, and how clients and processes share them."""
 
 from itertools import islice
 

@@ -1,4 +1,4 @@
-"""What is counted, and what belongs to the warm-up."""
+"""Test what is counted, and what belongs to the warm-up."""
 
 import pytest
 

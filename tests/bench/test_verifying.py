@@ -1,4 +1,4 @@
-"""Whether what was acknowledged is there: every way in which it may not be."""
+"""Test the verification of what was acknowledged: every way in which it may be missing."""
 
 import random
 

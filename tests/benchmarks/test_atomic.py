@@ -1,4 +1,4 @@
-"""The benchmark of atomic blocks counts only what is there, and shows each way beside the others."""
+"""Test that the benchmark of atomic blocks counts only what is there, and shows each way beside the others."""
 
 import json
 from pathlib import Path

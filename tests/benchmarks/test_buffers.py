@@ -1,4 +1,4 @@
-"""The benchmark of the pool: each way is measured, and what an hour leaves is seen from outside of Python's memory."""
+"""Test the benchmark of the pool: it measures each way, and sees from outside of Python what an hour leaves."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The command: what it writes, and that it measures only what it was asked for."""
+"""Test the command ``benchmarks``: what it writes, and that it measures only what it was asked for."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""``make bench-fair`` measures what it says, and each of its attacks is one."""
+"""Test that ``make bench-fair`` measures what it says, and that each of its attacks is one."""
 
 import json
 import threading

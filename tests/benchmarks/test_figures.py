@@ -1,4 +1,4 @@
-"""What is made of the samples: medians, limits, targets."""
+"""Test the figures made of samples: medians, limits, targets."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The guard against slow rot: it counts the same twice, and sees what takes more than its budget."""
+"""Test the guard of instructions: two counts agree, and what takes more than its budget is found."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""``make bench-holds`` carries out every request that there is, and sees who holds the reactor."""
+"""Test that ``make bench-holds`` carries out every kind of request, and finds which one holds the reactor."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The generator, against a peer that answers as told: it counts what is answered, and believes nothing else."""
+"""Test the load generator with a peer that answers as told: it counts correct answers and refuses all others."""
 
 import contextlib
 import itertools

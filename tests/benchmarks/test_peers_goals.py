@@ -1,4 +1,4 @@
-"""Ratios, targets and what the report says of them."""
+"""Test ratios, targets and their report."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Whole runs: our own side under every load, failures that do not end a run, and all peers that are installed."""
+"""Test whole runs: our own broker under every load, failures that do not end a run, and all installed peers."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the tools of the peers print, as captured from them, becomes figures; what is no figure is a failure."""
+"""Test that recorded output of the peers' tools becomes figures, and that anything else is a failure."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Restarts are measured as they are: the scenes, the tables, and one real run of a hundredth."""
+"""Test the measurement of restarts: the scenes, the tables, and one real run of a hundredth."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The table and the JSON."""
+"""Test the table and the JSON of a run."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""One tiny run of every benchmark: each checks its own counts and fails if an answer or a message is missing."""
+"""Run every benchmark for a moment: each checks its own counts and fails if an answer or a message is missing."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The benchmark of numbers of things: every scene against a real broker, small; and what the tables make of figures."""
+"""Test the benchmark of scale: every scene with a real broker, small; and the tables."""
 
 import io
 import json

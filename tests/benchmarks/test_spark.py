@@ -1,4 +1,4 @@
-"""The benchmark of Spark's part: what it makes of its samples, what it builds, and how it watches."""
+"""Test the benchmark of Spark: the figures made of samples, what it builds, and how it watches processes."""
 
 import json
 import subprocess

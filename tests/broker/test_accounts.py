@@ -1,4 +1,6 @@
-"""What waits for a force is on its session's account, small answers too, and who has too much of it is not read on."""
+"""Test that everything that waits for a force is on its session's account, and that a session over its limit is not
+read.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sessions, dispatch, requests that wait, and bugs."""
+"""Test sessions, dispatch, requests that wait, and bugs in handlers."""
 
 import pytest
 from crc32c import crc32c

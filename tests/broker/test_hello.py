@@ -1,4 +1,6 @@
-"""A hello ends the session that its client had, and no other: not in a restored copy, not with a wrong secret."""
+"""Test that a hello ends the session that its client had, and no other: not in a restored copy, not with a wrong
+secret.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request's compressed frames make the broker do is bounded, whatever somebody has made of them.
+"""Test that the work for a request's compressed frames is bounded, whatever they contain.
 
 Seen to fail: with what is opened bounded in bytes alone, 21 KB of a request took a second of the reactor's time.
 """

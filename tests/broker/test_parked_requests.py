@@ -1,4 +1,4 @@
-"""Requests wait while a large commit is applied and while memory is short; none is lost, none overtakes."""
+"""Test that requests wait while a large commit is applied and while memory is short: none is lost or overtakes."""
 
 import pytest
 from crc32c import crc32c

@@ -1,4 +1,4 @@
-"""Producers, and their pairs with partitions, when there are as many as may be: who makes room, and who is refused."""
+"""Test producers, and their pairs with partitions, at the limit: which are dropped, and which are refused."""
 
 import pytest
 

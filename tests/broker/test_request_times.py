@@ -1,4 +1,4 @@
-"""Where a request's time went, as the broker tells it."""
+"""Test the times of a request as the broker reports them."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Every request has a row in the table of rights, and the broker asks for it at one place, by the session's principal.
+"""Test that every request has a row in the table of rights, which is checked in one place, by the session's principal.
 
 Seen to fail: with a request left out of the table, with parked or timed requests not asked for, with the policy looked
 up for each request.

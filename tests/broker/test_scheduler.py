@@ -1,4 +1,4 @@
-"""The line of sessions: equal shares of work, idle ones first, and the reactor gets its turn."""
+"""Test the scheduling of sessions: equal shares of work, idle ones first, and the reactor gets its turn."""
 
 from collections import deque
 

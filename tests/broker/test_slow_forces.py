@@ -1,4 +1,4 @@
-"""A slow disk is told in the log: once a minute, with what it held up, and while it hangs."""
+"""Test that a slow disk is logged once a minute, with what it delayed, also while it hangs."""
 
 import pytest
 from twisted.internet.task import Clock

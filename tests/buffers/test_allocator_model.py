@@ -1,4 +1,4 @@
-"""The allocator against a model: what each buffer holds, and how many bytes there are in all."""
+"""Test the allocator against a model: what each buffer holds, and how many bytes there are in all."""
 
 import pytest
 from hypothesis import strategies as st

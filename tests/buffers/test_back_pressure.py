@@ -1,4 +1,4 @@
-"""A real broker with far less memory than it is sent: it makes its producers wait, and grows by nothing."""
+"""Test a real broker with far less memory than it is sent: it makes producers wait, and does not grow."""
 
 import threading
 

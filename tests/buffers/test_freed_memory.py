@@ -1,4 +1,4 @@
-"""What was held as bytes and has been freed is the system's again before the pool takes as much, or after a while."""
+"""Test that memory freed by bytes objects returns to the system before the pool takes as much, or after a while."""
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor

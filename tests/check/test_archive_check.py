@@ -1,4 +1,4 @@
-"""Verification of the outcome archive: a sound one passes, and whatever it says that was not decided is named.
+"""Test the verification of the outcome archive: a sound one passes, and every entry that was not decided is named.
 
 What is wrong is written by an engine that makes wrong entries, so that every checksum fits.
 """

@@ -1,4 +1,4 @@
-"""Records that do not follow those before them, with checksums that fit: everybody who reads the journal names them."""
+"""Test records that do not follow those before them, with valid checksums: every reader of the journal names them."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Read-only walks: they give what was written, name every damage, and change nothing.
+"""Test read-only walks: they return what was written, name every damage, and change nothing.
 
 Seen to fail: with either checksum not compared, the tests of flipped bits; with `end` ignored, that of the log beyond
 the checkpoint; with a walk that opens files for writing, the last one.

@@ -1,4 +1,4 @@
-"""Folds that the journal's records make are held against the newest checkpoint, row by row."""
+"""Test that folds made from the journal's records are compared with the newest checkpoint, row by row."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a verification proves at which level: nothing wrong passes it, and what it names is what was damaged.
+"""Test what each level of verification proves: it misses nothing wrong, and names what was damaged.
 
 Seen to fail: with the comparison of bytes, the density of places, the totals, the staged files, the levels, or the
 indexes' entries taken out, the test that is named after it.

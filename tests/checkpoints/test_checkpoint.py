@@ -1,4 +1,4 @@
-"""Checkpoint files: whole or refused. Every single bit and every length of a small one is tried.
+"""Test that checkpoint files are whole or refused: every bit and every length of a small one is tried.
 
 Seen to fail: with the checksum of a section not compared 1,100 of the flips pass; with the end not required, cuts
 between sections do; with the directory not forced the file is gone after a power cut.

@@ -1,4 +1,4 @@
-"""Which checkpoint a start stands on when rows of the newest have sound checksums and are not what their folds keep.
+"""Test which checkpoint a start uses when rows of the newest have valid checksums and are not what their folds keep.
 
 Seen to fail: such a start ended with an error of msgspec, or a ``TypeError``, between the passes.
 """

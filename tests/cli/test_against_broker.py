@@ -1,4 +1,4 @@
-"""``txbroker topics`` and ``txbroker status`` against a real broker, and what every command does."""
+"""Test ``txbroker topics`` and ``txbroker status`` with a real broker, and the common behaviour of all commands."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""How arguments are written."""
+"""Test the forms of arguments."""
 
 from datetime import UTC, datetime, timedelta
 

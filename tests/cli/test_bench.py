@@ -1,4 +1,4 @@
-"""`txbroker bench` as it is asked for: mistakes are told before anything is made."""
+"""Test the arguments of `txbroker bench`: mistakes are reported before anything is made."""
 
 import pytest
 from click.testing import CliRunner

@@ -1,4 +1,4 @@
-"""The parts of the commands that need no broker."""
+"""Test the parts of the commands that need no broker."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What a person forced and a coordinator then decided otherwise: both are told, over kills and restarts."""
+"""Test heuristic outcomes that a coordinator contradicts: both decisions are shown, also after kills and restarts."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""`txbroker drill` as it is asked for: mistakes are told before anything is made."""
+"""Test the arguments of `txbroker drill`: mistakes are reported before anything is made."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""``txbroker repair``: the plan first, a question, and a directory that starts; the numbers behind it are repair's."""
+"""Test ``txbroker repair``: it shows the plan, asks, and leaves a directory that starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people and programs are told of transactions, and which commands are refused before anything is sent."""
+"""Test what people and programs are shown of transactions, and which commands are refused before anything is sent."""
 
 import pytest
 from click.testing import CliRunner

@@ -1,4 +1,4 @@
-"""Calls of the Twisted client that are cancelled, one turn of the reactor later each time: `ADDRESS` of a broker.
+"""A program that cancels calls of the Twisted client, one turn of the reactor later each time; `ADDRESS` of a broker.
 
 A program of its own, for a reactor cannot be started twice.
 """

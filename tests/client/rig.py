@@ -1,4 +1,6 @@
-"""A client's core and a scripted broker on one thread, with a clock stepped by hand and a cable to cut."""
+"""The rig of the clients' tests: a client's core and a scripted broker on one thread, with a manual clock and a cable
+to cut.
+"""
 
 from __future__ import annotations
 

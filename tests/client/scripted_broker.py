@@ -1,4 +1,4 @@
-"""A broker of a few lines for the clients' tests: sans-IO, in memory, and told when to misbehave."""
+"""The scripted broker of the clients' tests: in memory, without I/O, and told when to misbehave."""
 
 from __future__ import annotations
 

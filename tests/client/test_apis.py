@@ -1,4 +1,4 @@
-"""The Twisted and the asyncio client: the same words as the blocking client's, over the same core."""
+"""Test that the Twisted and the asyncio client have the same calls as the blocking one, over the same core."""
 
 import asyncio
 import inspect

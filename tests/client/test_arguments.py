@@ -1,4 +1,4 @@
-"""What callers pass in: refused by the parameter's name before anything is sent, and taken as it is at the call.
+"""Test arguments of callers: wrong ones are refused by name before anything is sent; mutable ones are read at the call.
 
 Seen at 45bb991: bytes where text belongs closed the connection, again at each new one, ended the transactions of other
 threads on it, and told its own caller that something may have happened.

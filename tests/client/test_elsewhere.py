@@ -1,4 +1,4 @@
-"""The clients run where what only Linux or POSIX has is missing: as on macOS and Windows, as far as Linux can tell.
+"""Test that clients run without what only Linux or POSIX has, as on macOS and Windows, as far as Linux can show it.
 
 Each test has a process of its own that :mod:`tests.support.elsewhere` has taken these from. A broker runs in an
 ordinary one.

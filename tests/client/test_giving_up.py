@@ -1,4 +1,5 @@
-"""Calls of the asyncio client that are cancelled, at every await and between: docs/clients.md says what each leaves.
+"""Test calls of the asyncio client that are cancelled at every await and between: docs/clients.md says what each
+leaves.
 
 Every case is run again and again, cancelled one turn of the loop later each time, until it is through before that.
 """

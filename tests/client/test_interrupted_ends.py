@@ -1,4 +1,6 @@
-"""Exceptions out of nowhere where blocks and flushes end, in commits of positions and in claims of partitions."""
+"""Test exceptions raised by signals where blocks and flushes end, in commits of positions and in claims of
+partitions.
+"""
 
 import contextlib
 import uuid

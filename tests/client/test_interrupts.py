@@ -1,4 +1,4 @@
-"""Exceptions out of nowhere in the blocking client, as a signal's handler raises them: one at each line, in turn."""
+"""Test exceptions raised in the blocking client as by a signal's handler: one at each line, in turn."""
 
 import ast
 import functools

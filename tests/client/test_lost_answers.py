@@ -1,4 +1,4 @@
-"""The client's core against the broker itself, with answers that are lost and somebody else who acts before the retry.
+"""Test the client's core with the broker itself, with lost answers and other clients that act before the retry.
 
 Walks the table of ``docs/clients.md``, "What happens when an answer is lost": a repeated request hits what was meant
 when it was sent first, or nothing.

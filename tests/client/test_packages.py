@@ -1,4 +1,4 @@
-"""What is said where the packages of an extra are missing."""
+"""Test the errors where the packages of an extra are missing."""
 
 import subprocess
 import sys

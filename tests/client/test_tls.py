@@ -1,4 +1,4 @@
-"""A client over TLS: what it trusts, and that it says at once when it does not."""
+"""Test a client over TLS: what it trusts, and that it fails at once when it does not."""
 
 import asyncio
 import datetime

@@ -1,4 +1,4 @@
-"""A program's type checker sees what each client's calls give, and what they do not take."""
+"""Test what a program's type checker knows of each client's calls: what they return, and what they do not take."""
 
 import subprocess
 import sys

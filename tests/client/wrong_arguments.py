@@ -1,4 +1,4 @@
-"""What callers get wrong, call by call: the same in every client. Run as a program it goes through it with Twisted."""
+"""Wrong arguments, call by call, the same for every client. Run as a program it tries them with Twisted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker's part of a transaction that its program leaves prepared: somebody else ends it, by its xid."""
+"""Test a broker's part of a transaction that its program leaves prepared and another program ends, by its xid."""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""A coordinator over PostgreSQL and two brokers, all real, while nobody dies: commits, refusals, misuse, heuristics."""
+"""Test a coordinator with PostgreSQL and two brokers, all real, without kills: commits, refusals, misuse,
+heuristics.
+"""
 
 # ruff: noqa: PT012, SIM117 - a whole block is what raises
 

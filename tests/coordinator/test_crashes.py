@@ -1,4 +1,4 @@
-"""Real deaths at every step: of the coordinator's process, of PostgreSQL, of a broker. In the end all, or none."""
+"""Kill the coordinator's process, PostgreSQL or a broker at every step: in the end all have committed, or none."""
 
 # ruff: noqa: SIM117 - a whole block is what raises
 

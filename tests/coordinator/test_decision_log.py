@@ -1,4 +1,4 @@
-"""The log of decisions: what it holds over restarts, how large it gets, and what it says when the disk fails it."""
+"""Test the log of decisions: what it holds over restarts, its size, and its errors when the disk fails."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How much waits in memory for a transaction's vote: counted once for each message."""
+"""Test how many bytes wait in memory for a transaction's vote: each message counts once."""
 
 import pytest
 import transaction

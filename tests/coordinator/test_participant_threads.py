@@ -1,4 +1,4 @@
-"""The thread that looks after a participant lives for as long as its coordinator."""
+"""Test that the thread of a participant lives as long as its coordinator."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Every step of a commit with every fault at it, and every step of the recovery with every fault at that, in memory.
+"""Test every step of a commit, and of its recovery, with every fault, in memory.
 
 The log is the real one, on a file system that forgets what was not forced. A fault is the death of the coordinator
 (with or without the page cache), or a participant whose request, or whose answer, is lost.

@@ -1,4 +1,4 @@
-"""Recorded behaviour: dialogues with the broker, histories, damaged directories, each with what came of it.
+"""The corpus of recorded behaviour: dialogues with the broker, histories, damaged directories, each with its outcome.
 
 :mod:`tests.corpus.dialogues` and :mod:`tests.corpus.histories` record answers and what is visible at the end. Of
 damaged directories (``python -m tests.corpus --help``) :mod:`tests.corpus.worlds` makes the directories step by step,

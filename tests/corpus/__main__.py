@@ -1,4 +1,4 @@
-"""Record the corpus, or tell where today's verdicts differ from the recorded ones."""
+"""Record the corpus, or show where today's verdicts differ from the recorded ones."""
 
 from __future__ import annotations
 

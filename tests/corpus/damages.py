@@ -1,4 +1,6 @@
-"""Damages of a directory: bits, sectors and ends of files, and files that are gone, older, twice or of elsewhere."""
+"""Damages of a directory: bits, sectors and ends of files; and files that are missing, old, twice there or
+exchanged.
+"""
 
 from __future__ import annotations
 

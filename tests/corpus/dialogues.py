@@ -1,4 +1,4 @@
-"""Dialogues with a broker: scripts of requests by name, played to its real protocol, and all that it answers.
+"""Dialogues with a broker: scripts of requests by name, sent over its real protocol, and all answers.
 
 A script is a list of moments. ``["hear", [client, [kind, fields], ...], ...]`` gives each client's requests to its
 connection in one read, then forces; the others (``connect``, ``lose``, ``restart``, ``kill``, ``time``, ``checkpoint``)

@@ -1,4 +1,4 @@
-"""Scripts of dialogues, drawn from a seed: plausible clients, and now and then one that is wrong about something."""
+"""Scripts of dialogues, drawn from a seed: plausible clients, which now and then make a mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories of an engine with the broker's folds, drawn from seeds, and what is to be seen after each: live, and again.
+"""Histories of an engine with the broker's folds, drawn from seeds, and the state after each: live, and after a start.
 
 A deed of a history is a name and fields. Partitions go by their topic's name, so a history says nothing of numbers,
 bytes or positions in files; what the deed is refused with belongs to what is seen. :func:`seen` tells of an engine's

@@ -1,4 +1,4 @@
-"""What lies where in a directory's files, named by the step that wrote it and by what it is.
+"""The places in a directory's files, named by the step that wrote the bytes and by what they are.
 
 This reads a sound journal by :mod:`journal.formats` alone, so that it does not change with the reader that is judged.
 """

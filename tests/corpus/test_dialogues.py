@@ -1,4 +1,4 @@
-"""Dialogues that were recorded: what is asked again is answered again as it was."""
+"""Test that recorded dialogues are answered as recorded."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Histories that were recorded: their deeds lead to what they led to, live and from the files."""
+"""Test that recorded histories lead to the recorded state, live and from the files."""
 
 import pytest
 

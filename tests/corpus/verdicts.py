@@ -1,4 +1,4 @@
-"""What the code makes of a damaged directory, told by kinds, steps and names of files."""
+"""Verdicts of the code on a damaged directory, by kinds, steps and names of files."""
 
 from __future__ import annotations
 

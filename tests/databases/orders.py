@@ -1,4 +1,4 @@
-"""A table of orders beside the decision table, on any of the databases, and looking at what is there."""
+"""A table of orders beside the decision table, on any of the databases, and functions that read it."""
 
 import contextlib
 import sqlite3

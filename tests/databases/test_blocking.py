@@ -1,4 +1,4 @@
-"""``txbroker.atomic`` on sqlite3: what it promises."""
+"""Test what ``txbroker.atomic`` promises, on sqlite3."""
 
 # ruff: noqa: PT012 - a whole block is what raises
 

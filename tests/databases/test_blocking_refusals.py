@@ -1,4 +1,4 @@
-"""What ``txbroker.atomic`` on sqlite3 refuses, and what it says then."""
+"""Test what ``txbroker.atomic`` refuses on sqlite3, and its errors."""
 
 # ruff: noqa: PT012 - a whole block is what raises
 

@@ -1,4 +1,4 @@
-"""Blocks on asyncio and Twisted: the same protocol, another way to wait."""
+"""Test blocks on asyncio and Twisted: the same protocol, with other ways of waiting."""
 
 # ruff: noqa: PT012 - a whole block is what raises
 

@@ -1,4 +1,4 @@
-"""The databases that tests get are real, of their own, and as forced as in production."""
+"""Test that the databases of tests are real, private, and force their commits as in production."""
 
 import contextlib
 import os

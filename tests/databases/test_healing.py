@@ -1,4 +1,4 @@
-"""How a block ends where an interrupt found it: on a real SQLite file, with a side of the broker that takes notes."""
+"""Test how a block ends after an interrupt: on a real SQLite file, with a recording stand-in for the broker's side."""
 
 import sqlite3
 import sys

@@ -1,4 +1,4 @@
-"""What the note on an exception promises of a block that was rolled back, when the block had committed by itself."""
+"""Test the note on an exception about a block that was rolled back, when the program had committed by itself."""
 
 import contextlib
 import sqlite3

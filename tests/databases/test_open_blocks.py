@@ -1,4 +1,4 @@
-"""Which block is taken for left behind, and what is told of it: each rule of ``open_blocks`` alone."""
+"""Test which block counts as left behind, and the error about it: each rule of ``open_blocks`` alone."""
 
 import gc
 import logging

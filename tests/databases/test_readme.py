@@ -1,4 +1,5 @@
-"""The README's block does what it says, with SQLite as it stands there, and with PostgreSQL by the words below it.
+"""Test that the README's block does what it says, with SQLite as it is there, and with PostgreSQL as described below
+it.
 
 Seen to fail with the decision table made after the CREATE TABLE, which in psycopg has begun a transaction.
 """

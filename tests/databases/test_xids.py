@@ -1,4 +1,4 @@
-"""The xids of blocks: unique, bounded, and nobody's but their table's at their broker."""
+"""Test the xids of blocks: they are unique, bounded, and belong to one table and broker."""
 
 import pytest
 

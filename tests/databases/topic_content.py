@@ -1,4 +1,4 @@
-"""What is in a topic, and waiting until something has happened that nobody tells."""
+"""The content of a topic; and waiting for something that is not reported."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The demo itself, in small."""
+"""Test the whole demo with few rows."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Kills are set off where they are planned, and each once."""
+"""Test that kills are started where they are planned, and each once."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""When the demo kills."""
+"""Test the plan of the demo's kills."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The table at the end of the demo."""
+"""Test the table at the end of the demo."""
 
 import io
 import re

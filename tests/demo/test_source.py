@@ -1,4 +1,4 @@
-"""The rows of the demo, read from the package's files."""
+"""Test the rows of the demo, read from the package's files."""
 
 import pytest
 

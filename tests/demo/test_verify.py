@@ -1,4 +1,4 @@
-"""The demo's judgement: each promise, broken on purpose, is noticed."""
+"""Test the demo's verification: each promise is broken on purpose, and that is noticed."""
 
 from types import SimpleNamespace
 

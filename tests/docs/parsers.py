@@ -1,4 +1,4 @@
-"""Taking a command apart without carrying it out: it must be one that its program understands."""
+"""Parsers take a command apart without carrying it out: it must be one that its program understands."""
 
 import argparse
 import contextlib

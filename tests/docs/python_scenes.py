@@ -1,4 +1,4 @@
-"""What the Python blocks of a page find when they are run: names that the text around them takes for granted.
+"""The scenes of Python blocks: the names that the text around a block takes for granted.
 
 A scene is a generator: it gets pytest's request, and yields, for each block of its page in their order, what runs the
 block. What is behind a ``yield`` looks whether the block has done what its page says.

@@ -1,4 +1,4 @@
-"""Every code block of the documents has a language that says what the tests do with it, and none is left out."""
+"""Test that every code block of the documents has a language that says what the tests do with it."""
 
 import ast
 

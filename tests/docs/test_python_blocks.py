@@ -1,4 +1,4 @@
-"""Every block in Python of the documents is run with a real broker and databases, and does what its page says."""
+"""Run every Python block of the documents with a real broker and databases, and check what its page says."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every command in the shell blocks of the documents is run; what takes minutes is only taken apart by its parser."""
+"""Run every command in the shell blocks of the documents; commands that take minutes are only parsed."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""The tutorial is followed to the letter: its files are saved, its commands run one after the other.
+"""Follow the tutorial to the letter: its files are saved, its commands run one after the other.
 
 What needs a package index is only taken apart, and the broker is one on a free port.
 """

@@ -1,4 +1,4 @@
-"""Somebody's data directory is copied at rest, and never written to."""
+"""Test that a user's data directory is copied at rest, and never written to."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""Whole drills: of the broker, which keeps its promises, and of brokers that break one, which must be found out."""
+"""Run whole drills: of the broker, which keeps its promises, and of brokers that break one, which must be found."""
 
 import json
 import shutil

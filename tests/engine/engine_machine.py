@@ -1,4 +1,6 @@
-"""An engine whose three places take their steps in any order, every kind of end, and what must hold after it."""
+"""The engine machine: an engine whose three threads step in any order, every kind of end, and what must hold after
+it.
+"""
 
 from __future__ import annotations
 

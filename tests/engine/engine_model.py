@@ -1,4 +1,4 @@
-"""What a directory must hold after a list of decisions, said in the plainest way. Shares no code with the engine."""
+"""The engine model: what a directory must hold after a list of decisions. It shares no code with the engine."""
 
 from __future__ import annotations
 

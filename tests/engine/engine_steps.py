@@ -1,4 +1,4 @@
-"""What the reactor, the writer and the flusher of an engine do, step by step, and a list of what was decided."""
+"""The steps of an engine's reactor, writer and flusher, and a list of what was decided."""
 
 from __future__ import annotations
 

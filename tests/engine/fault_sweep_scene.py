@@ -1,4 +1,4 @@
-"""One fixed piece of work of a broker's engine over files that may fail, and the state that it leaves."""
+"""The scene of the fault sweep: fixed work of a broker's engine over files that may fail, and the state it leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The jobs of the flusher taken one by one, and a value that fills files soon, for the tests of interleavings."""
+"""The scene of interleavings: the flusher's jobs one by one, and a value that soon fills files."""
 
 from journal.constants import KIB
 

@@ -1,4 +1,4 @@
-"""The ballast: space that is there when a disk is too full for recovery."""
+"""Test the ballast: space that can be freed when a disk is too full for recovery."""
 
 from __future__ import annotations
 

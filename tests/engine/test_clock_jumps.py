@@ -1,4 +1,4 @@
-"""Clocks that jump: nothing expires at once, nothing never. Ages are journal time, whatever the wall clock does.
+"""Test clocks that jump: ages are journal time, so nothing expires at once or never, whatever the wall clock does.
 
 Seen to fail: with journal time taken from the wall clock all of these, in one direction or the other; with journal time
 begun anew at each start, those over a reboot.

@@ -1,4 +1,4 @@
-"""A start says whether its disk has room for new work: refused while there are no data, told in a note with data."""
+"""Test that a start checks its disk for space for new work: it refuses without data, and logs a note with data."""
 
 from __future__ import annotations
 

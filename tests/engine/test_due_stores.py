@@ -1,4 +1,4 @@
-"""Which tails are due: the same ones as by looking at all of them, without doing so."""
+"""Test which tails are due: the same as by looking at all of them, without doing so."""
 
 import gc
 import random

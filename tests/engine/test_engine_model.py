@@ -1,4 +1,6 @@
-"""The engine against a list of decisions, through every interleaving of its three places and every kind of end."""
+"""Test the engine against a list of decisions, through every interleaving of its three threads and every kind of
+end.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every call that a broker's engine makes on files fails once, in every way: what was acknowledged stays.
+"""Fail every call that a broker's engine makes on files once, in every way: what was acknowledged stays.
 
 One fixed piece of work (topics, sends, transactions of one and two phases, group positions, flushes, checkpoints,
 rolls, retention, recycling, reads, a clean stop, a kill, two starts) is done once to count its calls and to see the

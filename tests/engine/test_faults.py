@@ -1,4 +1,4 @@
-"""Calls that fail: nothing is retried, nothing is answered, and the next start keeps all that was."""
+"""Test calls that fail: nothing is retried, nothing is answered, and the next start has all that was acknowledged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real disk that is full, or read-only: a tmpfs of a few MiB, in a mount namespace of its own.
+"""Test a real disk that is full, or read-only: a tmpfs of a few MiB, in a mount namespace of its own.
 
 Seen to fail: with the low-water mark not asked (ENOSPC in place of a refusal), with the ballast kept at the start (the
 start itself finds no room), with the ballast not laid again.

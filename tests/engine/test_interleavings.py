@@ -1,4 +1,4 @@
-"""The steps of the writer, the flusher and the reactor in orders that threads bring about, each stepped by hand."""
+"""Test the steps of writer, flusher and reactor in orders that threads can cause, each stepped by hand."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""Checkpoints, and the clean-up behind them, in orders that threads bring about: each step by hand."""
+"""Test checkpoints, and the clean-up after them, in orders that threads can cause, each stepped by hand."""
 
 from journal.constants import KIB, MIB
 from journal.engine.jobs import CollectGarbage, FillSpare, FlushStore, WriteCheckpoint

@@ -1,4 +1,4 @@
-"""Commits applied in slices, or read back from the journal, while the writer and the flusher go on."""
+"""Test commits applied in slices, or read back from the journal, while the writer and the flusher go on."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The bytes of both formats, pinned: today's code writes the files in ``tests/formats/golden/`` and reads them.
+"""Test the bytes of both formats: today's code writes the files in ``tests/formats/golden/`` and reads them.
 
 A red test here means that data directories or peers of an earlier version are no longer understood. If that is
 meant, or a kind is new, write the files anew and review the difference: ``python -m tests.formats.test_golden``.

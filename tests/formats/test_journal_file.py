@@ -1,4 +1,4 @@
-"""Headers of journal files and groups.
+"""Test the headers of journal files and groups.
 
 Seen to fail: with only one copy of the header read a torn first block refuses a start.
 """

@@ -1,4 +1,4 @@
-"""Journal records: what was packed is unpacked at its own place only, and anything else is corrupt, never a crash.
+"""Test journal records: what was packed is unpacked only at its own place, and anything else is refused as corrupt.
 
 Seen to fail: with the seed left out of the checksum a record passes at another LSN; with `head_length` unchecked an
 empty head reaches the decoder; without RecursionError and UnicodeDecodeError those escape.

@@ -1,4 +1,4 @@
-"""What is said outside of the journal about its end: the end cannot vanish in silence, and no crash makes it a lie.
+"""Test the witness of the journal's end: the end cannot be lost unnoticed, and no crash makes the witness wrong.
 
 Seen to fail: with the witness not asked, a removed newest file and an end of zeros pass for what never was; with it
 written before the force that it tells of, a power cut is refused; with its checksum not compared, a turned bit.

@@ -1,4 +1,4 @@
-"""The formats' documents say what the code does: worked bytes, record kinds, requests and answers."""
+"""Test that the formats' documents agree with the code: worked bytes, record kinds, requests and answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator reads at three in the morning: which file, where in it, what is affected, the state, what to do.
+"""Test that errors tell an operator which file, where in it, what is affected, the state, and what to do.
 
 One of each error that damage, a failing or a full disk, or a second process can bring. The texts themselves may change;
 what they must tell may not.

@@ -1,4 +1,4 @@
-"""Every error that a program may see says in its docstring what state things are in, and travels by its name."""
+"""Test that every public error states in its docstring what state things are in, and travels by its name."""
 
 import inspect
 import pkgutil

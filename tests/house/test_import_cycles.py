@@ -1,4 +1,4 @@
-"""No module imports one that imports it, however far around: what stands alone can be read, tested and moved alone."""
+"""Test that there are no import cycles, so that each module can be read, tested and moved alone."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""``python -m txbroker``: the command line, and what to install where a command lacks a package."""
+"""Test ``python -m txbroker``: the command line, and what to install where a command lacks a package."""
 
 import subprocess
 import sys

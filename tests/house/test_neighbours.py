@@ -1,4 +1,4 @@
-"""``journal`` and ``spark`` are names that others have, too: which file hides ours is said."""
+"""Test that a file that hides ``journal`` or ``spark``, names that others use too, is named."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""One grammar of durations, sizes and counts, wherever people write them."""
+"""Test the one grammar of durations, sizes and counts."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""A command may make a logger quiet for itself; whoever comes after it in the process still hears everything."""
+"""Test that a command may quieten a logger for itself, and that this ends with the command."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Rooms: each stands in a contract of layers, and none has a name that a public function would lose to it."""
+"""Test that each room is in a contract of layers, and that none has the name of a public function."""
 
 import configparser
 import subprocess

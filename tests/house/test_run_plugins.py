@@ -1,4 +1,4 @@
-"""The plugins of a test run: the table of the slowest files, and samples of parameters."""
+"""Test the plugins of a test run: the table of the slowest files, and samples of parameters."""
 
 import os
 import subprocess

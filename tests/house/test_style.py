@@ -1,4 +1,4 @@
-"""The rules of style that no linter knows, each shown to catch what it is for.
+"""Test the rules of style that no linter knows; each is shown to catch what it is for.
 
 Docstrings, swallowed exceptions, complexity and a TODO without an owner are left to ruff (pyproject.toml).
 """

@@ -1,4 +1,4 @@
-"""Both distributions work alone: built, installed beside only pinned packages, run from an empty folder."""
+"""Test that both distributions work alone: built, installed beside only pinned packages, run from an empty folder."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Ranges and counts read as a person would write them."""
+"""Test that ranges and counts are written in words."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A partition's log by itself, in memory or on a disk: for its tests."""
+"""The scene of message stores: a partition's log by itself, in memory or on a disk."""
 
 from itertools import count
 

@@ -1,4 +1,4 @@
-"""Topics and partitions: what is judged, what the fold makes of it, and that no number is ever given twice.
+"""Test topics and partitions: what is judged, how the fold changes, and that no number is given twice.
 
 Seen to fail: with the next number taken from the topics that there are, a deleted topic's number comes back; with
 the base offset of a replayed record not compared, a missing record goes unnoticed.

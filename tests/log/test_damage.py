@@ -1,4 +1,4 @@
-"""Damaged indexes cost a scan and a line in the log, damaged segments only the offsets that are damaged."""
+"""Test that damaged indexes cost a scan and a line in the log, damaged segments only the damaged offsets."""
 
 import logging
 

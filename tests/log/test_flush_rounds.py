@@ -1,4 +1,4 @@
-"""Flushes of several partitions at a time: written one after the other, forced together."""
+"""Test flushes of several partitions at a time: they are written one after the other, forced together."""
 
 import pytest
 

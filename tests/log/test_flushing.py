@@ -1,4 +1,4 @@
-"""What goes from a partition's tail to its segments, when, and what a start finds of it."""
+"""Test what goes from a partition's tail to its segments, when, and what a start finds of it."""
 
 import threading
 from itertools import pairwise

@@ -1,4 +1,5 @@
-"""Journal, checkpoints and witness of an earlier moment than the logs: refused by name; and what is not taken for that.
+"""Test journals, checkpoints and witnesses of an earlier moment than the logs: they are refused by name, and others are
+not.
 
 Seen to fail: with ``LogFiles.check`` not called a start deletes segments that hold acknowledged messages.
 """

@@ -1,4 +1,4 @@
-"""One partition's log: appended to, read from memory and from disk, never beyond what is forced."""
+"""Test one partition's log: it is appended to, read from memory and from disk, never beyond what is forced."""
 
 import errno
 import threading

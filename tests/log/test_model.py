@@ -1,4 +1,4 @@
-"""The store against a plain list of messages, through appends, flushes, retention, crashes and replays."""
+"""Test the store against a plain list of messages, through appends, flushes, retention, crashes and replays."""
 
 import pytest
 from hypothesis import settings

@@ -1,4 +1,4 @@
-"""Starts are told apart by random nonces: kept over restarts, bounded, sound in checkpoints, and drawn once."""
+"""Test that starts have random nonces: kept over restarts, bounded, sound in checkpoints, and drawn once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol of `txbroker.atomic` holds in every interleaving, and the checker refuses every mistake it knows of."""
+"""Test that the protocol of `txbroker.atomic` holds in every interleaving, and that the checker finds every mistake."""
 
 import re
 from dataclasses import replace

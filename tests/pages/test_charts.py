@@ -1,4 +1,4 @@
-"""Elements of charts: escaped, and with round values at their axes."""
+"""Test elements of charts: they are escaped, and their axes have round values."""
 
 import pytest
 from markupsafe import Markup

@@ -1,4 +1,4 @@
-"""Pages show what they are given, escaped, and no page lacks a value in silence."""
+"""Test that pages show their values, escaped, and that a missing value raises an error."""
 
 import sys
 

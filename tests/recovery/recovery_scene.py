@@ -1,4 +1,4 @@
-"""Directories to start from and ways to be refused, for the tests of starts."""
+"""The scene of starts: directories to start from, and ways in which starts are refused."""
 
 from __future__ import annotations
 

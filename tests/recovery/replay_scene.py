@@ -1,4 +1,4 @@
-"""A journal of whatever a broker may decide, and a comparison of the ways to replay it."""
+"""The scene of replays: a journal of everything that a broker may decide, and a comparison of the ways to replay it."""
 
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch

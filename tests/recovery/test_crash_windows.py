@@ -1,4 +1,4 @@
-"""The power goes before every single operation of sends, rolls, checkpoints, starts; docs/recovery.md has the windows.
+"""Cut the power before every operation of sends, rolls, checkpoints and starts; docs/recovery.md has the windows.
 
 A scene is prepared, then acted with a cut before its first, second, third ... state-changing operation, and after
 the last. Of what is then unforced nothing, everything and several random parts survive.

@@ -1,4 +1,4 @@
-"""The power goes before every single operation of deletions and retention; docs/recovery.md has the windows."""
+"""Cut the power before every operation of deletions and retention; docs/recovery.md has the windows."""
 
 from __future__ import annotations
 

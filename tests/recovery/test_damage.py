@@ -1,4 +1,4 @@
-"""Whatever becomes of a file, a start gives the truth, or says what it cannot. Never a wrong message, never silence.
+"""Test that after any damage a start gives what was written, or reports what it cannot give; never a wrong message.
 
 A small store with one of everything (`tests/support/damaged_store.py`) is damaged in every way, and each time opened,
 read from

@@ -1,4 +1,4 @@
-"""Bits and blocks of a larger store, damaged at random: never a wrong message."""
+"""Damage bits and blocks of a larger store at random: no start gives a wrong message."""
 
 from __future__ import annotations
 

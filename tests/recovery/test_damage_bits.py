@@ -1,4 +1,4 @@
-"""Every bit of every file that says something is missed when it is turned; those that carry nothing are just these.
+"""Turn every bit of every file: each that carries information is noticed, and the others are listed here.
 
 They are listed, and asserted to carry nothing.
 """

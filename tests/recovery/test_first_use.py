@@ -1,5 +1,5 @@
-"""A start takes only what is empty, or a data directory, or a half-made one: never a directory of something else, and
-none of another format version.
+"""Test that a start takes only an empty, a complete or a half-made data directory, never another folder or format
+version.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Many records at once are the records that unpacking each gives, however alike they look."""
+"""Test that unpacking many records at once gives the same as unpacking each, however alike they look."""
 
 import msgspec
 import pytest

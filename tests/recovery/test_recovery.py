@@ -1,4 +1,4 @@
-"""What a start believes, and how it goes on. docs/recovery.md has the table."""
+"""Test what a start accepts as forced, and how it goes on. docs/recovery.md has the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start makes of files that are missing, damaged or not their own. docs/recovery.md has the table."""
+"""Test starts with files that are missing, damaged or of another directory. docs/recovery.md has the table."""
 
 from __future__ import annotations
 

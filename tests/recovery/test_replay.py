@@ -1,4 +1,4 @@
-"""Replaying sends by the run gives what replaying each of them gives, and refuses what that refuses."""
+"""Test that replaying sends run by run gives the same as one by one, and refuses the same."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""Replaying transactions by the run gives what replaying each record gives, and refuses what that refuses."""
+"""Test that replaying transactions run by run gives the same as record by record, and refuses the same."""
 
 import pytest
 from crc32c import crc32c

@@ -1,4 +1,4 @@
-"""What must be true after any repair."""
+"""The checks that must pass after any repair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A directory with everything in it, what it held, and what a repair of it may have cost: for the tests of repairs."""
+"""The scene of repairs: a directory with one of everything, what it held, and what a repair of it may lose."""
 
 from __future__ import annotations
 

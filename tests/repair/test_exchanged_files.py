@@ -1,4 +1,4 @@
-"""Files of a directory that lie where others belong, and bytes of one log in another's: told, mended, never invented.
+"""Test files under the names of others, and bytes of one log in another's: they are reported and repaired.
 
 Every frame of a log fulfils its own checksum wherever it lies. Whose it is, the header of its segment says, and the
 running checksum in index and checkpoint.

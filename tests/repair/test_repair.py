@@ -1,4 +1,4 @@
-"""After a repair a directory starts, is sound, and lacks nothing but what the repair named; whatever was damaged.
+"""Test that after a repair a directory starts, is sound, and lacks only what the repair named, whatever was damaged.
 
 Seen to fail, each in a copy: with records behind the first gap applied, no starts skipped, or a checkpoint above the
 end of the journal taken for covered by it.

@@ -1,4 +1,4 @@
-"""A repair keeps what it replaces, is noted, and may be cut anywhere: it is gone on with, and no start goes past it.
+"""Test that a repair keeps what it replaces, leaves a note, and can be resumed after any cut; no start ignores it.
 
 Seen to fail, each in a copy: with what is replaced unlinked rather than moved, or an unfinished repair started past.
 """

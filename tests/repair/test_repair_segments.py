@@ -1,4 +1,4 @@
-"""A repair of segments keeps every sound message at its offset and says of which nothing is left.
+"""Test that a repair of segments keeps every sound message at its offset and names the others.
 
 Seen to fail, each in a copy: with another's file believed, a damaged file taken for another's, or lost frames taken for
 messages by a read or for another segment's by a start.

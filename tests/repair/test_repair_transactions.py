@@ -1,4 +1,4 @@
-"""A repair leaves no transaction half there: what lost its frames is rolled back, and its coordinator can be told.
+"""Test that a repair leaves no transaction half there: one without its frames is rolled back, and that can be reported.
 
 Seen to fail in a copy: with a transaction left undecided that lost its frames, in its file or in a gap of the journal.
 """

@@ -1,4 +1,4 @@
-"""A peer amid a message is read in larger pieces, and only such a peer."""
+"""Test that a peer with an unfinished message is read in larger pieces, and only such a peer."""
 
 from twisted.internet.abstract import FileDescriptor
 from twisted.internet.address import IPv4Address

@@ -1,4 +1,4 @@
-"""One flat list of settings, from a file and the command line; the unknown is refused by name."""
+"""Test the flat list of settings, from a file and the command line; unknown ones are refused by name."""
 
 import os
 

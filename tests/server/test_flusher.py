@@ -1,4 +1,4 @@
-"""Housekeeping's jobs run on a thread, in order, and come back; a failure ends the process."""
+"""Test that housekeeping's jobs run on a thread, in order, and return; a failure ends the process."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Peers that do what they should not, over real sockets: each costs its own connection, a line, and little memory."""
+"""Test peers that misbehave, over real sockets: each costs only its own connection, a log line, and little memory."""
 
 import contextlib
 import os

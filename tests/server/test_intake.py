@@ -1,4 +1,4 @@
-"""Who holds more than is free is not read; messages that are not whole make way or are given up in a few looks."""
+"""Test that a peer that holds more than is free is not read; unfinished messages are given up after a few checks."""
 
 from types import SimpleNamespace
 

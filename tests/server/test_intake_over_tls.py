@@ -1,4 +1,4 @@
-"""Over TLS more arrives than was asked for: what has been decrypted is handed on though reading is paused.
+"""Test TLS, where more arrives than was asked for: decrypted bytes are handed on although reading is paused.
 
 It is counted, and the socket below is read in small pieces as soon as memory gets short, as one without TLS is.
 """

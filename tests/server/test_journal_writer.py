@@ -1,4 +1,6 @@
-"""The cycle over a thread: nobody waits for company, companions share a force, a failure ends everything."""
+"""Test the cycle with a thread: writes do not wait for others, waiting ones share a force, a failure ends
+everything.
+"""
 
 from types import SimpleNamespace
 

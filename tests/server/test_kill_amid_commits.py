@@ -1,4 +1,4 @@
-"""Very many prepared transactions, and a kill while they are being committed: none is lost, halved or doubled."""
+"""Kill the broker while it commits very many prepared transactions: none is lost, halved or doubled."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""A connection's bytes become commands and answers bytes; time and memory of each peer are bounded."""
+"""Test that a connection's bytes become commands and answers bytes; time and memory of each peer are bounded."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The scrubber finds damage in what is cold, at its rate, and harms nothing.
+"""Test that the scrubber finds damage in cold files, at its rate, and changes nothing.
 
 Seen to fail: with frames not checked, groups not checked, what is behind damage left out, the load ignored, the pause
 left out, findings logged every pass, or a lost mark taken for damage (each in a copy).

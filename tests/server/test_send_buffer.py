@@ -1,4 +1,4 @@
-"""What a peer does not read is bounded and counted; what it reads goes out once per turn, in order."""
+"""Test that bytes that a peer does not read are bounded and counted; others are written once per turn, in order."""
 
 import random
 

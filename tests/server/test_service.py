@@ -1,4 +1,4 @@
-"""A real process: what was acknowledged is there after any end, and a start that would lie is refused."""
+"""Test a real process: what was acknowledged is there after any end, and a start that would lose it is refused."""
 
 import re
 import resource

@@ -1,4 +1,4 @@
-"""The command line of ``twistd txbroker``: what it takes, what it says, and that it does nothing too early."""
+"""Test the command line of ``twistd txbroker``: its options, its output, and that it does nothing too early."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""A read can hold thousands of requests; those that take long wait while other connections have their turn.
+"""Test reads with thousands of requests: slow ones wait while other connections have their turn.
 
 Seen to fail: 64 KiB of compressed requests held the reactor, and all other connections, for seconds.
 """

@@ -1,4 +1,4 @@
-"""Work goes to a thread in order, its result comes back to the reactor's."""
+"""Test that work runs on the thread in order, and its results return to the reactor's thread."""
 
 import threading
 from queue import SimpleQueue

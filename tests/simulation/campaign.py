@@ -1,4 +1,4 @@
-"""Many histories, on all cores, until time is up or one fails; what they covered; and what a failure looks like."""
+"""A campaign runs many histories on all cores, until time is up or one fails, and reports coverage or the failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One history: which steps are taken, drawn from a seed and the step's place, so that any of them can be left out."""
+"""A history: its steps are drawn from a seed and each step's place, so that any of them can be left out."""
 
 from __future__ import annotations
 

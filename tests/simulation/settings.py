@@ -1,4 +1,4 @@
-"""What one history runs with: limits small enough that few requests reach what takes millions in production."""
+"""The settings of a history: limits so small that few requests reach what takes millions in production."""
 
 from __future__ import annotations
 

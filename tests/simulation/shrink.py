@@ -1,4 +1,6 @@
-"""A failing history with as few steps as still fail the same way: delta debugging over the steps that are kept."""
+"""The shrinking of a failing history to as few steps as fail the same way: delta debugging over the steps that are
+kept.
+"""
 
 from __future__ import annotations
 

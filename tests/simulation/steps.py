@@ -1,4 +1,4 @@
-"""What may happen next in a history: steps of the world, and deeds of its clients, each with its weight."""
+"""The steps that may happen next in a history: those of the world, and acts of its clients, each with its weight."""
 
 from __future__ import annotations
 

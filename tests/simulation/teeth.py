@@ -1,4 +1,4 @@
-"""``make mutants``: whether the simulation finds each of the faults in :mod:`tests.simulation.mutants`, and how soon.
+"""``make mutants`` finds out whether, and how soon, the simulation finds each fault in :mod:`tests.simulation.mutants`.
 
 Each is made in a copy of the sources, which campaigns then run on, from one seed or several. First the copy is run as
 it is, and must be found sound: a simulation that cries always has no teeth either.

@@ -1,4 +1,4 @@
-"""The asyncio client beside a model of what its callers were promised, whatever they cancel, and when.
+"""Test the asyncio client beside a model of what its callers were promised, whatever they cancel, and when.
 
 The broker is a real one on a memory file system, at the other end of a cable in the same loop that can be cut. Workers
 send, receive in transactions and consume, all at once, and each call is cancelled after a drawn number of turns.

@@ -1,4 +1,4 @@
-"""The faults of ``make mutants``: each line is still where it is said to be, and one of them is found here."""
+"""Test the faults of ``make mutants``: each line is still where it is said to be, and one of them is found here."""
 
 import ast
 

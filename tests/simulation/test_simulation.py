@@ -1,4 +1,4 @@
-"""The simulation itself: it finds nothing where there is nothing, covers what it says, finds faults, and replays."""
+"""Test the simulation itself: it reports no fault without one, covers what it says, finds faults, and replays."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Data directories for tests of reading: made by the real engine, quickly, and damaged on purpose."""
+"""Data directories for tests of reading: the real engine makes them quickly, and they are damaged on purpose."""
 
 from __future__ import annotations
 

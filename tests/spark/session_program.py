@@ -1,4 +1,4 @@
-"""A session of Spark that nobody has told of the data source: ``python -m tests.spark.session_program PATH``."""
+"""A session of Spark without settings for the data source: ``python -m tests.spark.session_program PATH``."""
 
 from __future__ import annotations
 

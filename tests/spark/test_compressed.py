@@ -1,4 +1,4 @@
-"""Logs with compressed batches, read, written and audited by Spark: the same messages as from logs without.
+"""Test logs with compressed batches, read, written and audited by Spark: the same messages as from logs without.
 
 Seen to fail: with places of what was opened taken for places in the file, reading went on amid a frame; with an audit
 that takes a wrapper for one message, windows counted less than producers had reported.

@@ -1,4 +1,4 @@
-"""The examples in docs/spark.md and docs/decisions/0020-filters-are-an-option.md run, and do what is said there."""
+"""Run the examples in docs/spark.md and docs/decisions/0020-filters-are-an-option.md, and check what is said there."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What docs/spark_kafka.md says of options is so, for every option that there is."""
+"""Test that what docs/spark_kafka.md says of options is true for every option."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""From a topic to another through Spark, exactly once: whatever is killed, set back, taken or deleted.
+"""Test exactly-once copies of a topic through Spark, whatever is killed, set back or deleted.
 
 The judge is a plain client that reads the topic ``out``: it holds what ``in`` held, each message once, or it lacks just
 what an error told.

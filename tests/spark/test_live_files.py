@@ -1,4 +1,4 @@
-"""A look at a directory during which files go away is taken again: as often as it takes, and not for ever."""
+"""Test that a look at a directory is repeated if files go away meanwhile, but not for ever."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What is said where the packages of the extra are missing."""
+"""Test the errors where the packages of the extra are missing."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A small data directory with something of everything, made by the engine; the journal of its first half is gone."""
+"""A small data directory with one of everything, made by the engine; the journal of its first half is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real broker in a process of its own, for tests that must see it die, or what it says."""
+"""A real broker in a process of its own, for tests that kill it or read its output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 class BrokerProcess(broker_process.BrokerProcess):
-    """One broker on one data directory, with settings as ``NAME=VALUE``; its log lies beside the directory."""
+    """One broker on one data directory, with settings as ``NAME=VALUE``; its log is beside the directory."""
 
     certificate: ClassVar[Path | None] = None
     """A file with a key and a certificate for 127.0.0.1: if there is one, every broker speaks TLS."""
@@ -34,10 +34,10 @@ class BrokerProcess(broker_process.BrokerProcess):
 
 
 class ToldBroker(broker_process.BrokerProcess):
-    """A broker with any options of ``twistd txbroker``, which may fail to start; what it says is waited for."""
+    """A broker with any options of ``twistd txbroker``, which may fail to start; tests wait for lines of its output."""
 
     def wait_for(self, pattern: str) -> str:
-        """Return the first line that has the pattern; the test fails if the process ends without having said it."""
+        """Return the first line that has the pattern; the test fails if the process ends without that line."""
         pause = threading.Event()
         for _ in range(int(PATIENCE / 0.01)):
             ended = self.exit_code is not None
@@ -50,7 +50,7 @@ class ToldBroker(broker_process.BrokerProcess):
         return pytest.fail(f"the process never said {pattern!r} but:\n{self.output}", pytrace=False)
 
     def ready(self) -> int:
-        """Wait until it is ready, and return the port."""
+        """Wait until the broker is ready, and return the port."""
         self.wait_for(r"txbroker ready ")
         return self.port
 

@@ -27,7 +27,7 @@ def frames(*values: bytes) -> bytes:
 
 
 class Peer:
-    """One connection. ``answers`` are what it was sent, oldest first, each with its data."""
+    """One connection. ``answers`` are the answers that it was sent, oldest first, each with its data."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Peer:
         return self._correlation
 
     def ask(self, kind: Callable[..., Any], *fields: Any, data: bytes = b"", **named: Any) -> Any:
-        """Send a request, carry everything through; return the answer, None if there is none."""
+        """Send a request and process everything; return the answer, None if there is none."""
         correlation = self.tell(kind, *fields, data=data, **named)
         self._room.engine.sync()
         return self.answer(correlation)
@@ -78,7 +78,7 @@ class Peer:
         return self.ask(messages.Send, partition, data=frames(*values), **named)
 
     def again(self) -> Peer:
-        """The same client on a new connection."""
+        """Return the same client on a new connection."""
         return Peer(self._room, after=self.former)
 
     def leave(self) -> None:
@@ -112,7 +112,7 @@ class Room:
         return Peer(self, name, hello)
 
     def topic(self, name: str = "orders", partitions: int = 1, **settings: Any) -> list[int]:
-        """Make a topic; return its partitions' numbers. Its id is the same in each room that does the same."""
+        """Create a topic; return its partitions' numbers. Its id is the same in each room that does the same."""
         self.topics += 1
         topic_id = self.topics.to_bytes(16)
         made = self.peer().ask(messages.CreateTopic, name, partitions, TopicSettings(**settings), topic_id)
@@ -137,7 +137,7 @@ class Room:
 
 
 def refused(answer: Any, error: str) -> str:
-    """Assert that an answer is that refusal; return what it says."""
+    """Assert that an answer is that refusal; return its message."""
     assert isinstance(answer, messages.Refused), answer
     assert answer.error == error, answer
     return str(answer.message)

@@ -1,4 +1,4 @@
-"""Small things that several tests build: frames, and an engine over a memory file system."""
+"""Builders that several tests use: frames, and an engine over a memory file system."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def xid(name: str, branch: str = "b") -> Xid:
 
 
 def totals(*parts: bytes, offsets: int = 0) -> Totals:
-    """What a client that sent these runs of frames, and so many requests of offsets, says it sent."""
+    """Return the totals of a client that sent these runs of frames, and that many requests of offsets."""
     checksum = messages = 0
     for part in parts:
         checksum = crc32c(part, checksum)
@@ -50,7 +50,7 @@ def totals(*parts: bytes, offsets: int = 0) -> Totals:
 
 
 def reread(fold: Any, rows: Iterable[Any]) -> list[Any]:
-    """Rows as a start has them that reads them from a checkpoint."""
+    """Return rows as a start reads them from a checkpoint."""
     reader = RowReader([msgspec.msgpack.decode(msgspec.msgpack.encode(row)) for row in rows])
     fold.read(reader)
     return reader.typed
@@ -96,7 +96,7 @@ class Place:
         return self.engine
 
     def restart(self, checkpoint: bool = False) -> Engine:
-        """Start again as after SIGKILL; with ``checkpoint`` from one rather than from the journal alone."""
+        """Start again as after SIGKILL; with ``checkpoint`` from one instead of from the journal alone."""
         self.engine.sync()
         if checkpoint:
             self.checkpoint()
@@ -104,12 +104,12 @@ class Place:
         return self.open()
 
     def checkpoint(self) -> None:
-        """Write one, whether anything has happened since the last or not."""
+        """Write a checkpoint, even if nothing has happened since the last one."""
         self.engine.accept(Mark(self.engine.now()))
         self.engine.housekeeping.checkpoint_inline()
 
     def journaled(self) -> list[Any]:
-        """The decisions taken since this was last asked (or replayed since a start), oldest first."""
+        """Return the decisions since the last call (or those replayed by a start), oldest first."""
         records, self._recorder.records = self._recorder.records, []
         return records
 
@@ -118,7 +118,7 @@ class Place:
         return self.engine.transactions
 
     def values(self, partition: int = 1) -> list[bytes | None]:
-        """What a reader can see of a partition."""
+        """Return what a reader can see of a partition."""
         store = self.engine.catalog.stores[partition]
         offset, found = store.start_offset, []
         while data := store.read(offset, 1 << 20):

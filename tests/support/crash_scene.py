@@ -1,4 +1,4 @@
-"""A scene that is cut before each of its operations in turn, and started again: for the tests of crash windows."""
+"""The scene of crash windows: work is cut before each of its operations in turn, and started again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BIG = b"v" * (40 * KIB)
 ENDS = [(0, 0.0), (1, 1.0), *((seed, None) for seed in range(2, 8))]
 
 
-"""(seed, survival): nothing, everything, and parts of what is unforced."""
+"""(seed, survival): nothing survives, everything, or parts of what is unforced."""
 
 
 def at_every_operation(prepare, act, twice=False):

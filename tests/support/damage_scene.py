@@ -1,6 +1,6 @@
-"""The damaged store's files and truth, and which bytes of each file say something.
+"""The scene of damages: the damaged store's files and content, and which bytes of each file carry information.
 
-The latter is told from the documents and not from the code that reads the files.
+The latter is taken from the documents and not from the code that reads the files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GROUP_HEADER = 40
 
 
 class Case:
-    """The store before the damage: its files, and the truth."""
+    """The store before the damage: its files, and its content."""
 
     def __init__(self) -> None:
         self.store: DamagedStore = built()
@@ -36,14 +36,14 @@ class Case:
         assert wrong(verdict, self.truth, self.store) == ""
 
     def turned(self, path: str, bit: int) -> Verdict:
-        """The verdict on the store with one bit turned."""
+        """Return the verdict on the store with one bit turned."""
         disk = self.store.disk()
         place = bit // 8
         put(disk, path, place, bytes([self.files[path][place] ^ 1 << bit % 8]))
         return self.judged(disk)
 
     def judged(self, disk: MemoryFilesystem) -> Verdict:
-        """The verdict; nothing that was given may be wrong."""
+        """Return the verdict; nothing that was returned may be wrong."""
         verdict = judged(disk)
         said = wrong(verdict, self.truth, self.store)
         assert not said, said
@@ -55,7 +55,7 @@ class Case:
 
     @property
     def needed(self) -> list[str]:
-        """The journal files that a start from the newest checkpoint reads."""
+        """Return the journal files that a start from the newest checkpoint reads."""
         newest = max(lsn_of(path) for path in self.files if path.endswith(".checkpoint"))
         first = max(lsn_of(path) for path in self.journals if lsn_of(path) <= newest + 1)
         return [path for path in self.journals if lsn_of(path) >= first]
@@ -77,12 +77,12 @@ def put(disk: MemoryFilesystem, path: str, position: int, data: bytes) -> None:
 
 
 def telling(path: str) -> list[range]:
-    """The ranges of a file's bytes that a start, or a read, must find undamaged."""
+    """Return the ranges of a file's bytes that a start, or a read, needs undamaged."""
     data = case().files[path]
     kind = path.rpartition(".")[2]
     if path in case().needed:
         return [range(FILE_HEADER), range(BLOCK, BLOCK + FILE_HEADER), *groups(data)]
-    if kind == "staged":  # a start does without the header: it is for who verifies and repairs
+    if kind == "staged":  # a start works without the header: verification and repair need it
         return [range(STAGED_HEADER_BYTES, len(data))]
     if kind in ("checkpoint", "index", "time") or path == "witness":
         return [range(len(data))]
@@ -92,7 +92,7 @@ def telling(path: str) -> list[range]:
 
 
 def groups(data: bytes) -> Iterator[range]:
-    """The groups of a journal file, headers and records, without the rest of their last block."""
+    """Return the groups of a journal file, headers and records, without the rest of their last block."""
     position, lsn = 2 * BLOCK, 0
     while data[position : position + 4] == b"TXBG":
         length, _, first = unpack_from(">IIQ", data, position + 8)
@@ -104,7 +104,9 @@ def groups(data: bytes) -> Iterator[range]:
 
 
 def frames_of(path: str, data: bytes) -> list[range]:
-    """The header, and all bytes of frames that are in the log; of those below its start what leads to the next one."""
+    """Return the header, and all bytes of frames in the log; of those below its start only what leads to the next
+    one.
+    """
     start = next(case().truth.logs[name][0] for name in case().truth.logs if f"/{name}/" in path)
     position, found = SEGMENT_HEADER_BYTES, [range(SEGMENT_HEADER_BYTES)]
     while position < len(data):
@@ -118,7 +120,7 @@ def frames_of(path: str, data: bytes) -> list[range]:
 
 
 def used(data: bytes) -> int:
-    """Where what a file says ends; the end of a file that is zeros throughout."""
+    """Return where the content of a file ends; the end of a file that has only zeros."""
     if data.startswith(b"TXBJRNL"):
         return max((group.stop for group in groups(data)), default=FILE_HEADER)
     return len(data.rstrip(b"\0")) or len(data)

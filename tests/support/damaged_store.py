@@ -1,4 +1,4 @@
-"""A small data directory with one of everything in it, what it must give back, and a strict judge of what it gives.
+"""A damaged store is a small data directory with one of everything, its expected content, and a strict judge.
 
 :func:`built` makes it: topics with several partitions and segments, two producers, groups, transactions that ended in
 every way, two that are prepared (one with its frames in a staged file), a deleted topic, moved log starts, two
@@ -51,11 +51,11 @@ SETTINGS = JournalSettings(
 SECOND = 1_000_000
 TIMES = range(0, 60 * SECOND, 3 * SECOND)
 BIG = bytes(range(256)) * 68
-"""A payload of 17 KiB: two of them in a segment give it an entry in each index."""
+"""A payload of 17 KiB: two of them in a segment make an entry in each index."""
 
 
 class DamagedStore:
-    """An engine over ``inner`` with all the broker's folds. The name of :class:`Begun`'s room is kept to."""
+    """An engine over ``inner`` with all the broker's folds. It has the names of :class:`Begun`'s room."""
 
     def __init__(self, inner: MemoryFilesystem, random: Callable[[int], bytes] = secrets.token_bytes) -> None:
         self.inner = inner
@@ -63,11 +63,11 @@ class DamagedStore:
         self.clock = ManualClock(monotonic=SECOND)
         self._serial = 0
         self.appended: dict[int, list[tuple[int, int]]] = {}
-        """(end offset, journal time) of each partition after each request, for who wants to know it exactly."""
+        """(end offset, journal time) of each partition after each request, for exact expectations."""
         self.engine: Engine = recover(inner, self.clock, SETTINGS, folds=client_folds(), random=random)
 
     def topic(self, name: str, partitions: int, segment_bytes: int = MIB) -> list[MessageStore]:
-        """A topic whose segments may be smaller than any that a client can ask for."""
+        """Create a topic whose segments may be smaller than any that a client can ask for."""
         catalog = self.engine.catalog
         settings = TopicSettings(
             force_messages=10**9, force_interval=MAX_INTERVAL, segment_bytes=segment_bytes
@@ -80,7 +80,7 @@ class DamagedStore:
         self.settle()
 
     def settle(self) -> None:
-        """Force all, and let time go by, as it does between a broker's requests."""
+        """Force everything, and let time pass, as between a broker's requests."""
         self.engine.sync()
         for number, log in self.engine.catalog.stores.items():
             self.appended.setdefault(number, []).append((log.end_offset, self.engine.now()))
@@ -102,16 +102,16 @@ class DamagedStore:
         self.engine.housekeeping.run_inline()
 
     def disk(self) -> MemoryFilesystem:
-        """A copy of all that it wrote, all of it durable."""
+        """Return a copy of everything that it wrote, all of it durable."""
         return self.inner.crash_clone(0, survive=1.0)
 
     def first_since(self, number: int, time: int) -> int:
-        """The offset of the first message of a partition that was appended at that time or later."""
+        """Return the offset of the first message of a partition that was appended at that time or later."""
         before = [end for end, at in self.appended[number] if at < time]
         return max(before, default=0)
 
     def idle(self) -> None:
-        """Nothing happens for a while: the journal is marked."""
+        """Let time pass without work: the journal is marked."""
         self.clock.advance(SECOND)
         self.engine.housekeeping.mark_if_idle(self.engine.now())
         self.settle()
@@ -123,7 +123,7 @@ class DamagedStore:
 
 
 def built() -> DamagedStore:
-    """Such a store; its broker was killed while idle. :meth:`DamagedStore.disk` is what it left."""
+    """Build such a store; its broker was killed while idle. :meth:`DamagedStore.disk` is what it left."""
     store = DamagedStore(MemoryFilesystem())
     store.topic("a", 2)  # 1, 2
     store.topic("b", 1, segment_bytes=150)  # 3
@@ -173,7 +173,9 @@ def built() -> DamagedStore:
 
 @dataclass
 class Found:
-    """All that a start gives: the folds' rows, each partition's messages, what the prepared ones bring."""
+    """Everything that a start gives: the folds' rows, each partition's messages, what the prepared transactions
+    bring.
+    """
 
     rows: dict[str, bytes] = field(default_factory=dict)
     logs: dict[str, Any] = field(default_factory=dict)
@@ -192,12 +194,12 @@ class Verdict:
 
     @property
     def silent(self) -> bool:
-        """Whether nobody was told of anything."""
+        """Return whether no error and no log line reported anything."""
         return self.refused is None and not self.errors and not self.notes
 
 
 def judged(inner: MemoryFilesystem) -> Verdict:
-    """Start on that disk, look at everything, end the prepared ones."""
+    """Start on that disk, read everything, end the prepared transactions."""
     verdict = Verdict()
     with _warnings() as warned:
         try:
@@ -229,12 +231,12 @@ def _look(store: DamagedStore, errors: list[CorruptData]) -> Found:
 
 
 def _plain(row: Any) -> Any:
-    """The row without where its frames are: that depends on the checkpoint that the start began with."""
+    """Return the row without the place of its frames, which depends on the checkpoint that the start used."""
     return msgspec.structs.replace(row, file_entries=0, salt=0) if isinstance(row, TransactionRow) else row
 
 
 def _one_by_one(partition: MessageStore, errors: list[CorruptData]) -> None:
-    """Look up every offset, the last one first: by the index, as nothing has been read from there before."""
+    """Look up every offset, the last one first: by the index, since nothing has been read from there before."""
     for offset in reversed(range(partition.start_offset, partition.high_watermark)):
         try:
             [message] = frame.decode_run(partition.read(offset, 1), offset)
@@ -245,7 +247,7 @@ def _one_by_one(partition: MessageStore, errors: list[CorruptData]) -> None:
 
 
 def _messages(partition: MessageStore, errors: list[CorruptData]) -> dict[int, bytes | None]:
-    """Offset to value; what cannot be read is left out and its error kept."""
+    """Return offset to value; messages that cannot be read are left out and their errors kept."""
     messages: dict[int, bytes | None] = {}
     offset = partition.start_offset
     while offset < partition.high_watermark:
@@ -272,7 +274,7 @@ def _time(partition: MessageStore, at: int, errors: list[CorruptData]) -> int:
 
 
 def _end_prepared(store: DamagedStore, found: Found, errors: list[CorruptData]) -> None:
-    """Commit each in doubt: what it brings to each partition is what was staged, or it says why not."""
+    """Commit each transaction in doubt: it brings to each partition what was staged, or an error says why not."""
     engine = store.engine
     for transaction in sorted(engine.transactions.live.values(), key=lambda each: each.number):
         assert transaction.state is State.PREPARED
@@ -304,7 +306,7 @@ class _Kept(logging.Handler):
 
 @contextmanager
 def _warnings() -> Iterator[list[logging.LogRecord]]:
-    """What is logged in the journal's name."""
+    """Return what is logged by the journal."""
     handler, logger = _Kept(), logging.getLogger("journal")
     logger.addHandler(handler)
     propagate, logger.propagate = logger.propagate, False
@@ -319,7 +321,7 @@ def _warnings() -> Iterator[list[logging.LogRecord]]:
 
 
 def wrong(verdict: Verdict, truth: Found, store: DamagedStore) -> str:
-    """What is not allowed about it; empty if nothing. Everything that was given must be exactly true."""
+    """Return what is wrong with the verdict; empty if nothing. Everything that was returned must be exactly right."""
     if verdict.refused is not None:
         return "" if isinstance(verdict.refused, CorruptData) else f"refused with {verdict.refused!r}"
     found = verdict.found
@@ -363,7 +365,7 @@ def _wrong_staged(verdict: Verdict, found: Found, truth: Found) -> str:
 
 
 def _wrong_times(found: Found, store: DamagedStore) -> str:
-    """An offset for a time may be early, as far as an entry of the index covers; never late."""
+    """Return offsets by time that are wrong: an offset may be early, as far as an index entry covers; never late."""
     for name, offsets in found.times.items():
         number = int(name.rpartition(".")[2])
         for time, offset in zip(TIMES, offsets, strict=True):

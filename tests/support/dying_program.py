@@ -1,4 +1,4 @@
-"""A program of the tests that kills itself at a moment that it is told, run to its end."""
+"""A program of the tests is run to its end, which is a SIGKILL that it sends itself at a given moment."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from tests.support.repository import ROOT
 
 
 def run_until_killed(module, *arguments, killed=True):
-    """Run ``python -m module``; it must die by SIGKILL, or, if it is not to be killed, succeed."""
+    """Run ``python -m module``; it must die by SIGKILL, or succeed if it is not to be killed."""
     died = subprocess.run(
         [sys.executable, "-m", module, *map(str, arguments)],
         cwd=ROOT,

@@ -22,7 +22,7 @@ OF_SELECT = ("epoll", "poll")
 
 
 def over_loopback(family: int = 0, kind: int = 0, protocol: int = 0) -> tuple[socket.socket, socket.socket]:
-    """A pair of sockets as Python makes one on Windows."""
+    """Return a pair of sockets as Python makes one on Windows."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         near = socket.create_connection(listener.getsockname())
         return near, listener.accept()[0]
@@ -33,7 +33,7 @@ def missing(*_: object, **__: object) -> NoReturn:
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """Without the calls that Windows' loop does not have."""
+    """An event loop without the calls that Windows' loop does not have."""
 
     add_reader = add_writer = add_signal_handler = missing
     create_unix_connection = create_unix_server = missing

@@ -1,4 +1,6 @@
-"""An engine over small files in memory that can be cut, killed and started again, for the tests of crashes."""
+"""The engine room: an engine over small files in memory that can be cut, killed and started again, for tests of
+crashes.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def xid_of(name: str) -> Xid:
 
 
 class Room:
-    """One start of an engine in a directory. ``inner`` is the disk, ``plan`` what goes wrong."""
+    """One start of an engine in a directory. ``inner`` is the disk, ``plan`` the faults."""
 
     def __init__(
         self,
@@ -125,7 +127,7 @@ class Room:
     # -- what is there -----------------------------------------------------------------------------
 
     def values(self, number: int = 1) -> list[bytes]:
-        """All that a reader can see, with the offsets checked."""
+        """Return everything that a reader can see, with the offsets checked."""
         store = self.store(number)
         found: list[bytes] = []
         offset = store.start_offset
@@ -151,21 +153,21 @@ class Room:
     # -- how it ends --------------------------------------------------------------------------------
 
     def crashed(self, seed: int = 0, survive: float | None = None) -> Room:
-        """The next start after a power cut."""
+        """Return the next start after a power cut."""
         return Room(self.inner.crash_clone(seed, survive), self.settings)
 
     def killed(self) -> Room:
-        """The next start after SIGKILL: all that was written can be read, durable or not."""
+        """Return the next start after SIGKILL: everything that was written can be read, durable or not."""
         return Room(self.inner.kill_clone(), self.settings)
 
     def stopped(self) -> Room:
-        """The next start on the very same disk."""
+        """Return the next start on the very same disk."""
         self.engine.close()
         return Room(self.inner, self.settings)
 
 
 class Begun:
-    """A transaction and what its client has counted."""
+    """A transaction, and the counts of its client."""
 
     def __init__(self, room: Room, number: TransactionNumber) -> None:
         self.room = room
@@ -174,7 +176,7 @@ class Begun:
         self.unsent = NOTHING
 
     def carry(self, *runs: tuple[int, bytes]) -> Begun:
-        """Leave these for the request that decides."""
+        """Keep these messages for the request that decides."""
         self.unsent = Unsent([*self.unsent.runs, *((number, 1, run_of(value)) for number, value in runs)])
         return self
 
@@ -204,7 +206,7 @@ class Begun:
 
 
 def decide(room: Room, name: str, commit: bool) -> None:
-    """End a prepared transaction by its xid, from whatever session."""
+    """End a prepared transaction by its xid, from another session."""
     transactions = room.engine.transactions
     number = transactions.find(xid_of(name))
     if commit:
@@ -223,7 +225,7 @@ def checkpoint_path(lsn: int) -> str:
 
 
 def contents(inner: MemoryFilesystem, directory: str = "") -> dict[str, bytes]:
-    """Every file of a directory with its bytes."""
+    """Return every file of a directory with its bytes."""
     found: dict[str, bytes] = {}
     for name in inner.list_directory(directory):
         path = f"{directory}/{name}" if directory else name
@@ -236,7 +238,7 @@ def contents(inner: MemoryFilesystem, directory: str = "") -> dict[str, bytes]:
 
 
 def damage(inner: MemoryFilesystem, path: str, position: int, data: bytes | None = None) -> None:
-    """Turn a byte over (or put ``data`` there), durably: no crash did this."""
+    """Invert a byte (or put ``data`` there), durably, as no crash does."""
     file = inner.open(path)
     old = file.read(position, 1)
     file.write_some(position, [data if data is not None else bytes([old[0] ^ 0xFF])])

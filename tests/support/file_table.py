@@ -1,4 +1,6 @@
-"""Every module and what it owns, as its first line says: ``make files``, or ``python -m tests.support.file_table``."""
+"""The table of all modules and what each owns, from its first line: ``make files``, or ``python -m
+tests.support.file_table``.
+"""
 
 import ast
 import functools
@@ -11,7 +13,7 @@ FOLDERS = ("journal", "txbroker", "spark", "pyspark_txbroker", "demo", "benchmar
 
 
 def rooms() -> Iterator[tuple[Path, list[Path]]]:
-    """Each folder with modules in it, and these."""
+    """Return each folder with modules in it, and these."""
     for top in FOLDERS:
         for folder in sorted({path.parent for path in (ROOT / top).rglob("*.py")}):
             yield folder, sorted(folder.glob("*.py"))
@@ -19,13 +21,13 @@ def rooms() -> Iterator[tuple[Path, list[Path]]]:
 
 @functools.cache
 def owned(module: Path) -> str:
-    """The first paragraph of a module's docstring, on one line."""
+    """Return the first paragraph of a module's docstring, on one line."""
     said = ast.get_docstring(ast.parse(module.read_text())) or ""
     return said.partition("\n\n")[0].replace("\n", " ")
 
 
 def lines() -> Iterator[str]:
-    """The table, a room after the other."""
+    """Return the table, room by room."""
     for folder, modules in rooms():
         yield f"{folder.relative_to(ROOT)}/"
         for module in modules:

@@ -1,4 +1,4 @@
-"""What every file system of the engine does, as tests: those of the operating system, in memory, with faults."""
+"""Conformance tests for the engine's file systems: that of the operating system, in memory, with faults."""
 
 import os
 
@@ -13,7 +13,7 @@ ESCAPES = ["..", "../a", "a/../b", "/etc/passwd", "a//b", "a/", "./a", ".", "a\0
 
 
 class FilesystemConformance:
-    """What every implementation of IFilesystem does; a subclass gives the fixture ``fs``, empty."""
+    """Tests of every implementation of IFilesystem; a subclass gives the fixture ``fs``, empty."""
 
     def file(self, fs, path="a", data=b""):
         file = fs.open(path, create=True)

@@ -1,7 +1,7 @@
-"""Records that no engine makes, in a journal whose checksums fit: each by itself, behind what an engine has made.
+"""Forged records, which no engine makes, with valid checksums: each alone, behind an engine's own records.
 
 ``REFUSED`` do not follow the records before them: a start refuses each of them. ``UNREADABLE`` have a form that no
-record has. ``TOLD`` change nothing that a start could see, and a deep verification tells of them.
+record has. ``TOLD`` change nothing that a start could see, and a deep verification reports them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Scene(NamedTuple):
 
 
 def scene(checkpoint: bool = False) -> Scene:
-    """Partition 1 ends at offset 3, partition 2 at 1; group ``held`` is held in partition 2."""
+    """Build the scene: partition 1 ends at offset 3, partition 2 at 1; group ``held`` is held in partition 2."""
     filesystem = MemoryFilesystem()
     room = Room(filesystem)
     room.engine.close()
@@ -85,14 +85,14 @@ def scene(checkpoint: bool = False) -> Scene:
 
 
 def forged(at: Scene, *records: Made) -> MemoryFilesystem:
-    """The directory after a kill, with these records behind the last of its journal."""
+    """Return the directory after a kill, with these records behind the last of its journal."""
     filesystem = at.room.inner.kill_clone()
     append(filesystem, *records)
     return filesystem
 
 
 def append(filesystem: IFilesystem, *records: Made) -> int:
-    """Put a group of these records behind the last one of the newest file; its LSN."""
+    """Append a group of these records to the newest file; return its LSN."""
     file = surveyed(filesystem)[-1]
     assert file.header is not None
     with window(filesystem, file.path) as bytes_of:
@@ -110,13 +110,15 @@ def append(filesystem: IFilesystem, *records: Made) -> int:
 
 
 def stamped(base: int, *values: bytes) -> bytes:
-    """A run with dense offsets."""
+    """Return a run with dense offsets."""
     frame.stamp(memoryview(data := bytearray(run_of(*values))), base)
     return bytes(data)
 
 
 def commit(*runs: tuple[int, int], number: TransactionNumber = NEW, **fields: Any) -> Made:
-    """A sound commit of all that its transaction has: a message for each (partition, offset); then ``fields``."""
+    """Return a sound commit of everything that its transaction has: a message for each (partition, offset); then
+    ``fields``.
+    """
     made, data, counts = [], b"", {}
     sums: dict[int, int] = {}
     checksum = 0
@@ -135,7 +137,7 @@ def commit(*runs: tuple[int, int], number: TransactionNumber = NEW, **fields: An
 
 
 def prepare(*partitions: int, number: TransactionNumber = NEW, **fields: Any) -> Made:
-    """A sound prepare with all that its transaction has: a message for each of these; then ``fields``."""
+    """Return a sound prepare with everything that its transaction has: a message for each of these; then ``fields``."""
     made, data = [], b""
     sums: dict[int, int] = {}
     for partition in partitions or [1]:
@@ -149,12 +151,12 @@ def prepare(*partitions: int, number: TransactionNumber = NEW, **fields: Any) ->
 
 
 def moved(*offsets: PartitionOffset, group: str = "g", group_id: bytes = GROUP_ID) -> dict[str, Any]:
-    """The positions of a deciding record."""
+    """Return the positions of a deciding record."""
     return {"positions": [GroupPositions(group, group_id, list(offsets))]}
 
 
 def alike(bad: int = -1, **fields: Any) -> list[Made]:
-    """Forty commits that look alike, as a start reads many at a time; one of them says something else."""
+    """Return forty similar commits, as a start reads many at a time; one of them differs."""
     made = []
     for n in range(40):
         each, data = commit((1, 3 + n), number=TransactionNumber(SESSION, 900 + n))
@@ -163,12 +165,12 @@ def alike(bad: int = -1, **fields: Any) -> list[Made]:
 
 
 def rollback(number: TransactionNumber) -> Made:
-    """The decision against."""
+    """Return the decision against the transaction."""
     return TransactionRolledBack(*number, 10**9, Cause.CLIENT), b""
 
 
 def plain(made: AnyRecord) -> Made:
-    """A record without data."""
+    """Return a record without data."""
     return made, b""
 
 
@@ -180,7 +182,7 @@ def _created(at: Scene, name: str, first: int) -> Made:
 
 
 def _runs(kind: Callable[..., Made], *places: tuple[int, int, int], **fields: Any) -> Made:
-    """Of a record with a run of one message for 1 and one for 2: its runs as (partition, count, start)."""
+    """Return a record with one message for 1 and one for 2, but with these runs: (partition, count, start)."""
     sound, data = kind((1, 3), (2, 1)) if kind is commit else kind(1, 2)
     return replace(sound, runs=[Run(*place, 0) for place in places], **fields), fields.pop("data", data)
 
@@ -292,7 +294,7 @@ REFUSED |= {
 
 
 def started(filesystem: IFilesystem) -> None:
-    """A start that ends what is prepared, writes a checkpoint and stops."""
+    """Run a start that ends what is prepared, writes a checkpoint and stops."""
     engine = recover(filesystem, ManualClock(monotonic=5_000_000), SMALL, client_folds())
     for number in list(engine.transactions.prepared):
         engine.transactions.rollback(number, Cause.OPERATOR)

@@ -1,4 +1,4 @@
-"""The bytes of journal files that tests make or take, read by the one reader."""
+"""The bytes of journal files that tests make or copy, read by the journal's one reader."""
 
 from journal.formats.journal_headers import FileHeader
 from journal.vfs.file_window import FileWindow
@@ -11,14 +11,14 @@ def reader_of(data: bytes, header: FileHeader, end_lsn: int | None = None) -> Fi
 
 
 def scan_of(data: bytes, header: FileHeader, end_lsn: int | None = None) -> ScannedFile:
-    """What pass 1 of a start finds."""
+    """Return what pass 1 of a start finds."""
     return scanned(reader_of(data, header, end_lsn), end_lsn)
 
 
 def records_of(
     data: bytes, header: FileHeader, end_lsn: int | None = None, from_lsn: int = 0
 ) -> list[JournalEntry]:
-    """What pass 2 of a start folds."""
+    """Return what pass 2 of a start folds."""
     reader = reader_of(data, header, end_lsn)
     return [
         each for group in scan_of(data, header, end_lsn).groups for each in reader.records(group, from_lsn)

@@ -1,4 +1,4 @@
-"""Whether a test leaves the project's loggers as it found them: one that does not hides what later tests wait for."""
+"""A check that a test leaves the project's loggers as it found them: otherwise later tests miss log lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _state(logger: logging.Logger) -> tuple[int, bool, bool]:
 
 @contextmanager
 def left_as_found() -> Iterator[None]:
-    """Fail if level, ``disabled`` or ``propagate`` of a logger of ours are others afterwards; put them back first."""
+    """Fail if level, ``disabled`` or ``propagate`` of a project's logger has changed; restore them first."""
     before = {name: _state(logger) for name, logger in _ours().items()}
     fresh = (logging.NOTSET, False, True)
     disabled = logging.root.manager.disable

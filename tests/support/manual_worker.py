@@ -1,8 +1,8 @@
-"""A thread that the tests step by hand."""
+"""A worker that tests step by hand."""
 
 
 class ManualWorker:
-    """A thread that works when it is told to."""
+    """A worker thread that works when it is told to."""
 
     def __init__(self):
         self.work = []

@@ -59,7 +59,7 @@ class Peer:
         return self.correlation
 
     def read(self):
-        """The next answer with its data; None where the broker has closed the connection."""
+        """Return the next answer with its data; None where the broker has closed the connection."""
         while not self._answers:
             try:
                 data = self.socket.recv(1 << 20)
@@ -76,12 +76,12 @@ class Peer:
         return None if found is None else found[0]
 
     def topic(self, name="t"):
-        """Make a topic of one partition, if it is not there; return the partition's number."""
+        """Create a topic of one partition, if it does not exist; return the partition's number."""
         self.ask(commands.CreateTopic, name, 1, TopicSettings())
         return self.ask(commands.DescribeTopics, [name]).topics[0].partitions[0].number
 
     def values(self, partition):
-        """All messages of a partition."""
+        """Return all messages of a partition."""
         found = []
         while True:
             self.say(commands.Fetch, [(partition, len(found), 0)], 1 << 20)
@@ -91,7 +91,7 @@ class Peer:
             found += [message.value for message in frame.decode_run(data, len(found))]
 
     def is_closed(self):
-        """Whether the broker closes the connection, after whatever it still says."""
+        """Return whether the broker closes the connection, after the answers that it still sends."""
         while self.read() is not None:
             pass
         return True

@@ -1,4 +1,4 @@
-"""Where the repository lies: for tests that run its programs and read its documents."""
+"""The path of the repository, for tests that run its programs and read its documents."""
 
 from pathlib import Path
 

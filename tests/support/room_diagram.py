@@ -7,11 +7,11 @@ from pathlib import Path
 from tests.support.repository import ROOT
 
 TOPS = ("journal", "txbroker", "spark")
-"""What stands at the top of these packages is what all their rooms share, and how they are used: it is no room."""
+"""The top modules of these packages are shared by all their rooms, or are their public names: they are no room."""
 
 
 def modules(root: Path, tops: tuple[str, ...]) -> dict[str, Path]:
-    """Every module and package by its name."""
+    """Return every module and package by its name."""
     return {
         ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
         for top in tops
@@ -20,9 +20,9 @@ def modules(root: Path, tops: tuple[str, ...]) -> dict[str, Path]:
 
 
 def imported(text: str, known: Collection[str]) -> Iterator[str]:
-    """Which of the known modules one names in an import: at its top, inside of functions, for type checkers only.
+    """Return which of the known modules a module imports: at its top, inside of functions, for type checkers only.
 
-    That a package is loaded before what is in it does not count.
+    That a package is loaded before its modules does not count.
     """
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
@@ -79,7 +79,7 @@ def heights(imports: Mapping[str, set[str]]) -> dict[str, int]:
 
 
 def drawn(imports: Mapping[str, set[str]]) -> Iterator[str]:
-    """Draw each room with its height and the rooms that it stands on, the highest first: every arrow goes down."""
+    """Draw each room with its height and the rooms that it imports, the highest first: every arrow goes down."""
     stands_on, height = direct(imports), heights(imports)
     for room in sorted(imports, key=lambda each: (-height[each], each)):
         arrows = " ".join(sorted(stands_on[room], key=lambda each: (-height[each], each)))

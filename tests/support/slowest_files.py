@@ -1,8 +1,8 @@
-"""A pytest plugin that adds up what each test file takes, and prints the slowest files at the end of a run.
+"""A pytest plugin that adds up the time of each test file, and prints the slowest files at the end of a run.
 
-Of its two columns the first is seconds by the clock, which other work on the machine makes more; the second is seconds
+The first of its two columns is seconds by the clock, which other work on the machine lengthens; the second is seconds
 of processor, of the worker and of the programs that have ended. A server or a Java machine that several tests share is
-charged to the test after whose end it is gone.
+charged to the test after which it ends.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 import pytest
 
 SHOWN = 40
-"""Rows of the table."""
+"""The rows of the table."""
 
 
 def _processor() -> float:
-    """Seconds of processor that this process and its ended children have taken."""
+    """Return the seconds of processor that this process and its ended children have used."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -34,13 +34,13 @@ class SlowestFiles:
     tests: Counter[str] = field(default_factory=Counter)
 
     def pytest_runtest_logstart(self) -> None:
-        self.before = _processor()  # the collection is no test's
+        self.before = _processor()  # the collection belongs to no test
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         now = _processor()
-        report.processor = now - self.before  # pytest-xdist sends what a report has in numbers and strings
+        report.processor = now - self.before  # pytest-xdist sends the numbers and strings of a report
         self.before = now
         return report
 

@@ -1,4 +1,4 @@
-"""How many examples Hypothesis draws: all of them in `make test`, a share in `make check`, more in search of new."""
+"""The number of examples that Hypothesis draws, by profile: all in `make test`, a share in `make check`."""
 
 from hypothesis import settings
 
@@ -7,5 +7,5 @@ FULL = 100
 
 
 def examples(full: int) -> int:
-    """What a test takes for ``max_examples`` that wants ``full`` of them, in the profile that is loaded."""
+    """Return ``max_examples`` for a test that wants ``full`` of them, in the loaded profile."""
     return max(full * settings.default.max_examples // FULL, 2)

@@ -1,4 +1,4 @@
-"""What may be on the disk after crashes: every outcome that seeds give, for the tests of the crash model."""
+"""The possible outcomes of crashes on the disk, over all seeds, for the tests of the crash model."""
 
 from journal.testing import MemoryFilesystem
 from journal.testing.pages import PAGE

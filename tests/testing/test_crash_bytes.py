@@ -1,4 +1,4 @@
-"""The crash model, bytes: what of a file may survive a crash, in which mixtures, and what never may."""
+"""Test the crash model of bytes: what of a file may survive a crash, in which mixtures, and what never may."""
 
 from itertools import product
 

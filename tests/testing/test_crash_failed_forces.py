@@ -1,4 +1,4 @@
-"""The crash model, forces that fail: their pages stay clean, in the cache or not, and only a rewrite saves them."""
+"""Test the crash model of failed forces: their pages stay clean, in the cache or not, and only a rewrite saves them."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""The crash model, names: a name survives with the force of its directory, or else without promise."""
+"""Test the crash model of names: only a force of its directory makes a name survive for certain."""
 
 import pytest
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The crash model over a real directory: what a process has not forced dies with it, or some of it does.
+"""Test the crash model over a real directory: what a process has not forced dies with it, wholly or in part.
 
 Seen to fail: with a rename that does not keep the file it replaces, with a force that cuts no file.
 """

@@ -1,4 +1,4 @@
-"""Fault plans strike the operation that is meant and no other; clocks go where they are told."""
+"""Test that fault plans hit the operation that is meant and no other, and that manual clocks move as told."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""A room with an outcome archive, and what is in it."""
+"""The scene of the archive's tests: a room with an outcome archive, and its entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large commits, applied in slices: nothing is seen before all of it is, no segment is touched before it is decided.
+"""Test large commits, applied in slices: all of it is seen at once, and segments are written only after the decision.
 
 Seen to fail: with `allow_flush` called for an unforced commit its bytes reach a segment; with the ends shown slice by
 slice half a transaction is read; with the counts not compared a lost record goes unnoticed.

@@ -1,4 +1,4 @@
-"""The outcome archive: an entry for every transaction that ended, once, in order; what it says, when it is shown."""
+"""Test the outcome archive: one entry for every ended transaction, in order; its content, and when it can be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outcome archive over crashes and starts, and read from files.
+"""Test the outcome archive over crashes and starts, and read from files.
 
 docs/recovery.md lists the crash windows. The expectation is a list that the tests themselves keep.
 """

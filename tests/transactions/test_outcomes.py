@@ -1,4 +1,4 @@
-"""How transactions ended: exactly remembered, forgotten by the book, and never answered "rolled back" once forgotten.
+"""Test the table of outcomes: exact, bounded, and never "rolled back" for a forgotten one.
 
 Seen to fail: with `forget` not raising the session's mark a forgotten commit is answered "rolled back"; with `prune`
 dropping heuristic outcomes a coordinator is never told.

@@ -1,4 +1,4 @@
-"""Staged frames: in memory within a budget, else read back from the journal or a staged file, and never wrong.
+"""Test staged frames: in memory within a budget, else read back from the journal or a staged file, and always right.
 
 Seen to fail: with an entry's position not counted on, the second add lies over the first; with `release` forgetting
 the allocator the pool runs dry; with the staged file believed unchecked, damage commits.

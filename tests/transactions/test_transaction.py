@@ -1,4 +1,5 @@
-"""The table of a transaction's states: complete, sensible by rules told here apart from it, and drawn in the docs.
+"""Test the table of a transaction's states: it is complete, follows rules stated here independently, and is drawn in
+the docs.
 
 Seen to fail: each rule against the table with one entry changed (`test_a_wrong_entry_...` does it for every entry).
 """

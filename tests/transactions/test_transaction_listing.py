@@ -1,4 +1,4 @@
-"""What operators and resolvers are given of the transactions: by number, in pages, by state, xid and how they ended.
+"""Test what operators and resolvers get of the transactions: by number, in pages, by state, xid and how they ended.
 
 Seen to fail: with `more` asked of a list cut at the limit the last page is never told from the others; with the xid not
 asked of ended ones a resolver is given everybody's.

@@ -1,4 +1,4 @@
-"""Every method of the transaction store in every state: what is answered, what is journaled, what stays as it was.
+"""Test every method of the transaction store in every state: the answer, the record, and what does not change.
 
 Seen to fail: with `_step` left out of `add` a prepared transaction grows, with `outcomes.find` replaced by a plain
 lookup what is forgotten is answered "rolled back", with the check of totals left out half a transaction commits.

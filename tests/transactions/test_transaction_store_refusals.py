@@ -1,4 +1,4 @@
-"""What the transaction store refuses: wrong totals, what is over a limit, an xid in use, positions that are held."""
+"""Test what the transaction store refuses: wrong totals, exceeded limits, an xid in use, positions that are held."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One transaction over two partitions, brought into each of its states, for the tests of the transaction store."""
+"""The scene of the transaction store's tests: a transaction over two partitions, brought into each of its states."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What the engine relies on, checked on the files in memory; writing whole, plain paths, clocks."""
+"""Test what the engine needs of file systems, on the one in memory; whole writes, plain paths, clocks."""
 
 import errno
 import time

@@ -1,4 +1,4 @@
-"""The broker, the coordinator and the embedded log say where they run; the clients take nothing of them."""
+"""Test that broker, coordinator and embedded log refuse other systems than Linux; the clients need nothing of it."""
 
 import subprocess
 import sys

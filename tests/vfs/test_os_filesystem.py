@@ -1,4 +1,4 @@
-"""The files of the operating system: what every file system does, and what only the system's can get wrong."""
+"""Test the operating system's files: what every file system does, and what only this one can get wrong."""
 
 import errno
 import fcntl

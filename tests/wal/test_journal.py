@@ -1,4 +1,4 @@
-"""The journal's files as they are written: groups on blocks, rolls, forces, poison, spares, and reading back.
+"""Test writing the journal's files: groups on blocks, rolls, forces, poison, spares, and reading back.
 
 Seen to fail: with the old file not forced at a roll a cut loses what was acknowledged before it; with a failed force
 forgotten the next write "succeeds"; with the group's place noted before it is written a reader finds the old one.

@@ -1,4 +1,4 @@
-"""The reader of the journal's files: what is sound, where that ends, what proves more, and what lies behind.
+"""Test the reader of the journal's files: what is sound, where that ends, what proves more, and what is behind.
 
 Seen to fail: with the salt left out groups of an earlier use pass; with a later group's proof looked for at equal LSNs
 only, an acknowledged group is cut off as torn.

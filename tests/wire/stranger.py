@@ -1,4 +1,4 @@
-"""A client that is made of docs/wire_protocol.md alone: of its framing, its tables, and a library for msgpack.
+"""The stranger is a client made only of docs/wire_protocol.md: its framing, its tables, and a library for msgpack.
 
 Nothing here is imported from the broker. What the tables say is held to: a value of another type, a field too many, a
 number or an error that is in no table is a :class:`Misfit`.

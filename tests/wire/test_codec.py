@@ -1,4 +1,4 @@
-"""The wire's framing: any cut into pieces gives the same, and hostile bytes give one kind of error, in bounded memory.
+"""Test the wire's framing: cuts do not matter, and hostile bytes give one kind of error, in bounded memory.
 
 Seen to fail: without RecursionError in `_message` a nested head escapes; with pieces kept in a list the 4 MiB sent
 in bytes of two take 100 MiB; with `_needed` never raised the bytewise feed is quadratic.

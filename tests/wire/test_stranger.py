@@ -1,4 +1,4 @@
-"""Somebody who has docs/wire_protocol.md and nothing of ours writes a client, and uses all of the protocol with it."""
+"""Test that a client written from docs/wire_protocol.md alone can use the whole protocol."""
 
 from __future__ import annotations
 

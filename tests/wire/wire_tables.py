@@ -1,4 +1,4 @@
-"""The tables of docs/wire_protocol.md, made from the code: ``python -m tests.wire.wire_tables`` writes them anew."""
+"""The tables of docs/wire_protocol.md are made from the code: ``python -m tests.wire.wire_tables`` writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fetch has brought, and reads that fail, for the tests of fetching."""
+"""Fetches for tests: what a fetch has brought, and reads that fail."""
 
 from journal.formats.frame import decode_run
 from journal.testing import MemoryFile

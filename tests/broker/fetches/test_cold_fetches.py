@@ -1,4 +1,4 @@
-"""Fetches of what is in no memory: read on a thread, one after the other, with failures and damage."""
+"""Test fetches from disk: they are read on a thread, one after the other, with failures and damage."""
 
 import pytest
 from twisted.logger import capturedLogs

@@ -1,4 +1,5 @@
-"""Compressed batches through the broker, its journal, its logs and what reads and mends these: as they came.
+"""Test that compressed batches stay as sent in the broker, its journal, its logs and the tools that read or repair
+these.
 
 Seen to fail: with resync bounded by a header for each message, a repair gave up whole segments behind a damaged batch;
 with the topic's setting not passed on to transactions, what a send may do an add may not.

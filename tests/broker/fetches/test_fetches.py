@@ -1,4 +1,4 @@
-"""Fetches: what they give, how long they wait, and who is woken."""
+"""Test fetches: what they return, how long they wait, and which ones are woken."""
 
 import pytest
 

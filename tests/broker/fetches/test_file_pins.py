@@ -1,4 +1,4 @@
-"""Pins: what they keep from being removed, how long, and what becomes of it afterwards."""
+"""Test pins: which files they keep, how long, and what happens to these afterwards."""
 
 from __future__ import annotations
 

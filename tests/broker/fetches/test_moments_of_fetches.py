@@ -1,4 +1,4 @@
-"""An answer is of one moment, and says where its rest is: who reads that too sees every transaction whole."""
+"""Test that an answer is of one moment and names its rest, so that a reader of both sees every transaction whole."""
 
 from __future__ import annotations
 

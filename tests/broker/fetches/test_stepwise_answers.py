@@ -1,4 +1,6 @@
-"""Answers that are made in steps: one step a time while the turn lasts, the disk elsewhere, one answer in the end."""
+"""Test answers made in steps: one step at a time while the turn lasts, disk reads on a thread, one answer at the
+end.
+"""
 
 import pytest
 from twisted.logger import capturedLogs

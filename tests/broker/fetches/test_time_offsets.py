@@ -1,4 +1,4 @@
-"""Offsets by time: bounded, each partition once, in steps, and what only the disk knows elsewhere.
+"""Test offsets by time: they are bounded, look at each partition once, in steps, and read the disk on a thread.
 
 Seen to fail: one request with 200,000 entries kept all others waiting for two seconds.
 """

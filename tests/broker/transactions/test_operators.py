@@ -1,4 +1,4 @@
-"""What operators end by hand, and what coordinators that come back are told of it."""
+"""Test what operators end by hand, and what coordinators that come back are told."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The orphan policy: opt-in, on time, visible in the log, the status and every listing.
+"""Test the orphan policy: it is off by default, acts on time, and is visible in the log, the status and every listing.
 
 Seen to fail: with `prepared_at <= before` it comes a microsecond early; with `alerted` not asked the log is told every
 half second; with `policy` not looking at `alerted` a given alert is told as one to come.

@@ -1,4 +1,4 @@
-"""Requests that decide and carry what was not sent before: all of it or nothing, whatever is wrong with it."""
+"""Test requests that decide and carry what was not sent before: all of it or nothing is taken, whatever is wrong."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What is staged in a file is read before the commit is judged, on a thread, while all others go on."""
+"""Test that frames staged in a file are read before the commit is judged, on a thread, while other requests go on."""
 
 import pytest
 

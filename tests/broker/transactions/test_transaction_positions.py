@@ -1,4 +1,4 @@
-"""Positions of groups that move with a transaction, or do not."""
+"""Test positions of groups that move with a transaction."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who may do what to which transaction, over the wire: adds, serials, owners, and what is answered to a repetition."""
+"""Test which session may do what to a transaction, over the wire: adds, serials, owners, and answers to repetitions."""
 
 import msgspec
 import pytest

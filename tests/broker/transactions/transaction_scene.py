@@ -1,4 +1,4 @@
-"""Transactions over the wire, in few words: for the tests of what the broker makes of them."""
+"""Transactions over the wire in few words, for the tests of transactions in the broker."""
 
 from crc32c import crc32c
 

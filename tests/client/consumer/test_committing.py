@@ -1,4 +1,5 @@
-"""A commit is of the consumer that is asked, whoever else reads on the connection, and of no more than was said.
+"""Test that a commit is for the consumer that is asked, whatever else reads on the connection, and no more than was
+given.
 
 Seen at 45bb991: a connection's ``commit_offsets()`` committed its newest consumer, whoever called: messages that
 another group had begun and not done were never read again.

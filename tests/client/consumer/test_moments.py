@@ -1,4 +1,4 @@
-"""A consumer reads moment after moment: where it says that it is whole, every transaction is, or is not there."""
+"""Test that a consumer reads moment after moment: where it is whole, every transaction is there whole or not at all."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""What a consumer has read ahead, when an interrupt comes while it takes some of it in."""
+"""Test what a consumer has read ahead when an interrupt comes while it takes messages in."""
 
 import pytest
 

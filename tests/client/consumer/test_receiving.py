@@ -1,4 +1,4 @@
-"""Receiving inside of a transaction of the broker alone: read, process, write, all or nothing."""
+"""Test receiving in a transaction of the broker alone: read, process, write, all or nothing."""
 
 import uuid
 

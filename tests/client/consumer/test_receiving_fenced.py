@@ -1,4 +1,4 @@
-"""Receivers and consumers whose partition another has claimed: what they are given next, in every client."""
+"""Test receivers and consumers whose partition another one has claimed: what they get next, in every client."""
 
 import asyncio
 import sqlite3

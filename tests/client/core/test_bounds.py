@@ -1,4 +1,4 @@
-"""What a client holds that is not answered yet is bounded, whatever the broker does: here it is stopped, slow or dead.
+"""Test that what a client holds unanswered is bounded, with a broker that is stopped, slow or dead.
 
 Seen to fail: with the bound counted in batches instead of bytes; without an end to waiting for one that takes nothing.
 """

@@ -1,4 +1,4 @@
-"""What becomes of operations whose answer is lost: each hits what was meant when it began, or nothing."""
+"""Test operations whose answer is lost: each affects what was meant when it began, or nothing."""
 
 import pytest
 from msgspec import structs

@@ -1,4 +1,4 @@
-"""What a client may be told: what makes no sense is refused before anything is opened, in every client.
+"""Test that options that make no sense are refused before anything is opened, in every client.
 
 A ``linger`` of NaN would keep every message, and every timer of the client, for ever; one not below ``timeout`` would
 end each lone message as one that there was no connection for; ``batch_bytes`` of NaN would make batches that no broker

@@ -1,4 +1,4 @@
-"""Which partition a message goes to.
+"""Test which partition a message goes to.
 
 Seen to fail: with the hash made positive by its amount; with an index below zero taken as Python does; for ever, with
 a partitioner let into the connection that asks it; for ever, with what is no ``Exception`` left to whoever comes by.

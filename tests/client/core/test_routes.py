@@ -1,4 +1,4 @@
-"""Sends to a topic that is not known yet: one question, answers in their order, some at a time."""
+"""Test sends to a topic that is not known yet: one question, answers in their order, a bounded number at a time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Alarms that are let go of, and lines that can be left."""
+"""Test alarms that are cancelled, and queues that can be left."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""Waiting for a socket and for another thread, with what Linux has and with what every system has."""
+"""Test waiting for a socket and for another thread, by Linux's means and by those of every system."""
 
 import os
 import select

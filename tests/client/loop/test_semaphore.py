@@ -1,4 +1,4 @@
-"""A word from one thread to another: any number of releases let one pass, and an interrupt leaves nothing half done."""
+"""Test the binary semaphore between threads: any number of releases let one pass, and an interrupt leaves it usable."""
 
 import itertools
 import signal

@@ -1,4 +1,4 @@
-"""What a client compresses, and that nothing else about a message changes by it.
+"""Test what a client compresses, and that nothing else about a message changes.
 
 Seen to fail: with a lone message compressed whatever its size, one that a topic just takes is refused; with a batch
 compressed anew for a second try its checksum was another and the broker's count of bytes, too.

@@ -1,4 +1,4 @@
-"""Topics that are deleted, and made again: nothing of them is kept, and no message is lost on the way to them."""
+"""Test topics that are deleted and created again: nothing of the old ones is kept, and no message is lost."""
 
 import time
 

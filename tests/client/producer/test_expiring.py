@@ -1,4 +1,4 @@
-"""Messages whose time runs out before they could be sent: those who are told may send again at once."""
+"""Test messages whose time runs out before they are sent: after the error they may be sent again at once."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sends: what goes as one request, when it goes, how long it may take, and to which partition."""
+"""Test sends: which messages go in one request, when, how long that may take, and to which partition."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sends that are tried again over lost answers, refusals and restarts: once, in order, never a false word about any."""
+"""Test sends that are repeated after lost answers, refusals and restarts: once, in order, never reported wrongly."""
 
 import pytest
 

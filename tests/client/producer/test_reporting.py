@@ -1,4 +1,4 @@
-"""Producers' reports: exactly what was acknowledged, by topic and window of the message's own time."""
+"""Test producers' reports: exactly what was acknowledged, by topic and window of the messages' own times."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What tests of a client's transactions share: transactions with messages, and the requests that the broker saw."""
+"""The shared parts of the tests of a client's transactions: transactions with messages, and the broker's requests."""
 
 from journal.xid import Xid
 from tests.client.rig import add

@@ -1,4 +1,4 @@
-"""Many messages in one call: the same messages as one by one, with no more of them in memory than need be."""
+"""Test many messages in one call: they are the same as one by one, with no more in memory than necessary."""
 
 import pytest
 

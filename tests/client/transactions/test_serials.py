@@ -1,4 +1,4 @@
-"""Up to which serial all outcomes have been seen: what a program has left does not hold that up for ever."""
+"""Test up to which serial all outcomes have been seen: an abandoned transaction does not stop that for ever."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""A transaction's block is not inside of another one of the same task or thread; others' blocks are their own.
+"""Test that a transaction's block is not inside of another one of the same task or thread; other tasks' blocks are
+separate.
 
 Seen at 45bb991: the inner block committed what was to be rolled back with the outer one.
 """

@@ -1,4 +1,4 @@
-"""MariaDB of Debian's packages, as a server of one's own: the generic path of any DB-API driver."""
+"""A private server of MariaDB from Debian's packages: the generic path of any DB-API driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which file a SQLite database is: a copy is told from its original wherever the file system tells anything."""
+"""Test which file a SQLite database is: a copy is told from its original where the file system allows it."""
 
 from __future__ import annotations
 

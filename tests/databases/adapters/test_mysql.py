@@ -1,4 +1,4 @@
-"""MariaDB, through PyMySQL, and through drivers that tell less."""
+"""Test MariaDB, through PyMySQL, and through drivers that report less."""
 
 # ruff: noqa: PT012, SIM117 - a whole block is what raises
 

@@ -1,4 +1,4 @@
-"""Blocks on PostgreSQL: what only it can do, refuse or lose."""
+"""Test blocks on PostgreSQL: what only it can do, refuse or lose."""
 
 # ruff: noqa: PT012, SIM117 - a whole block is what raises
 

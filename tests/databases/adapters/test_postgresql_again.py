@@ -1,4 +1,6 @@
-"""Further blocks on a connection of psycopg: they begin with one message, and are refused by the decision's insert."""
+"""Test further blocks on a connection of psycopg: they begin with one message, and are refused by the decision's
+insert.
+"""
 
 # ruff: noqa: PT012, SIM117 - a whole block is what raises
 

@@ -1,4 +1,4 @@
-"""SQLite through the ways of Python 3.12: a connection that is always in a transaction."""
+"""Test SQLite with Python 3.12's autocommit=False: a connection that is always in a transaction."""
 
 # ruff: noqa: PT012, SIM117 - a whole block is what raises
 

@@ -1,4 +1,4 @@
-"""Addresses of databases: where a password may stand, and that none is ever shown."""
+"""Test addresses of databases: where a password may be, and that none is ever shown."""
 
 import sqlite3
 import traceback

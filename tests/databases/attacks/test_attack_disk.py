@@ -1,4 +1,4 @@
-"""Attempts to have something decided by what a power cut takes back: each was a hole, or might become one."""
+"""Test attempts to decide by something that a power cut takes back: each was a fault, or might become one."""
 
 # ruff: noqa: SIM117 - a whole block is what raises
 

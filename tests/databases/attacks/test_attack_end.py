@@ -1,4 +1,4 @@
-"""Blocks that do not come to their end, or leave it early: nothing is left behind, and both sides agree."""
+"""Test blocks that do not reach their end, or leave it early: nothing is left behind, and both sides agree."""
 
 # ruff: noqa: PT012 - a whole block is what raises
 

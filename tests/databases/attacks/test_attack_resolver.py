@@ -1,4 +1,4 @@
-"""Attempts to mislead resolvers, sweeps and processes that were forked: each was a hole, or might become one."""
+"""Test attempts to mislead resolvers, sweeps and forked processes: each was a fault, or might become one."""
 
 import contextlib
 import os

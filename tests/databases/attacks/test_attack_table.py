@@ -1,4 +1,4 @@
-"""Attempts to have the row stand where it decides nothing: each was a hole, or might become one."""
+"""Test attempts to put the row where it decides nothing: each was a fault, or might become one."""
 
 # ruff: noqa: PT012, SIM117 - a whole block is what raises
 

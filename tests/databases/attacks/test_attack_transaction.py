@@ -1,4 +1,4 @@
-"""Attempts to commit another transaction than the one that holds the row: each was a hole, or might become one."""
+"""Test attempts to commit another transaction than the one with the row: each was a fault, or might become one."""
 
 # ruff: noqa: PT012, SIM117 - a whole block is what raises
 

@@ -1,4 +1,4 @@
-"""Exceptions out of nowhere at the lines of ``txbroker.databases``, as :mod:`tests.client.test_interrupts` has them."""
+"""Exceptions raised at the lines of ``txbroker.databases``, as :mod:`tests.client.test_interrupts` raises them."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""How the programs of the tests die: by SIGKILL, at one moment of a block's end; and PostgreSQL amid a commit."""
+"""The deaths of the tests' programs: SIGKILL at one moment of a block's end, or of PostgreSQL during a commit."""
 
 import os
 import signal

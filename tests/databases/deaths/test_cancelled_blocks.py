@@ -1,4 +1,4 @@
-"""Blocks that are given up on a loop: an asyncio task cancelled at each of its awaits, a Deferred of Twisted's."""
+"""Test blocks that are cancelled on a loop: an asyncio task at each of its awaits, a Deferred of Twisted's."""
 
 import asyncio
 import contextlib

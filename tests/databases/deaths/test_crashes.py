@@ -1,4 +1,4 @@
-"""Real deaths: of the program, the broker and the database, at each step of a block. In the end both, or neither."""
+"""Kill the program, the broker or the database at each step of a block: in the end both sides have it, or neither."""
 
 # ruff: noqa: PT012, SIM117 - a whole block is what raises
 

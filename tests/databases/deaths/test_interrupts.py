@@ -1,4 +1,4 @@
-"""Exceptions out of nowhere in blocks of the blocking client, as a signal's handler raises them: one at each line."""
+"""Test exceptions raised in blocks of the blocking client as by a signal's handler: one at each line."""
 
 # ruff: noqa: PT012 - a whole block is what raises
 

@@ -1,4 +1,4 @@
-"""Connections that are closed or lost: what the error says of the block, and what is left behind."""
+"""Test connections that are closed or lost: what the error says of the block, and what is left behind."""
 
 # ruff: noqa: PT012, SIM117 - a whole block is what raises
 

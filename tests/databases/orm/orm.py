@@ -1,4 +1,4 @@
-"""What the tests of the ORMs share: an engine on a real database with a shop in it, and looking at what is there."""
+"""The shared parts of the ORMs' tests: an engine on a real database with a shop in it, and functions that read it."""
 
 from sqlalchemy import ForeignKey, String, create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker

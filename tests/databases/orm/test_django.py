@@ -1,4 +1,4 @@
-"""Django's transactions with messages, on real databases: each test runs a project in a process of its own."""
+"""Test Django's transactions with messages, on real databases: each test runs a project in a process of its own."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The examples of docs/orms.md do what they say."""
+"""Test that the examples of docs/orms.md do what they say."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""``carry``: what ``session.commit()`` commits, messages and all, on real databases."""
+"""Test ``carry``: what ``session.commit()`` commits, with its messages, on real databases."""
 
 # ruff: noqa: PT012, SIM117 - a whole block is what raises
 

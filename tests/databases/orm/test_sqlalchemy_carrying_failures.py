@@ -1,4 +1,4 @@
-"""``carry`` when something fails: a refused commit, a broker or a connection that is gone, a program that is killed."""
+"""Test ``carry`` when something fails: a refused commit, a lost broker or connection, a killed program."""
 
 # ruff: noqa: PT012 - a whole block is what raises
 

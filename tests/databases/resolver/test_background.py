@@ -1,4 +1,4 @@
-"""What works beside a broker connection, and drivers that nobody has heard of."""
+"""Test the threads beside a broker connection, and drivers that are not known."""
 
 # ruff: noqa: PT012 - a whole block is what raises
 

@@ -1,4 +1,6 @@
-"""The resolver's thread lives for as long as its connection, whatever is raised in it, and tells what that was."""
+"""Test that the resolver's thread lives as long as its connection, whatever is raised in it, and reports what it
+was.
+"""
 
 import logging
 import sqlite3

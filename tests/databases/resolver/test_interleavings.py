@@ -1,4 +1,4 @@
-"""Every order of the steps of a program, which may die, and of a resolver: a row and a message, or neither."""
+"""Test every order of the steps of a program, which may die, and of a resolver: a row and a message, or neither."""
 
 import contextlib
 import shutil

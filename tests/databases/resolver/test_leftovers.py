@@ -1,4 +1,4 @@
-"""Which rows a sweep looks at: those that somebody should have deleted, whatever else stands in the table."""
+"""Test which rows a sweep looks at: those that should have been deleted, whatever else is in the table."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""How long a resolver's pass waits for programs that hang between prepare and COMMIT: once, not once for each."""
+"""Test how long a resolver's pass waits for programs that hang between prepare and COMMIT: once, not once for each."""
 
 import contextlib
 import itertools

@@ -1,4 +1,4 @@
-"""The demo's broker: started, killed, started again."""
+"""Test the drill's broker process: it is started, killed, started again."""
 
 import socket
 

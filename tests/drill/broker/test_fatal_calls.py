@@ -1,4 +1,4 @@
-"""The process dies at the call that it is told, the time it is told, and leaves what a death there leaves."""
+"""Test that the process dies at the call and time that it is told, and leaves what a death there leaves."""
 
 import os
 import signal

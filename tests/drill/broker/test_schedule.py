@@ -1,4 +1,4 @@
-"""What is done comes from the seed alone, and goes through all points."""
+"""Test that the schedule depends on the seed alone, and goes through all points."""
 
 from collections import Counter
 

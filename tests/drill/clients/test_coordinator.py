@@ -1,4 +1,4 @@
-"""The drill's coordinator ends what is left, and nothing that a client ends while it looks."""
+"""Test that the drill's coordinator ends what is left, and nothing that a client ends meanwhile."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A ledger has every line that was written, and none that was not finished."""
+"""Test that a ledger has every line that was written whole, and no other."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A message says whose it is, and nothing of it can change unnoticed."""
+"""Test that a message names its sender, and that no part of it can change unnoticed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The files of a stopped broker are read without it, and compared with what it served."""
+"""Test that the files of a stopped broker are read without it, and compared with what it served."""
 
 from array import array
 

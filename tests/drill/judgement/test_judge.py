@@ -1,4 +1,4 @@
-"""Every verdict on ledgers made by hand: what was promised, what is held, and what is said of the difference."""
+"""Test every verdict on ledgers made by hand: what was promised, what is held, and the text about the difference."""
 
 from array import array
 

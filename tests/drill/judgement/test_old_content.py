@@ -1,4 +1,4 @@
-"""What a directory held before a drill is missed if it goes, moves or changes, and only then."""
+"""Test that content from before a drill is missed if it goes, moves or changes, and only then."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The report says what was found: as numbers, as a page that needs nothing else, and while it runs."""
+"""Test the drill's report: its figures, a page that needs nothing else, and its lines while it runs."""
 
 import io
 import re

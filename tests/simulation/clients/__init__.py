@@ -1,1 +1,1 @@
-"""The clients of the simulation: what they send, read and decide, and how they get over what is lost."""
+"""The clients of the simulation: what they send, read and decide, and how they recover from losses."""

@@ -1,4 +1,4 @@
-"""A client: its connection, what it has asked, and sends, plain and idempotent. Choices come from outside."""
+"""A client of the simulation: its connection, its requests, and sends, plain and idempotent. Choices are arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients do beside sending: read, make and delete topics, claim partitions, move the positions of groups."""
+"""The other acts of clients: they read, create and delete topics, claim partitions, move the positions of groups."""
 
 from __future__ import annotations
 

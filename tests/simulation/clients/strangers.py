@@ -1,4 +1,4 @@
-"""Strangers who show the session of a client: each must be turned away, and the client must not notice."""
+"""Strangers that show the session of a client: each must be refused, without any effect on the client."""
 
 from __future__ import annotations
 

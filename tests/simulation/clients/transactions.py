@@ -1,4 +1,6 @@
-"""What clients do with transactions: begin, prepare, end, from wherever and again and again, and ask how they ended."""
+"""The acts of clients with transactions: begin, prepare, end, from any session and repeatedly, and ask how they
+ended.
+"""
 
 from __future__ import annotations
 

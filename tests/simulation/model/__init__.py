@@ -1,1 +1,1 @@
-"""The model that judges the simulation: what must hold, and nothing of how it is achieved."""
+"""The model that judges the simulation: what must hold, without how it is achieved."""

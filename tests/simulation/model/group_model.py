@@ -1,4 +1,4 @@
-"""What must hold of consumer groups: the last who moved a position has moved it, and who was fenced has not."""
+"""The model of consumer groups: the last accepted move of a position holds, and none by a fenced member."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What readers have seen: every message once, at one place, in its order, and nothing gone or changed later."""
+"""The model of logs, as readers see them: every message once, at one place, in its order, and nothing lost or changed
+later.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold, said in the plainest way: told what was asked and answered, it judges. Knows nothing of engines."""
+"""The model judges requests and answers by what must hold. It knows nothing of engines."""
 
 from __future__ import annotations
 

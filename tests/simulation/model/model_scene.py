@@ -1,4 +1,4 @@
-"""Sends, transactions and reads, told to the simulation's model."""
+"""The scene of the model's tests: sends, transactions and reads, reported to the simulation's model."""
 
 from tests.simulation.model.model import Intent
 

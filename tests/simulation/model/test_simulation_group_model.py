@@ -1,4 +1,4 @@
-"""The simulation's model of groups tells the truth from lies: each rule is broken once, and noticed."""
+"""Test the simulation's model of groups: each rule is broken once, and that is noticed."""
 
 import pytest
 

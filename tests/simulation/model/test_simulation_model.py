@@ -1,4 +1,4 @@
-"""The simulation's model tells the truth from every kind of lie: each rule is broken once, and noticed."""
+"""Test the simulation's model: each rule is broken once, and that is noticed."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The simulation's model of topics tells the truth from lies: each rule is broken once, and noticed."""
+"""Test the simulation's model of topics: each rule is broken once, and that is noticed."""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""What must hold of topics: there once made, gone once deleted, with partitions whose numbers never come again."""
+"""The model of topics: they are there once created, gone once deleted, and their partitions' numbers are never used
+again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of the outcome archive: every transaction that ended has one entry, which says what was decided."""
+"""The audit of the outcome archive: every transaction that ended has one entry, which says what was decided."""
 
 from __future__ import annotations
 

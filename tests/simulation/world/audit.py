@@ -1,4 +1,4 @@
-"""After each start: ask for everything, over the wire, and let the model judge all of it together."""
+"""The audit after each start: it asks for everything over the wire, and has the model judge all of it together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done to the disk and looked for on it, beside what the broker does itself."""
+"""Acts on the disk, and checks of it, beside what the broker itself does."""
 
 from __future__ import annotations
 

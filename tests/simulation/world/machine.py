@@ -1,4 +1,4 @@
-"""One machine: threads that stop before every call on files, a reactor turned by hand, a disk with a power switch."""
+"""The simulated machine: threads that stop before every call on files, a manual reactor, a disk with a power switch."""
 
 from __future__ import annotations
 

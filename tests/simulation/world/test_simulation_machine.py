@@ -1,4 +1,6 @@
-"""The simulated machine: threads that go on call by call, a power switch, a reactor's turns, a network in pieces."""
+"""Test the simulated machine: threads that go on call by call, a power switch, a reactor's turns, a network in
+pieces.
+"""
 
 from collections import Counter
 

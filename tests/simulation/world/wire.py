@@ -1,4 +1,4 @@
-"""A connection between a client and the broker's real protocol: bytes that wait, come in pieces, or get lost."""
+"""A simulated connection between a client and the broker's real protocol: bytes wait, come in pieces, or get lost."""
 
 from __future__ import annotations
 

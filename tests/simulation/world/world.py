@@ -1,4 +1,4 @@
-"""The broker on its machine, from start to start: everything that can happen to it is a method here."""
+"""The simulated world: the broker on its machine, from start to start. Everything that can happen to it is a method."""
 
 from __future__ import annotations
 

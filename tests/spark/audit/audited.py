@@ -1,4 +1,4 @@
-"""Data directories for audits: what is in them is known, and damage to them has checksums that fit."""
+"""Data directories for audits: their content is known, and damage to them has valid checksums."""
 
 from __future__ import annotations
 

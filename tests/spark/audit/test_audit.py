@@ -1,4 +1,4 @@
-"""Audits: a sound directory passes, and each damage is found and named: log, offset, transaction, file, position.
+"""Test audits: a sound directory passes, and each damage is named: log, offset, transaction, file, position.
 
 Damage is done to bytes, mostly so that every checksum fits: only what was decided tells that something is wrong.
 """

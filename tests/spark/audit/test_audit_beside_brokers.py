@@ -1,4 +1,4 @@
-"""The audit's command beside brokers: one at work that keeps its files, and one that starts meanwhile."""
+"""Test the audit's command beside brokers: one that works and keeps its files, and one that starts meanwhile."""
 
 from __future__ import annotations
 

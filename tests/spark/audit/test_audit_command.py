@@ -1,4 +1,6 @@
-"""The audit's command line as users run it: real processes, Python's and ``spark-submit``'s, here and on a cluster."""
+"""Test the audit's command line as users run it: real processes, Python's and ``spark-submit``'s, local and on a
+cluster.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What crashes leave, as the simulation makes them, is no violation: removals undone, indexes with zeros."""
+"""Test that what crashes leave is no violation: removals that were undone, indexes with zeros."""
 
 import pytest
 from msgspec.structs import replace

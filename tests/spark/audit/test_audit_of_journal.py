@@ -1,4 +1,4 @@
-"""What an audit makes of the journal: how far its records prove the logs, and where they end to do so."""
+"""Test an audit's use of the journal: how far its records prove the logs."""
 
 from __future__ import annotations
 

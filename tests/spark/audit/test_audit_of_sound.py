@@ -1,4 +1,4 @@
-"""Sound directories pass, however they came to be as they are: killed, restarted, repaired, in use, half forgotten."""
+"""Test that sound directories pass, whatever their past: killed, restarted, repaired, in use, partly forgotten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole audits on real Spark: the report, its tables, the exit code, producers' windows, and tables from elsewhere."""
+"""Test whole audits on real Spark: the report, its tables, the exit code, producers' windows, and expected tables."""
 
 from __future__ import annotations
 

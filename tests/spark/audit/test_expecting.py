@@ -1,4 +1,4 @@
-"""Logs against tables of Parquet and CSV: what passes, what is found and where, and what is refused."""
+"""Test logs against tables of Parquet and CSV: what passes, what is found and where, and what is refused."""
 
 from __future__ import annotations
 

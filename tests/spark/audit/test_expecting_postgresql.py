@@ -1,4 +1,4 @@
-"""Logs against tables of a real PostgreSQL on a port of the loopback, where a password is asked for."""
+"""Test logs against tables of a real PostgreSQL on a port of the loopback, which asks for a password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plots of the audit's page say what they show, and when, as exactly as it takes."""
+"""Test that the plots of the audit's page show the figures, and times as exactly as necessary."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What proves that messages were sent: the archive, the journal, the checkpoint, or nothing."""
+"""Test what proves that messages were sent: the archive, the journal, the checkpoint, or nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An audit from a copy of the state, while a broker starts on the directory and works there."""
+"""Test an audit from a copy of the state, while a broker starts on the directory and works there."""
 
 from __future__ import annotations
 

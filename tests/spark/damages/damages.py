@@ -1,4 +1,4 @@
-"""Tables of damages: each a function that does it to a directory, and says what the audit must name."""
+"""Tables of damages: each is a function that does it to a directory, with what the audit must name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a forger does to a data directory who knows the formats: checksums fit, offsets are dense, checkpoints agree."""
+"""The forger changes a data directory so that checksums fit, offsets are dense and checkpoints agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The tables of damages in docs/spark.md: what is done with checksums that fit, what finds it, or why nothing does.
+"""The tables of forgeries in docs/spark.md: what is changed with valid checksums, and what finds it, or why nothing
+does.
 
 ``python -m tests.spark.damages.forgeries`` does each of them to a directory, and writes the tables anew. Each test of
 a damage

@@ -1,4 +1,4 @@
-"""What is changed, with checksums that fit, of producers' sequences and groups' positions."""
+"""Test changes, with valid checksums, of producers' sequences and groups' positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Branches of Spark's writes that did not end as decided are found and named, and what nobody did wrong is not."""
+"""Test that branches of Spark's writes that did not end as decided are named, and that correct ones are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damage to the outcome archive, the journal, checkpoints, and what lies beside: each is found, and named."""
+"""Test damage to the outcome archive, the journal, checkpoints and other files: each is named."""
 
 from __future__ import annotations
 

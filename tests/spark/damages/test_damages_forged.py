@@ -1,4 +1,4 @@
-"""Forged logs: checksums fit, offsets are dense, checkpoints agree. Only what was decided tells of it."""
+"""Test forged logs, whose checksums fit, offsets are dense and checkpoints agree: only decisions reveal them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged indexes: what a power cut may leave of files that are never forced is a notice, all else a violation."""
+"""Test damaged indexes: what a power cut may leave of files that are never forced is a notice, all else a violation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged logs: bytes of frames and batches, and whole files. Each damage is found, and named by its place."""
+"""Test damaged logs: bytes of frames and batches, and whole files. Each damage is named by its place."""
 
 from __future__ import annotations
 

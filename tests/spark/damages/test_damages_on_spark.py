@@ -1,4 +1,4 @@
-"""Damages by the command, on real Spark: exit codes, and what the report says of what was not looked for."""
+"""Test the audit's command on damages, on real Spark: exit codes, and what the report says was not searched for."""
 
 from __future__ import annotations
 

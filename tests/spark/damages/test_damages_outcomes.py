@@ -1,4 +1,4 @@
-"""What the newest checkpoint remembers of how transactions ended, against the outcome archive and the logs."""
+"""Test outcomes in the newest checkpoint against the outcome archive and the logs."""
 
 from __future__ import annotations
 

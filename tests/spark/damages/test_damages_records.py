@@ -1,4 +1,4 @@
-"""Records that do not follow those before them, with checksums that fit: the audit names them, whatever they say."""
+"""Test records that do not follow those before them, with valid checksums: the audit names them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints with rows that nothing can read, or that are no files; and files between those of a log."""
+"""Test checkpoints with unreadable rows, or that are no files; and files between those of a log."""
 
 from __future__ import annotations
 

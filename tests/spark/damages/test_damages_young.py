@@ -1,5 +1,6 @@
-"""A young directory, whose journal goes back to its first record: what is changed there with checksums that fit, and
-what is left without a checkpoint."""
+"""Test a young directory, whose journal goes back to its first record: changes with valid checksums, and no
+checkpoint.
+"""
 
 from __future__ import annotations
 

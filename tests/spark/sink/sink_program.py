@@ -1,5 +1,4 @@
-"""A Spark application that writes, and dies or fails where it is told to: ``python -m tests.spark.sink.sink_program
-JSON``.
+"""A Spark application that writes, and dies or fails where told: ``python -m tests.spark.sink.sink_program JSON``.
 
 What it writes with is the sink as users have it; it only chooses the moment of a real death (SIGKILL of the driver's
 JVM and Python process, or of an executor) or of a failure. ``Job`` has what can be said in the JSON.

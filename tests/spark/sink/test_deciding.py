@@ -1,4 +1,4 @@
-"""Deciding about a write: at most once, about whole data, and carried out whoever dies."""
+"""Test the decision about a write: made at most once, about whole data, and carried out after any death."""
 
 import contextlib
 import random

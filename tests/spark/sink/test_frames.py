@@ -1,4 +1,4 @@
-"""Frames that are made by the column are those that are made one by one, and go where those go."""
+"""Test that frames made by the column are those made one by one, and go to the same partitions."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Rows become messages: which columns, of which types, and nothing lost or guessed on the way."""
+"""Test how rows become messages: from which columns and types, without losses or guesses."""
 
 import datetime
 

@@ -1,4 +1,6 @@
-"""Registers are made before there are rows, shown, and deleted when nobody uses them; also where no more groups fit."""
+"""Test registers: they are made before there are rows, shown, and deleted when unused; also where no more groups
+fit.
+"""
 
 import datetime
 import json

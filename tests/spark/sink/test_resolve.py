@@ -1,4 +1,4 @@
-"""``python -m spark.resolve``: what is left is shown, and ended as it was decided; what is at work is left alone."""
+"""Test ``python -m spark.resolve``: it shows what is left and ends it as decided; a write at work is not touched."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""The sink under real Spark, real brokers and real deaths: every row is counted afterwards."""
+"""Test the sink under real Spark and real brokers that are killed: every row is counted afterwards."""
 
 import collections
 import os

@@ -1,4 +1,4 @@
-"""Options of a write: read whatever their case, checked before anything is written, none unknown."""
+"""Test the options of a write: their case does not matter, and all are checked before anything is written."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What Spark calls of the sink, called as Spark does, at a real broker; and tasks that come too late."""
+"""Test the sink's calls, made as Spark makes them, at a real broker; and tasks that come too late."""
 
 import contextlib
 import pickle

@@ -1,4 +1,4 @@
-"""Frames of real Spark through the sink, and back: every column as it was, in the topic and partition that it names."""
+"""Test frames of real Spark through the sink, and back: every column as it was, in the named topic and partition."""
 
 import datetime
 import shutil

@@ -1,4 +1,4 @@
-"""A write as its tasks and its driver make it, without Spark: for tests that step through the protocol."""
+"""A write as its tasks and its driver make it, without Spark, for tests that step through the protocol."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A Spark application that copies a topic to files or to a topic: ``python -m tests.spark.source.stream_program
-JSON``."""
+"""A Spark application that copies a topic to files or a topic: ``python -m tests.spark.source.stream_program JSON``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far batches of a stream go: as many messages, as many bytes, or as few as is said; over files."""
+"""Test how far batches of a stream go: as many messages and bytes as set; over files."""
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows

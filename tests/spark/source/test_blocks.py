@@ -1,4 +1,4 @@
-"""Blocks with compressed batches: the same messages as without, at the same places, however much comes out of them.
+"""Test blocks with compressed batches: the same messages as without, at the same places, however many they are.
 
 Seen to fail: with places of the opened block told as those of the one that was read, reading went on amid a frame; with
 no bound on what is opened, a block of 8 KiB made columns of 40 MB at once.

@@ -1,4 +1,4 @@
-"""Beginning and ending by the senders' times: exactly where a look at every message would say."""
+"""Test reads between the senders' times: exactly the messages that a look at every message would give."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The option ``where``: understood exactly, or refused with what would do."""
+"""Test the option ``where``: it is understood exactly, or refused with a form that works."""
 
 import pytest
 

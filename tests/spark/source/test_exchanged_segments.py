@@ -1,4 +1,4 @@
-"""Bytes of one log in another's file, sound and of offsets that fit: no reader serves them, and audits tell.
+"""Test bytes of one log in another's file, sound and of offsets that fit: no reader serves them, and audits name them.
 
 Seen to fail, each in a copy: with blocks not compared by the reader, by the audit, or headers not looked at.
 """

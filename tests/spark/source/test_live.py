@@ -1,4 +1,4 @@
-"""Reading from a live broker: the same rows as from its files; a broker that dies is waited for, or named."""
+"""Test reads from a live broker: the same rows as from its files; a broker that dies is waited for, or named."""
 
 import time
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Damaged, torn and missing files: what is lost is named, all else is read, and nothing is invented."""
+"""Test damaged, torn and missing files: losses are named, all else is read, and nothing is invented."""
 
 import logging
 

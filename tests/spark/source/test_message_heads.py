@@ -1,4 +1,4 @@
-"""Messages found all at once: the same as one by one, and nothing of a block that is not sound.
+"""Test messages found all at once: the same as one by one, and nothing of a block that is not sound.
 
 Seen to fail: with checksums not compared, and with offsets not compared, a flipped bit passes.
 """

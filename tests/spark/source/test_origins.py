@@ -1,4 +1,4 @@
-"""Which transaction a message came in, by the outcome archive: however reading is cut, wherever the entry is."""
+"""Test which transaction a message came in, by the outcome archive: however reading is cut, wherever the entry is."""
 
 from __future__ import annotations
 

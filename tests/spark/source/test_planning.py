@@ -1,4 +1,4 @@
-"""What is read, in which parts: all of it once, in parts of like size, whatever the indexes say."""
+"""Test the plan of a read: all of it once, in parts of about the same size, whatever the indexes say."""
 
 import time
 

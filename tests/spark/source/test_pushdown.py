@@ -1,4 +1,4 @@
-"""Filters: what is taken over holds exactly, and all else is left to Spark."""
+"""Test filters: those that are taken over hold exactly, and all others are left to Spark."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Options of a read: taken in the forms that Spark's Kafka source knows, or refused with a word on what to give."""
+"""Test the options of a read: they are taken in the forms of Spark's Kafka source, or refused with what to give."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Batches read by real Spark: from data directories, at rest and damaged, with few and many messages."""
+"""Test batches read by real Spark from data directories, at rest and damaged, with few and many messages."""
 
 import os
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Zeros where messages stood, and indexes that lie: nothing is invented, nothing skipped in silence."""
+"""Test zeros in place of messages, and wrong indexes: nothing is invented, and nothing skipped without a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream's driver decides at a real broker: one that was set back is told from one that went on."""
+"""Test the decisions of a stream's driver at a real broker: one that was set back is told from one that went on."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Streams of real Spark into files: each message once, whatever is killed and started again."""
+"""Test streams of real Spark into files: each message once, whatever is killed and started again."""
 
 import contextlib
 import json

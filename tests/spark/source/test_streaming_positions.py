@@ -1,4 +1,4 @@
-"""What the driver of a stream decides: how far a batch goes, and what to do if offsets mean nothing any more."""
+"""Test the positions of a stream's driver: how far a batch goes, and what to do if offsets are not valid any more."""
 
 import json
 import pickle

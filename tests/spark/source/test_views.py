@@ -1,4 +1,4 @@
-"""The views: every transaction, record and segment as it is, from files and from a live broker."""
+"""Test the views: every transaction, record and segment as it is, from files and from a live broker."""
 
 import base64
 import json

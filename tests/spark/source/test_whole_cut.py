@@ -1,4 +1,4 @@
-"""Batches of a stream that hold whole transactions: for any history and limit, to the end, and never stuck."""
+"""Test batches of a stream that hold whole transactions: for any history and limit, to the end, and never stuck."""
 
 from hypothesis import given
 from hypothesis import strategies as st
