@@ -17,7 +17,7 @@ class IFile(Interface):
         """Return ``length`` bytes from ``position``; fewer only where the file ends."""
 
     def read_now(position: int, length: int) -> bytes | None:
-        """As :meth:`read`, but None if that would wait for the disk, or if the platform cannot know.
+        """Read as :meth:`read` does, but return None if that would wait for the disk, or if the platform cannot know.
 
         Never waits: after None, call :meth:`read` on a thread that may wait.
         """

@@ -34,7 +34,7 @@ class Owner(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Actor(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Who decided, forgot or told something: the name that was given, and the principal of its session, if any."""
+    """The actor that decided or forgot something: the name that was given, and the principal of its session, if any."""
 
     name: Annotated[str, msgspec.Meta(max_length=MAX_ACTOR)]
     principal: Principal = ""

@@ -358,7 +358,7 @@ def _sender(record: Messages) -> str:
 
 
 def _add(counted: Counter[bytes], owner: bytes, change: int) -> None:
-    """Who has none is not in there, or clients that come and go would fill it."""
+    """Change the count of an owner; one with a count of 0 is removed, so that passing clients do not fill the table."""
     counted[owner] += change
     if not counted[owner]:
         del counted[owner]

@@ -12,7 +12,7 @@ FORMAT: Final = 2
 
 
 def magic(name: bytes) -> bytes:
-    """What files of this kind begin with."""
+    """The bytes with which files of this kind begin."""
     return name + bytes((FORMAT,))
 
 

@@ -52,7 +52,7 @@ from journal.wal.writer import Journal
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What a start found and did. ``notes`` are for the log: what was torn, repaired or replaced from elsewhere."""
+    """The result of a start. ``notes`` are for the log: what was torn, repaired or replaced from elsewhere."""
 
     seconds: float = 0.0
     records: int = 0

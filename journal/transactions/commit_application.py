@@ -128,7 +128,7 @@ def is_small(transaction: Transaction, small_bytes: int) -> bool:
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
-    """What a record that ended a transaction did.
+    """The effect of a record that ended a transaction.
 
     ``stores`` have its messages, and are to be shown with the record; or ``slices`` is still to be applied to its logs.
     """

@@ -98,7 +98,7 @@ class OSFile:
         return b"".join(parts)
 
     def read_now(self, position: int, length: int) -> bytes | None:
-        """As :meth:`read`, but None if that would wait for the disk (or the platform cannot know)."""
+        """Read as :meth:`read` does, but return None if that would wait for the disk (or the platform cannot know)."""
         self._check(position)
         if _READ_NOW_FLAG is None:
             return None

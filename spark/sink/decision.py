@@ -45,7 +45,7 @@ class TaskReport(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """What was done with branches. ``active``: attempts that are not prepared, and are rolled back when they end."""
+    """The result of settling. ``active``: attempts that are not prepared, and are rolled back when they end."""
 
     committed: list[Branch]
     rolled_back: list[Branch]

@@ -133,7 +133,7 @@ class _Attributes(NamedTuple):
 
     @classmethod
     def of(cls, columns: Columns) -> _Attributes:
-        """As msgpack has an array of a key or nil, and an array of pairs. Raises MessageTooLarge."""
+        """Encode each row's attributes as msgpack: a key or nil, and an array of pairs. Raises MessageTooLarge."""
         rows = len(columns.values)
         keys = pa.nulls(rows, BYTES) if columns.keys is None else columns.keys
         keyed, lengths = keys.is_valid().to_numpy(zero_copy_only=False), _sizes(keys)

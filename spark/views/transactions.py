@@ -196,7 +196,7 @@ def _owner(owner: Owner | None) -> tuple[str | None, ...] | None:
 
 
 def _row(each: Any, number: str, times: tuple[int, int, int], partitions: list[Row]) -> Row:
-    """What entries, outcomes and the broker's answers have alike."""
+    """The common fields of entries, outcomes and the broker's answers."""
     if isinstance(each, TransactionInfo):
         by, principal = each.by, each.by_principal
         owner = Owner(each.principal, each.owner, each.address) if each.principal else None

@@ -1,4 +1,4 @@
-"""What commands print."""
+"""Test the output of commands."""
 
 import io
 import json

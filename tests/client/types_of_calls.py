@@ -1,4 +1,4 @@
-"""What type checkers know of each client's calls. Nothing runs this: mypy reads it (``test_types.py``)."""
+"""The types of each client's calls. Nothing runs this: mypy reads it (``test_types.py``)."""
 
 from asyncio import Future
 from typing import assert_type

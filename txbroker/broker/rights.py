@@ -43,7 +43,7 @@ from txbroker.wire.messages import (
 
 
 class Right(Enum):
-    """What somebody may do. ``DECIDE`` ends what another session prepared, ``FORCE`` without its coordinator."""
+    """The kinds of rights. ``DECIDE`` ends what another session prepared, ``FORCE`` without its coordinator."""
 
     READ = "read"
     WRITE = "write"
@@ -144,21 +144,21 @@ def needs_of(command: Any) -> Iterator[Need]:
 
 
 class Rights(Protocol):
-    """What one principal may do."""
+    """The rights of one principal."""
 
     def judge(self, need: Need, command: Any) -> None:
         """Raise the error that refuses a request if this need of it is not met."""
 
 
 class Policy(Protocol):
-    """Who may do what."""
+    """The rights of all principals."""
 
     def rights_of(self, principal: str) -> Rights | None:
-        """The rights of a principal; None if it may do everything, which then costs its requests nothing."""
+        """Return the rights of a principal; None if it may do everything, which then costs its requests nothing."""
 
 
 class Unrestricted:
-    """The policy while there is no login: everybody may do everything."""
+    """The policy while there is no login: every principal may do everything."""
 
     def rights_of(self, principal: str) -> None:
-        """Everything is allowed, whoever it is."""
+        """Return None: every principal may do everything."""

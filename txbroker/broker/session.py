@@ -145,12 +145,12 @@ class Session:
             self.on_drained(self)
 
     def name(self, client: str) -> None:
-        """Its client has said what it calls itself."""
+        """Note the name that the client has given itself."""
         self.client = client
         self.owner = Owner(self.principal, client, self.peer)
 
     def as_actor(self) -> Actor:
-        """Who acts when it decides what another session began."""
+        """Return the actor that is recorded when this session decides what another one began."""
         return Actor(f"{self.client}@{self.peer}" if self.client else self.peer, self.principal)
 
     def go_on_with(self, secret: Secret) -> None:

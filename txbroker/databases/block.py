@@ -46,7 +46,7 @@ class BrokerSide(Generic[T_co]):
 
     @property
     def identity(self) -> str:
-        """Of the broker's data; raises ProcessForked in a child process, ConnectionClosed after ``close()``."""
+        """The identity of the broker's data; raises ProcessForked in a child, ConnectionClosed after ``close()``."""
         self.connection._check_process()
         self.connection.core.check_open()
         return str(self.connection.identity)

@@ -137,7 +137,7 @@ class Intake:
 
     @property
     def room(self) -> int:
-        """How much is free for parts of messages. What is accepted beyond its own budget is taken from it."""
+        """The bytes that are free for parts of messages, less what was accepted beyond its own budget."""
         return self._assembly - self.assembled - max(self._accounts.held - self.pending, 0)
 
     def holds(self, connection: Readable, part: int, left: int = 0) -> None:

@@ -116,7 +116,7 @@ class Decoder(Generic[MessageType]):
 
     @property
     def missing(self) -> int:
-        """How many bytes of the message that has begun are still to come; of its length, if that is not known."""
+        """The missing bytes of the message that has begun; of its length field, if the length is not known."""
         return self._needed - len(self.begun)
 
     def feed(self, data: bytes, work: float = inf, each: int = 0) -> list[tuple[MessageType, memoryview]]:

@@ -28,7 +28,7 @@ class Secret(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def owner(self) -> bytes:
-        """What may be written of it: tells in a record whose a producer is, and does not tell the secret."""
+        """The secret's hash, for records: it identifies a producer's owner without revealing the secret."""
         return sha256(self.value).digest()[:SECRET_HASH_BYTES]
 
     def __repr__(self) -> str:

@@ -39,7 +39,7 @@ def _content(fact: Fact) -> Content:
 
 
 class Shapes(NamedTuple):
-    """What is looked for in one log: by (messages, bytes), the transactions by checksum.
+    """The transactions searched for in one log: by (messages, bytes), then by checksum.
 
     ``left_out`` are those of them that are not looked for. ``by_chance`` is how often, at most, other messages would
     have one of these checksums, of 32 bits, without being the same. ``archived``: all that was committed is claimed.

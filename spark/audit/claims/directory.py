@@ -157,11 +157,10 @@ def _is_removed(live: str, path: str) -> bool:
 
 
 def verified(root: str, deep: bool, in_use: bool = False, live: str = "") -> Iterator[Fact]:
-    """What is wrong with anything but the logs' frames; with ``deep`` these are compared with the journal, too.
+    """Yield what is wrong with all but the logs' frames; with ``deep`` the logs are compared with the journal, too.
 
-    Damaged frames are reported by who checks their slices; what lies there and belongs elsewhere is reported here.
-    Under a broker at work what is damage stays, and what only looks so, for something was just being written, does not:
-    what is not found thrice is none.
+    The check of slices reports damaged frames; bytes that belong elsewhere are reported here. While a broker works, a
+    file that is just being written may look damaged: only what is found three times is damage.
     """
     found = stable(root, lambda: _verified(root, deep))
     for _ in range(2 if in_use else 0):

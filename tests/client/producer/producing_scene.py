@@ -1,4 +1,4 @@
-"""What sends ask of the scripted broker, and how it refuses them."""
+"""The scene of sends: their requests to the scripted broker, and its refusals."""
 
 from txbroker.wire.messages import Refused, Send
 

@@ -138,7 +138,7 @@ def find(
     if damaged:
         return [info for info in found if info.contradicted]
     if not states and not forced:
-        found += [info for info in choice.ask(broker, forced=True) if info.contradicted]
+        found += [info for info in choice.ask(broker, heuristic=True) if info.contradicted]
     return found
 
 

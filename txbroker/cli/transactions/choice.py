@@ -36,12 +36,12 @@ class Choice:
         return any(each is not None for each in given)
 
     def ask(
-        self, broker: Connection, states: Iterable[State] = (), forced: bool = False
+        self, broker: Connection, states: Iterable[State] = (), heuristic: bool = False
     ) -> list[TransactionInfo]:
         """Return the selected transactions, the oldest first; the broker selects by xid, the rest is done here."""
         xid = self.xid or XidPrefix(None, b"")
         found = broker.transactions(
-            states, format_id=xid.format_id, global_prefix=xid.global_prefix, forced=forced
+            states, format_id=xid.format_id, global_prefix=xid.global_prefix, forced=heuristic
         )
         return sorted(filter(self.passes, found), key=waiting, reverse=True)
 

@@ -106,7 +106,7 @@ def owner_text(info: TransactionInfo) -> str:
 
 
 def by_text(said: TransactionInfo | CoordinatorWord) -> str:
-    """Who decided from elsewhere, likewise."""
+    """Return the name of the actor that decided from elsewhere, with its principal, too."""
     return with_principal(said.by, said.by_principal)
 
 

@@ -23,7 +23,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Take(NamedTuple, Generic[T_co]):
-    """What to take: ``hand_out`` makes it when it is the turn at ``source``, or None at ``end`` of the core's clock.
+    """A message to take: ``hand_out`` makes it in turn at ``source``; it is None at ``end`` of the core's clock.
 
     It is made in the step in which the caller resumes.
     """

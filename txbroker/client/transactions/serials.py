@@ -20,7 +20,7 @@ class Numbered(Protocol):
 
     @property
     def number(self) -> TransactionNumber | None:
-        """Its number, once a request with that is about to be sent."""
+        """The transaction's number, once a request with it is about to be sent."""
 
 
 class _Left:
