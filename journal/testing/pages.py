@@ -70,11 +70,12 @@ class MemoryDiskFile:
         return [page for page, data in self._pages.items() if page >= first and data is not ZERO]
 
     def store(self, pages: Mapping[int, bytes], size: int) -> None:
-        """Put pages in place, and cut."""
+        """Put pages in place, and cut. Only where the file becomes shorter, others than these can lie behind its end."""
         self._pages.update(pages)
+        touched = self._pages if size < self.size else pages
         self.size = size
         whole, rest = divmod(size, PAGE)
-        for page in [page for page in self._pages if page >= whole]:
+        for page in [page for page in touched if page >= whole]:
             if page == whole and rest:
                 self._pages[page] = self._pages[page][:rest] + ZERO[rest:]
             else:

@@ -15,6 +15,7 @@ from benchmarks.spark.session import Sample
 from benchmarks.spark.tables import document
 from benchmarks.spark.watch import Watch, family, memory, processor_seconds
 from tests.spark.directories import fill
+from tests.support.builders import small_files
 
 SMALL = Shape(100, 1_000_000, 1)
 
@@ -81,7 +82,7 @@ def test_the_plain_walk_counts_what_is_there(tmp_path):
 def test_a_ledger_is_whole_transactions_over_all_partitions(tmp_path, batched):
     size = build(Ledger(2, batched), tmp_path / "d")
     assert size > 2 * MESSAGES * 136
-    with journal.open(tmp_path / "d") as log:
+    with journal.open(tmp_path / "d", small_files()) as log:
         counts = [store.end_offset for store in log.engine.catalog.topic("audited").partitions]
     assert (sum(counts), len(counts)) == (2 * MESSAGES, 4)
     assert all(count >= ADD for count in counts)

@@ -2,9 +2,8 @@
 
 from twisted.internet.testing import StringTransport
 
-from journal.constants import MIB
-from journal.engine.settings import JournalSettings
 from tests.support.broker_room import Room
+from tests.support.builders import small_files
 from txbroker.server.config import ServiceSettings
 from txbroker.server.connections import Connections
 from txbroker.server.factory import BrokerFactory
@@ -19,7 +18,7 @@ class Door:
     """A broker on a memory file system with one connection of its real protocol, and the records that it queues."""
 
     def __init__(self, hello=True, max_message_bytes=None, **journal):
-        self.room = Room(JournalSettings(low_water_bytes=0, file_bytes=MIB, **journal))
+        self.room = Room(small_files(**journal))
         self.partitions = self.room.topic("orders", 2, max_message_bytes=max_message_bytes)
         broker, clock = self.room.broker, self.room.timers
         intake, send_buffers = Intake(broker.accounts, 1 << 20), SendBuffers(clock)

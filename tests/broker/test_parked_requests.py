@@ -4,12 +4,12 @@ import pytest
 from crc32c import crc32c
 
 from journal.constants import MIB
-from journal.engine.settings import JournalSettings
 from journal.formats.frame import decode_run
 from journal.formats.record import GroupPositions, PartitionOffset
 from journal.transaction_states import State, Totals
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
+from tests.support.builders import small_files
 from txbroker.broker.parked_requests import PASSING, SMALL, TRIES
 from txbroker.broker.scheduler import STINT
 from txbroker.errors import MemoryExhausted
@@ -31,7 +31,7 @@ class Busy:
     """A room in which a large commit, which moves a group too, has been accepted and waits to be applied."""
 
     def __init__(self):
-        self.room = Room(JournalSettings(low_water_bytes=0, pool_bytes=128 * MIB))
+        self.room = Room(small_files(pool_bytes=128 * MIB))
         self.partition, self.other = self.room.topic(partitions=2)
         self.peer = self.room.peer()
         for _ in range(2):
@@ -361,7 +361,7 @@ def test_after_a_failure_nothing_that_waits_is_carried_out_or_logged_as_its_caus
 
 
 def test_large_requests_wait_for_the_journal_so_that_others_do_not_wait_for_them():
-    room = Room(JournalSettings(low_water_bytes=0, pool_bytes=128 * MIB))
+    room = Room(small_files(pool_bytes=128 * MIB))
     partition, other = room.topic(partitions=2)
     peers = [room.peer() for _ in range(4)]
     asked = [peer.tell(commands.Send, partition, data=BIG) for peer in peers[:2]]
@@ -388,7 +388,7 @@ def test_large_requests_wait_for_the_journal_so_that_others_do_not_wait_for_them
 class TestMemory:
     @pytest.fixture
     def room(self):
-        return Room(JournalSettings(low_water_bytes=0, pool_bytes=2 * MIB))
+        return Room(small_files(pool_bytes=2 * MIB))
 
     def fill(self, room, partition):
         """Send until one waits for memory; return the peer and what it asked last."""

@@ -3,7 +3,6 @@
 import pytest
 
 from journal.check import Level, verify
-from journal.engine.settings import JournalSettings
 from journal.formats.checkpoint import read_checkpoint, write_checkpoint
 from journal.formats.filenames import checkpoint_file
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
@@ -11,6 +10,7 @@ from journal.formats.record import GroupDeleted, Messages, PartitionOffset, Part
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames
+from tests.support.builders import small_files
 from txbroker.wire import messages
 
 GROUP = b"g" * 16
@@ -19,7 +19,7 @@ GROUP = b"g" * 16
 @pytest.fixture
 def room():
     """Two checkpoints; a producer, positions, a claim and a prepared position in the newest alone."""
-    room = Room(JournalSettings(low_water_bytes=0))
+    room = Room(small_files())
     [number] = room.topic("t")
     room.engine.housekeeping.checkpoint_inline()
     peer = room.peer()
@@ -77,9 +77,9 @@ def test_what_a_checkpoint_says_otherwise_is_named(room, fold, place, value, say
 
 
 def test_the_settings_of_the_outcome_archive_are_those_of_the_last_record_that_set_them():
-    room = Room(JournalSettings(low_water_bytes=0, outcome_archive=True))
+    room = Room(small_files(outcome_archive=True))
     room.engine.housekeeping.checkpoint_inline()
-    room.journal = JournalSettings(low_water_bytes=0, outcome_archive=True, outcome_archive_age=7)
+    room.journal = small_files(outcome_archive=True, outcome_archive_age=7)
     room.restart()
     room.engine.housekeeping.checkpoint_inline()
     assert found(room) == []

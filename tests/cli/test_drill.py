@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import journal
+from tests.support.builders import small_files
 from txbroker.cli import command_line
 from txbroker.drill.broker.kill_points import POINTS
 from txbroker.drill.drill import Drill
@@ -28,7 +29,7 @@ def run(tmp_path, monkeypatch):
 
 @pytest.fixture
 def data(tmp_path):
-    journal.open(tmp_path / "data").close()
+    journal.open(tmp_path / "data", small_files()).close()
     return tmp_path / "data"
 
 
@@ -105,6 +106,6 @@ def test_a_directory_that_is_no_data_directory_is_refused(run, tmp_path):
 @pytest.mark.sampled
 @pytest.mark.parametrize("more", [[], ["--in-place"]])
 def test_a_directory_that_somebody_has_open_is_refused_and_may_be_tried_again(run, data, more, tmp_path):
-    with journal.open(data):
+    with journal.open(data, small_files()):
         assert "DirectoryLocked" in run("--data", data, "--out", "out", *more, code=4)
     assert not (tmp_path / "out").exists(), "nothing was begun"

@@ -8,12 +8,13 @@ import pytest
 import journal
 from journal.errors import DirectoryLocked
 from journal.vfs.filesystem import OSFilesystem
+from tests.support.builders import small_files
 from txbroker.drill.directory import NoDirectory, check_data_directory, copy_data, held
 
 
 @pytest.fixture
 def data(tmp_path):
-    with journal.open(tmp_path / "data") as log:
+    with journal.open(tmp_path / "data", small_files()) as log:
         log.create_topic("t")
         log.append("t", b"a message")
     return tmp_path / "data"
@@ -43,15 +44,18 @@ def test_a_copy_has_every_byte_and_the_original_is_as_it_was(data, tmp_path):
 
 
 def test_a_directory_that_a_process_has_open_is_refused_by_its_id_and_nothing_is_made(data, tmp_path):
-    with journal.open(data), pytest.raises(DirectoryLocked, match=f"process {os.getpid()}.*stop that broker"):
+    with (
+        journal.open(data, small_files()),
+        pytest.raises(DirectoryLocked, match=f"process {os.getpid()}.*stop that broker"),
+    ):
         copy_data(data, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
 
 def test_while_it_is_held_no_broker_can_open_it(data):
     with held(data), pytest.raises(DirectoryLocked):
-        journal.open(data)
-    journal.open(data).close()
+        journal.open(data, small_files())
+    journal.open(data, small_files()).close()
 
 
 def test_holding_leaves_the_lock_file_alone(data):

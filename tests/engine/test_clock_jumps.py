@@ -12,13 +12,12 @@ import pytest
 from twisted.logger import capturedLogs
 
 from journal.constants import IDLE_MARK_AFTER
-from journal.engine.settings import JournalSettings
 from journal.formats.witness import WITNESS_INTERVAL, read_witness
 from journal.testing import ManualClock
 from journal.transaction_states import State
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames
-from tests.support.builders import totals
+from tests.support.builders import small_files, totals
 from txbroker.broker.settings import OrphanAction
 from txbroker.wire import messages
 
@@ -109,7 +108,7 @@ DUTIES = {
 
 def room_with(clock: ManualClock) -> Room:
     room = Room(
-        JournalSettings(low_water_bytes=0, checkpoint_interval=AGE, checkpoint_bytes=1 << 40),
+        small_files(checkpoint_interval=AGE, checkpoint_bytes=1 << 40),
         transaction_timeout=AGE,
         orphan_age=AGE,
         orphan_action=OrphanAction.ROLL_BACK,

@@ -10,6 +10,7 @@ from journal.embedded import Log
 from journal.formats import frame
 from journal.formats.compression import compressor
 from journal.formats.filenames import SegmentKind, parse_partition_directory, parse_segment_file
+from tests.support.builders import small_files
 
 PER_WRAPPER = 100
 START = 1_700_000_000_000_000
@@ -35,7 +36,7 @@ def fill(
     codec: str | None = None,
 ) -> None:
     """A topic with so many messages, numbered over all partitions, which take them in turns, a wrapper at a time."""
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         log.create_topic(topic, partitions, segment_bytes=segment_bytes)
         append(log, range(messages), topic, wrapped, value, per_frame, codec)
 

@@ -21,6 +21,7 @@ from tests.spark.damages.forger import write as rewrite
 from tests.spark.directories import START, append, fill, flip, numbers_in, segments, value_of
 from tests.spark.source.test_planning import options_of, read
 from tests.support.broker_process import BrokerProcess
+from tests.support.builders import small_files
 
 NAMES = [codec.name for codec in CODECS.values()]
 by_name = pytest.mark.parametrize("name", NAMES)
@@ -53,7 +54,7 @@ def test_files_are_read_whole_and_from_the_middle_of_a_batch(path):
 
 def test_a_log_of_both_kinds_is_read_in_order(tmp_path):
     fill(tmp_path / "d", 500, codec="zstd")
-    with journal.open(tmp_path / "d") as log:
+    with journal.open(tmp_path / "d", small_files()) as log:
         append(log, range(500, 900), wrapped=False)
         append(log, range(900, 1300), codec="lz4")
         append(log, range(1300, 1500))

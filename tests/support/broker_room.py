@@ -14,6 +14,7 @@ from journal.formats import frame
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
+from tests.support.builders import small_files
 from txbroker.broker.broker import Broker
 from txbroker.broker.settings import BrokerSettings
 from txbroker.wire import messages
@@ -92,7 +93,7 @@ class Room:
         self.filesystem = MemoryFilesystem()
         self.clock = ManualClock(monotonic=1_000_000)
         self.timers = Clock()
-        self.journal = journal or JournalSettings(low_water_bytes=0)
+        self.journal = journal or small_files()
         self.settings = BrokerSettings(**settings)
         self.topics = 0
         self.start()

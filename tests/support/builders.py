@@ -10,6 +10,7 @@ import msgspec
 from crc32c import crc32c
 from zope.interface import implementer
 
+from journal.constants import MIB
 from journal.engine.engine import Engine
 from journal.engine.settings import JournalSettings
 from journal.formats import frame
@@ -30,6 +31,14 @@ OTHER_SESSION = SESSION + 1
 
 def frames(*values: bytes | None) -> bytes:
     return b"".join(frame.encode(value, 1) for value in values)
+
+
+def small_files(**settings: Any) -> JournalSettings:
+    """Settings of a journal whose files have 1 MiB: each start lays out one of them or three, with zeros.
+
+    With the 64 MiB of a broker this takes 25 ms of processor in memory and 60 ms in files, more than most tests do.
+    """
+    return JournalSettings(**{"file_bytes": MIB, "low_water_bytes": 0} | settings)
 
 
 def number(serial: int, session: int = SESSION) -> TransactionNumber:

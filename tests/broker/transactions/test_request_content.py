@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from journal.constants import KIB, MIB
-from journal.engine.settings import JournalSettings
 from journal.formats import frame
 from journal.formats.compression import compressor
 from journal.formats.record import GroupPositions, PartitionOffset
@@ -15,6 +14,7 @@ from journal.transaction_states import State, Totals
 from journal.transactions.limits import TransactionLimits
 from tests.broker.transactions.transaction_scene import OTHER, XID, add, totals, values
 from tests.support.broker_room import Room, frames, refused
+from tests.support.builders import small_files
 from tests.support.thoroughness import examples
 from txbroker.wire import messages as commands
 
@@ -160,9 +160,7 @@ SPOILT = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("spoilt", SPOILT)
 def test_a_refusal_is_the_contents_own_error_and_nothing_of_the_transaction_stays(spoilt, kind, begun):
-    room = Room(
-        JournalSettings(low_water_bytes=0, outcome_archive=True, limits=TransactionLimits(messages=8))
-    )
+    room = Room(small_files(outcome_archive=True, limits=TransactionLimits(messages=8)))
     one, two = room.topic(partitions=2, max_message_bytes=300)
     wrong, error = SPOILT[spoilt]
     wrong = wrong(one)
@@ -232,7 +230,7 @@ def test_a_commit_of_another_sessions_number_commits_nothing(room, parts):
 
 def test_compressed_content_is_bounded_over_all_runs():
     """Each run may open to as much as a request may; together they may not."""
-    room = Room(JournalSettings(low_water_bytes=0))
+    room = Room(small_files())
     one, two = room.topic(partitions=2)
     zstd = compressor("zstd", None)
     piece = b"".join(frame.encode_inner(n, b"0" * KIB, 1, None, None) for n in range(900))
@@ -249,7 +247,7 @@ def test_compressed_content_is_bounded_over_all_runs():
 
 def test_what_finds_no_memory_is_tried_again_under_its_serial():
     """Its serial was claimed by the first try; so the second was told that it had passed."""
-    room = Room(JournalSettings(low_water_bytes=0, pool_bytes=4 * MIB))
+    room = Room(small_files(pool_bytes=4 * MIB))
     one, two = room.topic(partitions=2)
     held = [room.engine.allocator.allocate(64 * KIB) for _ in range(58)]
     peer = room.peer()
@@ -269,7 +267,7 @@ def test_what_finds_no_memory_is_tried_again_under_its_serial():
 
 
 def test_what_finds_no_memory_in_the_end_is_refused_and_rolls_back_what_had_begun():
-    room = Room(JournalSettings(low_water_bytes=0, pool_bytes=4 * MIB))
+    room = Room(small_files(pool_bytes=4 * MIB))
     one, two = room.topic(partitions=2)
     peer = room.peer()
     add(peer, 1, one, b"before")
@@ -288,7 +286,7 @@ def test_what_finds_no_memory_in_the_end_is_refused_and_rolls_back_what_had_begu
 
 def test_what_finds_memory_for_some_of_its_partitions_only_keeps_none():
     """Each such request kept some for good, in partitions that nothing was in: a few, and there was none left."""
-    room = Room(JournalSettings(low_water_bytes=0, pool_bytes=4 * MIB))
+    room = Room(small_files(pool_bytes=4 * MIB))
     parts = room.topic(partitions=6)
     peer, serial = room.peer(), 0
     before = room.engine.allocator.available()
@@ -321,7 +319,7 @@ def state_after(deeds):
 
     The first ``added`` of what is sent in it go as adds, the others with the request.
     """
-    room = Room(JournalSettings(low_water_bytes=0, outcome_archive=True))
+    room = Room(small_files(outcome_archive=True))
     parts = room.topic(partitions=3)
     peer = room.peer()
     for serial, (kind, sent, added) in enumerate(deeds, 1):

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from journal.engine.settings import JournalSettings
 from journal.formats.record import PartitionOffset
 from journal.transaction_states import Cause, State, Totals
 from journal.transactions.limits import TransactionLimits
 from tests.broker.transactions.transaction_scene import OTHER, XID, add, commit, prepared, totals, values
 from tests.support.broker_room import Room, frames, refused
+from tests.support.builders import small_files
 from txbroker.wire import messages as commands
 
 
@@ -130,7 +130,7 @@ class TestRefusedAdds:
 
     def test_limits_refuse_and_name_the_limit(self):
         limits = TransactionLimits(transactions=1, messages=2)
-        room = Room(JournalSettings(low_water_bytes=0, limits=limits))
+        room = Room(small_files(limits=limits))
         [partition] = room.topic()
         peer, other = room.peer(), room.peer()
         add(peer, 1, partition, b"a")
@@ -141,7 +141,7 @@ class TestRefusedAdds:
     @pytest.mark.parametrize("adds", [[[b"a" * 90]], [[b"a" * 50], [b"b" * 40]]], ids=["one add", "two"])
     def test_of_just_its_limit_of_bytes_it_is_taken_and_of_one_more_nothing_is_left(self, adds):
         limit = sum(len(frames(*values)) for values in adds)
-        room = Room(JournalSettings(low_water_bytes=0, limits=TransactionLimits(bytes=limit)))
+        room = Room(small_files(limits=TransactionLimits(bytes=limit)))
         [partition] = room.topic()
         peer, transactions = room.peer(), room.engine.transactions
         for each in adds:

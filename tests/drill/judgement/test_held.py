@@ -6,6 +6,7 @@ import pytest
 
 import journal
 from journal.vfs.filesystem import OSFilesystem
+from tests.support.builders import small_files
 from txbroker.drill.clients.reader import checksum_of
 from txbroker.drill.judgement.held import check_files
 from txbroker.drill.judgement.violation import Wrong
@@ -15,7 +16,7 @@ VALUES = [b"message %d" % number for number in range(20)]
 
 @pytest.fixture
 def data(tmp_path):
-    with journal.open(tmp_path / "data") as log:
+    with journal.open(tmp_path / "data", small_files()) as log:
         log.create_topic("t", partitions=2)
         for value in VALUES:
             log.append("t", value, partition=0)

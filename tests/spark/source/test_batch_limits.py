@@ -8,6 +8,7 @@ from spark.source.batch_limits import BatchLimits
 from spark.source.options import read_options
 from tests.spark.directories import append, fill
 from tests.spark.source.test_streaming_positions import ALL, nexts, offsets, stream_of
+from tests.support.builders import small_files
 
 FIRST = {"startingOffsets": "earliest"}
 
@@ -27,7 +28,7 @@ def path(tmp_path):
 
 
 def more(path, count):
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         append(log, range(count))
 
 

@@ -14,6 +14,7 @@ from spark.source.messages import heads_of
 from tests.spark.damages.forger import altered
 from tests.spark.directories import append, fill, flip, segments
 from tests.spark.source.test_planning import options_of, planned, read
+from tests.support.builders import small_files
 
 pytestmark = pytest.mark.slow
 
@@ -113,7 +114,7 @@ class TestWhileBeingRead:
 
     def test_what_retention_takes_meanwhile_is_said_with_where_the_log_begins_now(self, path):
         plan = planned(options_of(path))
-        with journal.open(path) as log:
+        with journal.open(path, small_files()) as log:
             log.trim("t", 3000)
             for _ in range(3):  # files go when no checkpoint that is kept refers to them
                 append(log, range(5000, 5001))
@@ -130,7 +131,7 @@ class TestWhileBeingRead:
         from journal.formats.record import TopicDeleted
 
         plan = planned(options_of(path))
-        with journal.open(path) as log:
+        with journal.open(path, small_files()) as log:
             log.engine.accept(TopicDeleted("t", log.engine.now()))
             log.engine.sync()
             log.create_topic("t")
@@ -143,7 +144,7 @@ class TestWhileBeingRead:
 
     def test_what_is_appended_meanwhile_is_not_read_by_this_query(self, path):
         plan = planned(options_of(path))
-        with journal.open(path) as log:
+        with journal.open(path, small_files()) as log:
             append(log, range(5000, 6000))
         assert [row["offset"] for row in read(options_of(path), plan=plan)] == list(range(5000))
 

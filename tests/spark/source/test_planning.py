@@ -15,6 +15,7 @@ from spark.source.partition_plan import cut_into_tasks, ranges, subscribed
 from spark.source.pushdown import Wanted
 from spark.source.reader import read_parts
 from tests.spark.directories import START, append, fill, flip, numbers_in, segments, value_of
+from tests.support.builders import small_files
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "value")
 
@@ -150,7 +151,7 @@ def test_offsets_behind_the_end_are_lost_unless_that_is_allowed(data):
 def test_what_retention_has_taken_is_said_unless_it_was_not_asked_for(tmp_path):
     path = tmp_path / "d"
     fill(path, 10_000)
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         log.trim("t", 4321)
     assert read(options_of(path))[0]["offset"] == 4321
     begin = options_of(path, startingOffsets='{"t": {"0": 4000}}')
@@ -194,7 +195,7 @@ def timed(tmp_path_factory):
     path = tmp_path_factory.mktemp("timed") / "d"
     fill(path, 0)
     marks = []
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         for run in range(10):
             tick()  # or what was appended in the mark's own millisecond is no earlier than the mark
             marks.append(time.time_ns() // 1_000_000)
@@ -247,7 +248,7 @@ class TestWhereLogsEnd:
     def test_what_came_after_the_checkpoint_is_not_read_however_long_the_files_are(self, tmp_path):
         path = tmp_path / "d"
         fill(path, 1000)
-        log = journal.open(path)
+        log = journal.open(path, small_files())
         try:
             append(log, range(1000, 2000))
             log.engine.want_flush()
@@ -277,7 +278,7 @@ class TestWhereLogsEnd:
     def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(self, tmp_path):
         path = tmp_path / "d"
         fill(path, 1000)
-        with journal.open(path) as log:
+        with journal.open(path, small_files()) as log:
             append(log, range(1000, 1500))
         old, new = sorted((path / "checkpoints").iterdir())
         flip(new, 100)

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 import journal
 from tests.spark.directories import START, append, fill, flip, numbers_in, segments, value_of
+from tests.support.builders import small_files
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +42,7 @@ def test_a_topic_is_a_table(spark, data):
 
 
 def test_keys_headers_tombstones_and_topics_chosen_by_a_pattern_come_as_they_were_sent(spark, tmp_path):
-    with journal.open(tmp_path / "d") as log:
+    with journal.open(tmp_path / "d", small_files()) as log:
         for topic in ("orders", "orders-late", "other"):
             log.create_topic(topic)
             log.append(topic, b"value", key=b"key", headers={"a": b"1", "b": b""})
@@ -199,7 +200,7 @@ def test_two_queries_of_a_growing_directory_see_each_its_own_end(spark, tmp_path
     fill(path, 1000)
     earlier = frame(spark, path)
     assert earlier.count() == 1000
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         append(log, range(1000, 1500))
     assert frame(spark, path).count() == 1500
     assert earlier.count() == 1000, "Spark plans a table once"

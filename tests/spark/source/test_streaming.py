@@ -21,6 +21,7 @@ from journal.formats.record import TopicDeleted
 from tests.spark.directories import append, fill, numbers_in
 from tests.spark.source.stream_program import Copying
 from tests.support.broker_process import ROOT, BrokerProcess
+from tests.support.builders import small_files
 from txbroker import errors
 
 pytestmark = pytest.mark.slow
@@ -77,7 +78,7 @@ class TestAvailableNow:
         query = self.run(spark, path, tmp_path, maxOffsetsPerTrigger="700")
         assert [progress["numInputRows"] for progress in query.recentProgress] == [700, 700, 600]
         assert query.lastProgress["sources"][0]["latestOffset"]
-        with journal.open(path) as log:
+        with journal.open(path, small_files()) as log:
             append(log, range(2000, 2300))
         self.run(spark, path, tmp_path, maxOffsetsPerTrigger="700")
         self.run(spark, path, tmp_path)
@@ -91,7 +92,7 @@ class TestAvailableNow:
         path = tmp_path / "d"
         fill(path, 1000)
         self.run(spark, path, tmp_path)
-        with journal.open(path) as log:
+        with journal.open(path, small_files()) as log:
             append(log, range(1000, 2000))
             log.trim("t", 1500)
         with pytest.raises(
@@ -107,7 +108,7 @@ class TestAvailableNow:
         path = tmp_path / "d"
         fill(path, 100)
         self.run(spark, path, tmp_path)
-        with journal.open(path) as log:
+        with journal.open(path, small_files()) as log:
             log.engine.accept(TopicDeleted("t", log.engine.now()))
             log.engine.sync()
             log.create_topic("t")

@@ -18,6 +18,7 @@ from spark.source.options import read_options
 from spark.source.rate_limit import limited
 from spark.source.stream_reader import MessageStream
 from tests.spark.directories import append, fill
+from tests.support.builders import small_files
 
 ALL = ReadAllAvailable()
 
@@ -55,7 +56,7 @@ def path(tmp_path):
 
 
 def more(path, count):
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         append(log, range(count))
 
 
@@ -101,7 +102,7 @@ def test_topics_that_come_to_match_a_pattern_are_read_from_their_start(path):
     stream = MessageStream(*_patterned(path))
     at = stream.initialOffset()
     assert set(at["topics"]) == {"t"}
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         log.create_topic("t-new", 2)
         for partition in (0, 1, 1):
             log.append("t-new", b"x", partition=partition)
@@ -120,7 +121,7 @@ def _patterned(path, **options):
 def test_what_retention_takes_before_it_is_read_is_a_loss(path):
     stream = stream_of(path, startingOffsets="earliest")
     at = stream.initialOffset()
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         log.trim("t", 400, 1)
     upto = stream.latestOffset(at, ALL)
     with pytest.raises(
@@ -139,7 +140,7 @@ def test_a_topic_that_was_deleted_or_made_anew_is_never_read_from_offsets_of_the
     )
     at = stream.initialOffset()
     upto = stream.latestOffset(at, ALL)
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         log.engine.accept(TopicDeleted("t", log.engine.now()))
         log.engine.sync()
         log.create_topic("t2")
@@ -153,7 +154,7 @@ def test_a_topic_that_was_deleted_or_made_anew_is_never_read_from_offsets_of_the
     ):
         stream.latestOffset(upto, ALL)
     assert set(forgiving.latestOffset(upto, ALL)["topics"]) == {"t2"}, "told once"
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         log.create_topic("t", 3)
         log.append("t", b"%08d of the new one" % 0, partition=2)
     with pytest.raises(MessagesLost, match=r"deleted and made anew \(log 1 is now log 5\)"):
@@ -164,12 +165,12 @@ def test_a_topic_that_was_deleted_or_made_anew_is_never_read_from_offsets_of_the
 
 
 def test_a_topic_that_is_named_and_was_deleted_ends_the_stream_only_if_losses_do(path):
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         log.create_topic("kept")
     stream = stream_of(path, subscribe="t,kept", startingOffsets="earliest")
     forgiving = stream_of(path, subscribe="t,kept", startingOffsets="earliest", failOnDataLoss="false")
     at = stream.latestOffset(stream.initialOffset(), ALL)
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         log.engine.accept(TopicDeleted("t", log.engine.now()))
         log.append("kept", b"on")
     with pytest.raises(MessagesLost, match="t-0: offset 1000 cannot be read: its topic has been deleted"):
@@ -178,12 +179,12 @@ def test_a_topic_that_is_named_and_was_deleted_ends_the_stream_only_if_losses_do
     assert (nexts(upto), nexts(upto, "kept")) == ([], [1])
     assert offsets(forgiving, at, upto) == [(0, 0)]
     assert forgiving.latestOffset(upto, ALL) == upto
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         log.append("kept", b"further on")
     for again in (forgiving, stream_of(path, subscribe="t,kept")):
         after = again.latestOffset(json.loads(json.dumps(upto)), ALL)
         assert offsets(again, upto, after) == [(0, 1)], "also after a start, and it was told"
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         log.create_topic("t")
         log.append("t", b"of the new one")
     assert nexts(forgiving.latestOffset(after, ALL)) == [1]
@@ -196,7 +197,7 @@ def test_what_retention_took_is_passed_over_at_once_and_told_in_full(path):
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "30"}
     stream, forgiving = stream_of(path, **options), stream_of(path, failOnDataLoss="false", **options)
     at = stream.initialOffset()
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         log.trim("t", 900, 1)
     upto = stream.latestOffset(at, stream.getDefaultReadLimit())
     assert sum(nexts(upto)) == 930
@@ -297,19 +298,19 @@ def test_a_batch_with_a_new_topic_is_the_same_when_it_is_repeated(path):
         MessageStream(*_patterned(path, failOnDataLoss="false")),
     )
     at = stream.initialOffset()
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         log.create_topic("t-new", 1)
         for _ in range(10):
             log.append("t-new", b"x")
     upto = json.loads(json.dumps(stream.latestOffset(at, ALL)))
     assert len(offsets(stream, at, upto)) == 10
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         log.trim("t-new", 4, 0)
     with pytest.raises(MessagesLost, match="t-new-0: offsets 0 to 3 cannot be read"):
         stream.partitions(at, upto)
     assert len(offsets(forgiving, at, upto)) == 6
     assert stream.latestOffset(upto, ALL) == upto, "another offset would make a batch of nothing"
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         log.append("t-new", b"x")
     after = stream.latestOffset(upto, ALL)
     assert after["topics"]["t-new"]["0"].keys() == {"log", "next"}, "it is new in one batch"

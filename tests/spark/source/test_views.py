@@ -17,6 +17,7 @@ from spark.source.reader import open_logs, read_parts
 from spark.views import TABLES, ViewReader, view_schema
 from tests.spark.directories import fill, segments
 from tests.support.broker_process import BrokerProcess
+from tests.support.builders import small_files
 
 
 def view(**options):
@@ -58,7 +59,7 @@ def test_segments_are_shown_as_the_checkpoint_has_them(tmp_path):
         assert (
             before - timedelta(minutes=10) < found[0]["first_appended"] <= found[-1]["last_appended"] < before
         )
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         log.trim("t", 1000, 1)
     after = view(path=str(path), view="segments", subscribePattern="t")
     assert {row["log_start"] for row in after if row["partition"] == 1} == {1000}
@@ -67,7 +68,7 @@ def test_segments_are_shown_as_the_checkpoint_has_them(tmp_path):
 
 def test_the_journal_is_shown_record_by_record_with_damage_in_its_place(tmp_path):
     path = tmp_path / "d"
-    with journal.open(path) as log:
+    with journal.open(path, small_files()) as log:
         log.create_topic("t", 2)
         log.append("t", b"value", partition=1)
     rows = view(path=str(path), view="journal")
