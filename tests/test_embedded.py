@@ -223,6 +223,7 @@ def test_reading_goes_on_to_what_was_appended_meanwhile(path):
         assert [message.value for message in reader] == [b"b"]
 
 
+@pytest.mark.slow
 def test_outcomes_do_not_pile_up(path):
     limits = TransactionLimits(outcomes=20)
     with journal.open(path, JournalSettings(pool_bytes=1 << 20, low_water_bytes=0, limits=limits)) as log:

@@ -70,7 +70,7 @@ class MemoryDiskFile:
         return [page for page, data in self._pages.items() if page >= first and data is not ZERO]
 
     def store(self, pages: Mapping[int, bytes], size: int) -> None:
-        """Put pages in place, and cut. Only where the file becomes shorter, others than these can lie behind its end."""
+        """Put pages in place, and cut; other pages than these can lie behind the end only if the file gets shorter."""
         self._pages.update(pages)
         touched = self._pages if size < self.size else pages
         self.size = size

@@ -68,6 +68,7 @@ def test_a_scene_holds_just_what_it_says_above_its_checkpoint(load, tmp_path):
     assert not (tmp_path / "scenes").exists()
 
 
+@pytest.mark.slow
 def test_what_was_built_can_be_built_on(tmp_path):
     builder = Builder(tmp_path / "built", 1)
     builder.fill("singles", 1)

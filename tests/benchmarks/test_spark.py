@@ -77,7 +77,7 @@ def test_the_plain_walk_counts_what_is_there(tmp_path):
     assert count_messages(str(tmp_path / "d"), "other") == 0
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("batched", [True, False])
 def test_a_ledger_is_whole_transactions_over_all_partitions(tmp_path, batched):
     size = build(Ledger(2, batched), tmp_path / "d")

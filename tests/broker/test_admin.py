@@ -168,6 +168,7 @@ class TestTransactions:
             after = (last.session, last.serial)
         assert (found, pages) == ([1, 2, 3, 4, 5], 3)
 
+    @pytest.mark.slow
     def test_a_page_that_would_be_too_large_is_cut(self, room):
         topics = [room.topic("t" * 190 + str(number))[0] for number in range(300)]
         peer = room.peer()

@@ -133,6 +133,7 @@ def test_expiry_waits_too(busy):
     assert isinstance(busy.peer.answer(busy.committed), commands.Committed)
 
 
+@pytest.mark.slow
 def test_the_line_stops_again_at_the_next_large_commit(busy):
     room = busy.room
     peer = room.peer()
@@ -302,6 +303,7 @@ class TestPassing:
             sent = self.answered(busy, busy.room.peer(), commands.Send, busy.other, data=frames(value))
             assert isinstance(sent, commands.Sent) is passes
 
+    @pytest.mark.slow
     def test_what_passed_is_there_after_a_restart_and_so_is_the_commit(self, busy):
         self.answered(busy, busy.room.peer(), commands.Send, busy.other, data=frames(b"1"))
         busy.room.filesystem = busy.room.filesystem.crash_clone(1)

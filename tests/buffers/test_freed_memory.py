@@ -63,6 +63,7 @@ def test_pool_and_what_was_freed_are_not_both_resident(run, size):
     assert HELD / MIB <= grown < (HELD + KEPT) / MIB + 8
 
 
+@pytest.mark.slow
 def test_a_trim_gives_back_what_was_freed_although_something_lies_above_it(run):
     freed, trimmed, _ = run(after_trim)
     assert freed > 0.9 * HELD / MIB, "else the C library has given it back by itself, and this shows nothing"

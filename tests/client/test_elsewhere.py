@@ -146,7 +146,7 @@ with txbroker.connect(sys.argv[1], timeout=30.0) as broker:
 """
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["leads", "follows"])
 def test_ctrl_c_ends_a_wait_though_no_signal_interrupts_it(broker, server, how):
     broker.before = lambda request, data: (
@@ -163,6 +163,7 @@ def test_ctrl_c_ends_a_wait_though_no_signal_interrupts_it(broker, server, how):
     ],
     ids=["blocking", "asyncio"],
 )
+@pytest.mark.slow
 def test_the_address_of_a_unix_socket_is_refused_at_once(connect):
     said = elsewhere(
         "import asyncio, txbroker, txbroker.client.asyncio\n"

@@ -199,6 +199,7 @@ def test_after_a_failure_a_decision_is_refused_at_once_however_many_ends_wait_be
     log.close()
 
 
+@pytest.mark.slow
 def test_closing_writes_all_that_waits():
     filesystem = MemoryFilesystem()
     log = opened(filesystem)

@@ -36,6 +36,7 @@ def test_a_broker_answers_as_it_did_in_all_dialogues(dialogues):
         answered_as_recorded(dialogue)
 
 
+@pytest.mark.slow
 def test_the_dialogues_have_every_request_and_all_that_they_can_be_refused_with(dialogues):
     """All kinds but the hello, which is a moment of its own; and errors of most kinds."""
     moments = [moment for dialogue in dialogues for moment in dialogue["script"]]

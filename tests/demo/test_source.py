@@ -23,6 +23,7 @@ def test_a_year_has_every_row_of_both_files(year, rows):
     assert len(year) == len({day.name for day in year}) == 365
 
 
+@pytest.mark.slow
 def test_every_row_is_a_line_of_its_file_byte_for_byte(rows):
     for topic, found in rows.items():
         lines = csv_bytes(topic).splitlines()[1:]

@@ -1,5 +1,7 @@
 """Test checkpoints, and the clean-up after them, in orders that threads can cause, each stepped by hand."""
 
+import pytest
+
 from journal.constants import KIB, MIB
 from journal.engine.jobs import CollectGarbage, FillSpare, FlushStore, WriteCheckpoint
 from journal.engine.settings import JournalSettings
@@ -76,6 +78,7 @@ class TestCheckpoints:
         for clone in clones:
             assert Room(clone).values()[: len(before)] == before
 
+    @pytest.mark.slow
     def test_removals_of_journal_files_that_a_power_cut_undid_in_part_do_not_stop_a_start(self):
         room = Room()
         room.topic()

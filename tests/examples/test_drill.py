@@ -55,6 +55,7 @@ def test_each_party_is_killed_and_in_a_long_drill_all_at_once_too():
 
 
 @pytest.mark.parametrize("buffering", ["buffered", "unbuffered"])
+@pytest.mark.slow
 def test_a_line_that_a_party_says_is_one_write_so_that_no_kill_leaves_half_of_it(buffering):
     """A pipe of packets: each read gives one write."""
     read, write = os.pipe2(os.O_DIRECT)

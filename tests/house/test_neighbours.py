@@ -33,6 +33,7 @@ def test_another_journal_in_the_place_of_ours_is_named(tmp_path, file, before):
     assert "Rename it" in last
 
 
+@pytest.mark.slow
 def test_another_spark_in_the_place_of_ours_is_named_and_all_else_works(tmp_path):
     hiding = tmp_path / "spark.py"
     hiding.write_text("")

@@ -78,6 +78,7 @@ def test_without_memory_nothing_changes():
     assert offsets(tail.append(frame(), 1, 7)) == [1]
 
 
+@pytest.mark.slow
 def test_the_last_of_the_memory_is_taken_in_few_parts_and_all_of_it():
     """A chunk as large as all that waits no longer fits then: chunks of one append each were 60,000 for 8 MiB."""
     allocator = PooledAllocator(8 * MIB)
@@ -124,6 +125,7 @@ def test_the_first_chunk_is_as_large_as_what_was_there_before(tail):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_ten_thousand_partitions_with_a_message_each_take_5_mib():
     allocator = PooledAllocator(8 * MIB)
     tails = [Tail(allocator) for _ in range(10_000)]

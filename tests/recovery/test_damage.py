@@ -144,6 +144,7 @@ def swappable() -> list[tuple[str, str]]:
     return [pair for paths in by_kind.values() for pair in combinations(paths, 2)]
 
 
+@pytest.mark.slow
 def test_swapped_files_of_a_kind_give_no_wrong_message_and_are_missed():
     pairs = swappable()
     assert len(pairs) > 40

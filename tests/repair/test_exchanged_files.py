@@ -87,6 +87,7 @@ def test_a_segment_copied_over_that_of_another_partition_serves_none_of_its_mess
             ]
 
 
+@pytest.mark.slow
 def test_two_segments_that_have_changed_places_are_moved_back_and_nothing_is_lost():
     disk, before = lockstep()
     for one, other in [(a, b) for a, b in permutations(logs(disk), 2) if a < b]:

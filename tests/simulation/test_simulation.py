@@ -80,6 +80,7 @@ def failing(hasty):
     return next(outcome for outcome in map(history.run, range(100)) if outcome.problem)
 
 
+@pytest.mark.slow
 def test_a_violation_says_what_was_expected_and_found_and_how_to_replay_the_shrunk_history(failing):
     told = explain(failing)
     assert told["problem"].startswith("expected: ")
@@ -154,6 +155,7 @@ def test_the_command_reports_what_it_covered_as_json_and_ends_well():
     assert told["counts"]["starts"] >= 50
 
 
+@pytest.mark.slow
 def test_a_replay_prints_the_whole_history_and_ends_well_if_all_is_well():
     ended = run_python("-m", "tests.simulation", "--seconds", "60", "--replay=3/0-20,30")
     assert ended.returncode == 0, ended.stderr

@@ -140,6 +140,7 @@ class TestCrashWindows:
         for after in (room.crashed(), room.crashed().crashed(), room.stopped()):
             assert ended(after) == [(begun.number, State.COMMITTED, Cause.CLIENT)]
 
+    @pytest.mark.slow
     def test_the_first_start_with_an_archive_may_be_cut_anywhere(self):
         for nth in range(1, 200):
             inner = MemoryFilesystem()

@@ -63,6 +63,7 @@ def test_a_client_takes_only_formats_names_and_errors_of_the_journal(module):
     assert set(said.split()) <= FORMATS
 
 
+@pytest.mark.slow
 def test_the_log_is_loaded_when_it_is_asked_for_and_listed_before():
     said = python(
         "import sys, journal; print({'open', 'Log'} <= set(dir(journal)), 'journal.embedded' in sys.modules); "

@@ -50,6 +50,7 @@ def test_a_word_from_another_thread_ends_the_wait_and_only_that(waiting):
     assert seconds(waiting, 0.05) > 0.04
 
 
+@pytest.mark.slow
 def test_a_word_said_before_the_wait_is_not_lost_however_often_it_is_said(waiting):
     for _ in range(100_000):
         waiting.wake()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from journal.check.journal_walk import walk_file, walk_journal
 from journal.formats.frame import HEADER_BYTES
 from journal.formats.journal_headers import FIRST_GROUP, FileHeader
@@ -92,6 +94,7 @@ def test_records_prove_the_logs_from_behind_the_last_place_where_some_are_missin
     assert unbroken_from([*whole, file(70, 0, 0)]) == 70
 
 
+@pytest.mark.slow
 def test_the_audits_own_reader_finds_the_records_that_the_journals_finds(tmp_path):
     """Also of files that are cut, zeroed or turned over anywhere: then both miss records, or neither."""
     made = World(tmp_path / "data")

@@ -87,6 +87,7 @@ def test_a_block_that_ends_amid_a_frame_gives_the_whole_ones_before_it(runs, dat
 
 @given(RUNS, st.data())
 @settings(max_examples=examples(300))
+@pytest.mark.slow
 def test_no_flipped_bit_passes(runs, data):
     whole = block(runs)
     at = data.draw(st.integers(0, 8 * len(whole) - 1))

@@ -66,7 +66,7 @@ def test_all_messages_are_read_once_and_in_order(data):
     assert int(first["timestamp"].timestamp() * 1e6) == START + 100 * 1_000_000
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("least", [1, 2, 7, 40, pytest.param(6000, marks=pytest.mark.slow)])
 def test_one_large_partition_is_cut_by_bytes_into_as_many_parts_as_are_wanted(tmp_path, monkeypatch, least):
     monkeypatch.setattr(partition_plan, "LEAST_TASK_BYTES", 64 << 10)
@@ -207,7 +207,7 @@ def timed(tmp_path_factory):
 class TestTimes:
     """Times of appending: what was appended later is not left out, what was earlier is spared by the segment."""
 
-    @pytest.mark.sampled
+    @pytest.mark.slow
     @pytest.mark.parametrize("run", [0, 3, 9])
     def test_a_start_by_time_leaves_out_nothing_that_came_later(self, timed, run):
         path, marks = timed
