@@ -17,18 +17,23 @@ from tests.support.repository import ROOT
 from txbroker.drill.broker import broker_process
 
 PATIENCE = 30.0
+SMALL_FILES = "file_bytes=4MiB"
+"""What the tests' brokers are started with: by itself each lays out 192 MiB, a quarter of what its start takes."""
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 class BrokerProcess(broker_process.BrokerProcess):
-    """One broker on one data directory, with settings as ``NAME=VALUE``; its log is beside the directory."""
+    """One broker on one data directory, with settings as ``NAME=VALUE``; its log lies beside the directory.
+
+    Its journal files are small unless a setting says otherwise: the last word on a setting counts.
+    """
 
     certificate: ClassVar[Path | None] = None
     """A file with a key and a certificate for 127.0.0.1: if there is one, every broker speaks TLS."""
 
     def __init__(self, data_dir: Path | str, *settings: str) -> None:
         directory = Path(data_dir)
-        options = [word for setting in settings for word in ("--set", setting)]
+        options = [word for setting in (SMALL_FILES, *settings) for word in ("--set", setting)]
         log = directory.with_name(f"{directory.name}.log")
         super().__init__(directory, log, options, certificate=self.certificate, environment=ENVIRONMENT)
 
