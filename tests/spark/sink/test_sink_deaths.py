@@ -162,6 +162,7 @@ def test_a_batch_whose_driver_is_killed_is_ended_as_decided(broker, job, moment)
     assert_nothing_in_doubt(broker)
 
 
+@pytest.mark.deep  # the stream above dies there too; test_deciding.py repeats versions that are half carried out
 def test_a_named_batch_that_is_run_again_after_its_driver_was_killed_is_written_once(spark, broker, job):
     job.options = {"txnAppId": "nightly", "txnVersion": "12"}
     job.moment = "between two commits"
@@ -265,6 +266,7 @@ def test_a_broker_that_is_killed_at_any_step_of_the_driver_is_waited_for_and_eac
     assert_nothing_in_doubt(broker)
 
 
+@pytest.mark.deep  # test_deciding.py steps any number of drivers through all interleavings, without Spark
 def test_two_drivers_of_one_version_at_once_write_the_rows_of_one_of_them(broker, job, tmp_path):
     job.options = {"txnAppId": "nightly", "txnVersion": "12"}
     folder = tmp_path / "another job"
