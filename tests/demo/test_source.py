@@ -31,27 +31,32 @@ def test_every_row_is_a_line_of_its_file_byte_for_byte(rows):
         assert all(row.line == lines[row.number - 1] for row in found)
 
 
+@pytest.mark.slow
 def test_the_days_come_so_that_flights_keep_the_order_of_their_file(rows):
     numbers = [row.number for row in rows[FLIGHTS]]
     assert numbers == sorted(numbers)
 
 
+@pytest.mark.slow
 def test_weather_keeps_the_order_of_its_file_within_a_day(year):
     for day in year:
         numbers = [row.number for row in day.rows if row.topic == WEATHER]
         assert numbers == sorted(numbers)
 
 
+@pytest.mark.slow
 def test_a_day_without_weather_is_a_day_all_the_same(year):
     last = next(day for day in year if day.name == "2013-12-31")
     assert {row.topic for row in last.rows} == {FLIGHTS}
 
 
+@pytest.mark.slow
 def test_missing_values_stay_as_they_are(rows):
     assert any(b",NA," in row.line for row in rows[FLIGHTS])
     assert any(b",NA," in row.line for row in rows[WEATHER])
 
 
+@pytest.mark.slow
 def test_flights_are_keyed_by_carrier_and_weather_by_airport(rows):
     assert len({row.key for row in rows[FLIGHTS]}) == 16
     assert {row.key for row in rows[WEATHER]} == {b"EWR", b"JFK", b"LGA"}

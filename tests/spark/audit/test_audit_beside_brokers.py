@@ -12,7 +12,7 @@ from journal.errors import DirectoryLocked
 from journal.formats.filenames import LOCK
 from journal.vfs.filesystem import OSFilesystem
 from spark.audit.conduct import STATE
-from tests.spark.audit.test_audit_command import LOCAL, check_sound, run, start
+from tests.spark.audit.test_audit_command import LOCAL, called, check_sound, run, start
 from tests.spark.audit.test_audit_of_sound import wait_until
 from tests.spark.world import SEGMENT
 from tests.support.broker_process import BrokerProcess
@@ -53,17 +53,16 @@ def test_with_a_pin_nothing_goes_away_under_an_audit(busy, tmp_path):
         wait_until(lambda: len(list((busy.data_dir / "checkpoints").glob("*.checkpoint"))) <= 3)
 
 
-def test_a_broker_of_other_data_and_a_directory_that_is_at_work_are_refused(busy, tmp_path):
+def test_a_broker_of_other_data_and_a_directory_that_is_at_work_are_refused(busy, tmp_path, monkeypatch):
+    given = ("--data", str(busy.data_dir), "--out", "report")
     with BrokerProcess(tmp_path / "other") as other:
-        ended = run(tmp_path, "--data", busy.data_dir, "--out", "report", "--broker", other.address)
+        ended = called(tmp_path, monkeypatch, *given, "--broker", other.address)
         assert ended.code == 2
         assert "it is not at work there; nothing was audited" in ended.err
-    ended = run(tmp_path, "--data", busy.data_dir, "--out", "report", "--copy-state")
+    ended = called(tmp_path, monkeypatch, *given, "--copy-state")
     assert ended.code == 2
     assert "a broker is at work in" in ended.err
-    ended = run(
-        tmp_path, "--data", busy.data_dir, "--out", "report", "--copy-state", "--broker", busy.address
-    )
+    ended = called(tmp_path, monkeypatch, *given, "--copy-state", "--broker", busy.address)
     assert ended.code == 2
     assert not (tmp_path / "report").exists()
 

@@ -220,14 +220,24 @@ class TestSparkConnect:
             (["--master", "sc://127.0.0.1:15002"], {}, "--master sc://127.0.0.1:15002 is of Spark Connect"),
             ([], {"SPARK_REMOTE": "sc://127.0.0.1:15002"}, "the variable SPARK_REMOTE is of Spark Connect"),
             (["--master", LOCAL], {"SPARK_REMOTE": "local"}, "the variable SPARK_REMOTE is of Spark Connect"),
-            ([], {"SPARK_CONNECT_MODE_ENABLED": "1"}, "the active session is of Spark Connect"),
         ],
-        ids=["master", "remote", "both", "session"],
+        ids=["master", "remote", "both"],
     )
-    def test_it_ends_with_2_before_anything_is_done(self, sound, tmp_path, arguments, environment, says):
+    def test_it_ends_with_2_before_anything_is_done(
+        self, sound, tmp_path, monkeypatch, arguments, environment, says
+    ):
+        for name, given in environment.items():
+            monkeypatch.setenv(name, given)
+        monkeypatch.setattr(SparkSession.Builder, "getOrCreate", not_to_be_called)
         earlier = earlier_report(tmp_path / "report")
-        ended = run(tmp_path, "--data", sound, "--out", "report", *arguments, **environment)
+        ended = called(tmp_path, monkeypatch, "--data", str(sound), "--out", "report", *arguments)
         assert (ended.code, says in ended.err) == (2, True), ended.err
+        assert earlier.read_text() == EARLIER
+
+    def test_a_process_that_has_connect_for_its_session_ends_so_too(self, sound, tmp_path):
+        earlier = earlier_report(tmp_path / "report")
+        ended = run(tmp_path, "--data", sound, "--out", "report", SPARK_CONNECT_MODE_ENABLED="1")
+        assert (ended.code, "the active session is of Spark Connect" in ended.err) == (2, True), ended.err
         assert earlier.read_text() == EARLIER
 
 
@@ -239,23 +249,27 @@ class TestWhatCannotBeFoundOut:
             (["--data", "other", "--out", "o"], "is no data directory of txbroker"),
             (["--data", "loop", "--out", "o"], "cannot be read: Too many levels of symbolic links"),
             (["--data", "{sound}", "--out", "file/o"], "cannot be written to"),
-            (
-                ["--data", "{sound}", "--out", "o", "--master", "spark://127.0.0.1:{port}"],
-                "no master of Spark",
-            ),
         ],
-        ids=["missing", "not ours", "unreadable", "not writable", "no master"],
+        ids=["missing", "not ours", "unreadable", "not writable"],
     )
-    def test_it_ends_with_3_and_one_line_that_says_why(self, sound, tmp_path, arguments, says):
+    def test_it_ends_with_3_and_one_line_that_says_why(self, sound, tmp_path, monkeypatch, arguments, says):
+        monkeypatch.setattr(SparkSession.Builder, "getOrCreate", not_to_be_called)
         (tmp_path / "file").write_text("mine")
         (tmp_path / "other").mkdir()
         (tmp_path / "loop").symlink_to(tmp_path / "loop")
         earlier = earlier_report(tmp_path / "o")
+        ended = called(tmp_path, monkeypatch, *(each.format(sound=sound) for each in arguments))
+        assert (ended.code, says in ended.message) == (3, True), ended.err
+        assert "Traceback" not in ended.err
+        assert earlier.read_text() == EARLIER
+
+    def test_a_master_where_nobody_listens_is_named_in_a_line(self, sound, tmp_path):
+        earlier = earlier_report(tmp_path / "o")
         with socket.socket() as held_port:
             held_port.bind(("127.0.0.1", 0))  # and nobody listens
-            port = held_port.getsockname()[1]
-            ended = run(tmp_path, *(each.format(sound=sound, port=port) for each in arguments))
-        assert (ended.code, says in ended.message) == (3, True), ended.err
+            master = f"spark://127.0.0.1:{held_port.getsockname()[1]}"
+            ended = run(tmp_path, "--data", sound, "--out", "o", "--master", master)
+        assert (ended.code, "no master of Spark" in ended.message) == (3, True), ended.err
         assert "Traceback" not in ended.err
         assert earlier.read_text() == EARLIER
 
