@@ -163,9 +163,14 @@ def earlier_report(out: Path) -> Path:
     return out / "summary.json"
 
 
+def not_to_be_called(*_: object) -> NoReturn:
+    raise AssertionError("Spark was started")
+
+
 def called(cwd: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Ended:
     """The command in this process: for what it refuses before it starts Spark, whose import takes a process 1.5 s."""
     monkeypatch.chdir(cwd)
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", not_to_be_called)
     ended = CliRunner().invoke(main, arguments)
     assert isinstance(ended.exception, SystemExit), ended.exception
     return Ended(ended.exit_code, ended.stdout, ended.stderr)
@@ -188,7 +193,6 @@ class TestWrongUsage:
     def test_it_ends_with_2_and_says_what_before_spark_is_started(
         self, sound, tmp_path, monkeypatch, arguments, says
     ):
-        monkeypatch.setattr(SparkSession.Builder, "getOrCreate", not_to_be_called)
         (tmp_path / "file").write_text("mine")
         (tmp_path / "foreign" / "findings").mkdir(parents=True)
         (tmp_path / "foreign" / "findings" / "mine").write_text("mine")
@@ -205,10 +209,6 @@ class TestWrongUsage:
         ended = run(tmp_path, "--data", sound, "--out", "o", "--master", "spork")
         assert (ended.code, "'spork' is none that Spark knows" in ended.err) == (2, True), ended.err
         assert earlier.read_text() == EARLIER
-
-
-def not_to_be_called(*_: object) -> NoReturn:
-    raise AssertionError("Spark was started")
 
 
 class TestSparkConnect:
@@ -228,7 +228,6 @@ class TestSparkConnect:
     ):
         for name, given in environment.items():
             monkeypatch.setenv(name, given)
-        monkeypatch.setattr(SparkSession.Builder, "getOrCreate", not_to_be_called)
         earlier = earlier_report(tmp_path / "report")
         ended = called(tmp_path, monkeypatch, "--data", str(sound), "--out", "report", *arguments)
         assert (ended.code, says in ended.err) == (2, True), ended.err
@@ -253,7 +252,6 @@ class TestWhatCannotBeFoundOut:
         ids=["missing", "not ours", "unreadable", "not writable"],
     )
     def test_it_ends_with_3_and_one_line_that_says_why(self, sound, tmp_path, monkeypatch, arguments, says):
-        monkeypatch.setattr(SparkSession.Builder, "getOrCreate", not_to_be_called)
         (tmp_path / "file").write_text("mine")
         (tmp_path / "other").mkdir()
         (tmp_path / "loop").symlink_to(tmp_path / "loop")
