@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+BRIEF = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 os.environ |= {
     "SPARK_CONF_DIR": str(Path(__file__).resolve().parent / "conf"),
     "SPARK_LAUNCHER_OPTS": BRIEF,
