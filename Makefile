@@ -47,10 +47,10 @@ QUICK := $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt
 check: debian lint  ## lint, types, layers and the fast tests, in a minute
 	$(QUICK) $(RUN) pytest -n 2 --dist worksteal -m "not slow and not deep" --hypothesis-profile check $(ARGS)
 
-# Three workers on two cores: half of the time of the slow tests is waiting, for processes that start and for time-outs.
+# Four workers on two cores: half of the time of the slow tests is waiting, for processes that start and for time-outs.
 .PHONY: test
 test: debian lint lint-docs  ## everything: lint, types, layers and all tests
-	$(RUN) pytest -n 3 --dist worksteal -m "not deep" $(ARGS)
+	$(RUN) pytest -n 4 --dist worksteal -m "not deep" $(ARGS)
 
 .PHONY: test-deep
 test-deep: debian .venv/.ready  ## more of the same: more histories, more moments of a death
