@@ -28,6 +28,7 @@ def test_sound_records_of_these_kinds_are_taken(checkpoint):
         started(filesystem)
 
 
+@pytest.mark.sampled(32)
 @CHECKPOINT
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_does_not_follow_the_records_before_is_refused_named_and_cut_off(what, checkpoint):

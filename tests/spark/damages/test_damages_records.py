@@ -36,6 +36,7 @@ def test_sound_records_of_these_kinds_are_proven(tmp_path, checkpoint):
     assert violations(written(tmp_path, sound)) == []
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("what", [*REFUSED, *UNREADABLE, *TOLD])
 def test_what_does_not_follow_the_records_before_it_is_a_violation(tmp_path, what):
     at = scene(checkpoint=True)
