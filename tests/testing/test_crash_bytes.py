@@ -5,7 +5,7 @@ from itertools import product
 from journal.testing import (
     MemoryFilesystem,
 )
-from journal.testing.pages import PAGE, SECTOR
+from journal.testing.pages import PAGE, SECTOR, MemoryDiskFile
 from tests.testing.crash_outcomes import SEEDS, listing, new_file, outcomes, page, whole
 
 
@@ -194,3 +194,18 @@ def test_clones_start_unlocked():
     fs.force_directory("")
     fs.crash_clone(0).lock("lock")
     fs.kill_clone().lock("lock")
+
+
+def test_a_file_that_is_cut_on_the_disk_and_grows_again_has_zeros_where_it_was_cut():
+    disk = MemoryDiskFile()
+    disk.store(dict.fromkeys(range(4), b"x" * PAGE), 4 * PAGE)
+    disk.store({}, PAGE + 1)
+    disk.store({}, 4 * PAGE)
+    assert disk.read(0, 3) == [b"x" * PAGE, b"x" + bytes(PAGE - 1), bytes(PAGE), bytes(PAGE)]
+
+
+def test_what_is_stored_behind_the_end_of_a_file_is_cut_off():
+    disk = MemoryDiskFile()
+    disk.store({0: b"x" * PAGE, 1: b"x" * PAGE}, 1)
+    disk.store({}, 2 * PAGE)
+    assert disk.read(0, 1) == [b"x" + bytes(PAGE - 1), bytes(PAGE)]
