@@ -3,6 +3,8 @@
 import json
 import signal
 import socket
+import time
+from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
@@ -131,6 +133,47 @@ class TestTopics:
         failed = run("topics", "delete", topic, stdin=Meanwhile(b"y\n", meanwhile), code=1, partly=True)
         assert "was made since" in " ".join(failed.stderr.split())
         assert connection.topics([topic])
+
+    def test_purging_shows_the_plan_first_and_which_groups_lose_unread_messages(
+        self, run, run_json, topic, connection
+    ):
+        for value in range(6):
+            connection.send(topic, b"%d" % value, partition=0)
+        connection.set_offsets(f"slow-{topic}", topic, {0: 1})
+        connection.set_offsets(f"done-{topic}", topic, {0: 6})
+        plan = run_json("topics", "purge", topic, "--before-offset", "4")
+        assert plan == {
+            "topic": topic,
+            "executed": False,
+            "partitions": [{"partition": 0, "before": 0, "start": 4}],
+            "unread": [{"group": f"slow-{topic}", "messages": 3}],
+        }
+        assert "only the plan" in run("topics", "purge", topic, "--before-offset", "4").stdout
+        assert [part.start_offset for part in connection.topics([topic])[0].partitions] == [0, 0]
+        assert run_json("topics", "purge", topic, "--before-offset", "4", "--execute")["executed"]
+        assert [part.start_offset for part in connection.topics([topic])[0].partitions] == [4, 0]
+        assert [message.value for message in connection.read(topic, 0, 4)] == [b"4", b"5"]
+
+    def test_purging_by_time_keeps_what_came_since_and_all_keeps_nothing(self, run_json, topic, connection):
+        connection.send(topic, b"old", partition=0)
+        time.sleep(0.05)
+        since = datetime.now(UTC)
+        connection.send(topic, b"new", partition=0)
+        kept = run_json("topics", "purge", topic, "--before-time", since.isoformat(), "--execute")
+        assert kept["partitions"] == [{"partition": 0, "before": 0, "start": 1}]
+        assert connection.purge(topic, since) == {0: 1, 1: 0}
+        all_of_it = run_json("topics", "purge", topic, "--all", "--partition", "0", "--execute")
+        assert all_of_it["partitions"] == [{"partition": 0, "before": 1, "start": 2}]
+        assert connection.purge(topic, None) == {0: 2, 1: 0}
+
+    def test_purging_takes_exactly_one_bound_and_partitions_that_there_are(self, run, topic):
+        run("topics", "purge", topic, code=2)
+        run("topics", "purge", topic, "--all", "--before-offset", "1", code=2)
+        run("topics", "purge", topic, "--before-time", "yesterday", code=2)
+        assert (
+            "has no partition 7" in run("topics", "purge", topic, "--all", "--partition", "7", code=1).stderr
+        )
+        run("topics", "purge", "nothing", "--all", code=1)
 
     def test_deleting_with_yes_asks_nothing(self, run_json, topic, connection):
         assert run_json("topics", "delete", topic, "--yes") == {"deleted": topic}

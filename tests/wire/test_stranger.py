@@ -58,7 +58,9 @@ def test_all_of_the_protocol_is_used_from_its_document_alone(broker):
     assert stranger.ask("AskStatus")["values"]["topics"] == 1
     pinned = stranger.ask("PinFiles")
     assert stranger.ask("UnpinFiles") == pinned | {"correlation": pinned["correlation"] + 1}
+    assert stranger.ask("Purge", starts=[(number, 1)])[""] == "Done"
     [topic] = stranger.ask("DescribeTopics")["topics"]
+    assert topic["partitions"][0]["start_offset"] == 1
     assert stranger.ask("DeleteTopic", name="t", id=topic["id"])[""] == "Done"
     stranger.close()
     assert stranger.asked | stranger.told == BY_NAME.keys()

@@ -11,7 +11,7 @@ import msgspec
 from journal.errors import reserved
 from journal.formats.filenames import is_internal
 from journal.formats.outcome import Outcome
-from journal.formats.record import TopicDeleted
+from journal.formats.record import LogStartMoved, TopicDeleted
 from journal.log.catalog import Topic
 from journal.parties import parts_of, parts_of_actor
 from journal.transaction_states import State, TransactionNumber
@@ -19,7 +19,7 @@ from journal.transactions import listing
 from journal.transactions.listing import Wanted
 from journal.transactions.state import Transaction
 from txbroker.broker.accounts import Accounts
-from txbroker.broker.sends import disk_full
+from txbroker.broker.sends import disk_full, unknown_partition
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
 from txbroker.broker.slow_forces import SlowForces
@@ -28,6 +28,7 @@ from txbroker.errors import (
     CorruptData,
     InvalidSetting,
     LimitExceeded,
+    OffsetOutOfRange,
     TransactionConflict,
     UnknownTopic,
     UnknownTransaction,
@@ -35,6 +36,7 @@ from txbroker.errors import (
 from txbroker.wire.codec import ArrayPieces, encode
 from txbroker.wire.messages import (
     MAX_HEAD,
+    MAX_PURGED,
     AskStatus,
     CoordinatorWord,
     CreateTopic,
@@ -44,6 +46,7 @@ from txbroker.wire.messages import (
     ListTransactions,
     PartitionInfo,
     Policy,
+    Purge,
     ShowTransaction,
     Status,
     TopicInfo,
@@ -146,6 +149,31 @@ class Describing:
                 )
         self._engine.accept(TopicDeleted(command.name, self._engine.now()))
         self.on_deleted(numbers)
+        return Done(command.correlation)
+
+    def purge(self, session: Session, command: Purge, data: memoryview) -> Done:  # noqa: ARG002
+        """Move the starts of logs to offsets; their segments are removed as after retention."""
+        if len(command.starts) > MAX_PURGED:
+            raise LimitExceeded(
+                f"{len(command.starts)} partitions in one purge, the limit is {MAX_PURGED}; nothing has changed. "
+                "Purge them in several requests"
+            )
+        for number, offset in command.starts:
+            store = self._stores.get(number)
+            if store is None:
+                raise unknown_partition(number)
+            if store.internal:
+                raise reserved(store.topic)
+            if not 0 <= offset <= store.high_watermark:
+                raise OffsetOutOfRange(
+                    f"{store.topic}-{store.index} cannot be purged up to offset {offset}: its messages end at "
+                    f"{store.high_watermark}; nothing has changed",
+                    store.start_offset,
+                    store.high_watermark,
+                )
+        for number, offset in command.starts:
+            if offset > self._stores[number].start_offset:
+                self._engine.accept(LogStartMoved(number, offset, self._engine.now()))
         return Done(command.correlation)
 
     def describe_topics(self, session: Session, command: DescribeTopics, data: memoryview) -> None:  # noqa: ARG002

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from journal.formats.record import GroupPositions, PartitionOffset
@@ -317,6 +319,20 @@ class UnpinFiles(Request, frozen=True, tag=28):
     """Release the files. Answered by :class:`FilesPinned`, which says whether they were held all the time."""
 
 
+MAX_PURGED: Final = 256
+"""Most partitions of one purge: 3 ms."""
+
+
+class Purge(Request, frozen=True, tag=29):
+    """Drop the messages below an offset from partitions: [(partition, offset)]. Answered by :class:`Done` once forced.
+
+    An offset below the start of a log changes nothing. If one of them cannot be, none is purged (UnknownPartition,
+    OffsetOutOfRange above the end of what can be read). It takes 256 partitions at most (LimitExceeded).
+    """
+
+    starts: list[tuple[int, int]]
+
+
 AnyRequest = (
     Hello
     | Ping
@@ -346,4 +362,5 @@ AnyRequest = (
     | Cancel
     | PinFiles
     | UnpinFiles
+    | Purge
 )

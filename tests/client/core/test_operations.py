@@ -145,6 +145,50 @@ class TestTopicsOverALostAnswer:
         assert [request.id for request in asked] == [b"x" * 16]
 
 
+class TestPurging:
+    @pytest.fixture
+    def purges(self, broker):
+        asked = []
+        broker.on_purge = lambda session, request, data: (
+            asked.append(request.starts) or messages.Done(request.correlation)
+        )
+        return asked
+
+    @pytest.fixture
+    def topics(self, broker):
+        return Topics(broker)
+
+    def test_more_partitions_than_a_request_takes_are_purged_in_several(self, rig, topics, purges):
+        topics.make(messages.CreateTopic(0, "t", messages.MAX_PURGED + 1, TopicSettings()))
+        assert rig.run(rig.operations.purge("t", 7)) == dict.fromkeys(range(messages.MAX_PURGED + 1), 7)
+        assert [len(starts) for starts in purges] == [messages.MAX_PURGED, 1]
+        assert purges[1] == [(messages.MAX_PURGED + 5, 7)]
+
+    def test_only_the_partitions_that_were_named_are_purged(self, rig, topics, purges):
+        topics.make(messages.CreateTopic(0, "t", 4, TopicSettings()))
+        assert rig.run(rig.operations.purge("t", 3, [2, 0, 2])) == {0: 3, 2: 3}
+        assert purges == [[(5, 3), (7, 3)]]
+        with pytest.raises(errors.UnknownPartition):
+            rig.run(rig.operations.purge("t", 3, [4]))
+        assert len(purges) == 1
+
+    def test_a_topic_made_anew_under_the_name_is_not_purged(self, rig, topics, purges):
+        topics.make(messages.CreateTopic(0, "t", 1, TopicSettings()))
+        with pytest.raises(errors.UnknownTopic, match="was made since"):
+            rig.run(rig.operations.purge("t", 3, topic_id=b"x" * 16))
+        assert purges == []
+
+    def test_a_purge_whose_answer_was_lost_is_sent_again(self, rig, broker, topics, purges):
+        topics.make(messages.CreateTopic(0, "t", 1, TopicSettings()))
+        answered = broker.on_purge
+        broker.on_purge = lambda session, request, data: purges.append(request.starts)
+        purged = rig.start(rig.operations.purge("t", 3))
+        rig.cut()
+        broker.on_purge = answered
+        rig.connect()
+        assert (purged.result(), purges) == ({0: 3}, [[(5, 3)], [(5, 3)]])
+
+
 class TestGroupsOverALostAnswer:
     def lose_once(self, rig, broker, kind, operation, answer):
         """Start an operation, lose the answer to this kind of request, and have it answered so the second time."""

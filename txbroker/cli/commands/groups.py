@@ -10,8 +10,7 @@ import click
 from rich.console import Group as Stack
 from rich.console import RenderableType
 
-from txbroker.cli.arguments import Parsed, moment
-from txbroker.cli.clock import now_micros
+from txbroker.cli.clock import TIME
 from txbroker.cli.commands.topics import known_topic
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
@@ -134,7 +133,10 @@ class Move:
 )
 @click.option("--to-offset", type=click.IntRange(0), metavar="N", help="Move to this offset.")
 @click.option(
-    "--to-time", metavar="TIME", help="Move to the first message appended at that time or later, as -1h."
+    "--to-time",
+    type=TIME,
+    metavar="TIME",
+    help="Move to the first message appended at that time or later, as -1h.",
 )
 @click.option("--to-earliest", is_flag=True, help="Move to the oldest message.")
 @click.option("--to-latest", is_flag=True, help="Move behind the newest message.")
@@ -146,7 +148,7 @@ def reset(
     topics: tuple[str, ...],
     partitions: tuple[int, ...],
     to_offset: int | None,
-    to_time: str | None,
+    to_time: int | None,
     to_earliest: bool,
     to_latest: bool,
     execute: bool,
@@ -193,14 +195,11 @@ class Target:
     earliest: bool = False
 
     @classmethod
-    def chosen(cls, offset: int | None, time: str | None, earliest: bool, latest: bool) -> Target:
+    def chosen(cls, offset: int | None, time: int | None, earliest: bool, latest: bool) -> Target:
         """Return the target of the options; none or more than one of them is a usage error."""
         if (offset is not None) + (time is not None) + earliest + latest != 1:
             raise click.UsageError("say exactly one of --to-offset, --to-time, --to-earliest, --to-latest")
-        if time is None:
-            return cls(offset, None, earliest)
-        parsed = Parsed("time", lambda text: moment(text, now_micros()))
-        return cls(None, parsed.convert(time, None, click.get_current_context()))
+        return cls(offset, time, earliest)
 
     def in_partition(self, part: PartitionInfo, at_time: int) -> tuple[int, str]:
         """Return the offset in this partition, kept within its range, and a note if that changed it."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from txbroker.cli.arguments import Parsed, moment
-from txbroker.cli.clock import now_micros
+from txbroker.cli.clock import TIME
 from txbroker.cli.commands.topics import known_topic
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
@@ -45,7 +44,7 @@ LOOK = 0.1
 )
 @click.option(
     "--from-time",
-    type=Parsed("time", lambda text: moment(text, now_micros())),
+    type=TIME,
     help="Begin with the first message appended at that time or later: 2026-01-01T10:00 (UTC), or -10m.",
 )
 @click.option("--group", help="Begin where this group stands. The group is not moved.")

@@ -1,8 +1,9 @@
-"""``txbroker topics``: create, list, describe and delete topics."""
+"""``txbroker topics``: create, list, describe, purge and delete topics."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import click
 from rich.console import Group as Stack
@@ -12,16 +13,17 @@ from journal.formats.filenames import is_internal
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.settings import TopicSettings
 from txbroker.cli.arguments import Parsed, setting
+from txbroker.cli.clock import TIME
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
 from txbroker.cli.output import age_text, count_text, emit, facts, size_text, table
 from txbroker.errors import TopicExists
-from txbroker.wire.messages import TopicInfo
+from txbroker.wire.messages import GroupInfo, TopicInfo
 
 
 @click.group(cls=Group)
 def topics() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe, purge and delete topics."""
 
 
 @topics.command(short_help="Create the topic NAME.")
@@ -127,6 +129,111 @@ def delete(invocation: Invocation, name: str, yes: bool) -> None:
         confirm(f"Delete topic {name} with {count_text(messages_of(topic), 'message')}?", yes)
         broker.delete_topic(name, topic.id)  # the one that was shown
     emit(invocation.as_json, {"deleted": name}, lambda: f"Deleted topic {name}.")
+
+
+@topics.command(short_help="Drop the oldest messages of the topic NAME.")
+@click.argument("name")
+@click.option(
+    "--before-offset", type=click.IntRange(0), metavar="N", help="Drop the messages below this offset."
+)
+@click.option(
+    "--before-time", type=TIME, metavar="TIME", help="Drop the messages appended before that time, as -1h."
+)
+@click.option("--all", "everything", is_flag=True, help="Drop every message.")
+@click.option(
+    "--partition",
+    "partitions",
+    multiple=True,
+    type=click.IntRange(0),
+    help="Purge only this partition. Repeatable.",
+)
+@click.option("--execute", is_flag=True, help="Do it. Without this, only the plan is shown.")
+@pass_invocation
+def purge(
+    invocation: Invocation,
+    name: str,
+    before_offset: int | None,
+    before_time: int | None,
+    everything: bool,
+    partitions: tuple[int, ...],
+    execute: bool,
+) -> None:
+    """Drop the oldest messages of the topic NAME for good. Without --execute, only the plan is shown.
+
+    The plan says how many of the messages each group has not read yet.
+    """
+    if (before_offset is not None) + (before_time is not None) + everything != 1:
+        raise click.UsageError("say exactly one of --before-offset, --before-time, --all")
+    with invocation.connect() as broker:
+        topic = known_topic(broker.topics([name]), name)
+        since = {} if before_time is None else broker.offsets_for_time(name, before_time)
+        plan = planned(topic, partitions, before_offset, since)
+        unread = unread_below(broker.groups(), name, plan)
+        if execute:
+            for each in plan:
+                broker.purge(
+                    name, each.start, [each.partition], topic_id=topic.id
+                )  # the one that was planned for
+    said = f"Purged topic {name}." if execute else "This is only the plan; add --execute to do it."
+    rows = [(each.partition, each.before, each.start, each.start - each.before) for each in plan]
+    losses = [(group, count) for group, count in unread.items() if count]
+    emit(
+        invocation.as_json,
+        {
+            "topic": name,
+            "executed": execute,
+            "partitions": [each._asdict() for each in plan],
+            "unread": [{"group": group, "messages": count} for group, count in losses],
+        },
+        lambda: Stack(
+            table(("partition", "start offset", "new start", "messages dropped"), rows, "Nothing to drop."),
+            *(["", table(("group", "dropped unread"), losses, "")] if losses else []),
+            "",
+            said,
+        ),
+    )
+
+
+class Purged(NamedTuple):
+    """What a purge does to a partition: its first offset before, and then."""
+
+    partition: int
+    before: int
+    start: int
+
+
+def planned(
+    topic: TopicInfo, partitions: Collection[int], offset: int | None, since: Mapping[int, int]
+) -> list[Purged]:
+    """Return what changes; ``since`` has the first offsets to keep, else it is ``offset``, or the end of each log."""
+    unknown = sorted({*partitions} - {part.index for part in topic.partitions})
+    if unknown:
+        raise Failure(
+            f"topic {topic.name} has no partition {unknown[0]}; `txbroker topics describe {topic.name}` shows "
+            "those there are. Nothing was changed",
+            Exit.NO,
+        )
+    found = []
+    for part in topic.partitions:
+        if not partitions or part.index in partitions:
+            end = part.high_watermark
+            start = since[part.index] if since else end if offset is None else min(offset, end)
+            if start > part.start_offset:
+                found.append(Purged(part.index, part.start_offset, start))
+    return found
+
+
+def unread_below(groups: Iterable[GroupInfo], topic: str, plan: Iterable[Purged]) -> dict[str, int]:
+    """Return how many of the messages to be dropped each group has not read."""
+    starts = {each.partition: each for each in plan}
+    return {
+        group.name: sum(
+            max(0, starts[index].start - max(position, starts[index].before))
+            for name, index, position, _ in group.positions
+            if name == topic and index in starts
+        )
+        for group in groups
+    }
 
 
 def known_topic(found: list[TopicInfo], name: str) -> TopicInfo:

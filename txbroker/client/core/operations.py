@@ -6,10 +6,13 @@ from collections.abc import Coroutine, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Unpack
 
+import msgspec
+
 from journal.arguments import (
     MOST,
     NOTHING_CHANGED,
     NOTHING_READ,
+    listed,
     micros,
     octets,
     seconds,
@@ -97,6 +100,53 @@ class Operations:
             told(name)
 
     @client_method
+    async def purge(
+        self,
+        topic: str,
+        before: int | datetime | None,
+        partitions: Iterable[int] | None = None,
+        topic_id: bytes | None = None,
+    ) -> dict[int, int]:
+        """Drop a topic's oldest messages for good, of these partitions or of all; return the first offset left in each.
+
+        ``before`` is an offset, or a time (a ``datetime``): messages below it, or appended earlier, are dropped. None:
+        all messages that can be read now. ``topic_id`` is the id of the topic that is meant, as ``topics()`` returns
+        it. A group whose position is dropped goes on as after retention. Raises UnknownTopic, UnknownPartition,
+        OffsetOutOfRange; then nothing has changed, unless the topic has more partitions than one request takes (256):
+        of these, some may be purged.
+        """
+        topic = text("topic", topic, NOTHING_CHANGED)
+        indexes = partitions
+        if indexes is not None:
+            indexes = {named_index(index) for index in listed("partitions", indexes, "int", NOTHING_CHANGED)}
+        offset = time = None
+        if isinstance(before, datetime):
+            time = micros("before", before, NOTHING_CHANGED, MOST)
+        elif before is not None:
+            offset = whole("before", before, NOTHING_CHANGED)
+        topic_id = None if topic_id is None else octets("topic_id", topic_id, NOTHING_CHANGED)
+        info, core = await self._topic(topic), self.core
+        if topic_id not in (None, info.id):
+            raise errors.UnknownTopic(
+                f"the topic {topic!r} that was meant has been deleted; the one that is there now was made since. "
+                "Nothing was changed. Ask for the topics again"
+            )
+        if indexes is not None:
+            wanted = {_number(info, index) for index in indexes}
+            info = msgspec.structs.replace(
+                info, partitions=[p for p in info.partitions if p.number in wanted]
+            )
+        if time is not None:
+            starts = await _first_since(core, info, time)
+        else:
+            starts = {p.index: p.high_watermark if offset is None else offset for p in info.partitions}
+        places = [(part.number, starts[part.index]) for part in info.partitions]
+        for first in range(0, len(places), commands.MAX_PURGED):
+            some = places[first : first + commands.MAX_PURGED]
+            await core.request(commands.Purge(core.correlation(), some), Done)
+        return {part.index: max(part.start_offset, starts[part.index]) for part in info.partitions}
+
+    @client_method
     async def topics(self, names: Iterable[str] | None = None) -> list[TopicInfo]:
         """Return descriptions of topics, sorted by name. Names that do not exist are left out."""
         return await described(self.core, None if names is None else texts("names", names, NOTHING_READ))
@@ -162,13 +212,7 @@ class Operations:
         later.
         """
         wall = micros("time", time, NOTHING_READ, MOST)  # any later time is behind the last message
-        parts = {part.number: part.index for part in (await self._topic(topic)).partitions}
-        core = self.core
-        found: dict[int, int] = {}
-        for some in requests_of(list(parts)):
-            request = commands.OffsetsForTime(core.correlation(), some, wall)
-            found.update((await core.request(request, commands.Offsets)).offsets)
-        return {parts[number]: at for number, at in found.items()}
+        return await _first_since(self.core, await self._topic(topic), wall)
 
     # -- groups ------------------------------------------------------------------------------------
 
@@ -296,6 +340,16 @@ def _check_range(offset: int, max_bytes: int, max_wait: float) -> None:
     whole("offset", offset, NOTHING_READ)
     whole("max_bytes", max_bytes, NOTHING_READ)
     seconds("max_wait", max_wait, NOTHING_READ)
+
+
+async def _first_since(core: Core, info: TopicInfo, wall: int) -> dict[int, int]:
+    """Return the first offset appended at ``wall`` µs or later, by the index of its partition."""
+    parts = {part.number: part.index for part in info.partitions}
+    found: dict[int, int] = {}
+    for some in requests_of(list(parts)):
+        request = commands.OffsetsForTime(core.correlation(), some, wall)
+        found.update((await core.request(request, commands.Offsets)).offsets)
+    return {parts[number]: at for number, at in found.items()}
 
 
 def _number(info: TopicInfo, index: int) -> int:
