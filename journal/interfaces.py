@@ -219,6 +219,9 @@ class IHousekeeping(Interface):
     def retain(now: int) -> int:
         """Move the starts of logs forward as retention requires; return how many moved."""
 
+    def settings_changed(stores: Any) -> None:
+        """Look at the due times of these stores again."""
+
     def mark_if_idle(now: int) -> bool:
         """Queue a MARK if nothing has been forced for a while."""
 

@@ -22,10 +22,12 @@ from journal.formats.record import (
     ArchiveSet,
     LogStartMoved,
     Placement,
+    TopicAltered,
     TopicCreated,
     TopicDeleted,
 )
 from journal.log.catalog import TopicRow, topic_rows
+from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State, TransactionNumber
 from journal.transactions.table import live_rows, remembered
 from journal.wal.reader import JournalEntry
@@ -106,11 +108,16 @@ class FoldCheck:
                 )
             case TopicDeleted() as gone:
                 self._topics.pop(gone.topic, None)
+            case TopicAltered() as altered:
+                self._alter(altered.topic, altered.settings)
             case ArchiveSet() as archive:
-                if (known := self._topics.get(OUTCOMES_TOPIC)) is not None:
-                    self._topics[OUTCOMES_TOPIC] = replace(known, settings=archive.settings)
+                self._alter(OUTCOMES_TOPIC, archive.settings)
             case LogStartMoved() as moved:
                 self._starts[moved.partition] = moved.start_offset
+
+    def _alter(self, topic: str, settings: TopicSettings) -> None:
+        if (known := self._topics.get(topic)) is not None:
+            self._topics[topic] = replace(known, settings=settings)
 
     def _of_transactions(self, entry: JournalEntry, effect: Effect) -> None:
         number = effect.number

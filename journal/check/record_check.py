@@ -25,6 +25,7 @@ from journal.formats.record import (
     Messages,
     Placement,
     Started,
+    TopicAltered,
     TopicCreated,
     TopicDeleted,
     TransactionsForgotten,
@@ -157,6 +158,8 @@ class RecordCheck:
                 end = self.logs.ends.get(moved.partition)
                 if end is None or moved.start_offset > end:
                     yield f"the log of partition number {moved.partition} ends at offset {end}"
+            case TopicAltered() as altered if altered.topic not in self._topics:
+                yield f"there is no topic {altered.topic!r}"
             case ArchiveSet() if OUTCOMES_TOPIC not in self._topics:
                 yield f"there is no topic {OUTCOMES_TOPIC!r}"
             case Messages() as sent:

@@ -74,11 +74,15 @@ class DueStores:
             if store.unflushed_messages >= store.settings.force_messages:
                 self._filled.add(store)
 
-    def forget(self, stores: Collection[MessageStore]) -> None:
-        """Remove stores for good."""
+    def look_again(self, stores: Collection[MessageStore]) -> None:
+        """Find out anew when these stores are due, because their settings have changed."""
         if not self._waiting.isdisjoint(stores):
             self._waiting.difference_update(stores)
             self._heap = [entry for entry in self._heap if entry[2] in self._waiting]
             heapify(self._heap)
+
+    def forget(self, stores: Collection[MessageStore]) -> None:
+        """Remove stores for good."""
+        self.look_again(stores)
         for known in (self._dirty, self._filled, self._begun):
             known.difference_update(stores)

@@ -7,7 +7,7 @@ called on another thread (the flusher), one job at a time; then the job comes ba
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -38,6 +38,7 @@ from journal.formats.witness import NOTHING, WITNESS_INTERVAL, Witness
 from journal.interfaces import IHousekeeping
 from journal.log.flush import FlushJob
 from journal.log.message_store import MessageStore
+from journal.settings import TopicSettings
 
 FLUSHES_AT_ONCE = 64
 """Most flushes that begin in one turn, 20 µs each: ten thousand logs may be due at once."""
@@ -74,7 +75,7 @@ class Housekeeping:
         self._requested = False
         self._next: CheckpointHeader
         self._folds: dict[str, Iterator[Any]] = {}
-        self._stores: dict[MessageStore, int] = {}
+        self._stores: dict[MessageStore, tuple[int, TopicSettings]] = {}
         self._missing: list[MessageStore] = []
         """Those of these stores that are not known to be flushed so far."""
         self._garbage = Garbage(engine)
@@ -177,6 +178,10 @@ class Housekeeping:
                     moved += 1
         return moved
 
+    def settings_changed(self, stores: Sequence[MessageStore]) -> None:
+        """Look at these stores again: their flushes may be due earlier than they were."""
+        self._due.look_again(stores)
+
     def mark_if_idle(self, now: int) -> bool:
         """Queue a MARK if nothing has been forced for ``IDLE_MARK_AFTER``."""
         return now - self._engine.last_forced_at >= IDLE_MARK_AFTER and self._engine.mark()
@@ -231,7 +236,7 @@ class Housekeeping:
         if self.phase is not Phase.FLUSHING:
             return due
         targets = self._stores
-        late = [store for store in self._engine.dirty if store.flushed_offset < targets.get(store, 0)]
+        late = [s for s in self._engine.dirty if s in targets and s.flushed_offset < targets[s][0]]
         return sorted({*due, *late}, key=_number)
 
     def watch_space(self) -> None:
@@ -318,7 +323,7 @@ class Housekeeping:
             engine.journal.salt,
         )
         self._folds = {fold.name: fold.snapshot() for fold in engine.folds}
-        self._stores = {store: store.end_offset for store in engine.catalog.stores.values()}
+        self._stores = {s: (s.end_offset, s.settings) for s in engine.catalog.stores.values()}
         self._missing = list(self._stores)
         self._collect_dropped()
         self.phase = Phase.FORCING
@@ -326,13 +331,13 @@ class Housekeeping:
     def _may_write(self) -> bool:
         """Return whether everything that the checkpoint will claim is forced: the logs, and where they start."""
         engine, missing = self._engine, self._missing
-        while missing and missing[-1].flushed_offset >= self._stores[missing[-1]]:
+        while missing and missing[-1].flushed_offset >= self._stores[missing[-1]][0]:
             missing.pop()
         return engine.forced_lsn >= engine.catalog.start_moved_lsn and not missing
 
     def _write(self) -> Job:
         self.phase = Phase.WRITING
-        states = [store.state(end) for store, end in self._stores.items()]
+        states = [store.state(end, settings) for store, (end, settings) in self._stores.items()]
         self._stores = {}
         return WriteCheckpoint(self._engine.open_files, self._next, self._folds, states)
 

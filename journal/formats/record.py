@@ -320,6 +320,14 @@ class ArchiveSet(Record, frozen=True, tag=20):
     at: int
 
 
+class TopicAltered(Record, frozen=True, tag=21):
+    """A topic has these settings from here on."""
+
+    topic: str
+    settings: TopicSettings
+    at: int
+
+
 AnyRecord = (
     Started
     | Mark
@@ -341,6 +349,7 @@ AnyRecord = (
     | GroupDeleted
     | Identified
     | ArchiveSet
+    | TopicAltered
 )
 
 

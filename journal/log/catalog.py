@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from zope.interface import implementer
 
 from journal.constants import MAX_PARTITIONS_PER_TOPIC
@@ -31,6 +32,7 @@ from journal.formats.record import (
     LogStartMoved,
     Messages,
     Started,
+    TopicAltered,
     TopicCreated,
     TopicDeleted,
 )
@@ -38,7 +40,7 @@ from journal.formats.store_state import StoreState
 from journal.interfaces import IRunFold
 from journal.log.message_run import MessageRun
 from journal.log.message_store import MessageStore
-from journal.settings import TopicSettings
+from journal.settings import TopicSettings, check_setting
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +84,7 @@ class Catalog:
     """
 
     name = "catalog"
-    handles = (Started, TopicCreated, TopicDeleted, LogStartMoved, Messages, ArchiveSet)
+    handles = (Started, TopicCreated, TopicDeleted, TopicAltered, LogStartMoved, Messages, ArchiveSet)
 
     def __init__(self, make_store: MakeStore, restore_store: RestoreStore) -> None:
         self._make_store = make_store
@@ -144,6 +146,14 @@ class Catalog:
             )
         return TopicCreated(name, self.next_partition, partitions, settings, at, topic_id)
 
+    def judge_alteration(self, topic: Topic, changes: Mapping[str, int | None], at: int) -> TopicAltered:
+        """Return the record that changes some settings of a topic; raises :class:`InvalidSetting`, InvalidName."""
+        if is_internal(topic.name):
+            raise reserved(topic.name)
+        for name, value in changes.items():
+            check_setting(name, value)
+        return TopicAltered(topic.name, replace(topic.settings, **changes), at)
+
     # -- the fold ----------------------------------------------------------------------------------
 
     def apply(self, lsn: int, record: AnyRecord, data: bytes | memoryview) -> None:
@@ -161,11 +171,10 @@ class Catalog:
             case LogStartMoved():
                 self.stores[record.partition].move_start(record.start_offset)
                 self.start_moved_lsn = lsn
+            case TopicAltered():
+                self._alter(self.topics[record.topic], record.settings)
             case ArchiveSet():
-                topic = self.topics[OUTCOMES_TOPIC]
-                topic.settings = record.settings
-                for store in topic.partitions:
-                    store.settings = record.settings
+                self._alter(self.topics[OUTCOMES_TOPIC], record.settings)
             case Started():
                 self.wall_offset = record.wall - record.at
             case _:
@@ -186,6 +195,11 @@ class Catalog:
         self.stores.update((store.number, store) for store in stores)
         self.next_partition += record.partitions
         self.internal += sum(store.internal for store in stores)
+
+    def _alter(self, topic: Topic, settings: TopicSettings) -> None:
+        topic.settings = settings
+        for store in topic.partitions:
+            store.settings = settings
 
     def _replay(self, record: Messages, data: bytes | memoryview) -> None:
         store = self.stores[record.partition]

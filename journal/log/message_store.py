@@ -80,9 +80,11 @@ class MessageStore:
         store._segments = SegmentList(state.number, store.directory, state.segments)
         return store
 
-    def state(self, end_offset: int | None = None) -> StoreState:
-        """Return the state for a checkpoint: all flushed messages, nothing of the tail. ``end_offset`` None:
-        flushed_offset.
+    def state(self, end_offset: int | None = None, settings: TopicSettings | None = None) -> StoreState:
+        """Return the state for a checkpoint: all flushed messages, nothing of the tail.
+
+        ``end_offset`` and ``settings`` are those at the checkpoint's LSN, by default the flushed offset and the present
+        settings.
         """
         return StoreState(
             self.number,
@@ -92,7 +94,7 @@ class MessageStore:
             self.flushed_offset,
             self._segments.active.last_time if self._segments.active else 0,
             self._segments.states(),
-            self.settings,
+            self.settings if settings is None else settings,
             self.flushed_offset if end_offset is None else end_offset,
         )
 

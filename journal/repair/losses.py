@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from journal.check.effects import Effect, LogEnds, Undecided, effect_of
 from journal.check.findings import Affected
-from journal.formats.record import OffsetsCommitted, TopicCreated, TopicDeleted
+from journal.formats.record import OffsetsCommitted, TopicAltered, TopicCreated, TopicDeleted
 from journal.formats.store_state import StoreState
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.state import TransactionRow
@@ -73,6 +73,10 @@ class LostRecords:
                 )
             case TopicDeleted() as gone:
                 self._others.append(f"the deletion of topic {gone.topic!r}: it is there again")
+            case TopicAltered() as altered:
+                self._others.append(
+                    f"the change of topic {altered.topic!r}'s settings: it has those from before"
+                )
             case OffsetsCommitted() as moved:
                 self._groups.add(moved.group)
 

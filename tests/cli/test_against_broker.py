@@ -134,6 +134,21 @@ class TestTopics:
         assert "was made since" in " ".join(failed.stderr.split())
         assert connection.topics([topic])
 
+    def test_altering_changes_what_was_named_and_shows_both(self, run, run_json, topic):
+        before = run_json("topics", "describe", topic)["settings"]
+        shown = run("topics", "alter", topic, "--set", "retention_age=7d", "--set", "force_messages=9").stdout
+        assert "keep everything" in shown
+        assert "7d" in shown
+        after = run_json("topics", "describe", topic)["settings"]
+        assert after == before | {"retention_age": 7 * 86_400_000_000, "force_messages": 9}
+        assert (
+            run_json("topics", "alter", topic, "--set", "retention_age=none")["settings"]["retention_age"]
+            is None
+        )
+        run("topics", "alter", topic, code=2)
+        run("topics", "alter", topic, "--set", "colour=1", code=2)
+        run("topics", "alter", "nothing", "--set", "force_messages=9", code=1)
+
     def test_purging_shows_the_plan_first_and_which_groups_lose_unread_messages(
         self, run, run_json, topic, connection
     ):

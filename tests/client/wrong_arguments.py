@@ -74,6 +74,8 @@ CASES = [
     Case("partitions", lambda c, w: c.create_topic("n", w), WHOLE),
     Case("exist_ok", lambda c, w: c.create_topic("n", exist_ok=w), TRUTH),
     Case("name", lambda c, w: c.delete_topic(w), (*TEXT, None)),
+    Case("name", lambda c, w: c.alter_topic(w, force_messages=7), (*TEXT, None)),
+    Case("topic_id", lambda c, w: c.alter_topic("t", topic_id=w, force_messages=7), OCTETS),
     Case("topic", lambda c, w: c.purge(w, 0), (*TEXT, None)),
     Case("before", lambda c, w: c.purge("t", w), WHOLE),
     Case("partitions", lambda c, w: c.purge("t", 0, w), (5, "0", 1.5, True)),

@@ -102,6 +102,9 @@ class EngineMachine(EngineSteps):
         catalog, transactions = self.engine.catalog, self.engine.transactions
         topics = {name: [s.number for s in t.partitions] for name, t in catalog.topics.items()}
         assert self.without_archive(topics) == state.topics
+        for name, settings in state.settings.items():
+            assert catalog.topics[name].settings == settings
+            assert {store.settings for store in catalog.topics[name].partitions} == {settings}
         assert catalog.next_partition == state.next_partition
         for number, log in state.logs.items():
             if self.room.store(number).internal:

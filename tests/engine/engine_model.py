@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from journal.settings import TopicSettings
+
 Number = tuple[int, int]
 
 
@@ -26,6 +28,8 @@ class State:
     logs: dict[int, list[bytes]] = field(default_factory=dict)
     starts: dict[int, int] = field(default_factory=dict)
     topics: dict[str, list[int]] = field(default_factory=dict)
+    settings: dict[str, TopicSettings] = field(default_factory=dict)
+    """Those of topics whose settings were altered."""
     next_partition: int = 1
     live: dict[Number, Live] = field(default_factory=dict)
     outcomes: dict[Number, str] = field(default_factory=dict)
@@ -42,8 +46,13 @@ class State:
             self.starts[number] = 0
 
     def delete(self, name: str) -> None:
+        self.settings.pop(name, None)
         for number in self.topics.pop(name):
             del self.logs[number], self.starts[number]
+
+    def alter(self, name: str, settings: TopicSettings) -> None:
+        assert name in self.topics
+        self.settings[name] = settings
 
     def send(self, partition: int, base: int, values: list[bytes]) -> None:
         assert base == len(self.logs[partition]), "offsets are dense"

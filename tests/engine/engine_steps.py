@@ -219,6 +219,16 @@ class EngineSteps(RuleBasedStateMachine):
         assert lsn == self.engine.last_lsn
 
     @free
+    @rule(data=st.data(), force=st.sampled_from([1, 3, 1000]))
+    def alter(self, data, force) -> None:
+        names = [name for name in self.engine.catalog.topics if name != OUTCOMES_TOPIC]
+        topic = self.engine.catalog.topics[data.draw(st.sampled_from(names))]
+        record = self.engine.catalog.judge_alteration(topic, {"force_messages": force}, self.engine.now())
+        self.engine.accept(record)
+        self.engine.housekeeping.settings_changed(topic.partitions)
+        self.note("alter", topic.name, record.settings)
+
+    @free
     @rule(data=st.data(), part=st.floats(0, 1))
     def truncate(self, data, part) -> None:
         store = self.engine.catalog.stores[self.partition(data)]

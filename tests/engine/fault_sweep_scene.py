@@ -51,6 +51,10 @@ class Scene:
         first = self.engine.catalog.next_partition
         self.decide(TopicCreated(name, first, partitions, settings, self.engine.now()))
 
+    def alter(self, name: str, **changes: int | None) -> None:
+        catalog = self.engine.catalog
+        self.decide(catalog.judge_alteration(catalog.topics[name], changes, self.engine.now()))
+
     def decide(self, decision: Any) -> None:
         self.engine.accept(decision)
         self.settle()
@@ -107,7 +111,7 @@ class Scene:
         folded = {fold.name: fold for fold in self.engine.folds}
         return (
             {number: self.values(number) for number in self.engine.catalog.stores},
-            sorted(self.engine.catalog.topics),
+            {name: topic.settings for name, topic in self.engine.catalog.topics.items()},
             {t.xid for t in transactions.live.values() if t.state is State.PREPARED},
             {(o.number, o.state) for o in transactions.outcomes.by_number.values()},
             msgspec.msgpack.encode(list(folded["groups"].snapshot())),
@@ -145,6 +149,7 @@ STEPS: dict[str, Step] = {
     "bigger": lambda s: s.send(3, BIG, b"and more"),
     "second checkpoint": lambda s: s.checkpoint(),
     "retention": lambda s: s.decide(LogStartMoved(3, 1, s.engine.now())),
+    "settings": lambda s: s.alter("a", retention_bytes=1 << 40),
     "big again": lambda s: s.send(3, BIG),
     "third checkpoint": lambda s: s.checkpoint(),
     "read": lambda s: s.read_all(),

@@ -80,6 +80,7 @@ RECORDS = [
     r.GroupDeleted("group", 1017),
     r.Identified("0123456789abcdef" * 2, 1018),
     r.ArchiveSet(True, SETTINGS, 1019),
+    r.TopicAltered("orders", SETTINGS, 1020),
 ]
 REQUESTS = [
     c.Hello(1, c.MAGIC, [2], "example", c.FormerSession(SESSION, NONCE, SECRET)),
@@ -110,6 +111,8 @@ REQUESTS = [
     c.Cancel(26, 25),
     c.PinFiles(27),
     c.UnpinFiles(28),
+    c.Purge(29, [(1, 1 << 40), (2, 0)]),
+    c.AlterTopic(30, "orders", ID, {"retention_bytes": None, "force_messages": 7}),
 ]
 ANSWERS = [
     c.Welcome(1, 2, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000),

@@ -30,6 +30,7 @@ from journal.formats.record import (
     ProducersExpired,
     Run,
     Started,
+    TopicAltered,
     TopicCreated,
     TopicDeleted,
     TransactionAdded,
@@ -287,6 +288,9 @@ REFUSED |= {
     "the end of a topic that transactions have messages for": lambda _: [plain(TopicDeleted("t", 10**9))],
     "a log that starts beyond its end": lambda _: [plain(LogStartMoved(1, 100, 10**9))],
     "the start of a log that is not there": lambda _: [plain(LogStartMoved(9, 0, 10**9))],
+    "an alteration of a topic that is not there": lambda at: [
+        plain(TopicAltered("nothing", at.room.store().settings, 10**9))
+    ],
     "an archive without a log": lambda at: [plain(ArchiveSet(True, at.room.store().settings, 10**9))],
     "a second identity": lambda _: [plain(Identified("b" * 32, 10**9))],
     "a start of another number than its file": lambda _: [plain(Started(9, 10**9, 0, bytes(16)))],

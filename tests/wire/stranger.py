@@ -82,6 +82,9 @@ def put(kind: str, value: Any) -> Any:
         return None if value is None else put(kind[:-1], value)
     if kind.startswith("["):
         return [put(kind[1:-1], each) for each in value]
+    if kind.startswith("{"):
+        key, _, of = kind[1:-1].partition(": ")
+        return {put(key, name): put(of, each) for name, each in value.items()}
     if kind.startswith("("):
         return [put(part, each) for part, each in zip(parts(kind[1:-1]), value, strict=True)]
     if kind in STRUCTURES:

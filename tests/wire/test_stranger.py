@@ -61,6 +61,8 @@ def test_all_of_the_protocol_is_used_from_its_document_alone(broker):
     assert stranger.ask("Purge", starts=[(number, 1)])[""] == "Done"
     [topic] = stranger.ask("DescribeTopics")["topics"]
     assert topic["partitions"][0]["start_offset"] == 1
+    altered = stranger.ask("AlterTopic", name="t", id=topic["id"], changes={"force_messages": 7})
+    assert altered["topics"][0]["settings"] != topic["settings"]
     assert stranger.ask("DeleteTopic", name="t", id=topic["id"])[""] == "Done"
     stranger.close()
     assert stranger.asked | stranger.told == BY_NAME.keys()

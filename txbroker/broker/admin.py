@@ -11,7 +11,7 @@ import msgspec
 from journal.errors import reserved
 from journal.formats.filenames import is_internal
 from journal.formats.outcome import Outcome
-from journal.formats.record import LogStartMoved, TopicDeleted
+from journal.formats.record import LogStartMoved, TopicAltered, TopicCreated, TopicDeleted
 from journal.log.catalog import Topic
 from journal.parties import parts_of, parts_of_actor
 from journal.transaction_states import State, TransactionNumber
@@ -37,6 +37,7 @@ from txbroker.wire.codec import ArrayPieces, encode
 from txbroker.wire.messages import (
     MAX_HEAD,
     MAX_PURGED,
+    AlterTopic,
     AskStatus,
     CoordinatorWord,
     CreateTopic,
@@ -98,22 +99,50 @@ class Describing:
 
     def create_topic(self, session: Session, command: CreateTopic, data: memoryview) -> Topics:  # noqa: ARG002
         """Make a topic within the broker's limits."""
-        engine, settings = self._engine, self._settings
+        engine = self._engine
         record = self._catalog.judge_creation(
             command.name, command.partitions, command.settings, engine.now(), command.id
         )
         check_id("topic", command.name, command.id)
         self._check_room(command)
-        largest = command.settings.max_message_bytes
-        if largest is not None and largest > settings.max_frame:
-            raise InvalidSetting(
-                f"max_message_bytes of topic {command.name!r} is {largest}, the broker takes frames of at "
-                f"most {settings.max_frame} (max_frame); nothing has changed"
-            )
+        self._check_frames(record)
         if engine.full:
             raise disk_full()
         engine.accept(record)
         return Topics(command.correlation, [_topic_info(self._catalog.topics[command.name])])
+
+    def alter_topic(self, session: Session, command: AlterTopic, data: memoryview) -> Topics:  # noqa: ARG002
+        """Change some settings of a topic."""
+        topic = self._meant(command)
+        if not command.changes:
+            raise InvalidSetting(f"no setting of topic {topic.name!r} to change; nothing has changed")
+        record = self._catalog.judge_alteration(topic, command.changes, self._engine.now())
+        self._check_frames(record)
+        if record.settings != topic.settings:
+            self._engine.accept(record)
+            self._engine.housekeeping.settings_changed(topic.partitions)
+        return Topics(command.correlation, [_topic_info(topic)])
+
+    def _meant(self, command: AlterTopic | DeleteTopic) -> Topic:
+        """Return the topic that a request names by name and id."""
+        topic = self._catalog.topic(command.name)
+        if is_internal(topic.name):
+            raise reserved(topic.name)
+        if topic.id != command.id:
+            raise UnknownTopic(
+                f"the topic {command.name!r} that was meant has been deleted; the one that is there now was "
+                "made since. Nothing was changed. Ask for the topics again"
+            )
+        return topic
+
+    def _check_frames(self, record: TopicCreated | TopicAltered) -> None:
+        """Raise if a topic would take larger frames than the broker."""
+        largest, most = record.settings.max_message_bytes, self._settings.max_frame
+        if largest is not None and largest > most:
+            raise InvalidSetting(
+                f"max_message_bytes of topic {record.topic!r} is {largest}, the broker takes frames of at "
+                f"most {most} (max_frame); nothing has changed"
+            )
 
     def _check_room(self, command: CreateTopic) -> None:
         topics, limit = sum(not is_internal(name) for name in self._catalog.topics), self._settings.max_topics
@@ -131,14 +160,7 @@ class Describing:
 
     def delete_topic(self, session: Session, command: DeleteTopic, data: memoryview) -> Done:  # noqa: ARG002
         """Delete a topic that no undecided transaction has messages for."""
-        topic = self._catalog.topic(command.name)
-        if is_internal(topic.name):
-            raise reserved(topic.name)
-        if topic.id != command.id:
-            raise UnknownTopic(
-                f"the topic {command.name!r} that was meant has been deleted; the one that is there now was "
-                "made since. Nothing was changed. Ask for the topics again"
-            )
+        topic = self._meant(command)
         numbers = [store.number for store in topic.partitions]
         for number in numbers:
             holder = self._engine.transactions.holds_partition(number)

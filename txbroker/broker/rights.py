@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from txbroker.wire.messages import (
     Add,
     AddOffsets,
+    AlterTopic,
     AskOutcome,
     AskStatus,
     Cancel,
@@ -49,6 +50,7 @@ class Right(Enum):
     READ = "read"
     WRITE = "write"
     CREATE = "create"
+    ALTER = "alter"
     DELETE = "delete"
     DESCRIBE = "describe"
     PREPARE = "prepare"
@@ -113,6 +115,7 @@ NEEDS: Final[Mapping[type, tuple[Need, ...]]] = {
     DescribeTopics: (Need(Right.DESCRIBE, Resource.TOPIC),),
     CreateTopic: (Need(Right.CREATE, Resource.TOPIC),),
     DeleteTopic: (Need(Right.DELETE, Resource.TOPIC),),
+    AlterTopic: (Need(Right.ALTER, Resource.TOPIC),),
     Purge: (Need(Right.DELETE, Resource.TOPIC),),
     Fetch: (Need(Right.READ, Resource.TOPIC),),
     OffsetsForTime: (Need(Right.DESCRIBE, Resource.TOPIC),),

@@ -333,6 +333,18 @@ class Purge(Request, frozen=True, tag=29):
     starts: list[tuple[int, int]]
 
 
+class AlterTopic(Request, frozen=True, tag=30):
+    """Change some settings of a topic. Answered by :class:`Topics` with the one topic, once forced.
+
+    ``changes`` are settings by name, in their units; None takes a limit away. The others stay. It alters the topic with
+    that ``id``; a topic that was made anew under the name is another one (UnknownTopic).
+    """
+
+    name: str
+    id: bytes
+    changes: dict[str, int | None]
+
+
 AnyRequest = (
     Hello
     | Ping
@@ -363,4 +375,5 @@ AnyRequest = (
     | PinFiles
     | UnpinFiles
     | Purge
+    | AlterTopic
 )

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from journal.errors import InvalidFrame
 from journal.formats.checkpoint import Checkpoint, CheckpointHeader
 from journal.formats.frame import walk
@@ -16,6 +18,7 @@ from journal.formats.record import (
     ArchiveSet,
     Messages,
     Started,
+    TopicAltered,
     TopicCreated,
     TopicDeleted,
     TransactionCommitted,
@@ -54,6 +57,10 @@ def of_journal(filesystem: IFilesystem) -> Checkpoint:
                     stores[number] = StoreState(number, made.topic, index, 0, 0, 0, [], made.settings, 0)
             case TopicDeleted() as gone:
                 stores = {number: store for number, store in stores.items() if store.topic != gone.topic}
+            case TopicAltered() as altered:
+                for number, store in stores.items():
+                    if store.topic == altered.topic:
+                        stores[number] = replace(store, settings=altered.settings)
             case ArchiveSet() as turned:
                 archives = turned.on
     folds: dict[str, list[Any]] = {

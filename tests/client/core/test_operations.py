@@ -145,6 +145,25 @@ class TestTopicsOverALostAnswer:
         assert [request.id for request in asked] == [b"x" * 16]
 
 
+class TestAltering:
+    def test_only_what_was_named_is_changed_in_the_brokers_units(self, rig, broker):
+        there = Topics(broker).make(messages.CreateTopic(0, "t", 1, TopicSettings()))
+        asked = []
+        broker.on_altertopic = lambda session, request, data: (
+            asked.append(request) or messages.Topics(request.correlation, [there])
+        )
+        assert rig.run(rig.operations.alter_topic("t", retention_age=3, retention_bytes=None)) == there
+        [request] = asked
+        assert (request.id, request.changes) == (
+            there.id,
+            {"retention_age": 3_000_000, "retention_bytes": None},
+        )
+
+    def test_a_setting_that_is_none_is_refused_before_anything_is_sent(self, rig, broker):
+        with pytest.raises(errors.InvalidSetting, match="colour"):
+            rig.run(rig.operations.alter_topic("t", colour=3))
+
+
 class TestPurging:
     @pytest.fixture
     def purges(self, broker):

@@ -1,4 +1,4 @@
-"""``txbroker topics``: create, list, describe, purge and delete topics."""
+"""``txbroker topics``: create, alter, list, describe, purge and delete topics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from txbroker.wire.messages import GroupInfo, TopicInfo
 
 @click.group(cls=Group)
 def topics() -> None:
-    """Create, list, describe, purge and delete topics."""
+    """Create, alter, list, describe, purge and delete topics."""
 
 
 @topics.command(short_help="Create the topic NAME.")
@@ -65,6 +65,31 @@ def create(
     what = "Created topic {}" if created else "Topic {} is there already,"
     have = count_text(len(topic.partitions), "partition")
     emit(invocation.as_json, topic_json(topic), lambda: f"{what.format(topic.name)} with {have}.")
+
+
+@topics.command(short_help="Change settings of the topic NAME.")
+@click.argument("name")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    required=True,
+    metavar="NAME=VALUE",
+    type=Parsed("setting", setting),
+    help="A setting, such as retention_age=7d; none removes a limit. Repeatable.",
+)
+@pass_invocation
+def alter(invocation: Invocation, name: str, settings: tuple[tuple[str, int | None], ...]) -> None:
+    """Change settings of the topic NAME from now on; its other settings stay."""
+    changes: dict[str, Any] = dict(settings)
+    with invocation.connect() as broker:
+        before = known_topic(broker.topics([name]), name)
+        topic = broker.alter_topic(name, topic_id=before.id, **changes)
+    rows = [
+        (each, *(setting_text(each, getattr(info.settings, each)) for info in (before, topic)))
+        for each in changes
+    ]
+    emit(invocation.as_json, topic_json(topic), lambda: table(("setting", "before", "now"), rows, ""))
 
 
 @topics.command("list", short_help="List all topics.")

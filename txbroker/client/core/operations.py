@@ -22,7 +22,7 @@ from journal.arguments import (
     wrong_type,
 )
 from journal.formats.record import PartitionOffset
-from journal.settings import TopicChoices
+from journal.settings import TopicChoices, topic_settings
 from txbroker import errors
 from txbroker.client.core.background_worker import Companion
 from txbroker.client.core.call import Call, named_error
@@ -98,6 +98,24 @@ class Operations:
                 raise
         for told in core.on_deleted:
             told(name)
+
+    @client_method
+    async def alter_topic(
+        self, name: str, *, topic_id: bytes | None = None, **settings: Unpack[TopicChoices]
+    ) -> TopicInfo:
+        """Change these settings of a topic, and no others (durations in seconds, sizes in bytes); return the topic.
+
+        They hold from then on: messages that are there stay, also larger ones than ``max_message_bytes`` allows now;
+        segments that are written already keep their size. ``topic_id`` is the id of the topic that is meant, as
+        ``topics()`` returns it. Raises UnknownTopic, InvalidSetting.
+        """
+        name, core = text("name", name, NOTHING_CHANGED), self.core
+        topic_id = None if topic_id is None else octets("topic_id", topic_id, NOTHING_CHANGED)
+        chosen = topic_settings(settings)
+        changes = {setting: getattr(chosen, setting) for setting in settings}
+        meant = (await self._topic(name)).id if topic_id is None else topic_id
+        request = commands.AlterTopic(core.correlation(), name, meant, changes)
+        return (await core.request(request, commands.Topics)).topics[0]
 
     @client_method
     async def purge(

@@ -33,6 +33,7 @@ RULES: dict[type[Request], Lost] = {
     commands.DescribeTopics: Lost.READ,
     commands.CreateTopic: Lost.ASK,  # the operation compares the id of the topic of that name
     commands.DeleteTopic: Lost.REPEAT,  # of one id: UnknownTopic on a repetition is success
+    commands.AlterTopic: Lost.REPEAT,  # of one id; the last of several alterations counts
     commands.Purge: Lost.REPEAT,  # a start of a log never goes back
     commands.Fetch: Lost.READ,
     commands.OffsetsForTime: Lost.READ,
