@@ -215,7 +215,7 @@ MUTANTS: Final = (
     Mutant(
         "write a checkpoint before the logs are flushed",
         "journal/engine/housekeeping.py",
-        "        while missing and missing[-1].flushed_offset >= self._stores[missing[-1]]:\n",
+        "        while missing and missing[-1].flushed_offset >= self._stores[missing[-1]][0]:\n",
         "        while missing:\n",
     ),
     Mutant(
