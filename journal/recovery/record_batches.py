@@ -16,6 +16,7 @@ import msgspec
 from journal.formats import record
 from journal.formats.record import HEADER_BYTES, AnyRecord, Messages, Placement, Run, TransactionCommitted
 from journal.log.message_run import Row
+from journal.parties import Owner
 from journal.recovery.record_shapes import Part, Shape, numbers, shape_of
 
 BLOCK_RECORDS = 512
@@ -33,6 +34,10 @@ _SEND, _COMMIT = (
 """The beginning of the heads of these: an array of so many, and the tag."""
 _COMMIT_NUMBERS: Final = 13
 """The same for a commit that also begins its transaction, with one run and without an xid."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_owner = msgspec.msgpack.Decoder(Owner).decode
 
 
 class Block(NamedTuple):
@@ -88,7 +93,7 @@ class Commits(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Every number of commits that look alike; what is no number is as in the first."""
+    """Every number and owner of commits that look alike; all else is as in the first."""
 
     sessions: Sequence[int]
     serials: Sequence[int]
@@ -103,6 +108,7 @@ class _Columns(NamedTuple):
     run_starts: Sequence[int]
     run_checksums: Sequence[int]
     checksums: Sequence[int]
+    owners: Sequence[Owner | None]
     first: TransactionCommitted
     frames: Sequence[bytes]
 
@@ -121,7 +127,7 @@ class _Columns(NamedTuple):
             None,
             [Run(partition, count, 0, self.run_checksums[number])],
             checksum=self.checksums[number],
-            owner=first.owner,
+            owner=self.owners[number],
         )
 
 
@@ -212,7 +218,28 @@ def _sample(body: bytes, position: int) -> _Sample | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None  # it is refused when it is read by itself
     data_length = length - HEADER_BYTES - head_length
-    return _Sample(first, Part(found, head_length, data_length, True), length)
+    part = Part(found, head_length, data_length, True, _owner_at(first, head))
+    return _Sample(first, part, length)
+
+
+def _owner_at(record: AnyRecord, head: bytes) -> int:
+    """Return where the owner begins at the end of a commit's head; the head's length if it has none.
+
+    The clients whose commits are beside each other have an owner each: from 64 clients no two would look alike.
+    """
+    if type(record) is not TransactionCommitted or record.owner is None:
+        return len(head)
+    owner = _encode(record.owner)
+    return len(head) - (len(owner) if head.endswith(owner) else 0)
+
+
+def _owners(column: Sequence[bytes]) -> list[Owner] | None:
+    """Return the owners; None if one of them is none, which is refused when its record is read by itself."""
+    try:
+        known = {each: _decode_owner(each) for each in set(column)}
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return [known[each] for each in column]
 
 
 def _even(body: bytes, position: int, most: int) -> _Even | None:
@@ -251,7 +278,12 @@ def _even_commits(body: bytes, position: int, most: int) -> _Even | None:
     else:
         return None
     *fields, frames = columns
-    even = _Columns._make([*fields, commit.record, frames])
+    owners: Sequence[Owner | None] | None = [None] * count
+    if commit.part.varies_from < commit.part.head_length:
+        owners = _owners(fields.pop())
+    if owners is None:
+        return None
+    even = _Columns._make([*fields, owners, commit.record, frames])
     agree = (even.partitions, even.counts) == (even.run_partitions, even.run_counts)
     agree = agree and not any(even.run_starts)
     if not agree or even.causes.count(even.causes[0]) != count:

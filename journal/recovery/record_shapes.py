@@ -22,13 +22,15 @@ _TAG_END = 2
 class Part(NamedTuple):
     """A recurring record: its head's numbers (position, first byte or 0), and its lengths.
 
-    ``data_length`` -1: the data is of any length and lies elsewhere.
+    ``data_length`` -1: the data is of any length and lies elsewhere. The head's bytes from ``varies_from`` on, behind
+    its numbers, may differ from record to record and are read as one value.
     """
 
     numbers: tuple[tuple[int, int], ...]
     head_length: int
     data_length: int
     with_data: bool
+    varies_from: int
 
 
 class Shape(NamedTuple):
@@ -108,7 +110,9 @@ def shape_of(part: Part) -> Shape:
         layout.append(f"{place - known}x{_CODES[code] if code else 'B'}")
         wide.append(f"{place - known}x{_CODES[code] if code else 'x'}")
         position = known = place + (_WIDTHS[code] if code else 1)
-    same += range(HEADER_BYTES + position, HEADER_BYTES + part.head_length)
-    rest = f"{part.head_length - known}x{max(0, part.data_length)}{'s' if part.with_data else 'x'}"
-    columns += [-1] if part.with_data else []
+    same += range(HEADER_BYTES + position, HEADER_BYTES + part.varies_from)
+    varying = part.head_length - part.varies_from
+    rest = f"{part.varies_from - known}x{f'{varying}s' if varying else ''}"
+    rest += f"{max(0, part.data_length)}{'s' if part.with_data else 'x'}"
+    columns += [-1] * (bool(varying) + part.with_data)
     return Shape(Struct("".join([*layout, rest])), Struct("".join([*wide, rest])), columns, same, small)

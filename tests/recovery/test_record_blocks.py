@@ -244,6 +244,26 @@ def test_texts_of_one_length_are_told_apart():
         assert read(packed(records), 40) == (records, 40)
 
 
+def test_commits_of_many_clients_among_each_other_come_by_columns():
+    records = [
+        commits(1, first=70_000 + n, owner=Owner("anonymous", "shop", f"10.0.0.1:{40_000 + n % 64}"))[0]
+        for n in range(BLOCK_RECORDS)
+    ]
+    for some in (records, ragged(records)):
+        assert read(packed(some), len(some)) == (some, len(some))
+
+
+def test_among_commits_of_many_clients_one_with_an_owner_that_is_none_is_refused_with_its_place():
+    """Of the same length as the others: nothing else tells it from them."""
+    records = commits(40, first=1000, owner=Owner("p", "one", "a"))
+    body = bytearray(packed(records))
+    place = body.index(b"\x93\xa1p\xa3one\xa1a", len(packed(records[:30])))
+    for spoilt in (b"\x93\xa1p\xa3on\xff\xa1a", b"\x93\xa1p\xa3one\x01a", b"\xa8p\xa3one\xa1a"):
+        body[place : place + 8] = spoilt[:8]
+        with pytest.raises(CorruptJournal, match="is of a kind or form that is not known here"):
+            list(blocks(bytes(body), len(records), "f", 0))
+
+
 def test_a_head_that_is_longer_than_those_beside_it_is_not_read_as_they_are():
     """A byte of the data has become the head's, so that nothing else differs."""
     for records in (sends(40, first=1000, data=b"\xc0" * 9), commits(40, first=1000, frames=b"\xc0" * 9)):
