@@ -93,7 +93,7 @@ def test_the_command_restarts_real_brokers_and_writes_all_as_json(tmp_path):
     written = json.loads(file.read_text())
     scenes = {one["title"]: one for one in written["scenes"]}
     assert scenes["SIGKILL, 1,000 prepared"]["restarts"][0]["in_doubt"] == 1000
-    assert scenes["SIGKILL, 1,000 prepared"]["restarts"][0]["records"] >= 2000
+    assert scenes["SIGKILL, 1,000 prepared"]["restarts"][0]["records"] >= 1000
     assert scenes["clean stop"]["restarts"][0]["records"] == 0
     assert scenes["clean stop"]["target"] == 0.7
     assert not (tmp_path / "data").exists()

@@ -6,7 +6,8 @@ are methods of :class:`Stage`. Whatever a broker makes up (sessions, partitions,
 by a name, so that a script stays valid when numbers, the bytes of records, or optional fields change.
 
 What is heard is told on the level of fields: nothing random, no time of a clock, no size in bytes, no message meant for
-people. ``python -m tests.corpus.dialogues`` records all anew, with ``again`` what is heard now of the same scripts.
+people. ``python -m tests.corpus.dialogues`` records all anew, with ``again`` what is heard now of the same scripts;
+``more`` puts some new ones before them, for kinds of requests that are new.
 """
 
 from __future__ import annotations
@@ -234,6 +235,8 @@ class Stage:
                 return [self.partitions.get(each, UNKNOWN) for each in value]
             case "positions", _:
                 return [(self.partitions.get(each, UNKNOWN), start, end) for each, start, end in value]
+            case "starts", _:
+                return [(self.partitions.get(each, UNKNOWN), start) for each, start in value]
             case "offsets", _:
                 return [self.offset(fields["group"], *each) for each in value]
             case "xid", str():
@@ -408,14 +411,14 @@ def recorded() -> list[dict[str, Any]]:
 
 def record(count: int) -> None:
     """Make scripts from the seeds 0 to below ``count``, play them, and keep what was heard."""
-    from tests.corpus.dialogues_drawn import script_of
+    _write([_played(seed) for seed in range(count)])
 
-    dialogues = []
-    for seed in range(count):
-        settings, script = seed % len(SETTINGS), script_of(seed)
-        heard = perform(settings, script)
-        dialogues.append({"seed": seed, "settings": settings, "script": script, "heard": heard})
-    _write(dialogues)
+
+def record_more(count: int) -> None:
+    """Put as many new dialogues before the recorded ones, which stay as they are."""
+    known = recorded()
+    first = 1 + max(dialogue["seed"] for dialogue in known)
+    _write([*(_played(seed) for seed in range(first, first + count)), *known])
 
 
 def record_again() -> None:
@@ -429,6 +432,13 @@ def record_again() -> None:
     _write(dialogues)
 
 
+def _played(seed: int) -> dict[str, Any]:
+    from tests.corpus.dialogues_drawn import script_of
+
+    settings, script = seed % len(SETTINGS), script_of(seed)
+    return {"seed": seed, "settings": settings, "script": script, "heard": perform(settings, script)}
+
+
 def _write(dialogues: list[dict[str, Any]]) -> None:
     text = "\n".join(map(json.dumps, dialogues))
     FILE.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
@@ -437,5 +447,7 @@ def _write(dialogues: list[dict[str, Any]]) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["again"]:
         record_again()
+    elif sys.argv[1:] == ["more"]:
+        record_more(8)
     else:
         record(160)

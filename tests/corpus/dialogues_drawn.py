@@ -237,6 +237,17 @@ class _Author:
             self.topics.pop(topic, None)
         return ["DeleteTopic", {"name": topic, "id": self.usually(topic, "t1")}]
 
+    def alter_topic(self, name: str) -> Request:
+        topic = self.random.choice(TOPICS)
+        changes = self.usually(
+            {"max_message_bytes": 400}, {}, {"force_messages": 0}, {"retention_bytes": None}
+        )
+        return ["AlterTopic", {"name": topic, "id": self.usually(topic, "t1"), "changes": changes}]
+
+    def purge(self, name: str) -> Request:
+        starts = [[self.partition(), self.usually(self.random.choice((0, 1, 2)), 99, -1)] for _ in range(2)]
+        return ["Purge", {"starts": starts}]
+
     def describe(self, name: str) -> Request:
         return ["DescribeTopics", {"names": self.usually(None, ["t1", "t3", "none"])}]
 
@@ -419,6 +430,8 @@ _WORDS: dict[Callable[[_Author, str], list[Any]], int] = {
     _Author.open_producer: 5,
     _Author.create_topic: 4,
     _Author.delete_topic: 1,
+    _Author.alter_topic: 1,
+    _Author.purge: 1,
     _Author.describe: 1,
     _Author.fetch: 6,
     _Author.cancel: 2,
