@@ -105,7 +105,11 @@ def nothing_left():
 
     A block that an earlier test has left on purpose stays until its database connection is in another one.
     """
-    before = dict(open_blocks._in_block)
-    yield
-    gc.collect()
-    assert {place: each for place, each in open_blocks._in_block.items() if before.get(place) != each} == {}
+    before = list(open_blocks._in_block.values())
+
+    def check():
+        gc.collect()
+        assert [each for each in open_blocks._in_block.values() if each not in before] == []
+
+    yield check
+    check()
