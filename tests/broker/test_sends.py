@@ -2,6 +2,8 @@ import pytest
 from msgspec.structs import replace
 
 from journal.errors import CorruptSegment
+from journal.formats import frame
+from journal.formats.compression import compressor
 from journal.formats.frame import decode_run
 from journal.formats.record import LogStartMoved
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
@@ -74,6 +76,32 @@ def test_a_repeated_send_is_answered_as_the_first_time_and_stored_once(room, par
     assert peer.again().send(partition, b"a", b"b", **mine).base_offset == 0
     assert values(room, partition) == [b"a", b"b", b"c"]
     assert room.broker.sending.repeats == 1
+
+
+@pytest.mark.parametrize("lowered", ["topic", "check"])
+def test_a_repetition_of_what_the_topic_took_before_is_answered_as_the_first_time(lowered):
+    room = Room()
+    [partition] = room.topic(check_compressed=0)
+    peer = room.peer()
+    mine = producer(peer)
+    data = frames(b"x" * 2000) if lowered == "topic" else wrong_wrapper()
+    changes = {"max_message_bytes": 1000} if lowered == "topic" else {"check_compressed": 1}
+    assert peer.ask(messages.Send, partition, data=data, **mine).base_offset == 0
+    peer.ask(messages.AlterTopic, "orders", room.topic_id(), changes)
+    peer = peer.again()
+    assert peer.ask(messages.Send, partition, data=data, **mine).base_offset == 0
+    error = "MessageTooLarge" if lowered == "topic" else "InvalidFrame"
+    after = room.engine.catalog.stores[partition].end_offset
+    refused(peer.ask(messages.Send, partition, data=data, **mine | {"sequence": after}), error)
+    refused(peer.ask(messages.Send, partition, data=data), error)
+    assert room.engine.catalog.stores[partition].end_offset == after
+
+
+def wrong_wrapper():
+    """A compressed wrapper that holds one message and says two."""
+    inner = frame.encode_inner(0, b"x" * 2000, 1, None, None)
+    compressing = compressor("zstd")
+    return frame.encode_wrapper(compressing.pack(inner), 2, 1, compressing.number)
 
 
 def test_a_repetition_waits_for_the_force_of_the_first(room, partition):

@@ -14,7 +14,14 @@ from txbroker.broker.producer_room import ProducerRoom
 from txbroker.broker.scheduler import REQUEST
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
-from txbroker.errors import DiskFull, SequenceOutOfOrder, UnknownPartition
+from txbroker.errors import (
+    DiskFull,
+    InvalidFrame,
+    MessageTooLarge,
+    RequestRefused,
+    SequenceOutOfOrder,
+    UnknownPartition,
+)
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import OpenProducer, Send, Sent
 from txbroker.wire.refusals import check_name
@@ -57,12 +64,15 @@ class Sending:
         limit = self._max_frame
         topic = store.settings
         own = topic.max_message_bytes
-        count = check_run(
-            data,
-            limit if own is None or own > limit else own,
-            topic.check_compressed != 0,
-            MAX_REQUEST_MESSAGES,
-        )
+        try:
+            count = check_run(
+                data,
+                limit if own is None or own > limit else own,
+                topic.check_compressed != 0,
+                MAX_REQUEST_MESSAGES,
+            )
+        except (MessageTooLarge, InvalidFrame) as error:
+            count = self._repeated_count(session, command, data, error)
         if count > 1:
             session.work += REQUEST * count
         producer_id = command.producer_id
@@ -86,6 +96,20 @@ class Sending:
         self.messages += count
         self.bytes += len(data)
         return Sent(command.correlation, base)
+
+    def _repeated_count(
+        self, session: Session, command: Send, data: memoryview, error: RequestRefused
+    ) -> int:
+        """Return how many messages a send repeats that the topic took under former settings; else raise ``error``."""
+        if not command.producer_id:
+            raise error
+        count = check_run(data, self._max_frame, False, MAX_REQUEST_MESSAGES)
+        base = self._repeated(
+            session.producer_owner, command.producer_id, command.epoch, command.partition, command.sequence, count
+        )  # fmt: skip
+        if base is None:
+            raise error
+        return count
 
     def open_producer(
         self,
