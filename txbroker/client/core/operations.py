@@ -106,8 +106,11 @@ class Operations:
         """Change these settings of a topic, and no others (durations in seconds, sizes in bytes); return the topic.
 
         They hold from then on: messages that are there stay, also larger ones than ``max_message_bytes`` allows now;
-        segments that are written already keep their size. ``topic_id`` is the id of the topic that is meant, as
-        ``topics()`` returns it. Raises UnknownTopic, InvalidSetting.
+        segments that are written already keep their size. A connected producer learns of a lower ``max_message_bytes``
+        by MessageTooLarge for a batch, also one of small messages, which is not stored; later ones fit.
+
+        ``topic_id`` is the id of the topic that is meant, as ``topics()`` returns it. Raises UnknownTopic,
+        InvalidSetting.
         """
         name, core = text("name", name, NOTHING_CHANGED), self.core
         topic_id = None if topic_id is None else octets("topic_id", topic_id, NOTHING_CHANGED)

@@ -55,6 +55,9 @@ class Sender(Protocol):
     def expired(self, identity: tuple[int, int]) -> None:
         """Note that the broker has forgotten this producer: the next batch opens a new one."""
 
+    def forget_route(self, topic: str) -> None:
+        """The topic may have another limit of messages now: the next send looks."""
+
     def gone(self, queue: PartitionQueue) -> None:
         """The broker says that a queue's partition is gone, and so its topic is."""
 
@@ -69,9 +72,10 @@ class PartitionQueue:
     ``room`` how many a batch may have.
     """
 
-    def __init__(self, producer: Sender, topic: str, index: int, number: int, most: int) -> None:
-        self.most = most
-        self.room = min(producer.core.options.batch_bytes, most)
+    most: int
+    room: int
+
+    def __init__(self, producer: Sender, topic: str, index: int, number: int) -> None:
         self.topic = topic
         self.index = index
         self.number = number
@@ -88,6 +92,11 @@ class PartitionQueue:
         self._lingering: Alarm | None = None
         self._producer = producer
         self._core = producer.core
+
+    def bound(self, most: int) -> None:
+        """Take the bound of wrappers; it holds for what is added from now on. Call it before anything is added."""
+        self.most = most
+        self.room = min(self._core.options.batch_bytes, most)
 
     def append(
         self, value: bytes | None, timestamp: int, key: bytes | None, headers: GivenHeaders | None
@@ -234,6 +243,8 @@ class PartitionQueue:
             self.broken = first
         if isinstance(first, errors.UnknownPartition):
             self._producer.gone(self)
+        if isinstance(first, errors.MessageTooLarge):  # the topic may take less than it did
+            self._producer.forget_route(self.topic)
         if isinstance(first, errors.UnknownProducer):
             self._producer.expired(self._identity)
         in_doubt = any(batch.attempts > 1 for batch in returned)

@@ -66,7 +66,7 @@ class Producer:
             raise wrong_type("topic", topic, "a str") from None
 
     def forget_route(self, topic: str) -> None:
-        """The topic may be gone, or there may be a new one of that name: the next send looks."""
+        """The topic may be gone, or made anew, or have another limit of messages now: the next send looks."""
         self._routes.pop(topic, None)
         self._questions.pop(topic, None)
 
@@ -112,9 +112,11 @@ class Producer:
         most = allowed - HEADER_BYTES  # the wrapper has a header of its own
         known = {queue.number: queue for queue in self._queues.get(info.name, [])}
         queues = [
-            known.get(part.number) or PartitionQueue(self, info.name, part.index, part.number, most)
+            known.get(part.number) or PartitionQueue(self, info.name, part.index, part.number)
             for part in info.partitions
         ]
+        for queue in queues:
+            queue.bound(most)
         self._have(info.name, queues)
         is_own = self.reports is not None and info.name == self.reports.topic  # of reports: by key, always
         partitioner = None if is_own or self.core.options.partitioner is None else self._ask

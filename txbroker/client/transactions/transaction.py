@@ -405,7 +405,8 @@ class Transaction:
             error.add_note(f"{self._name} can only be rolled back now")
             if isinstance(error, _FENCED):
                 self.received.discard()
-            if isinstance(error, errors.UnknownPartition):  # one of the topics is gone: the next send looks
+            if isinstance(error, (errors.UnknownPartition, errors.MessageTooLarge)):
+                # One of the topics is gone, or takes less than it did: the next send looks.
                 for topic in self.contents.topics:
                     self._producer.forget_route(topic)
         self._dead = error
