@@ -127,6 +127,11 @@ class MessageStore:
         return self._tail.end_offset
 
     @property
+    def end_position(self) -> int:
+        """How many bytes of frames were accepted since the start; it never goes back."""
+        return self._tail.end_position
+
+    @property
     def last_time(self) -> int:
         """The append time of the newest message, 0 without one."""
         return self._tail.last_time

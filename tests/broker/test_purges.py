@@ -3,9 +3,12 @@
 import pytest
 
 from journal.engine.settings import JournalSettings
+from journal.formats.record import LogStartMoved
 from tests.support.broker_room import Room, frames
 from txbroker.wire import messages
 from txbroker.wire.messages import MAX_PURGED
+
+SECOND = 1_000_000
 
 
 @pytest.fixture
@@ -90,3 +93,29 @@ def test_a_group_below_goes_on_as_after_retention(room):
     [at] = peer.ask(messages.FetchOffsets, "g", [first]).offsets
     assert at.offset == 1
     assert peer.ask(messages.Fetch, [(first, at.offset, 0)]).partitions[0].error == "OffsetOutOfRange"
+
+
+def test_a_fetch_that_waits_below_the_new_start_is_told_once_that_is_forced(room):
+    first, second = fill(room)
+    reader, peer = room.peer(), room.peer()
+    waits = reader.tell(messages.Fetch, [(first, 3, 0)], max_wait=SECOND, min_bytes=10_000)
+    other = reader.tell(messages.Fetch, [(second, 3, 0)], max_wait=SECOND, min_bytes=10_000)
+    peer.tell(messages.Purge, [(first, 4)])
+    assert reader.answers == []
+    room.engine.sync()
+    [part] = reader.answer(waits).partitions
+    assert (part.error, part.start_offset) == ("OffsetOutOfRange", 4)
+    assert reader.answer(other) is None
+
+
+def test_what_is_dropped_is_not_waited_for_anew(room):
+    [number] = room.topic("t", segment_bytes=1 << 16)
+    writer, reader = room.peer(), room.peer()
+    for _ in range(3):
+        writer.send(number, bytes(60_000))
+        room.flush()
+    asked = reader.tell(messages.Fetch, [(number, 3, 0)], max_wait=SECOND, min_bytes=1000)
+    room.engine.accept(LogStartMoved(number, 2, room.engine.now()))  # as retention does
+    room.engine.sync()
+    writer.send(number, bytes(1000))
+    assert reader.answer(asked).partitions[0].length > 1000

@@ -72,7 +72,7 @@ PolicyOf = Callable[[Transaction, int], Policy | None]
 
 
 class Describing:
-    """The meaning of these commands. ``on_deleted`` is called with the partitions of a deleted topic."""
+    """The meaning of these commands. ``on_changed`` is called with partitions that are deleted or purged."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Describing:
         self._number_of = number_of
         self._policy = policy
         self.slow_forces = SlowForces(engine)
-        self.on_deleted: Callable[[list[int]], object] = len
+        self.on_changed: Callable[[list[int]], object] = len
         self.status: Callable[[], dict[str, int | float | str]] = dict
 
     # -- topics -----------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class Describing:
                     "messages for it; nothing has changed. Commit it or roll it back first"
                 )
         self._engine.accept(TopicDeleted(command.name, self._engine.now()))
-        self.on_deleted(numbers)
+        self.on_changed(numbers)
         return Done(command.correlation)
 
     def purge(self, session: Session, command: Purge, data: memoryview) -> Done:  # noqa: ARG002
@@ -196,6 +196,7 @@ class Describing:
         for number, offset in command.starts:
             if offset > self._stores[number].start_offset:
                 self._engine.accept(LogStartMoved(number, offset, self._engine.now()))
+        self.on_changed([number for number, _ in command.starts])
         return Done(command.correlation)
 
     def describe_topics(self, session: Session, command: DescribeTopics, data: memoryview) -> None:  # noqa: ARG002

@@ -138,7 +138,7 @@ class Broker:
         self.describing = Describing(
             engine, settings, self.transacting.number_of, self.orphans.policy, self.accounts, self.stepwise
         )
-        self.describing.on_deleted = self.fetching.partitions_gone
+        self.describing.on_changed = self.fetching.look_again
         self.describing.status = self._status
         self.scrubbed = nothing_scrubbed
         self.transacting.next_session = (engine.start_number << 32) + 1

@@ -26,7 +26,10 @@ CallLater = Callable[[float, Callable[[], None]], Cancellable]
 
 
 class PendingFetch:
-    """A fetch that has not been answered. It is not tried again before its logs have ``wanted`` bytes in all."""
+    """A fetch that has not been answered.
+
+    It is not tried again before the end positions of its logs are ``wanted`` in all: what is dropped does not count.
+    """
 
     __slots__ = ("command", "expired", "session", "timer", "waits_for", "wanted")
 

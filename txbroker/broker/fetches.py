@@ -124,11 +124,11 @@ class Fetching:
             if store.number in waiting:
                 woken.update(waiting[store.number])
         for fetch in woken:
-            if not fetch.wanted or sum(s.total_bytes for s in fetch.waits_for) >= fetch.wanted:
+            if not fetch.wanted or sum(s.end_position for s in fetch.waits_for) >= fetch.wanted:
                 self._later(fetch)
 
-    def partitions_gone(self, numbers: Iterable[int]) -> None:
-        """Inform the fetches that wait for these partitions."""
+    def look_again(self, numbers: Iterable[int]) -> None:
+        """Try the fetches again that wait for these partitions: they are gone, or begin later now."""
         for number in numbers:
             for fetch in list(self._waiting.get(number, ())):
                 self._later(fetch)
@@ -322,7 +322,7 @@ class Fetching:
                 fetch.timer = self._call_later(wait / 1e6, partial(self._timed_out, fetch))
         fetch.wanted = 0
         if least > 1 and all(s.end_offset == s.high_watermark for s in reading.stores):
-            fetch.wanted = least - reading.found + sum(s.total_bytes for s in reading.stores)
+            fetch.wanted = least - reading.found + sum(s.end_position for s in reading.stores)
 
     def _stop(self, fetch: PendingFetch) -> None:
         fetch.session.fetches.pop(fetch, None)
