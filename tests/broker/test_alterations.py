@@ -6,6 +6,7 @@ from journal.check.verification import verify
 from journal.engine.settings import JournalSettings
 from journal.settings import TopicSettings
 from tests.support.broker_room import Room, frames
+from txbroker.broker.settings import BrokerSettings
 from txbroker.wire import messages
 
 HOUR = 3600 * 1_000_000
@@ -74,6 +75,13 @@ def test_what_cannot_be_a_setting_changes_nothing(room, changes, error, said):
     assert (refused.error, settings(room)) == (error, TopicSettings())
     assert said in refused.message
     assert "nothing" in refused.message.lower()
+
+
+def test_a_setting_that_the_broker_would_not_take_any_more_hinders_no_change_of_another(room):
+    room.topic(max_message_bytes=1 << 20)
+    room.settings = BrokerSettings(max_frame=1 << 16)
+    room.restart()
+    assert alter(room, force_messages=7).topics[0].settings.force_messages == 7
 
 
 def test_a_topic_made_anew_under_the_name_is_not_altered(room):

@@ -117,7 +117,8 @@ class Describing:
         if not command.changes:
             raise InvalidSetting(f"no setting of topic {topic.name!r} to change; nothing has changed")
         record = self._catalog.judge_alteration(topic, command.changes, self._engine.now())
-        self._check_frames(record)
+        if "max_message_bytes" in command.changes:
+            self._check_frames(record)
         if record.settings != topic.settings:
             self._engine.accept(record)
             self._engine.housekeeping.settings_changed(topic.partitions)
