@@ -21,8 +21,8 @@ class DueStores:
     """The due ones of the ``dirty`` stores: by their messages, then they are in ``filled``, or by their age.
 
     Both sets are the engine's. Each store that has been seen in ``dirty`` is in the heap once, at a time before which
-    its age cannot make it due. It stays there when it is flushed, because later messages are younger and a policy's
-    interval does not change. The store is looked at again only when that time has come.
+    its age cannot make it due. It stays there when it is flushed, because later messages are younger; where a policy
+    changes, :meth:`look_again` has it taken out. The store is looked at again only when that time has come.
     """
 
     def __init__(self, dirty: set[MessageStore], filled: set[MessageStore]) -> None:
