@@ -185,10 +185,10 @@ class TestPurging:
 
     def test_only_the_partitions_that_were_named_are_purged(self, rig, topics, purges):
         topics.make(messages.CreateTopic(0, "t", 4, TopicSettings()))
-        assert rig.run(rig.operations.purge("t", 3, [2, 0, 2])) == {0: 3, 2: 3}
-        assert purges == [[(5, 3), (7, 3)]]
+        assert rig.run(rig.operations.purge("t", {2: 3, 0: 4})) == {0: 4, 2: 3}
+        assert purges == [[(7, 3), (5, 4)]]
         with pytest.raises(errors.UnknownPartition):
-            rig.run(rig.operations.purge("t", 3, [4]))
+            rig.run(rig.operations.purge("t", {4: 3}))
         assert len(purges) == 1
 
     def test_a_topic_made_anew_under_the_name_is_not_purged(self, rig, topics, purges):

@@ -195,10 +195,8 @@ def purge(
         plan = planned(topic, partitions, before_offset, since)
         unread = unread_below(broker.groups(), name, plan)
         if execute:
-            for each in plan:
-                broker.purge(
-                    name, each.start, [each.partition], topic_id=topic.id
-                )  # the one that was planned for
+            starts = {each.partition: each.start for each in plan}
+            broker.purge(name, starts, topic_id=topic.id)  # the one that was planned for
     said = f"Purged topic {name}." if execute else "This is only the plan; add --execute to do it."
     rows = [(each.partition, each.before, each.start, each.start - each.before) for each in plan]
     losses = [(group, count) for group, count in unread.items() if count]

@@ -6,13 +6,10 @@ from collections.abc import Coroutine, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Unpack
 
-import msgspec
-
 from journal.arguments import (
     MOST,
     NOTHING_CHANGED,
     NOTHING_READ,
-    listed,
     micros,
     octets,
     seconds,
@@ -122,26 +119,22 @@ class Operations:
 
     @client_method
     async def purge(
-        self,
-        topic: str,
-        before: int | datetime | None,
-        partitions: Iterable[int] | None = None,
-        topic_id: bytes | None = None,
+        self, topic: str, before: int | datetime | Mapping[int, int] | None, topic_id: bytes | None = None
     ) -> dict[int, int]:
-        """Drop a topic's oldest messages for good, of these partitions or of all; return the first offset left in each.
+        """Drop a topic's oldest messages for good; return the first offset left in each partition that was purged.
 
-        ``before`` is an offset, or a time (a ``datetime``): messages below it, or appended earlier, are dropped. None:
-        all messages that can be read now. ``topic_id`` is the id of the topic that is meant, as ``topics()`` returns
-        it. A group whose position is dropped goes on as after retention. Raises UnknownTopic, UnknownPartition,
-        OffsetOutOfRange; then nothing has changed, unless the topic has more partitions than one request takes (256):
-        of these, some may be purged.
+        ``before`` is an offset, or a time (a ``datetime``): messages below it, or appended earlier, are dropped. A dict
+        of partitions and offsets purges these partitions, None drops all messages that can be read now. ``topic_id`` is
+        the id of the topic that is meant, as ``topics()`` returns it. A group whose position is dropped goes on as
+        after retention. Raises UnknownTopic, UnknownPartition, OffsetOutOfRange; then nothing has changed, unless more
+        partitions are purged than one request takes (256): then some of them may be.
         """
         topic = text("topic", topic, NOTHING_CHANGED)
-        indexes = partitions
-        if indexes is not None:
-            indexes = {named_index(index) for index in listed("partitions", indexes, "int", NOTHING_CHANGED)}
-        offset = time = None
-        if isinstance(before, datetime):
+        starts: dict[int, int] | None = None
+        time = offset = None
+        if isinstance(before, Mapping):
+            starts = {named_index(each): whole("before", at, NOTHING_CHANGED) for each, at in before.items()}
+        elif isinstance(before, datetime):
             time = micros("before", before, NOTHING_CHANGED, MOST)
         elif before is not None:
             offset = whole("before", before, NOTHING_CHANGED)
@@ -152,20 +145,15 @@ class Operations:
                 f"the topic {topic!r} that was meant has been deleted; the one that is there now was made since. "
                 "Nothing was changed. Ask for the topics again"
             )
-        if indexes is not None:
-            wanted = {_number(info, index) for index in indexes}
-            info = msgspec.structs.replace(
-                info, partitions=[p for p in info.partitions if p.number in wanted]
-            )
         if time is not None:
             starts = await _first_since(core, info, time)
-        else:
+        elif starts is None:
             starts = {p.index: p.high_watermark if offset is None else offset for p in info.partitions}
-        places = [(part.number, starts[part.index]) for part in info.partitions]
+        places = [(_number(info, index), at) for index, at in starts.items()]
         for first in range(0, len(places), commands.MAX_PURGED):
             some = places[first : first + commands.MAX_PURGED]
             await core.request(commands.Purge(core.correlation(), some), Done)
-        return {part.index: max(part.start_offset, starts[part.index]) for part in info.partitions}
+        return {p.index: max(p.start_offset, starts[p.index]) for p in info.partitions if p.index in starts}
 
     @client_method
     async def topics(self, names: Iterable[str] | None = None) -> list[TopicInfo]:
