@@ -278,12 +278,13 @@ def _even_commits(body: bytes, position: int, most: int) -> _Even | None:
     else:
         return None
     *fields, frames = columns
-    owners: Sequence[Owner | None] | None = [None] * count
+    first = cast(TransactionCommitted, commit.record)
+    owners: Sequence[Owner | None] | None = [first.owner] * count
     if commit.part.varies_from < commit.part.head_length:
         owners = _owners(fields.pop())
     if owners is None:
         return None
-    even = _Columns._make([*fields, owners, commit.record, frames])
+    even = _Columns._make([*fields, owners, first, frames])
     agree = (even.partitions, even.counts) == (even.run_partitions, even.run_counts)
     agree = agree and not any(even.run_starts)
     if not agree or even.causes.count(even.causes[0]) != count:

@@ -253,6 +253,19 @@ def test_commits_of_many_clients_among_each_other_come_by_columns():
         assert read(packed(some), len(some)) == (some, len(some))
 
 
+def test_owners_that_say_more_than_is_known_here_stay_the_owners_of_their_commits():
+    """As a later version may write them."""
+    owner, body = Owner("p", "one", "a"), b""
+    records = commits(20, first=1000, owner=owner)
+    for each, data in records:
+        fields = msgspec.msgpack.decode(msgspec.msgpack.encode(each))
+        fields[-1].append("more")
+        head = msgspec.msgpack.encode(fields)
+        length = (12 + len(head) + len(data)).to_bytes(4)
+        body += length + bytes(4) + len(head).to_bytes(4) + head + data
+    assert read(body, 20)[0] == records
+
+
 def test_among_commits_of_many_clients_one_with_an_owner_that_is_none_is_refused_with_its_place():
     """Of the same length as the others: nothing else tells it from them."""
     records = commits(40, first=1000, owner=Owner("p", "one", "a"))
