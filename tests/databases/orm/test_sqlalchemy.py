@@ -4,8 +4,8 @@
 
 import psycopg
 import pytest
-from sqlalchemy import event, insert, text
-from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError
+from sqlalchemy import create_engine, event, insert, text
+from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError, OperationalError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import txbroker
@@ -32,6 +32,18 @@ def test_a_session_and_its_messages_become_one(any_engine, broker, topic):
     assert (numbers(any_engine), values(broker, topic)) == ([1, 2], [b"1", b"2"])
     eventually(lambda: decisions(any_engine) == [])
     assert broker.resolver.status.failure == ""
+
+
+def test_a_joined_transaction_that_gets_no_write_lock_fails_as_sqlalchemy_does(sqlite, lite, broker, topic):
+    engine = create_engine(f"sqlite:///{sqlite}", connect_args={"timeout": 0.05})
+    lite.execute("INSERT INTO orders VALUES (7)")  # has the lock
+    with engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN")
+        with pytest.raises(OperationalError, match="take the write lock"):
+            with txbroker.atomic(connection, broker) as tx:
+                tx.send(topic, b"8")
+    engine.dispose()
+    assert values(broker, topic) == []
 
 
 def decisions(engine):

@@ -23,7 +23,7 @@ from txbroker.databases.adapters.adapter import run
 from txbroker.databases.adapters.database import Connector
 from txbroker.databases.blocking import Atomic
 from txbroker.databases.django.broker import broker, configuration
-from txbroker.databases.orm.waiting_messages import Waiting, block, check_room, commit_with, take_write_lock
+from txbroker.databases.orm.waiting_messages import Waiting, block, check_room, commit_with
 from txbroker.databases.orm.wrapped import WrappedDatabase
 
 _BLOCK = "_txbroker_block"
@@ -182,10 +182,6 @@ class DjangoDatabase(WrappedDatabase):
         self.driver = adapter.adapt(connection.connection)
         self.handle: object = connection.connection
         self.django_commit: Any = connection.commit
-
-    async def open(self) -> None:
-        """Check that the connection can write; Django has opened it."""
-        await take_write_lock(self.driver)
 
     async def commit(self) -> None:
         """Have Django commit."""

@@ -12,7 +12,6 @@ from typing import NamedTuple, cast
 from journal.message_headers import Headers, size_of
 from txbroker import errors
 from txbroker.client.blocking import Connection
-from txbroker.databases import identity
 from txbroker.databases.adapters.adapter import run
 from txbroker.databases.adapters.database import Database
 from txbroker.databases.blocking import Atomic, BlockingSide
@@ -50,19 +49,6 @@ def check_room(taken: int, message: Waiting, bound: int) -> None:
             "nothing was sent, and the transaction is as it was. Use smaller transactions, a greater max_bytes, or "
             "txbroker.atomic, which sends at once"
         )
-
-
-async def take_write_lock(driver: Database) -> None:
-    """Lock before the transaction reads: its end will write, so it waits here and not in vain later.
-
-    Raises what :func:`txbroker.atomic` does if the decision table is missing.
-    """
-    try:
-        await driver.take_write_lock()
-    except Exception as error:
-        if driver.is_missing_table(error):
-            raise identity.missing(error) from error
-        raise
 
 
 class Terms(NamedTuple):

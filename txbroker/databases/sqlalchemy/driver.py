@@ -79,6 +79,11 @@ class DriverDatabase(WrappedDatabase):
         """Run a statement."""
         return await self.driver.execute(statement, parameters)
 
+    async def take_write_lock(self) -> None:
+        """Lock before the transaction reads; raises SQLAlchemy's errors."""
+        with translating(self.connection, "txbroker: take the write lock"):
+            await self.driver.take_write_lock()
+
     async def mark(self, token: str) -> str | None:
         """Run step 1."""
         with translating(self.connection, "txbroker: mark the transaction"):

@@ -28,7 +28,6 @@ from txbroker.databases.orm.waiting_messages import (
     block,
     check_room,
     commit_with,
-    take_write_lock,
 )
 from txbroker.databases.protocol import check_wait
 from txbroker.databases.sqlalchemy.adapters import (
@@ -38,7 +37,7 @@ from txbroker.databases.sqlalchemy.adapters import (
     plain_session,
     refused_two_phase,
 )
-from txbroker.databases.sqlalchemy.driver import DriverDatabase, translating
+from txbroker.databases.sqlalchemy.driver import DriverDatabase
 from txbroker.databases.xids import check_application
 
 
@@ -67,15 +66,6 @@ def carry(
     messages = Messages(broker, Terms(application, wait, timeout), max_bytes)
     event.listen(sessions, "after_begin", messages._after_begin)
     return messages
-
-
-class _CarryingDatabase(DriverDatabase):
-    """A Connection whose transaction has begun."""
-
-    async def open(self) -> None:
-        """Check that it can write; it is open."""
-        with translating(self.connection, "txbroker: take the write lock"):
-            await take_write_lock(self.driver)
 
 
 class _Carried:
@@ -152,7 +142,7 @@ class Messages:
         message = Waiting(*message_of(topic, value, key, headers, partition, timestamp))
         check_room(carried.size, message, self._max_bytes)
         if carried.atomic is None and not connection.in_nested_transaction():
-            atomic = block(_CarryingDatabase(connection), self._broker, self._terms)
+            atomic = block(DriverDatabase(connection), self._broker, self._terms)
             atomic.__enter__()
             carried.atomic = atomic
         carried.add(_savepoints(connection), message)
@@ -216,7 +206,7 @@ class Messages:
             if atomic is not None:
                 run(atomic.deciding.rolled_back())
             return
-        atomic = atomic or block(_CarryingDatabase(connection), self._broker, self._terms)
+        atomic = atomic or block(DriverDatabase(connection), self._broker, self._terms)
         try:
             commit_with(atomic, messages)
         except errors.OutcomeUnknown as error:
