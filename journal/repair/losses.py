@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from journal.check.effects import Effect, LogEnds, Undecided, effect_of
 from journal.check.findings import Affected
-from journal.formats.record import OffsetsCommitted, TopicAltered, TopicCreated, TopicDeleted
+from journal.formats.record import LogStartMoved, OffsetsCommitted, TopicAltered, TopicCreated, TopicDeleted
 from journal.formats.store_state import StoreState
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.state import TransactionRow
@@ -54,6 +54,7 @@ class LostRecords:
     _messages: dict[int, tuple[int, int]] = field(default_factory=dict)
     _xids: dict[TransactionNumber, Xid] = field(default_factory=dict)
     _transactions: dict[TransactionNumber, str] = field(default_factory=dict)
+    _starts: dict[int, int] = field(default_factory=dict)
     _others: list[str] = field(default_factory=list)
     _groups: set[str] = field(default_factory=set)
     _uncounted: int = 0
@@ -75,8 +76,10 @@ class LostRecords:
                 self._others.append(f"the deletion of topic {gone.topic!r}: it is there again")
             case TopicAltered() as altered:
                 self._others.append(
-                    f"the change of topic {altered.topic!r}'s settings: it has those from before"
+                    f"the change of the settings of topic {altered.topic!r}: it has those from before"
                 )
+            case LogStartMoved() as moved:
+                self._starts[moved.partition] = moved.start_offset
             case OffsetsCommitted() as moved:
                 self._groups.add(moved.group)
 
@@ -114,6 +117,7 @@ class LostRecords:
         if self._uncounted:
             losses.append(Loss(f"{self._uncounted} more ends of transactions", Affected()))
         losses += [Loss(text, Affected()) for text in self._others]
+        losses += [self._start(partition, offset) for partition, offset in sorted(self._starts.items())]
         losses += [Loss(f"positions of group {group!r}", Affected()) for group in sorted(self._groups)]
         return losses
 
@@ -141,6 +145,11 @@ class LostRecords:
             first = self.names.logs.ends.get(partition, 0)
             if first < end:
                 yield self._partition(partition, first, end - 1)
+
+    def _start(self, partition: int, offset: int) -> Loss:
+        topic, index = self.names.logs.names.get(partition, (f"partition number {partition}", 0))
+        text = f"{topic}-{index}: its start at offset {offset}; messages below may be there again"
+        return Loss(text, Affected(topic, index))
 
     def _partition(self, partition: int, first: int, last: int) -> Loss:
         topic, index = self.names.logs.names.get(partition, (f"partition number {partition}", 0))
