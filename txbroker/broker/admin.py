@@ -1,4 +1,4 @@
-"""Requests of people and tools: topics, transactions, the broker's state; and making and deleting topics."""
+"""Requests of people and tools: topics (also to make, alter, purge and delete), transactions, the broker's state."""
 
 from __future__ import annotations
 

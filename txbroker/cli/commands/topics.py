@@ -17,6 +17,7 @@ from txbroker.cli.clock import TIME
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
 from txbroker.cli.output import age_text, count_text, emit, facts, size_text, table
+from txbroker.cli.positions import nearest
 from txbroker.errors import TopicExists
 from txbroker.wire.messages import GroupInfo, TopicInfo
 
@@ -239,8 +240,8 @@ def planned(
     found = []
     for part in topic.partitions:
         if not partitions or part.index in partitions:
-            end = part.high_watermark
-            start = since[part.index] if since else end if offset is None else min(offset, end)
+            wanted = part.high_watermark if offset is None else offset
+            start, _ = nearest(part, since.get(part.index, wanted))
             if start > part.start_offset:
                 found.append(Purged(part.index, part.start_offset, start))
     return found
