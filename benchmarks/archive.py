@@ -21,11 +21,11 @@ from benchmarks.harness.load import Dialogue, converse
 from benchmarks.harness.peer import Peer
 from benchmarks.harness.transactions import OnePhase, TwoPhase
 from benchmarks.runs import TOPIC, WARM_UP, timed
-from journal.check.journal_walk import surveyed
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.vfs.file_window import window
 from journal.vfs.filesystem import OSFilesystem
 from journal.wal.reader import FileReader, Group
+from journal.walks.journal_walk import surveyed
 
 CLIENTS: Final = 64
 KINDS: Final[dict[str, Callable[[Peer, int, bytes], Dialogue]]] = {

@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 from benchmarks.peers.kafka import KafkaServer
 from benchmarks.spark.rows import SOURCES, Places, Shape, checked_alike, laid_out
 from benchmarks.spark.session import CORES, Sample, drain, timed
-from journal.check.segment_walk import partitions, segments
 from journal.constants import MIB
 from journal.formats.frame import decode_run
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.vfs.filesystem import OSFilesystem
+from journal.walks.segment_walk import partitions, segments
 
 COLUMNS: Final = ("value", "all")
 WALK: Final = "walk"

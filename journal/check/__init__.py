@@ -1,15 +1,16 @@
-"""Read-only walks over a data directory's files: for verification, dumps, repairs, audits and Spark.
+"""Checks of a data directory: each file by itself, then what the files say against each other. It changes nothing.
 
-Nothing here opens a file for writing, takes the lock, or believes an index. Every checksum is computed by ``crcmod``,
-an implementation independent of the one that wrote it, so that a fault of either shows. A directory in use may be
-walked; its newest journal file and segments then end where they ended when they were read.
+The names of the walks that these checks stand on (:mod:`journal.walks`) are here, too, for commands and programs.
 """
 
-from journal.check.checkpoint_check import checkpoints
-from journal.check.file_walk import FileKind, IndexItem, Item, SectionItem, kind_of, walk_any
-from journal.check.findings import Affected, Finding, second_crc32c
-from journal.check.journal_walk import walk_journal
-from journal.check.outcome_walk import (
+from journal.check.tally import Tally
+from journal.check.verification import Level, planned_bytes, verify
+from journal.wal.reader import JournalEntry, journal_files
+from journal.walks.checkpoint_walk import checkpoints
+from journal.walks.file_walk import FileKind, IndexItem, Item, SectionItem, kind_of, walk_any
+from journal.walks.findings import Affected, Finding, second_crc32c
+from journal.walks.journal_walk import walk_journal
+from journal.walks.outcome_walk import (
     Archived,
     archive_from,
     archive_state,
@@ -17,10 +18,7 @@ from journal.check.outcome_walk import (
     journaled_archive,
     walk_archive,
 )
-from journal.check.segment_walk import FrameEntry, partitions, segments, walk_segment
-from journal.check.tally import Tally
-from journal.check.verification import Level, planned_bytes, verify
-from journal.wal.reader import JournalEntry, journal_files
+from journal.walks.segment_walk import FrameEntry, partitions, segments, walk_segment
 
 __all__ = [
     "Affected",

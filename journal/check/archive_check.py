@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from journal.check.effects import Effect
-from journal.check.findings import Affected, Finding
 from journal.errors import InvalidFrame
 from journal.formats import outcome_entry
 from journal.formats.checkpoint import Checkpoint
@@ -22,6 +21,7 @@ from journal.parties import Actor
 from journal.transaction_states import Cause, State, Totals, TransactionNumber
 from journal.transactions.outcome_archive import HeadRow, head_of
 from journal.wal.reader import JournalEntry
+from journal.walks.findings import Affected, Finding
 from journal.xid import Xid
 
 Part = tuple[int, int, int, int, int]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from journal.check.findings import second_crc32c
 from journal.constants import MIB
 from journal.formats.checksum import join
 from journal.formats.filenames import SegmentKind
@@ -20,6 +19,7 @@ from journal.formats.store_state import SegmentState
 from journal.interfaces import IFilesystem
 from journal.log.segment import Read
 from journal.vfs.file_window import file_size, read_some
+from journal.walks.findings import second_crc32c
 
 
 class Block(NamedTuple):

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from journal.check.effects import Decision, Effect, LogEnds, Undecided
-from journal.check.findings import Affected, Finding
 from journal.check.replayed_folds import ReplayedFolds
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
@@ -31,6 +30,7 @@ from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State, TransactionNumber
 from journal.transactions.table import live_rows, remembered
 from journal.wal.reader import JournalEntry
+from journal.walks.findings import Affected, Finding
 from journal.xid import Xid
 
 

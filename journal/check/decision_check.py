@@ -14,9 +14,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from journal.check.findings import Affected, Finding
-from journal.check.outcome_walk import archive_from, archive_state, walk_archive
-from journal.check.segment_walk import FrameEntry, walk_segment
 from journal.errors import TxBrokerError
 from journal.formats import frame, outcome_entry, spark_decision
 from journal.formats.checkpoint import Checkpoint
@@ -31,6 +28,9 @@ from journal.log.segment import segments_of
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.outcome_archive import head_of
 from journal.transactions.table import live_rows, remembered
+from journal.walks.findings import Affected, Finding
+from journal.walks.outcome_walk import archive_from, archive_state, walk_archive
+from journal.walks.segment_walk import FrameEntry, walk_segment
 from journal.xid import Xid
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final
 
-from journal.check.findings import Affected, Finding, of_partition, second_crc32c, unreadable
 from journal.formats import filenames
 from journal.formats.filenames import SegmentKind
 from journal.formats.index import (
@@ -27,6 +26,7 @@ from journal.formats.segment_header import seed_of
 from journal.formats.store_state import SegmentState
 from journal.interfaces import IFilesystem
 from journal.vfs.file_window import file_size, read_some
+from journal.walks.findings import Affected, Finding, of_partition, second_crc32c, unreadable
 
 MADE_AGAIN: Final = "; it is made again when it is needed"
 OF_NO_CRASH: Final = ", as no crash leaves it"

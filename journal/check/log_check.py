@@ -13,10 +13,7 @@ from collections.abc import Iterator
 from journal.check.archive_check import ArchiveCheck, Ended, by_record
 from journal.check.checkpoint_rows_check import FoldCheck
 from journal.check.effects import Add, Effect, frames_of_add
-from journal.check.findings import Affected, Finding
-from journal.check.log_reader import LogReader, OpenLogs, difference
 from journal.check.outcome_check import OutcomeCheck
-from journal.check.run_check import messages_of
 from journal.check.tally import Tally
 from journal.check.transaction_history import Followed, unstamped
 from journal.errors import InvalidFrame
@@ -34,6 +31,9 @@ from journal.transaction_states import Cause, State, TransactionNumber
 from journal.transactions.table import live_rows
 from journal.vfs.file_window import read_some
 from journal.wal.reader import JournalEntry
+from journal.walks.findings import Affected, Finding
+from journal.walks.frame_walk import messages_of
+from journal.walks.log_reader import LogReader, OpenLogs, difference
 
 MOST_DAMAGED = 64
 """Damaged messages of one partition after which the search goes on; each costs a search for the next one."""

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from journal.check.findings import Affected, Finding
-from journal.check.outcome_walk import archive_from, archive_state, walk_archive
 from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
@@ -24,6 +22,8 @@ from journal.interfaces import IFilesystem
 from journal.transactions.outcome_archive import head_of
 from journal.transactions.table import remembered
 from journal.wal.reader import JournalEntry
+from journal.walks.findings import Affected, Finding
+from journal.walks.outcome_walk import archive_from, archive_state, walk_archive
 
 _SAME: Final = (
     "state", "cause", "at", "wall", "began", "prepared", "xid", "by", "why", "owner", "heuristic", "messages", "bytes",

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from journal.check.findings import Finding, of_partition, unreadable
 from journal.check.record_check import RecordCheck
-from journal.check.segment_walk import partitions
 from journal.formats.checkpoint import Checkpoint
 from journal.interfaces import IFilesystem
 from journal.log.proof import Beyond, files_beyond, unproven
+from journal.walks.findings import Finding, of_partition, unreadable
+from journal.walks.segment_walk import partitions
 
 
 def unproven_findings(

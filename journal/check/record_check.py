@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from journal.check.effects import Effect, LogEnds, frames_of_add
-from journal.check.findings import Affected, Finding
 from journal.check.replayed_folds import ReplayedFolds
 from journal.errors import InvalidFrame
 from journal.formats.checkpoint import Checkpoint
@@ -35,6 +34,7 @@ from journal.transaction_states import State, TransactionNumber
 from journal.transactions.outcomes import OutcomeTable
 from journal.transactions.table import live_rows, remembered
 from journal.wal.reader import JournalEntry
+from journal.walks.findings import Affected, Finding
 from journal.xid import Xid
 
 

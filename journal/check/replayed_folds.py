@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from journal.check.findings import Affected, Finding
 from journal.folds.table import MISFIT, REPLAYED_FOLDS, ReplayedFold, misfit
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
 from journal.wal.reader import JournalEntry
+from journal.walks.findings import Affected, Finding
 
 
 class ReplayedFolds:

@@ -7,9 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from journal.check.block_check import Block, blocks_of, failing
-from journal.check.findings import Affected, Finding, of_partition, second_crc32c, told_if_unreadable
 from journal.check.index_check import all_of, made_again, misled, read_index
-from journal.check.segment_walk import FrameEntry, is_known_flag, walk_segment
 from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.formats.filenames import SegmentKind
@@ -21,6 +19,8 @@ from journal.formats.store_state import SegmentState, StoreState
 from journal.interfaces import IFilesystem
 from journal.log.segment import BrokenChain, Read, Segment, header_fault, walk_headers
 from journal.vfs.file_window import file_size, opened, read_some
+from journal.walks.findings import Affected, Finding, of_partition, second_crc32c, told_if_unreadable
+from journal.walks.segment_walk import FrameEntry, is_known_flag, walk_segment
 from journal.words import span
 
 Count = Callable[[int, int], object]

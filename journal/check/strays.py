@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from journal.check.findings import Affected, Finding
-from journal.check.segment_walk import partitions
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
 from journal.interfaces import IFilesystem
+from journal.walks.findings import Affected, Finding
+from journal.walks.segment_walk import partitions
 
 FOREIGN = "not one of the broker's files; it is left alone"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from journal.check.effects import Add
-from journal.check.findings import second_crc32c
 from journal.formats.frame import walk
 from journal.transaction_states import Totals
+from journal.walks.findings import second_crc32c
 from journal.xid import Xid
 
 

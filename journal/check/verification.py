@@ -8,25 +8,9 @@ import enum
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from journal.check.checkpoint_check import (
-    check_catalog,
-    check_staged,
-    checkpoint_lsns,
-    checkpoints,
-    reason_of,
-)
+from journal.check.checkpoint_check import check_catalog, check_staged
 from journal.check.decision_check import check_decisions
 from journal.check.effects import Effect, effect_of
-from journal.check.findings import Affected, Finding, told_if_unreadable, unreadable
-from journal.check.journal_walk import (
-    NOT_NEEDED,
-    JournalFile,
-    chain_findings,
-    header_findings,
-    leaves_out,
-    surveyed,
-    walk_file,
-)
 from journal.check.log_check import CrossCheck
 from journal.check.proof_check import unproven_findings
 from journal.check.record_check import RecordCheck
@@ -49,6 +33,17 @@ from journal.vfs.file_window import file_size
 from journal.wal.end_scan import JournalScan, own_witness, stranger
 from journal.wal.reader import JournalEntry
 from journal.wal.writer import Journal
+from journal.walks.checkpoint_walk import checkpoint_lsns, checkpoints, reason_of
+from journal.walks.findings import Affected, Finding, told_if_unreadable, unreadable
+from journal.walks.journal_walk import (
+    NOT_NEEDED,
+    JournalFile,
+    chain_findings,
+    header_findings,
+    leaves_out,
+    surveyed,
+    walk_file,
+)
 
 Progress = Callable[[str, int], object]
 """Called with what is being read, and how many bytes were read since the last call."""

@@ -8,10 +8,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from journal.check import Finding, Level, verify
-from journal.check.checkpoint_check import checkpoints
 from journal.check.effects import effect_of
-from journal.check.findings import Affected
-from journal.check.segment_walk import partitions, segments
 from journal.errors import Irreparable
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint, packed_checkpoint
@@ -41,6 +38,9 @@ from journal.transactions.state import TransactionRow
 from journal.transactions.table import live_rows
 from journal.vfs.file_window import file_size
 from journal.wal.end_scan import own_witness, stranger
+from journal.walks.checkpoint_walk import checkpoints
+from journal.walks.findings import Affected
+from journal.walks.segment_walk import partitions, segments
 from journal.words import count_text
 
 Progress = Callable[[str, int], object]

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from journal.check.journal_walk import survey_any
 from journal.constants import START_STRIDE
 from journal.errors import Irreparable
 from journal.formats import filenames
@@ -15,6 +14,7 @@ from journal.interfaces import IFilesystem
 from journal.repair.salt_search import find_salt
 from journal.vfs.file_window import window
 from journal.wal.reader import Damage, FileReader, Group, JournalEntry, journal_files
+from journal.walks.journal_walk import survey_any
 
 
 @dataclass(slots=True)

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from journal.check.effects import Effect, LogEnds, Undecided, effect_of
-from journal.check.findings import Affected
 from journal.formats.record import LogStartMoved, OffsetsCommitted, TopicAltered, TopicCreated, TopicDeleted
 from journal.formats.store_state import StoreState
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.state import TransactionRow
 from journal.wal.reader import JournalEntry
+from journal.walks.findings import Affected
 from journal.words import count_text, span
 from journal.xid import Xid
 

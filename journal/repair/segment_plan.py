@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from struct import error as StructError
 
 from journal.check.block_check import Block, Span, blocks_of, failing, known_places, proven_frames
-from journal.check.findings import second_crc32c
-from journal.check.segment_walk import FrameEntry, header_of, walk_segment
 from journal.constants import MIB
 from journal.formats import filenames
 from journal.formats.filenames import SegmentKind
@@ -26,6 +24,8 @@ from journal.interfaces import IFilesystem
 from journal.repair.evidence import Again, Hole
 from journal.repair.file_pieces import Change, Piece, Slice, bytes_of
 from journal.vfs.file_window import opened, read_some
+from journal.walks.findings import second_crc32c
+from journal.walks.segment_walk import FrameEntry, header_of, walk_segment
 
 _NO_NONCE = bytes(16)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from journal.check.findings import second_crc32c
-from journal.check.run_check import messages_of
 from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.formats.staged_header import (
@@ -20,6 +18,8 @@ from journal.repair.file_pieces import Change, Piece, Slice
 from journal.transactions.staging import Entry
 from journal.transactions.state import TransactionRow
 from journal.vfs.file_window import read_some
+from journal.walks.findings import second_crc32c
+from journal.walks.frame_walk import messages_of
 
 
 @dataclass(slots=True)

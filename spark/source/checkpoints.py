@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from journal.check.checkpoint_check import checkpoint_lsns
 from journal.checkpoints.rows import read_sound
 from journal.errors import CorruptData, StorageUnavailable, UnknownFormat
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.store_state import StoreState
 from journal.vfs.filesystem import OSFilesystem
+from journal.walks.checkpoint_walk import checkpoint_lsns
 from spark.source.logs import Log
 
 VERIFY = "'txbroker verify DIR' says what else is damaged, a copy of the file mends it"

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from journal.check.outcome_walk import archive_from
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import HEADER_BYTES
 from journal.formats.index import OFFSET_FIELDS, DamagedIndex, around_time
@@ -20,6 +19,7 @@ from journal.log.catalog import head_of_catalog
 from journal.log.segment import Segment
 from journal.log.start_history import Starts
 from journal.transactions.outcome_archive import head_of
+from journal.walks.outcome_walk import archive_from
 from spark.source.checkpoints import log_of, newest_checkpoint
 from spark.source.logs import Log, Points, Slice, Start
 from spark.source.segment_cursor import DirectoryFiles, SegmentCursor, segments_of

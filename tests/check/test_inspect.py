@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal import check
-from journal.check import FileKind, Finding, FrameEntry, JournalEntry, findings, walk_any
+from journal.check import FileKind, Finding, FrameEntry, JournalEntry, walk_any
 from journal.checkpoints.rows import typed_rows
 from journal.engine.settings import JournalSettings
 from journal.formats import filenames
 from journal.formats.record import Mark, Messages, Started, TopicCreated, TransactionCommitted
 from journal.testing import Fault, FaultFilesystem, FaultPlan, Operation
 from journal.transaction_states import Cause
+from journal.walks import findings
 from tests.support.builders import Place, frames, number, totals
 from tests.support.engine_room import checkpoint_path
 from tests.support.forged_records import scene

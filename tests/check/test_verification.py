@@ -13,9 +13,7 @@ import pytest
 
 from journal import check
 from journal.check import Level, Tally
-from journal.check.checkpoint_check import checkpoint_lsns
 from journal.check.effects import effect_of
-from journal.check.journal_walk import JournalFile
 from journal.check.log_check import CrossCheck
 from journal.check.verification import needed_from, reaches_back, unbroken
 from journal.engine.settings import JournalSettings
@@ -38,6 +36,8 @@ from journal.repair import diagnose
 from journal.testing import MemoryFilesystem
 from journal.transaction_states import Cause, Totals
 from journal.wal.reader import JournalEntry
+from journal.walks.checkpoint_walk import checkpoint_lsns
+from journal.walks.journal_walk import JournalFile
 from tests.repair.repair_scene import all_files
 from tests.support.builders import SESSION, Place, frames, number, totals, xid
 

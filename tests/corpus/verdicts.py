@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from journal.check import Finding, JournalEntry, Level, verify, walk_any
-from journal.check.file_walk import FileKind
-from journal.check.findings import Affected
 from journal.check.scrub import JournalPiece, Piece
 from journal.constants import KIB
 from journal.engine.engine import Engine
@@ -20,6 +18,8 @@ from journal.recovery.start import recover
 from journal.repair import diagnose, execute
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction_states import Cause
+from journal.walks.file_walk import FileKind
+from journal.walks.findings import Affected
 from tests.corpus.damages import Case, damaged, layout_of
 from tests.corpus.places import Layout
 from tests.support.damaged_store import SETTINGS

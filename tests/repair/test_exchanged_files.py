@@ -17,12 +17,12 @@ from random import Random
 import pytest
 
 from journal import check
-from journal.check.segment_walk import header_of
 from journal.errors import CorruptSegment, Irreparable, TxBrokerError
 from journal.formats import frame
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.repair import diagnose
 from journal.testing import MemoryFilesystem
+from journal.walks.segment_walk import header_of
 from tests.recovery.recovery_scene import refusal
 from tests.repair.repair_checks import damages, is_repaired
 from tests.repair.repair_scene import Held, held, named, repaired, scene

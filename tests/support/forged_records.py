@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 from msgspec.structs import replace
 
-from journal.check.journal_walk import surveyed
 from journal.folds.table import client_folds
 from journal.formats import frame, record
 from journal.formats.journal_headers import pack_group_header
@@ -45,6 +44,7 @@ from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction_states import Cause, Totals, TransactionNumber
 from journal.vfs.file_window import window
 from journal.wal.reader import FileReader
+from journal.walks.journal_walk import surveyed
 from tests.support.engine_room import SMALL, Room, run_of, xid_of
 
 SESSION = 1 << 32 | 7

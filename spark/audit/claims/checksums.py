@@ -12,8 +12,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from journal.check.findings import second_crc32c
 from journal.formats.checksum import join, power, times
+from journal.walks.findings import second_crc32c
 
 Words = npt.NDArray[np.uint32]
 

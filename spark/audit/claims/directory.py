@@ -9,8 +9,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from journal.check import Level, verify
-from journal.check.checkpoint_check import checkpoints
-from journal.check.findings import Finding, of_partition
 from journal.errors import DirectoryLocked, StorageUnavailable
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
@@ -23,6 +21,8 @@ from journal.transaction_states import State
 from journal.transactions.outcome_archive import head_of
 from journal.transactions.table import live_rows
 from journal.vfs.filesystem import OSFilesystem
+from journal.walks.checkpoint_walk import checkpoints
+from journal.walks.findings import Finding, of_partition
 from spark.audit.claims.entries import SHAPE, Ground, entry_facts
 from spark.audit.claims.facts import Fact, What
 from spark.audit.claims.journal_fold import of_journal

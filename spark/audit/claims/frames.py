@@ -11,9 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from journal.check.block_check import Block, failing, known_places
-from journal.check.findings import Finding
 from journal.check.index_check import misled
-from journal.check.segment_walk import FrameEntry, is_known_flag, walk_segment
 from journal.constants import MIB
 from journal.errors import InvalidFrame
 from journal.formats.filenames import SegmentKind
@@ -24,6 +22,8 @@ from journal.formats.index import Anchor
 from journal.interfaces import IFile
 from journal.vfs.file_window import file_size, opened
 from journal.vfs.filesystem import OSFilesystem
+from journal.walks.findings import Finding
+from journal.walks.segment_walk import FrameEntry, is_known_flag, walk_segment
 from spark.audit.claims.checksums import second_crc32c
 from spark.audit.claims.slices import Slice
 from spark.frame_columns import Numbers, headers_at

@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from journal.check.findings import Finding
-from journal.check.log_reader import LogReader, OpenLogs
-from journal.check.segment_walk import header_of, segments, walk_segment
 from journal.check.verification import size_if_readable
 from journal.constants import SEGMENT_BYTES
 from journal.formats.filenames import partition_directory
@@ -20,6 +17,9 @@ from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.formats.store_state import StoreState
 from journal.vfs.file_window import read_some
 from journal.vfs.filesystem import OSFilesystem
+from journal.walks.findings import Finding
+from journal.walks.log_reader import LogReader, OpenLogs
+from journal.walks.segment_walk import header_of, segments, walk_segment
 from journal.words import count_text
 from spark.audit.claims.facts import Fact, What
 

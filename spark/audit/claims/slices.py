@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from journal.check.block_check import known_places
-from journal.check.segment_walk import frame_at
 from journal.constants import MIB
 from journal.formats.index import Anchor
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
@@ -17,6 +16,7 @@ from journal.formats.store_state import StoreState
 from journal.log.segment import Segment, segments_of
 from journal.vfs.file_window import opened
 from journal.vfs.filesystem import OSFilesystem
+from journal.walks.segment_walk import frame_at
 
 SLICE_BYTES: Final = 48 * MIB
 

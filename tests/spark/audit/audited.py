@@ -8,11 +8,11 @@ from pathlib import Path
 from crc32c import crc32c
 
 import journal
-from journal.check.segment_walk import FrameEntry, partitions, segments, walk_segment
 from journal.engine.settings import JournalSettings
 from journal.formats import frame
 from journal.transaction_states import Cause, Totals, TransactionNumber
 from journal.vfs.filesystem import OSFilesystem
+from journal.walks.segment_walk import FrameEntry, partitions, segments, walk_segment
 from journal.xid import Xid
 from spark.audit.audit import DAY, INNER, PARTS
 from spark.audit.checks.shifts import Shifted

@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from journal.check.outcome_walk import archive_state, walk_archive
 from journal.formats import frame
 from journal.vfs.filesystem import OSFilesystem
+from journal.walks.outcome_walk import archive_state, walk_archive
 from spark.audit.claims import journal_fold
 from spark.audit.claims.facts import What
 from tests.spark.audit.audited import (

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from journal.check.journal_walk import walk_file, walk_journal
 from journal.formats.frame import HEADER_BYTES
 from journal.formats.journal_headers import FIRST_GROUP, FileHeader
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.record import Messages
 from journal.vfs.filesystem import OSFilesystem
 from journal.wal.reader import JournalEntry, journal_files
+from journal.walks.journal_walk import walk_file, walk_journal
 from spark.audit.claims.directory import look
 from spark.audit.claims.facts import What
 from spark.audit.claims.journal_fold import journal_facts

@@ -11,9 +11,6 @@ from typing import NamedTuple
 import msgspec
 from crc32c import crc32c
 
-from journal.check.checkpoint_check import checkpoint_lsns
-from journal.check.journal_walk import surveyed
-from journal.check.segment_walk import FrameEntry, partitions, walk_segment
 from journal.formats import filenames, frame, record
 from journal.formats.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from journal.formats.filenames import SegmentKind
@@ -26,6 +23,9 @@ from journal.log.segment import Segment, run_on
 from journal.vfs.file_window import window
 from journal.vfs.filesystem import OSFilesystem
 from journal.wal.reader import FileReader, Group, JournalEntry
+from journal.walks.checkpoint_walk import checkpoint_lsns
+from journal.walks.journal_walk import surveyed
+from journal.walks.segment_walk import FrameEntry, partitions, walk_segment
 
 Frames = list[bytes]
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from journal.check.journal_walk import walk_journal
 from journal.formats import filenames, frame
 from journal.formats.filenames import SegmentKind
 from journal.formats.frame import HEADER_BYTES
 from journal.formats.index import IndexEntries
 from journal.formats.segment_header import SegmentHeader, pack_segment_header, seed_of
 from journal.vfs.filesystem import OSFilesystem
+from journal.walks.journal_walk import walk_journal
 from spark.audit.claims.facts import What
 from tests.spark.audit.audited import audited, copied, violations
 from tests.spark.damages.damages import Damages, outcomes

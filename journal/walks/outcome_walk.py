@@ -10,10 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from journal.check.checkpoint_check import checkpoints
-from journal.check.findings import Finding, of_partition
-from journal.check.journal_walk import walk_journal
-from journal.check.segment_walk import FrameEntry, walk_segment
 from journal.errors import InvalidFrame
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import HEADER, LOST, walk
@@ -24,6 +20,10 @@ from journal.formats.store_state import StoreState
 from journal.interfaces import IFilesystem
 from journal.log.segment import segments_of
 from journal.vfs.file_window import file_size, read_some
+from journal.walks.checkpoint_walk import checkpoints
+from journal.walks.findings import Finding, of_partition
+from journal.walks.journal_walk import walk_journal
+from journal.walks.segment_walk import FrameEntry, walk_segment
 
 
 class Archived(NamedTuple):

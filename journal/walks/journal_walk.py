@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from journal.check.findings import NOBODY, Affected, BothChecksums, Finding, second_crc32c, unreadable
 from journal.constants import BLOCK, START_STRIDE
 from journal.errors import CorruptJournal
 from journal.formats import filenames
@@ -13,6 +12,7 @@ from journal.formats.journal_headers import FILE_MAGIC, FIRST_GROUP, FileHeader
 from journal.interfaces import IFilesystem
 from journal.vfs.file_window import read_some, window
 from journal.wal.reader import Damage, FileEnd, FileReader, JournalEntry, file_start, journal_files
+from journal.walks.findings import NOBODY, Affected, BothChecksums, Finding, second_crc32c, unreadable
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from journal.check.findings import Finding, second_crc32c
-from journal.check.segment_walk import FrameEntry
 from journal.errors import InvalidFrame
 from journal.formats.frame import CRC_START, HEADER, HEADER_BYTES
 from journal.formats.staged_header import STAGED_HEADER_BYTES
 from journal.interfaces import IFilesystem
 from journal.vfs.file_window import window
+from journal.walks.findings import Finding, second_crc32c
+from journal.walks.segment_walk import FrameEntry
 
 
 def messages_of(data: memoryview | bytes, first_offset: int | None) -> int:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from journal.check.findings import Finding, of_partition, second_crc32c
 from journal.constants import MAX_FRAME, MIB
 from journal.formats import filenames
 from journal.formats.compression import CODECS
@@ -27,6 +26,7 @@ from journal.formats.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, 
 from journal.formats.version import FORMAT
 from journal.interfaces import IFile, IFilesystem
 from journal.vfs.file_window import opened, read_some
+from journal.walks.findings import Finding, of_partition, second_crc32c
 from journal.words import span
 
 _READ_BYTES = MIB

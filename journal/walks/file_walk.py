@@ -7,11 +7,6 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from journal.check.checkpoint_check import reason_of
-from journal.check.findings import Finding, second_crc32c
-from journal.check.journal_walk import survey_any, walk_file
-from journal.check.run_check import frames_of
-from journal.check.segment_walk import FrameEntry, header_of, walk_segment
 from journal.checkpoints.rows import typed_rows
 from journal.errors import CorruptData
 from journal.formats import filenames
@@ -24,6 +19,11 @@ from journal.formats.staged_header import STAGED_HEADER_BYTES, StagedHeader, unp
 from journal.interfaces import IFilesystem
 from journal.vfs.file_window import file_size, read_some
 from journal.wal.reader import JournalEntry
+from journal.walks.checkpoint_walk import reason_of
+from journal.walks.findings import Finding, second_crc32c
+from journal.walks.frame_walk import frames_of
+from journal.walks.journal_walk import survey_any, walk_file
+from journal.walks.segment_walk import FrameEntry, header_of, walk_segment
 
 
 class FileKind(enum.Enum):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from journal.check.segment_walk import frame_at
 from journal.formats import filenames
 from journal.formats.frame import HEADER, HEADER_BYTES
 from journal.formats.index import DamagedIndex, floor_offset
@@ -13,6 +12,7 @@ from journal.formats.store_state import StoreState
 from journal.interfaces import IFile, IFilesystem
 from journal.log.segment import BrokenChain, Segment, is_frame_of, segments_of, walk_headers
 from journal.vfs.file_window import file_size, read_some
+from journal.walks.segment_walk import frame_at
 
 MOST_OPEN = 64
 
