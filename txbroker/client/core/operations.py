@@ -149,7 +149,10 @@ class Operations:
             starts = await _first_since(core, info, time)
         elif starts is None:
             starts = {p.index: p.high_watermark if offset is None else offset for p in info.partitions}
-        places = [(_number(info, index), at) for index, at in starts.items()]
+        numbers = {part.index: part.number for part in info.partitions}
+        for index in starts.keys() - numbers.keys():
+            raise _no_partition(info, index)
+        places = [(numbers[index], at) for index, at in starts.items()]
         for first in range(0, len(places), commands.MAX_PURGED):
             some = places[first : first + commands.MAX_PURGED]
             await core.request(commands.Purge(core.correlation(), some), Done)
@@ -366,7 +369,11 @@ def _number(info: TopicInfo, index: int) -> int:
     for part in info.partitions:
         if part.index == wanted:
             return part.number
-    raise errors.UnknownPartition(f"{info.name} has {len(info.partitions)} partitions, none is {index}")
+    raise _no_partition(info, index)
+
+
+def _no_partition(info: TopicInfo, index: int) -> errors.UnknownPartition:
+    return errors.UnknownPartition(f"{info.name} has {len(info.partitions)} partitions, none is {index}")
 
 
 def _raise_error_of(part: FetchedPartition) -> None:
