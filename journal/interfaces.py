@@ -194,6 +194,15 @@ class ICommitFold(IFold):
         keys.
         """
 
+    def conflict(positions: Sequence[Any], number: Any = None) -> Any:
+        """Return what stands against settling ``positions``, which are ``GroupPositions``; None if nothing does.
+
+        With ``number`` they are settled together with what that transaction, which is not prepared, has staged. Returns
+        the lowest offset that a prepared transaction holds, a
+        :class:`journal.transactions.pending_offset.PendingOffset`. The store of transactions asks before every record
+        that stages, prepares or commits positions, and the broker before those that settle them at once.
+        """
+
 
 class IForcePolicy(Interface):
     """Decides when a partition's tail is written to its segment and forced."""

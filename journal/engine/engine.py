@@ -63,7 +63,7 @@ class Engine:
         lock: ILock,
     ) -> None:
         self.filesystem, self.clock, self.journal, self.catalog = filesystem, clock, journal, catalog
-        self.transactions = JournalTransactionStore(table, catalog, limits, self)
+        self.transactions = JournalTransactionStore(table, catalog, limits, self, folds)
         self.open_files = open_files
         self.lock = lock
         self.housekeeping: IHousekeeping

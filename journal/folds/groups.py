@@ -1,26 +1,34 @@
-"""The fold of consumer groups: their positions, the claims of partitions, and the positions that transactions hold.
+"""The fold of consumer groups: what each has finished in which partition, its claims, and what transactions settle.
 
-Offsets inside a transaction are staged when added, hold their (group, partition) from prepare to outcome, and move the
-group when the transaction commits. A generation is one number for the whole broker and only grows, so a consumer of a
-deleted and remade group stays fenced.
+A group's state in a partition is its position, below which everything is finished, and a
+:class:`~journal.folds.settlement.Settlement` where there is more to say. What a transaction settles is staged when
+added, and applied when it commits. From prepare to outcome nobody else may touch it (:mod:`journal.folds.holds`). A
+generation is one number for the whole broker and only grows, so a consumer of a deleted and remade group stays fenced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, KeysView, Sequence
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from zope.interface import implementer
 
 from journal.errors import GenerationFenced
+from journal.folds.group import Group, GroupCopy, GroupRow, check_row, copied, restored
+from journal.folds.holds import Held, Pair, Reach, by_pair, reach_of
 from journal.folds.partition_ranges import PartitionRanges, RangeRow
+from journal.folds.settlement import check_extent
 from journal.formats.checkpoint_rows import Count, Fact, RowReader
+from journal.formats.offset_set_bytes import decode_offsets
 from journal.formats.record import (
     GroupDeleted,
+    GroupPositions,
     OffsetsCommitted,
     PartitionOffset,
     PartitionsClaimed,
+    Settled,
     Started,
     TopicCreated,
     TopicDeleted,
@@ -31,39 +39,7 @@ from journal.formats.record import (
 )
 from journal.interfaces import ICommitFold
 from journal.transaction_states import TransactionNumber
-
-
-class Staged(NamedTuple):
-    """An offset that a transaction carries; ``id`` is the group's id if the commit makes the group."""
-
-    group: str
-    id: bytes
-    offset: PartitionOffset
-
-
-class Group:
-    """A group: (offset, metadata) and (generation, member) by partition. ``id`` distinguishes it from others of
-    its name.
-    """
-
-    __slots__ = ("claims", "id", "positions")
-
-    def __init__(self, group_id: bytes) -> None:
-        self.id = group_id
-        self.positions: dict[int, tuple[int, str]] = {}
-        self.claims: dict[int, tuple[int, str]] = {}
-
-    def __contains__(self, partition: int) -> bool:
-        return partition in self.positions or partition in self.claims
-
-    def generation(self, partition: int) -> int:
-        """Return the generation that may commit there; 0 if no consumer has claimed it."""
-        claim = self.claims.get(partition)
-        return claim[0] if claim else 0
-
-    def partitions(self) -> set[int]:
-        """Return every partition that the group has a position in or has claimed."""
-        return {*self.positions, *self.claims}
+from journal.transactions.pending_offset import PendingOffset
 
 
 class HeadRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -74,31 +50,22 @@ class HeadRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     groups: Count
 
 
-class GroupRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A :class:`Group` in a checkpoint: (partition, offset, metadata) and (partition, generation, member)."""
-
-    name: str
-    id: bytes
-    positions: list[tuple[int, int, str]]
-    claims: list[tuple[int, int, str]]
-
-
 class StagedRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The offsets of an undecided transaction: (group, id for a new one, partition, offset, generation, metadata)."""
+    """What an undecided transaction settles, in the order in which it was added."""
 
     session: int
     serial: int
     prepared: bool
-    offsets: list[tuple[str, bytes, int, int, int, str]]
+    positions: list[GroupPositions]
 
 
 _NOBODY = Group(b"")
-_NONE: Mapping[int, TransactionNumber] = {}
+_NO_HOLDS: dict[int, Held] = {}
 
 
 @implementer(ICommitFold)
 class GroupsFold:
-    """Every group, and the offsets that undecided transactions carry."""
+    """Every group, and what undecided transactions settle."""
 
     name = "groups"
     handles: tuple[type, ...] = (
@@ -119,9 +86,9 @@ class GroupsFold:
         self.last_generation = 0
         self.pairs = 0
         """How many pairs of a group and a partition there are."""
-        self._staged: dict[TransactionNumber, list[Staged]] = {}
-        self._held: dict[str, dict[int, TransactionNumber]] = {}
-        self._prepared: set[TransactionNumber] = set()
+        self._staged: dict[TransactionNumber, list[GroupPositions]] = {}
+        self._held: dict[str, dict[int, Held]] = {}
+        self._prepared: dict[TransactionNumber, None] = {}
         self._ranges = PartitionRanges()
 
     # -- judging ----------------------------------------------------------------------------------
@@ -130,7 +97,7 @@ class GroupsFold:
         """Return the group; an empty one that is not kept if there is none."""
         return self.groups.get(name, _NOBODY)
 
-    def check_generation(self, group: str, offset: PartitionOffset) -> None:
+    def check_generation(self, group: str, offset: PartitionOffset | Settled) -> None:
         """Raise :class:`GenerationFenced` unless the offset comes from the consumer that has the partition now."""
         current = self.find(group).generation(offset.partition)
         if offset.generation == current:
@@ -145,16 +112,52 @@ class GroupsFold:
             "no offset has moved. Stop reading, or claim the partition"
         )
 
+    def conflict(
+        self, positions: Sequence[GroupPositions], number: TransactionNumber | None = None
+    ) -> PendingOffset | None:
+        """Return an offset that these touch and a prepared transaction holds; see :class:`ICommitFold`."""
+        if not self._held:
+            return None
+        if number is not None:
+            positions = [*self.staged(number), *positions]
+        for (name, partition), reach in self._reaches(positions).items():
+            if found := self._touched(name, partition, reach):
+                return found
+        return None
+
+    def _touched(self, name: str, partition: int, reach: Reach) -> PendingOffset | None:
+        held = self.held(name, partition)
+        if held is None:
+            return None
+        offset = held.touched(reach, self.find(name).position(partition))
+        if offset is None:
+            return None
+        return PendingOffset(name, partition, offset, self._holder_of(held, name, partition, offset))
+
+    def _holder_of(self, held: Held, name: str, partition: int, offset: int) -> TransactionNumber:
+        """Return the transaction that holds that offset."""
+        for number in held.holders if offset in held.offsets else ():
+            reach = self._reaches(self._staged[number]).get((name, partition))
+            if reach is not None and offset in reach.offsets:
+                return number
+        assert held.mover is not None
+        return held.mover
+
+    def held(self, group: str, partition: int) -> Held | None:
+        """Return what prepared transactions hold of the partition for the group; None if nothing."""
+        return self._held.get(group, _NO_HOLDS).get(partition)
+
     def holder(self, group: str, partition: int) -> TransactionNumber | None:
-        """Return the prepared transaction that will move the group there, if there is one."""
-        return self.holders(group).get(partition)
+        """Return the transaction that was prepared first of those that hold offsets there, if there is one."""
+        held = self.held(group, partition)
+        return None if held is None else next(iter(held.holders))
 
-    def holders(self, group: str) -> Mapping[int, TransactionNumber]:
-        """Return all holders of a group, by partition."""
-        return self._held.get(group, _NONE)
+    def holders(self, group: str) -> dict[int, TransactionNumber]:
+        """Return the same for each partition of which offsets are held for the group."""
+        return {partition: next(iter(held.holders)) for partition, held in self._held.get(group, {}).items()}
 
-    def staged(self, number: TransactionNumber) -> list[Staged]:
-        """Return the offsets of an undecided transaction, in the order in which they were added."""
+    def staged(self, number: TransactionNumber) -> list[GroupPositions]:
+        """Return what an undecided transaction settles, in the order in which it was added."""
         return self._staged.get(number, [])
 
     def concerned(self) -> KeysView[TransactionNumber]:
@@ -168,8 +171,8 @@ class GroupsFold:
         _APPLY[type(record)](self, record)
 
     def _started(self, record: Started) -> None:  # noqa: ARG002
-        """Drop the offsets of active transactions, which ended with the start before; prepared ones continue."""
-        self._staged = {n: offsets for n, offsets in self._staged.items() if n in self._prepared}
+        """Drop what active transactions staged, which ended with the start before; prepared ones continue."""
+        self._staged = {n: positions for n, positions in self._staged.items() if n in self._prepared}
 
     def _topic_deleted(self, record: TopicDeleted) -> None:
         gone = self._ranges.delete(record)
@@ -178,18 +181,21 @@ class GroupsFold:
                 self.pairs -= len(group.partitions())
                 group.positions = {p: value for p, value in group.positions.items() if p not in gone}
                 group.claims = {p: value for p, value in group.claims.items() if p not in gone}
+                group.settlements = {p: value for p, value in group.settlements.items() if p not in gone}
                 self.pairs += len(group.partitions())
-        for held in self._held.values():
+        for name, held in list(self._held.items()):
             for partition in [each for each in held if each in gone]:
-                del held[partition]
-        for number, offsets in self._staged.items():
-            self._staged[number] = [each for each in offsets if each.offset.partition not in gone]
+                self._let_go(name, partition)
+        for number, positions in self._staged.items():
+            self._staged[number] = _without(positions, gone)
 
     def _count(self) -> None:
         self.pairs = sum(len(group.partitions()) for group in self.groups.values())
 
     def _offsets_committed(self, record: OffsetsCommitted) -> None:
-        self._move(record.group, record.id, record.offsets)
+        if self._held:
+            self._assert_free([GroupPositions(record.group, record.id, record.offsets, record.settled)])
+        self._move(record.group, record.id, record.offsets, record.settled)
 
     def _group(self, name: str, group_id: bytes) -> Group:
         """Return the group; a new one with that id if there is none."""
@@ -198,116 +204,161 @@ class GroupsFold:
             group = self.groups[name] = Group(group_id)
         return group
 
-    def _move(self, name: str, group_id: bytes, offsets: Iterable[PartitionOffset]) -> None:
+    def _move(
+        self, name: str, group_id: bytes, offsets: Iterable[PartitionOffset], settled: Sequence[Settled]
+    ) -> None:
+        """Commit positions, then settle offsets."""
         group = self._group(name, group_id)
+        positions, claims, settlements = group.positions, group.claims, group.settlements
         for offset in offsets:
-            self.pairs += offset.partition not in group
-            group.positions[offset.partition] = (offset.offset, offset.metadata)
+            partition = offset.partition
+            if partition not in positions and partition not in claims:  # as Group does, without the call
+                self.pairs += 1
+            if settlements:
+                group.move(offset)
+            else:
+                positions[partition] = (offset.offset, offset.metadata)
+        if settled:
+            self._settle(group, settled)
+
+    def _settle(self, group: Group, settled: Sequence[Settled]) -> None:
+        check_extent(settled)
+        for each in settled:
+            self.pairs += each.partition not in group
+            group.settle(each)
 
     def _claimed(self, record: PartitionsClaimed) -> None:
+        if self._held and record.settled:
+            self._assert_free([GroupPositions(record.group, record.id, [], record.settled)])
         group = self._group(record.group, record.id)
         for partition, generation in record.claims:
             assert generation > group.generation(partition), f"{record} goes back"
             self.pairs += partition not in group
             group.claims[partition] = (generation, record.member)
             self.last_generation = max(self.last_generation, generation)
+        self._settle(group, record.settled)
 
     def _deleted(self, record: GroupDeleted) -> None:
+        assert record.group not in self._held, f"transactions hold offsets of group {record.group!r}"
         self.pairs -= len(self.groups.pop(record.group).partitions())
 
     def _added(self, record: TransactionOffsetsAdded) -> None:
+        check_extent(record.settled)
+        for each in record.settled:
+            decode_offsets(each.finished, each.base)  # raises for what could not be applied later
         entries = self._staged.setdefault(TransactionNumber(record.session, record.serial), [])
-        entries.extend(Staged(record.group, record.id, offset) for offset in record.offsets)
+        entries.append(GroupPositions(record.group, record.id, record.offsets, record.settled))
 
     def _prepare(self, record: TransactionPrepared) -> None:
         if not record.positions and not self._staged:
             return  # most transactions move no offsets
         number = TransactionNumber(record.session, record.serial)
-        for each in record.positions:
-            entries = self._staged.setdefault(number, [])
-            entries.extend(Staged(each.group, each.id, offset) for offset in each.offsets)
+        if record.positions:
+            check_extent(settled for each in record.positions for settled in each.settled)
+            self._staged.setdefault(number, []).extend(record.positions)
         if number not in self._staged:
             return
-        self._prepared.add(number)
-        for group, _, offset in self._staged[number]:
-            self._check_free(number, group, offset)
-            self._held.setdefault(group, {})[offset.partition] = number
+        if self._held:
+            self._assert_free(self._staged[number])
+        self._hold(number)
+
+    def _hold(self, number: TransactionNumber) -> None:
+        """Let a prepared transaction hold what it has staged."""
+        self._prepared[number] = None
+        for (name, partition), reach in self._reaches(self._staged[number]).items():
+            if reach.below or reach.offsets:
+                self._held.setdefault(name, {}).setdefault(partition, Held()).take(number, reach)
 
     def _commit(self, record: TransactionCommitted) -> None:
+        positions: Sequence[GroupPositions] = record.positions
         if self._staged:
-            for group, group_id, offset in self._release(TransactionNumber(record.session, record.serial)):
-                self._move(group, group_id, (offset,))
-        for each in record.positions:
-            number = TransactionNumber(record.session, record.serial)
-            for offset in each.offsets:
-                self._check_free(number, each.group, offset)
-            self._move(each.group, each.id, each.offsets)
+            positions = [*self._release(TransactionNumber(record.session, record.serial)), *positions]
+        if positions and self._held:
+            self._assert_free(positions)
+        for each in positions:
+            self._move(each.group, each.id, each.offsets, each.settled)
 
-    def _check_free(self, number: TransactionNumber, group: str, offset: PartitionOffset) -> None:
-        """Assert what was judged before the record was made: no other transaction holds the position."""
-        holder = self.holder(group, offset.partition)
-        assert holder is None or holder == number, (
-            f"transaction {number} moves group {group!r} in partition number {offset.partition}, and "
-            f"transaction {holder} holds it"
+    def _assert_free(self, positions: Sequence[GroupPositions]) -> None:
+        """Assert what was judged before the record was made: no other transaction holds any of it."""
+        pending = self.conflict(positions)
+        assert pending is None, (
+            f"it settles offset {pending.offset} of group {pending.group!r} in partition number "
+            f"{pending.partition}, and transaction {pending.holder} holds it"
         )
 
     def _roll_back(self, record: TransactionRolledBack) -> None:
         self._release(TransactionNumber(record.session, record.serial))
 
-    def _release(self, number: TransactionNumber) -> Sequence[Staged]:
-        offsets = self._staged.pop(number, [])
+    def _release(self, number: TransactionNumber) -> Sequence[GroupPositions]:
+        positions = self._staged.pop(number, [])
         if number in self._prepared:
-            self._prepared.remove(number)
-            for group, _, offset in offsets:
-                held = self._held.get(group, {})
-                held.pop(offset.partition, None)
-                if not held:
-                    self._held.pop(group, None)
-        return offsets
+            del self._prepared[number]
+            for (name, partition), reach in self._reaches(positions).items():
+                held = self.held(name, partition)
+                if held is not None:
+                    held.release(number, reach)
+                    if not held.holders:
+                        self._let_go(name, partition)
+        return positions
+
+    def _let_go(self, name: str, partition: int) -> None:
+        del self._held[name][partition]
+        if not self._held[name]:
+            del self._held[name]
+
+    def _reaches(self, positions: Iterable[GroupPositions]) -> dict[Pair, Reach]:
+        """Return what these entries of one transaction touch, by group and partition."""
+        return {
+            (name, partition): reach_of(self.find(name).position(partition), *entries)
+            for (name, partition), entries in by_pair(positions).items()
+        }
 
     def _topic_created(self, record: TopicCreated) -> None:
         self._ranges.create(record)
 
+    # -- checkpoints ------------------------------------------------------------------------------
+
     def snapshot(self) -> Iterator[Any]:
-        """Return the counts, then one row per group, then one per transaction; taken at once."""
+        """Return the counts, then one row per group, then one per transaction; taken at once.
+
+        Sets of finished offsets are copied by reference, and encoded when their rows are drawn.
+        """
         rows: list[Any] = [HeadRow(self.last_generation, self._ranges.rows(), len(self.groups))]
         for name, group in self.groups.items():
-            positions = [(partition, *value) for partition, value in group.positions.items()]
-            claims = [(partition, *value) for partition, value in group.claims.items()]
-            rows.append(GroupRow(name, group.id, positions, claims))
-        for number, offsets in self._staged.items():
-            entries = [
-                (group, group_id, o.partition, o.offset, o.generation, o.metadata)
-                for group, group_id, o in offsets
-            ]
-            rows.append(StagedRow(*number, number in self._prepared, entries))
-        return iter(rows)
+            rows.append(copied(name, group))
+        active = [number for number in self._staged if number not in self._prepared]
+        for number in [*self._prepared, *active]:
+            rows.append(StagedRow(*number, number in self._prepared, list(self._staged[number])))
+        return (each.as_row() if isinstance(each, GroupCopy) else each for each in rows)
 
     @staticmethod
     def read(rows: RowReader) -> None:
         """Read the rows of a checkpoint."""
         for _ in range(rows.take(HeadRow).groups):
-            rows.take(GroupRow)
-        rows.rest(StagedRow)
+            rows.take(GroupRow, check_row)
+        while rows.left:
+            rows.take(StagedRow, _check_staged)
 
     def facts(self) -> Iterator[tuple[Fact, object]]:
-        """Yield the facts of each group, and the offsets that each undecided transaction carries."""
+        """Yield the facts of each group, and what each undecided transaction settles."""
         yield Fact("the last generation"), self.last_generation
         for name, group in self.groups.items():
             yield Fact(f"the id of group {name!r}"), group.id.hex()
             for what, values in (
                 ("position (offset, metadata)", group.positions),
                 ("claim (generation, member)", group.claims),
-            ):
+                ("finished offsets", {p: each.finished for p, each in group.settlements.items()}),
+                ("details of unfinished offsets", {p: each.unfinished for p, each in group.settlements.items()}),
+            ):  # fmt: skip
                 for partition, value in values.items():
                     yield (
                         Fact(f"the {what} of group {name!r} in partition number {partition}", partition),
                         value,
                     )
-        for number, offsets in self._staged.items():
-            if offsets:
+        for number, positions in self._staged.items():
+            if positions:
                 held = "prepared" if number in self._prepared else "active"
-                yield Fact(f"what transaction {number} moves"), (held, offsets)
+                yield Fact(f"what transaction {number} moves"), (held, positions)
 
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the state by the rows of a :meth:`snapshot`."""
@@ -315,19 +366,33 @@ class GroupsFold:
         head, *others = rows
         self.last_generation, self._ranges = head.last_generation, PartitionRanges(head.ranges)
         for row in others[: head.groups]:
-            group = self.groups[row.name] = Group(row.id)
-            group.positions = {partition: (offset, metadata) for partition, offset, metadata in row.positions}
-            group.claims = {partition: (generation, member) for partition, generation, member in row.claims}
+            self.groups[row.name] = restored(row)
         self._count()
         for row in others[head.groups :]:
             number = TransactionNumber(row.session, row.serial)
-            self._staged[number] = [
-                Staged(group, group_id, PartitionOffset(*offset)) for group, group_id, *offset in row.offsets
-            ]
+            self._staged[number] = list(row.positions)
             if row.prepared:
-                self._prepared.add(number)
-                for name, _, staged in self._staged[number]:
-                    self._held.setdefault(name, {})[staged.partition] = number
+                self._hold(number)
+
+
+def _without(positions: Iterable[GroupPositions], gone: range) -> list[GroupPositions]:
+    """Return the entries for other partitions than those that are gone."""
+    left = [
+        replace(
+            each,
+            offsets=[offset for offset in each.offsets if offset.partition not in gone],
+            settled=[settled for settled in each.settled if settled.partition not in gone],
+        )
+        for each in positions
+    ]
+    return [each for each in left if each.offsets or each.settled]
+
+
+def _check_staged(row: StagedRow) -> None:
+    """Raise :class:`InvalidFrame` for a set of offsets that is no encoded one."""
+    for positions in row.positions:
+        for each in positions.settled:
+            decode_offsets(each.finished, each.base)
 
 
 _APPLY: dict[type, Any] = {

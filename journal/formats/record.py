@@ -147,10 +147,38 @@ class PartitionOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
     metadata: str = ""
 
 
+Offset = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+"""An offset in what a group settles."""
+
+
+class Unfinished(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An unfinished offset of a group: how often it was tried, when it is due (journal time, 0 for now), and why."""
+
+    offset: Offset
+    attempts: Count = 0
+    due: Count = 0
+    reason: str = ""
+
+
+class Settled(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What a group has finished in a partition, offset by offset, and what it has to say of unfinished offsets.
+
+    No offset below ``base`` is unfinished any more: a position below it, or none, becomes ``base``. ``finished`` is a
+    set of offsets relative to ``base`` (:mod:`journal.formats.offset_set_bytes`). Each offset of ``unfinished`` is
+    unfinished, also if it was finished before. ``generation`` is as in :class:`PartitionOffset`.
+    """
+
+    partition: Count
+    generation: int
+    base: Offset
+    finished: bytes = b""
+    unfinished: list[Unfinished] = []
+
+
 class TransactionOffsetsAdded(Record, frozen=True, tag=10):
     """Consumer offsets that the transaction will commit; they are held from prepare until the outcome.
 
-    ``id`` is the group's id if the commit makes the group.
+    ``id`` is the group's id if the commit makes the group. ``settled`` comes behind ``offsets``.
     """
 
     session: Count
@@ -162,6 +190,7 @@ class TransactionOffsetsAdded(Record, frozen=True, tag=10):
     xid: Xid | None = None
     owner: Owner | None = None
     id: bytes = b""
+    settled: list[Settled] = []
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -177,14 +206,16 @@ class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class GroupPositions(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
-    """Positions of a group that a transaction moves. ``id`` is the group's id if the commit makes the group.
+    """Positions of a group that a transaction moves, and what it settles behind them.
 
-    The tag leaves room for other things that a transaction may settle.
+    ``id`` is the group's id if the commit makes the group. The tag leaves room for other things that a transaction may
+    settle.
     """
 
     group: str
     id: bytes
     offsets: list[PartitionOffset]
+    settled: list[Settled] = []
 
 
 class TransactionPrepared(Record, frozen=True, tag=11):
@@ -276,18 +307,22 @@ class CoordinatorTold(Record, frozen=True, tag=15):
 
 
 class OffsetsCommitted(Record, frozen=True, tag=16):
-    """A group's positions moved, outside a transaction. ``id`` is the group's if this makes it, else empty."""
+    """A group's positions moved, outside a transaction, and then it settled offsets.
+
+    ``id`` is the group's if this makes it, else empty.
+    """
 
     group: str
     offsets: list[PartitionOffset]
     at: int
     id: bytes = b""
+    settled: list[Settled] = []
 
 
 class PartitionsClaimed(Record, frozen=True, tag=17):
     """A consumer claimed partitions for a group; lower generations of each are fenced from now on.
 
-    ``id`` is the group's if this makes it, else empty.
+    ``id`` is the group's if this makes it, else empty. ``settled`` is what those who had the partitions have settled.
     """
 
     group: str
@@ -296,6 +331,7 @@ class PartitionsClaimed(Record, frozen=True, tag=17):
     """(partition, new generation)."""
     at: int
     id: bytes = b""
+    settled: list[Settled] = []
 
 
 class GroupDeleted(Record, frozen=True, tag=18):

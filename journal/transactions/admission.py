@@ -1,16 +1,14 @@
-"""The checks whether a transaction may take more: limits, partitions, positions that others hold. They change
-nothing.
-"""
+"""The checks whether a transaction may take more: limits, partitions. They change nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-from journal.errors import LimitExceeded, OffsetPending, reserved
+from journal.errors import LimitExceeded, reserved
+from journal.formats.record import GroupPositions
 from journal.log.catalog import Catalog
-from journal.transaction_states import TransactionNumber
 from journal.transactions.limits import TransactionLimits
-from journal.transactions.state import Transaction
+from journal.transactions.state import Transaction, weight_of
 from journal.transactions.table import TransactionTable
 from journal.transactions.unsent import Unsent
 
@@ -66,7 +64,7 @@ class Admission:
                 "nothing of this request was stored"
             )
 
-    def unsent(self, number: TransactionNumber, known: Transaction | None, unsent: Unsent) -> None:
+    def unsent(self, known: Transaction | None, unsent: Unsent) -> None:
         """Raise unless there is room, and a partition, for the contents of a deciding request."""
         self.size(known, unsent.bytes, unsent.messages, 0)
         if known is None and len(unsent.runs) == 1 and not unsent.positions:
@@ -81,15 +79,20 @@ class Admission:
             if partition not in used:
                 fresh.add(partition)
         if unsent.positions:
-            self.offsets(known, sum(len(each.offsets) for each in unsent.positions))
-        for group in unsent.positions:
-            for offset in group.offsets:
-                self._catalog.store(offset.partition)
-                self.unheld(number, group.group, offset.partition)
+            self.positions(known, unsent.positions)
 
-    def offsets(self, transaction: Transaction | None, count: int) -> None:
-        """Raise for more positions of groups than allowed."""
-        own = count + (len(transaction.offsets) if transaction else 0)
+    def positions(self, transaction: Transaction | None, positions: Sequence[GroupPositions]) -> None:
+        """Raise for more positions of groups, and more that they settle, than allowed; for unknown partitions, too."""
+        count = 0
+        for each in positions:
+            count += len(each.offsets)
+            for offset in each.offsets:
+                self._catalog.store(offset.partition)
+            if each.settled:
+                count += weight_of(each.settled)
+                for settled in each.settled:
+                    self._catalog.store(settled.partition)
+        own = count + (len(transaction.offsets) + transaction.settled if transaction else 0)
         for what, value, limit in (
             ("group positions in one transaction", own, self._limits.partitions),
             (
@@ -102,12 +105,3 @@ class Admission:
                 raise LimitExceeded(
                     f"{value} {what}, the limit is {limit}; nothing of this request was stored"
                 )
-
-    def unheld(self, number: TransactionNumber, group: str, partition: int) -> None:
-        """Raise for a position that another, prepared transaction holds."""
-        holder = self._table.pending_offsets.get((group, partition))
-        if holder is not None and holder != number:
-            raise OffsetPending(
-                f"the position of group {group!r} in partition {partition} is held by transaction {holder}, which is "
-                "undecided; nothing was changed. End that one first"
-            )

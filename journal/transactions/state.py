@@ -8,9 +8,10 @@ from typing import Final
 
 import msgspec
 
+from journal.formats.checkpoint_rows import Count
 from journal.formats.filenames import staged_file
 from journal.formats.outcome import Outcome
-from journal.formats.record import PartitionOffset, Placement
+from journal.formats.record import PartitionOffset, Placement, Settled
 from journal.parties import Actor, Owner
 from journal.transaction_states import PREPARED, Cause, State, Totals, TransactionNumber
 from journal.transactions.staging import Entry, Staged
@@ -18,6 +19,8 @@ from journal.xid import Xid
 
 MOST_NAMED: Final = 10
 """How many transactions a line of the log names."""
+SET_BYTES: Final = 16
+"""So many bytes of a set of finished offsets count as much as a position."""
 
 
 class Transaction(msgspec.Struct, eq=False):
@@ -37,6 +40,8 @@ class Transaction(msgspec.Struct, eq=False):
     checksum: int = 0
     staged: Staged = msgspec.field(default_factory=Staged)
     offsets: list[tuple[str, PartitionOffset]] = []
+    settled: int = 0
+    """What its settled offsets count against the limit of positions: see :func:`weight_of`."""
     wall_offset: int = 0
     """The offset that turns its journal times into times of the wall clock, for people."""
     checksums: dict[int, int] = {}
@@ -78,7 +83,7 @@ class Amounts:
         """Add a transaction's amounts (``sign`` 1), or subtract them (-1)."""
         self.messages += sign * transaction.messages
         self.bytes += sign * transaction.staged.bytes
-        self.offsets += sign * len(transaction.offsets)
+        self.offsets += sign * (len(transaction.offsets) + transaction.settled)
         self.requests += sign * transaction.requests
 
 
@@ -99,6 +104,7 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
     checksums: dict[int, int] = {}
     salt: int = 0
     """The salt of the staged file."""
+    settled: Count = 0
 
     @classmethod
     def of(cls, transaction: Transaction) -> TransactionRow:
@@ -117,6 +123,7 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
             transaction.wall_offset,
             dict(transaction.checksums),
             transaction.staged.salt,
+            transaction.settled,
         )
 
     def transaction(self) -> Transaction:
@@ -135,9 +142,15 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
             self.totals.checksum,
             staged,
             list(self.offsets),
+            self.settled,
             self.wall_offset,
             dict(self.checksums),
         )
+
+
+def weight_of(settled: Iterable[Settled]) -> int:
+    """Return what settled offsets count against the limit of positions: memory of about a position each."""
+    return sum([1 + len(each.unfinished) + len(each.finished) // SET_BYTES for each in settled])
 
 
 _FORCED_BY_HAND = (Cause.OPERATOR, Cause.ORPHAN_POLICY)

@@ -6,10 +6,9 @@ one record accepted; the fold in :mod:`journal.transactions.table` applies it, l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NoReturn
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NoReturn
 
-import msgspec
 from zope.interface import implementer
 
 from journal.arguments import checked_xid
@@ -27,8 +26,10 @@ from journal.errors import (
 from journal.formats.outcome import Outcome
 from journal.formats.record import (
     CoordinatorTold,
+    GroupPositions,
     PartitionOffset,
     Placement,
+    Settled,
     TransactionAdded,
     TransactionOffsetsAdded,
     TransactionPrepared,
@@ -36,7 +37,7 @@ from journal.formats.record import (
 )
 from journal.formats.record import TransactionCommitted as CommittedRecord
 from journal.formats.record import TransactionRolledBack as RolledBackRecord
-from journal.interfaces import IBuffer, ITransactionStore
+from journal.interfaces import IBuffer, ICommitFold, IFold, ITransactionStore
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
 from journal.parties import Actor, Owner, parts_of_actor
@@ -46,7 +47,7 @@ from journal.transactions.decisions import Decisions
 from journal.transactions.limits import TransactionLimits
 from journal.transactions.state import Transaction
 from journal.transactions.table import TransactionTable
-from journal.transactions.unsent import NO_TOTALS, NOTHING, Unsent
+from journal.transactions.unsent import NO_TOTALS, NOTHING, Unsent, judge_same_content, with_rest
 from journal.xid import Xid
 
 _NONE_BEFORE: Final[Mapping[int, int]] = {}
@@ -62,10 +63,16 @@ class JournalTransactionStore:
     """
 
     def __init__(
-        self, table: TransactionTable, catalog: Catalog, limits: TransactionLimits, engine: Decisions
+        self,
+        table: TransactionTable,
+        catalog: Catalog,
+        limits: TransactionLimits,
+        engine: Decisions,
+        folds: Iterable[IFold] = (),
     ) -> None:
         self.table, self.limits, self._catalog, self._engine = table, limits, catalog, engine
         self._admission = Admission(table, catalog, limits)
+        self._commit_folds: list[Any] = [fold for fold in folds if ICommitFold.providedBy(fold)]
         self.staging, self.archive, self.outcomes = table.staging, table.archive, table.outcomes
         self.live, self.live_xids, self.prepared = table.live, table.live_xids, table.prepared
         self.find, self.outcome, self.holds_partition = table.find, table.outcome, table.holds_partition
@@ -111,20 +118,20 @@ class JournalTransactionStore:
         seen: int = 0,
         owner: Owner | None = None,
         group_id: bytes = b"",
+        settled: list[Settled] | None = None,
     ) -> int:
-        """Let the transaction move a group's positions when it commits. They are held from prepare on.
+        """Let the transaction move a group's positions, and then settle offsets, when it commits.
 
-        ``group_id`` is the group's id if the commit makes the group.
+        They are held from prepare on. ``group_id`` is the group's id if the commit makes the group.
         """
         transaction = self.live.get(number)
         if transaction is None:
             self._judge_begin(number, xid)
         else:
             self._step(transaction, Input.ADD)
-        self._admission.offsets(transaction, len(offsets))
-        for offset in offsets:
-            self._catalog.store(offset.partition)
-            self._admission.unheld(number, group, offset.partition)
+        added = [GroupPositions(group, group_id, offsets, settled or [])]
+        self._admission.positions(transaction, added)
+        self.check_unheld(added)
         begins = transaction is None
         record = TransactionOffsetsAdded(
             *number,
@@ -135,6 +142,7 @@ class JournalTransactionStore:
             xid if begins else None,
             owner if begins else None,
             group_id,
+            settled or [],
         )
         return self._engine.accept(record)
 
@@ -197,14 +205,12 @@ class JournalTransactionStore:
         else:
             if self._step(transaction, Input.PREPARE) is Action.REPEAT:
                 self._judge_same_xid(transaction, xid)
-                _judge_same_content(number, transaction, totals, unsent)
+                judge_same_content(number, transaction, totals, unsent)
                 return
             self._judge_same_xid(transaction, xid)
             self._judge_xid(number, xid)
-            for group, offset in transaction.offsets:
-                self._admission.unheld(number, group, offset.partition)
             self._judge_arrived(transaction, totals)
-        self._admission.unsent(number, transaction, unsent)
+        self._judge_contents(number, transaction, unsent)
         runs = unsent.as_recorded(_NONE_BEFORE if transaction is None else transaction.checksums)
         session, serial = number
         record = TransactionPrepared(
@@ -263,7 +269,7 @@ class JournalTransactionStore:
         if transaction.state is not State.PREPARED:
             self._judge_active(transaction, one_phase, totals, unsent)
         elif one_phase:
-            _judge_same_content(number, transaction, totals, unsent)
+            judge_same_content(number, transaction, totals, unsent)
             unsent = NOTHING
         if transaction.staged.file_entries:
             self.staging.verify(number, transaction.staged)
@@ -281,7 +287,7 @@ class JournalTransactionStore:
         )
         if unsent is NOTHING:
             return self._engine.decide(record)
-        return self._engine.decide(*_with_rest(record, transaction, unsent))
+        return self._engine.decide(*with_rest(record, transaction, unsent))
 
     def _judge_active(
         self, transaction: Transaction, one_phase: bool, totals: Totals | None, unsent: Unsent
@@ -293,10 +299,27 @@ class JournalTransactionStore:
                 f"transaction {number} is active: committing it in one phase needs what was sent; nothing was changed"
             )
         self._step(transaction, Input.COMMIT)
-        for group, offset in transaction.offsets:
-            self._admission.unheld(number, group, offset.partition)
         self._judge_arrived(transaction, totals)
-        self._admission.unsent(number, transaction, unsent)
+        self._judge_contents(number, transaction, unsent)
+
+    def _judge_contents(
+        self, number: TransactionNumber, transaction: Transaction | None, unsent: Unsent
+    ) -> None:
+        """Raise unless there is room for the contents of a deciding request, and nobody holds what all settles."""
+        self._admission.unsent(transaction, unsent)
+        if unsent.positions or (transaction is not None and (transaction.offsets or transaction.settled)):
+            self.check_unheld(unsent.positions, number)
+
+    def check_unheld(
+        self, positions: Sequence[GroupPositions], number: TransactionNumber | None = None
+    ) -> None:
+        """Raise ``OffsetPending`` if a prepared transaction holds an offset that these would settle.
+
+        With ``number`` they would be settled together with what that transaction has staged.
+        """
+        for fold in self._commit_folds:
+            if (pending := fold.conflict(positions, number)) is not None:
+                raise pending.error(self.live[pending.holder].xid)
 
     def _committed_before(
         self, ended: Outcome, one_phase: bool, totals: Totals | None, unsent: Unsent
@@ -305,7 +328,7 @@ class JournalTransactionStore:
         if ended.state is not State.COMMITTED:
             self._refuse_ended(ended)
         if one_phase:
-            _judge_same_content(ended.number, ended, totals, unsent)
+            judge_same_content(ended.number, ended, totals, unsent)
         return ended
 
     def _begin_and_commit(
@@ -323,7 +346,9 @@ class JournalTransactionStore:
             self._judge_xid(number, xid)
         if totals is not None:
             self._judge_nothing_added(number, totals)
-        self._admission.unsent(number, None, unsent)
+        self._admission.unsent(None, unsent)
+        if unsent.positions:
+            self.check_unheld(unsent.positions)
         at = self._engine.now()
         placements, data = self._append(unsent, at)
         runs = unsent.as_recorded(_NONE_BEFORE)
@@ -470,31 +495,3 @@ class JournalTransactionStore:
             return False
         self._engine.accept(CoordinatorTold(*number, self._engine.now(), decided, by))
         return True
-
-
-def _with_rest(
-    record: CommittedRecord, transaction: Transaction, unsent: Unsent
-) -> tuple[CommittedRecord, bytes]:
-    """The decision for one that has begun, with what comes behind what was added, and that stamped."""
-    counts = transaction.staged.counts()
-    firsts = {p.partition: p.base_offset + counts.get(p.partition, 0) for p in record.placements}
-    whole = msgspec.structs.replace(
-        record,
-        runs=unsent.as_recorded(transaction.checksums),
-        positions=unsent.positions,
-        checksum=unsent.checksum(transaction.checksum),
-    )
-    return whole, unsent.stamped(firsts)
-
-
-def _judge_same_content(
-    number: TransactionNumber, known: Transaction | Outcome, totals: Totals | None, unsent: Unsent
-) -> None:
-    """Raise for a request that comes again under a number with another content than the first time."""
-    before = totals or NO_TOTALS
-    messages, checksum = before.messages + unsent.messages, unsent.checksum(before.checksum)
-    if (known.messages, known.checksum) != (messages, checksum):
-        raise ContentMismatch(
-            f"transaction {number} was decided with {known.messages} messages (checksum {known.checksum:08x}), this "
-            f"request has {messages} ({checksum:08x}): its number was used twice. Nothing was changed"
-        )

@@ -24,6 +24,7 @@ from journal.formats.record import (
     PartitionOffset,
     Placement,
     Run,
+    Settled,
     Started,
     TopicDeleted,
     TransactionAdded,
@@ -42,7 +43,7 @@ from journal.transactions.commit_application import Applied, SlicedApply, mispla
 from journal.transactions.outcome_archive import OutcomeArchive
 from journal.transactions.outcomes import OutcomeTable
 from journal.transactions.staging import Staging, StagingPlan
-from journal.transactions.state import Amounts, Transaction, TransactionRow, outcome_of, row_of
+from journal.transactions.state import Amounts, Transaction, TransactionRow, outcome_of, row_of, weight_of
 from journal.xid import Xid
 
 _Begins = TransactionAdded | TransactionOffsetsAdded
@@ -82,7 +83,6 @@ class TransactionTable:
         """Decided transactions that have staged files; the checkpoint takes them."""
         self.with_files: set[TransactionNumber] = set()
         """The live ones that have staged files."""
-        self.pending_offsets: dict[tuple[str, int], TransactionNumber] = {}
         self._partitions: dict[int, int] = {}
         self.totals = Amounts()
 
@@ -143,7 +143,7 @@ class TransactionTable:
                 self.outcomes.prune(record.session, record.seen)
                 transaction.requests += 1
                 self.totals.requests += 1
-                self._stage_positions(transaction, record.group, record.offsets)
+                self._stage_positions(transaction, record.group, record.offsets, record.settled)
             case Started():
                 self._presume_abort(lsn, record)
             case TransactionsForgotten():
@@ -179,8 +179,6 @@ class TransactionTable:
             self.live_xids[transaction.xid] = number
         if transaction.state is PREPARED:
             self.live[number] = self.prepared[number] = transaction
-            for group, offset in transaction.offsets:
-                self.pending_offsets[group, offset.partition] = number
         else:
             self._enlist(transaction)
         for partition in transaction.partitions:
@@ -222,9 +220,15 @@ class TransactionTable:
         totals.messages += count
         totals.bytes += len(frames)
 
-    def _stage_positions(self, transaction: Transaction, group: str, offsets: list[PartitionOffset]) -> None:
+    def _stage_positions(
+        self, transaction: Transaction, group: str, offsets: list[PartitionOffset], settled: list[Settled]
+    ) -> None:
         transaction.offsets += [(group, offset) for offset in offsets]
         self.totals.offsets += len(offsets)
+        if settled:
+            weight = weight_of(settled)
+            transaction.settled += weight
+            self.totals.offsets += weight
 
     def _prepared(self, lsn: int, record: TransactionPrepared, data: bytes | memoryview) -> None:
         number = number_of((record.session, record.serial))
@@ -247,12 +251,10 @@ class TransactionTable:
         for run, frames in slices(record, data):
             self._stage(transaction, run, bytes(frames), lsn)
         for positions in record.positions:
-            self._stage_positions(transaction, positions.group, positions.offsets)
+            self._stage_positions(transaction, positions.group, positions.offsets, positions.settled)
         transaction.state = PREPARED
         transaction.prepared_at = record.at
         self.prepared[number] = transaction
-        for group, offset in transaction.offsets:
-            self.pending_offsets[group, offset.partition] = number
 
     def _committed(self, lsn: int, record: TransactionCommitted, data: bytes | memoryview) -> Applied:
         number = number_of((record.session, record.serial))
@@ -375,9 +377,6 @@ class TransactionTable:
             self._deactivate(number)
         if transaction.xid is not None:
             self.live_xids.pop(transaction.xid, None)
-        for group, offset in transaction.offsets:
-            if self.pending_offsets.get((group, offset.partition)) == number:
-                del self.pending_offsets[group, offset.partition]
         for partition in transaction.partitions:
             self._partitions[partition] -= 1
             if not self._partitions[partition]:

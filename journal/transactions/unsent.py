@@ -6,11 +6,15 @@ import builtins
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
 from crc32c import crc32c
 
+from journal.errors import ContentMismatch
 from journal.formats.frame import stamp
-from journal.formats.record import GroupPositions, Run
-from journal.transaction_states import Totals
+from journal.formats.outcome import Outcome
+from journal.formats.record import GroupPositions, Run, TransactionCommitted
+from journal.transaction_states import Totals, TransactionNumber
+from journal.transactions.state import Transaction
 
 NO_TOTALS: Final = Totals(0, 0, 0)
 """The totals of what was added before, if nothing was."""
@@ -77,3 +81,31 @@ class Unsent:
 
 NOTHING: Final = Unsent()
 """The contents of a request without any: the second phase, or one whose frames were all added before."""
+
+
+def judge_same_content(
+    number: TransactionNumber, known: Transaction | Outcome, totals: Totals | None, unsent: Unsent
+) -> None:
+    """Raise for a request that comes again under a number with another content than the first time."""
+    before = totals or NO_TOTALS
+    messages, checksum = before.messages + unsent.messages, unsent.checksum(before.checksum)
+    if (known.messages, known.checksum) != (messages, checksum):
+        raise ContentMismatch(
+            f"transaction {number} was decided with {known.messages} messages (checksum {known.checksum:08x}), this "
+            f"request has {messages} ({checksum:08x}): its number was used twice. Nothing was changed"
+        )
+
+
+def with_rest(
+    record: TransactionCommitted, transaction: Transaction, unsent: Unsent
+) -> tuple[TransactionCommitted, bytes]:
+    """Return the decision for one that has begun, with what comes behind what was added, and that stamped."""
+    counts = transaction.staged.counts()
+    firsts = {p.partition: p.base_offset + counts.get(p.partition, 0) for p in record.placements}
+    whole = msgspec.structs.replace(
+        record,
+        runs=unsent.as_recorded(transaction.checksums),
+        positions=unsent.positions,
+        checksum=unsent.checksum(transaction.checksum),
+    )
+    return whole, unsent.stamped(firsts)

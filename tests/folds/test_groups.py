@@ -5,6 +5,7 @@ import pytest
 from journal.folds.groups import GroupsFold
 from journal.formats.record import (
     GroupDeleted,
+    GroupPositions,
     OffsetsCommitted,
     PartitionOffset,
     PartitionsClaimed,
@@ -192,11 +193,11 @@ def test_a_snapshot_restores_everything_also_what_is_staged(journal):
     assert fold.find("g").partitions() == {1, 2, 12}
     assert (fold.pairs, fold.last_generation) == (3, 1)
     assert fold.holders("g") == {1: FIRST}
-    assert fold.staged(SECOND) == [("g", b"", PartitionOffset(2, 8, 1))]
+    assert fold.staged(SECOND) == [GroupPositions("g", b"", [PartitionOffset(2, 8, 1)])]
     assert fold.find("g").id == b"id of g"
     journal.fold = fold
     journal.restart()
     journal.commit(FIRST)
     journal.commit(SECOND)
     assert (journal.position(1), journal.position(2)) == (9, None)
-    assert fold._prepared == set()
+    assert not fold._prepared

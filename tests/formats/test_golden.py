@@ -47,7 +47,11 @@ TOTALS = Totals(3, 2, 0xFFFFFFFF)
 OFFSETS = [r.PartitionOffset(1, 1 << 40, 2, "note"), r.PartitionOffset(2, 0)]
 PLACED = [r.Placement(1, 1 << 40, 3)]
 RUNS = [r.Run(1, 2, 0, 0xFFFFFFFF), r.Run(2, 1, 57, 7)]
-MOVED = [r.GroupPositions("group", ID, OFFSETS)]
+SETTLED = [
+    r.Settled(1, 2, 1 << 40, b"\x02\x0a", [r.Unfinished(1 << 40, 3, 1 << 50, "why"), r.Unfinished(7)]),
+    r.Settled(2, 0, 5),
+]
+MOVED = [r.GroupPositions("group", ID, OFFSETS, SETTLED)]
 SETTINGS = TopicSettings(10, 1_000_000, 1 << 20, 1 << 30, None, 4096, 0)
 ME = Owner("anonymous", "me", "host:1")
 ANN = Actor("ann", "ops")
@@ -67,7 +71,7 @@ RECORDS = [
     r.ProducerOpened(3, 4, "name", 1006, bytes(range(16))),
     r.ProducersExpired([3, 1 << 40], 1007),
     r.TransactionAdded(SESSION, 7, 1, 2, 1008, 6, XID, ME),
-    r.TransactionOffsetsAdded(SESSION, 7, "group", OFFSETS, 1009, 6, XID, ME, ID),
+    r.TransactionOffsetsAdded(SESSION, 7, "group", OFFSETS, 1009, 6, XID, ME, ID, SETTLED),
     r.TransactionPrepared(SESSION, 7, XID, TOTALS, 1010, 6, ME, RUNS, MOVED),
     r.TransactionCommitted(
         SESSION, 7, PLACED, 1011, Cause.OPERATOR, 6, ANN, "why", TOTALS, RUNS, MOVED, 0xFFFFFFFF, XID, ME
@@ -75,8 +79,8 @@ RECORDS = [
     r.TransactionRolledBack(SESSION, 7, 1012, Cause.MISMATCH, ANN, "why"),
     r.TransactionsForgotten([(SESSION, 7)], SESSION, 1013, ANN, "why"),
     r.CoordinatorTold(SESSION, 7, 1014, State.COMMITTED, Actor("me@host:1", "anonymous")),
-    r.OffsetsCommitted("group", OFFSETS, 1015, ID),
-    r.PartitionsClaimed("group", "member", [(1, 2)], 1016, ID),
+    r.OffsetsCommitted("group", OFFSETS, 1015, ID, SETTLED),
+    r.PartitionsClaimed("group", "member", [(1, 2)], 1016, ID, SETTLED),
     r.GroupDeleted("group", 1017),
     r.Identified("0123456789abcdef" * 2, 1018),
     r.ArchiveSet(True, SETTINGS, 1019),

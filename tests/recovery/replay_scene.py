@@ -214,7 +214,7 @@ def transactions_of(engine):
         list(table.archive.snapshot()),
         list(table.snapshot()),
         [list(each) for each in (table.prepared, table.live_xids, table.active)],
-        (table.totals, table._partitions, table.pending_offsets, table.ended_files),
+        (table.totals, table._partitions, table.ended_files),
         (list(outcomes.by_xid.items()), outcomes.placements, list(outcomes.heuristic), outcomes._serials),
         engine.report.rolled_back,
     )

@@ -279,6 +279,9 @@ class FewCommits(Commits):
     def concerned(self):
         return {(7 | 1 << 32, 30)}
 
+    def conflict(self, positions, number=None):
+        return None
+
 
 classImplements(FewCommits, ICommitFold)
 

@@ -13,6 +13,7 @@ from zope.interface import implementer
 from journal.constants import MIB
 from journal.engine.engine import Engine
 from journal.engine.settings import JournalSettings
+from journal.folds.groups import GroupsFold
 from journal.formats import frame
 from journal.formats.checkpoint_rows import RowReader
 from journal.formats.frame_check import check_run
@@ -100,8 +101,8 @@ class Place:
         self.engine.sync()
 
     def open(self) -> Engine:
-        self._recorder = Recorder()
-        self.engine = recover(self.filesystem, self.clock, self.settings, [self._recorder])
+        self._recorder, self.groups = Recorder(), GroupsFold()
+        self.engine = recover(self.filesystem, self.clock, self.settings, [self._recorder, self.groups])
         return self.engine
 
     def restart(self, checkpoint: bool = False) -> Engine:

@@ -214,17 +214,17 @@ def test_positions_are_held_from_prepare_to_the_outcome_and_others_told_by_whom(
     store = place.transactions
     store.add_offsets(NUMBER, "g", OFFSETS)
     store.add_offsets(number(2), "g", OFFSETS)
-    assert store.table.pending_offsets.get(("g", 1)) is None
+    assert place.groups.holder("g", 1) is None
     store.prepare(NUMBER, XID, totals(offsets=1))
     place.restart()
     store = place.transactions
-    assert store.table.pending_offsets.get(("g", 1)) == NUMBER
-    assert store.table.pending_offsets.get(("g", 2)) is store.table.pending_offsets.get(("h", 1)) is None
-    with pytest.raises(OffsetPending, match=f"held by transaction {NUMBER}"):
+    assert place.groups.holder("g", 1) == NUMBER
+    assert place.groups.holder("g", 2) is place.groups.holder("h", 1) is None
+    with pytest.raises(OffsetPending, match=f"held by the prepared transaction {NUMBER}"):
         store.add_offsets(number(3), "g", OFFSETS)
     store.add_offsets(number(3), "h", OFFSETS)
     store.rollback(NUMBER, Cause.CLIENT)
-    assert store.table.pending_offsets.get(("g", 1)) is None
+    assert place.groups.holder("g", 1) is None
     store.add_offsets(number(4), "g", OFFSETS)
 
 
@@ -238,7 +238,7 @@ def test_of_two_that_would_move_one_position_the_second_cannot_prepare_before_th
         store.prepare(number(2), xid("day-2"), totals(offsets=1))
     store.commit(number(1), Cause.CLIENT)
     store.prepare(number(2), xid("day-2"), totals(offsets=1))
-    assert store.table.pending_offsets.get(("g", 1)) == number(2)
+    assert place.groups.holder("g", 1) == number(2)
 
 
 def test_offsets_of_an_unknown_partition_are_refused_whole():

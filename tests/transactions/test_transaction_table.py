@@ -70,7 +70,7 @@ def test_all_that_a_prepared_transaction_holds_is_held_after_a_restart(place, ch
     assert (first.owner, first.xid, first.state, first.totals) == (ME, xid("x"), State.PREPARED, SENT)
     assert second.offsets == [("g", PartitionOffset(2, 7, 3, "note"))]
     assert store.holds_partition(1) == number(1)
-    assert store.table.pending_offsets["g", 2] == second.number
+    assert place.groups.holder("g", 2) == second.number
     assert len(store.prepared) == 2
     store.commit(store.find(xid("x")), Cause.CLIENT)
     place.engine.sync()

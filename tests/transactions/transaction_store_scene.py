@@ -79,7 +79,7 @@ def state_of(place):
     return (
         rows,
         dict(store.live_xids),
-        dict(store.pending_offsets),
+        list(place.groups.snapshot()),
         dict(store._partitions),
         replace(store.totals),
     )

@@ -1,16 +1,25 @@
-"""Consumer groups: positions, claims, and the positions that undecided transactions hold."""
+"""Consumer groups: what they have finished, claims, and the offsets that undecided transactions hold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from journal.folds.groups import Group, GroupsFold
-from journal.formats.record import GroupDeleted, OffsetsCommitted, PartitionOffset, PartitionsClaimed
+from journal.folds.group import Group
+from journal.folds.groups import GroupsFold
+from journal.formats.record import (
+    GroupDeleted,
+    GroupPositions,
+    OffsetsCommitted,
+    PartitionOffset,
+    PartitionsClaimed,
+    Settled,
+)
 from journal.transaction_states import TransactionNumber
 from txbroker.broker.sends import disk_full, unknown_partition
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.settlement_judge import SettlementJudge
 from txbroker.broker.stepwise_answers import Steps, Stepwise
 from txbroker.errors import (
     InvalidSetting,
@@ -54,16 +63,30 @@ class Consuming:
         self._groups = groups
         self._stores = engine.catalog.stores
         self._stepwise = stepwise
-        self.staged = groups.staged
+        self._judge = SettlementJudge(engine, settings, groups)
+        self.recorded, self.check_settled = self._judge.recorded, self._judge.check
 
     # -- judging, also for transactions -------------------------------------------------------------
 
-    def judge(self, name: str, group_id: bytes, offsets: Sequence[PartitionOffset]) -> None:
-        """Raise if a group may not take these positions, or may not be made with that id if it is new."""
-        if not offsets:
+    def judge(
+        self,
+        name: str,
+        group_id: bytes,
+        offsets: Sequence[PartitionOffset],
+        settled: Sequence[Settled] = (),
+    ) -> list[Settled]:
+        """Raise if a group may not take these positions, or may not be made with that id if it is new.
+
+        Returns what a record says of what it settles; :meth:`check_settled` and :meth:`check_free` judge that by the
+        group's state.
+        """
+        if not offsets and not settled:
             raise InvalidSetting(f"no offsets for group {name!r}; nothing has changed")
         check_entries("positions", len(offsets))
-        self._check_room(name, group_id, [offset.partition for offset in offsets])
+        partitions = [offset.partition for offset in offsets]
+        self._check_room(
+            name, group_id, [*partitions, *(each.partition for each in settled)] if settled else partitions
+        )
         for offset in offsets:
             store = self._stores.get(offset.partition)
             if store is None:
@@ -81,16 +104,21 @@ class Consuming:
                     f"{self._settings.max_offset_metadata} (max_offset_metadata); nothing has changed"
                 )
             self._groups.check_generation(name, offset)
+        return self.recorded(name, settled) if settled else []
 
-    def check_free(self, name: str, offset: PartitionOffset) -> None:
-        """Raise ``GenerationFenced`` or ``OffsetPending`` unless the group may be moved there now."""
-        self._groups.check_generation(name, offset)
-        holder = self._groups.holder(name, offset.partition)
-        if holder is not None:
-            raise OffsetPending(
-                f"the position of group {name!r} in partition {offset.partition} is held by the prepared "
-                f"transaction {self.describe(holder)}; nothing has changed. Commit it or roll it back first"
-            )
+    def check_staged(self, number: TransactionNumber) -> None:
+        """Raise ``GenerationFenced``, ``PositionMoved``, ``LimitExceeded`` or ``OffsetPending`` unless what the active
+        transaction has staged may be settled now.
+        """
+        staged = self._groups.staged(number)
+        for each in staged:
+            for offset in each.offsets:
+                self._groups.check_generation(each.group, offset)
+            for settled in each.settled:
+                self._groups.check_generation(each.group, settled)
+        if staged:
+            self.check_settled(staged)
+            self._engine.transactions.check_unheld(staged)
 
     def _check_room(self, name: str, group_id: bytes, partitions: Iterable[int]) -> None:
         """Raise for a bad name, and for a new group or new positions over a limit or on a full disk."""
@@ -124,15 +152,27 @@ class Consuming:
 
     def commit_offsets(self, session: Session, command: CommitOffsets, data: memoryview) -> Done:  # noqa: ARG002
         """Move a group's positions."""
-        name = command.group
-        self.judge(name, command.id, command.offsets)
-        for offset in command.offsets:
-            self.check_free(name, offset)
-        if command.expected is not None:
-            self._check_expected(name, command.offsets, command.expected)
-        made = self._made(name, command.id)
-        self._engine.accept(OffsetsCommitted(name, command.offsets, self._engine.now(), made))
+        self.settle(command.group, command.id, command.offsets, (), command.expected)
         return Done(command.correlation)
+
+    def settle(
+        self,
+        name: str,
+        group_id: bytes,
+        offsets: list[PartitionOffset],
+        settled: Sequence[Settled],
+        expected: Sequence[int | None] | None = None,
+    ) -> None:
+        """Move a group's positions, or settle offsets, outside a transaction: the ``expected`` positions, if given."""
+        recorded = self.judge(name, group_id, offsets, settled)
+        positions = [GroupPositions(name, group_id, offsets, recorded)]
+        if recorded:
+            self.check_settled(positions)
+        self._engine.transactions.check_unheld(positions)
+        if expected is not None:
+            self._check_expected(name, offsets, expected)
+        made = self._made(name, group_id)
+        self._engine.accept(OffsetsCommitted(name, offsets, self._engine.now(), made, recorded))
 
     def _made(self, name: str, group_id: bytes) -> bytes:
         """Return the id for the record that makes a group; empty if the group exists."""
@@ -172,10 +212,11 @@ class Consuming:
             wanted = sorted(group.partitions() | self._groups.holders(command.group).keys())
         found = ArrayPieces()
         for first in range(0, len(wanted), IN_A_STEP):
-            holders, some = self._groups.holders(command.group), []
+            some = []
             for number in wanted[first : first + IN_A_STEP]:
                 if number in self._stores:
-                    some.append(self._position(group, number, holders.get(number)))
+                    holder = self._groups.holder(command.group, number)
+                    some.append(self._position(group, number, holder))
                 elif command.partitions is not None:
                     raise unknown_partition(number)
             found.add(some)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.formats.frame import walk
 from journal.formats.frame_check import check_run, whole_room
+from journal.formats.record import GroupPositions
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.unsent import NOTHING, Unsent, UnsentRun
 from txbroker.broker.consumer_groups import Consuming
@@ -51,14 +54,32 @@ class RequestContent:
         if unsent.messages > 1:
             session.work += REQUEST * (unsent.messages - 1)
         if unsent.positions:
-            check_entries("positions", sum(len(group.offsets) for group in unsent.positions))
-        for group in unsent.positions:
-            self._consuming.judge(group.group, group.id, group.offsets)
-            for offset in group.offsets:
-                self._consuming.check_free(group.group, offset)
+            unsent.positions = self._judged(number, unsent.positions, known is not None)
         if self._engine.full:
             raise disk_full()
         return unsent
+
+    def _judged(
+        self, number: TransactionNumber, positions: list[GroupPositions], has_begun: bool
+    ) -> list[GroupPositions]:
+        """Return the positions as the record has them; raises if they are wrong. The store judges who holds them."""
+        check_entries("positions", sum([len(group.offsets) + len(group.settled) for group in positions]))
+        judge, settles = self._consuming.judge, False
+        for group in positions:
+            if group.settled:
+                settles = True
+            else:
+                judge(group.group, group.id, group.offsets)
+        if settles:
+            positions = [
+                replace(each, settled=judge(each.group, each.id, each.offsets, each.settled))
+                if each.settled
+                else each
+                for each in positions
+            ]
+        if settles or has_begun:
+            self._consuming.check_settled(positions, number)
+        return positions
 
     def _checked(self, runs: list[tuple[int, int]], data: memoryview) -> list[UnsentRun]:
         found: list[UnsentRun] = []

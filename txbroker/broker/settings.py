@@ -44,6 +44,8 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "max_groups": (1, 1_000_000),
     "max_group_positions": (1, 100_000_000),
     "max_offset_metadata": (0, 64 * KIB),
+    "max_ahead": (1, 1_000_000),
+    "max_parked": (1, 1_000_000),
     "max_fetch": (64 * KIB, 256 * MIB),
     "max_fetch_positions": (1, 100_000),
     "max_fetch_wait": (0, 3600 * SECOND),
@@ -71,8 +73,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     message. A client has at most ``max_producers_per_session``, over its reconnections. ``max_producer_partitions``
     bounds the pairs of a producer and a partition that it sends to. When there are so many, or ``max_producers``,
     others are forgotten before a new one is refused (:mod:`txbroker.broker.producer_room`), those that have been idle
-    for
-    ``producer_idle`` among them. ``max_group_positions`` bounds the pairs of a group and a partition.
+    for ``producer_idle`` among them.
+
+    ``max_group_positions`` bounds the pairs of a group and a partition. A group finishes no offset that is more than
+    ``max_ahead`` above its lowest unfinished one in that partition, and keeps attempts, due times and reasons of at
+    most ``max_parked`` offsets there.
 
     A fetch is answered with at most ``max_fetch`` bytes (or one frame) of at most ``max_fetch_positions``
     partitions, waits ``max_fetch_wait`` at most, and a session has ``max_fetches_per_session`` of them
@@ -100,6 +105,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_groups: int = 5_000
     max_group_positions: int = 100_000
     max_offset_metadata: Bytes = 256
+    max_ahead: int = 100_000
+    max_parked: int = 10_000
     max_fetch: Bytes = 16 * MIB
     max_fetch_positions: int = 1000
     max_fetch_wait: Micros = 60 * SECOND

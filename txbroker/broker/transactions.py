@@ -27,8 +27,10 @@ from txbroker.broker.settings import BrokerSettings
 from txbroker.errors import (
     GenerationFenced,
     InvalidSetting,
+    LimitExceeded,
     MemoryExhausted,
     OffsetPending,
+    PositionMoved,
     RequestRefused,
     StorageUnavailable,
     TransactionCommitted,
@@ -357,9 +359,8 @@ class Transacting:
     def _check_offsets(self, number: TransactionNumber) -> None:
         """Roll back a transaction whose consumer has lost a partition or meets another's decision; raise the reason."""
         try:
-            for group, _, offset in self._consuming.staged(number):
-                self._consuming.check_free(group, offset)
-        except (GenerationFenced, OffsetPending) as error:
+            self._consuming.check_staged(number)
+        except (GenerationFenced, LimitExceeded, OffsetPending, PositionMoved, InvalidSetting) as error:
             self._transactions.rollback(number, Cause.REFUSED_ADD, why=str(error))
             raise type(error)(f"{error}. Transaction {number} has been rolled back") from error
 

@@ -1,0 +1,150 @@
+"""A consumer group, in memory and in a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from journal.errors import InvalidFrame
+from journal.folds.settlement import Settlement
+from journal.formats.offset_set_bytes import decode_offsets, encode_offsets
+from journal.formats.record import PartitionOffset, Settled, Unfinished
+
+
+class Group:
+    """A group: (offset, metadata), (generation, member) and what else is settled, by partition. ``id`` distinguishes
+    it from others of its name.
+    """
+
+    __slots__ = ("claims", "id", "positions", "settlements")
+
+    def __init__(self, group_id: bytes) -> None:
+        self.id = group_id
+        self.positions: dict[int, tuple[int, str]] = {}
+        self.claims: dict[int, tuple[int, str]] = {}
+        self.settlements: dict[int, Settlement] = {}
+        """Of partitions with a position, and with more to say than that."""
+
+    def __contains__(self, partition: int) -> bool:
+        return partition in self.positions or partition in self.claims
+
+    def generation(self, partition: int) -> int:
+        """Return the generation that may commit there; 0 if no consumer has claimed it."""
+        claim = self.claims.get(partition)
+        return claim[0] if claim else 0
+
+    def partitions(self) -> set[int]:
+        """Return every partition that the group has a position in or has claimed."""
+        return {*self.positions, *self.claims}
+
+    def position(self, partition: int) -> int | None:
+        """Return the lowest unfinished offset; None if the group has finished nothing there and begun nowhere."""
+        place = self.positions.get(partition)
+        return None if place is None else place[0]
+
+    def move(self, offset: PartitionOffset) -> None:
+        """Commit a position: everything below it is finished. One that goes back drops all that is known above it."""
+        partition, position = offset.partition, offset.offset
+        settlement = self.settlements.get(partition)
+        if settlement is not None:
+            if position < self.positions[partition][0]:
+                del self.settlements[partition]
+            else:
+                position = settlement.finish_below(position)
+                self._keep(partition, settlement)
+        self.positions[partition] = (position, offset.metadata)
+
+    def settle(self, settled: Settled) -> None:
+        """Finish offsets, and note what is said of unfinished ones."""
+        partition = settled.partition
+        position, metadata = self.positions.get(partition, (settled.base, ""))
+        settlement = self.settlements.get(partition) or Settlement()
+        self.positions[partition] = (settlement.settle(position, settled), metadata)
+        self._keep(partition, settlement)
+
+    def _keep(self, partition: int, settlement: Settlement) -> None:
+        if settlement:
+            self.settlements[partition] = settlement
+        else:
+            self.settlements.pop(partition, None)
+
+
+class SettlementRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A :class:`Settlement` in a checkpoint; ``finished`` is relative to the group's position in that partition."""
+
+    partition: int
+    finished: bytes
+    unfinished: list[Unfinished]
+
+
+class GroupRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A :class:`Group` in a checkpoint: (partition, offset, metadata), (partition, generation, member), settlements."""
+
+    name: str
+    id: bytes
+    positions: list[tuple[int, int, str]]
+    claims: list[tuple[int, int, str]]
+    settlements: list[SettlementRow] = []
+
+
+class GroupCopy(NamedTuple):
+    """A group at the moment of a snapshot. Its row is made when it is drawn, off the
+    engine's thread.
+    """
+
+    row: GroupRow
+    settlements: list[tuple[int, int, Settlement]]
+    """(partition, position, a copy)."""
+
+    def as_row(self) -> GroupRow:
+        """Return the row for the checkpoint."""
+        settlements = [
+            SettlementRow(partition, encode_offsets(kept.finished, position), list(kept.unfinished.values()))
+            for partition, position, kept in self.settlements
+        ]
+        return replace(self.row, settlements=settlements)
+
+
+def copied(name: str, group: Group) -> GroupRow | GroupCopy:
+    """Return what a snapshot keeps of a group. Sets of finished offsets are copied by reference."""
+    positions = [(partition, *value) for partition, value in group.positions.items()]
+    claims = [(partition, *value) for partition, value in group.claims.items()]
+    row = GroupRow(name, group.id, positions, claims)
+    if not group.settlements:
+        return row
+    return GroupCopy(row, [(p, group.positions[p][0], each.copy()) for p, each in group.settlements.items()])
+
+
+def restored(row: GroupRow) -> Group:
+    """Return the group of a row."""
+    group = Group(row.id)
+    group.positions = {partition: (offset, metadata) for partition, offset, metadata in row.positions}
+    group.claims = {partition: (generation, member) for partition, generation, member in row.claims}
+    group.settlements = dict(_settlements(row))
+    return group
+
+
+def _settlements(row: GroupRow) -> Iterator[tuple[int, Settlement]]:
+    """Yield the settlements of a row by partition; raises :class:`InvalidFrame` for a set that is no encoded one."""
+    positions = {partition: offset for partition, offset, _ in row.positions}
+    for each in row.settlements:
+        finished = decode_offsets(each.finished, positions.get(each.partition, 0))
+        yield each.partition, Settlement(finished, {one.offset: one for one in each.unfinished})
+
+
+def check_row(row: GroupRow) -> None:
+    """Raise :class:`InvalidFrame` for settlements that no group has."""
+    positions = {partition: offset for partition, offset, _ in row.positions}
+    for partition, kept in _settlements(row):
+        position = positions.get(partition)
+        at = f"group {row.name!r} in partition number {partition}"
+        if position is None:
+            raise InvalidFrame(f"{at} has settled offsets and no position")
+        if position in kept.finished:
+            raise InvalidFrame(f"{at} has finished offset {position}, its position")
+        for offset in kept.unfinished:
+            if offset < position or offset in kept.finished:
+                raise InvalidFrame(f"{at} has details of offset {offset}, which is finished")

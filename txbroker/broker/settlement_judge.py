@@ -1,0 +1,185 @@
+"""The judge of what groups settle offset by offset, in plain commits and in transactions, before it is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from journal.folds.groups import GroupsFold
+from journal.folds.holds import by_pair
+from journal.folds.settlement import MAX_FINISHED_BYTES
+from journal.formats.offset_set_bytes import decode_offsets, encode_offsets
+from journal.formats.record import GroupPositions, Settled
+from journal.log.message_store import MessageStore
+from journal.offset_set import OffsetSet
+from journal.transaction_states import TransactionNumber
+from txbroker.broker.sends import unknown_partition
+from txbroker.broker.settings import BrokerSettings
+from txbroker.errors import InvalidFrame, InvalidSetting, LimitExceeded, OffsetOutOfRange, PositionMoved
+from txbroker.wire.refusals import check_entries
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+
+
+class SettlementJudge:
+    """Judges settled offsets by the logs, by the limits, and by what the group has finished."""
+
+    def __init__(self, engine: Engine, settings: BrokerSettings, groups: GroupsFold) -> None:
+        self._stores = engine.catalog.stores
+        self._settings = settings
+        self._groups = groups
+
+    # -- what a client says -------------------------------------------------------------------------
+
+    def recorded(self, name: str, settled: Sequence[Settled]) -> list[Settled]:
+        """Return what a record says of this request; raises for what no group can settle, whatever its state is.
+
+        The base of each becomes the lowest offset that can still be unfinished: the group's position; the start of the
+        log if that is above, and nothing below is held; the given base if the group has no position.
+        """
+        check_entries("partitions to settle", len(settled))
+        found = [self._recorded(name, each) for each in settled]
+        size = sum([len(each.finished) for each in found])
+        if size > MAX_FINISHED_BYTES:
+            raise LimitExceeded(
+                f"the finished offsets of group {name!r} take {size} bytes, {MAX_FINISHED_BYTES} are allowed; nothing "
+                "has changed. Settle them in several requests"
+            )
+        return found
+
+    def _recorded(self, name: str, wanted: Settled) -> Settled:
+        store = self._stores.get(wanted.partition)
+        if store is None:
+            raise unknown_partition(wanted.partition)
+        self._groups.check_generation(name, wanted)
+        try:
+            finished = decode_offsets(wanted.finished, wanted.base)
+        except InvalidFrame as error:
+            raise InvalidFrame(
+                f"what group {name!r} has finished in {place(store)}: {error}; nothing has changed"
+            ) from error
+        self._check_unfinished(name, store, wanted, finished)
+        self._check_range(name, store, wanted, finished)
+        base = self._base(name, store, wanted.base)
+        finished.discard_below(base)
+        return replace(wanted, base=base, finished=encode_offsets(finished, base))
+
+    def _check_unfinished(self, name: str, store: MessageStore, wanted: Settled, finished: OffsetSet) -> None:
+        offsets = {each.offset for each in wanted.unfinished}
+        both = next((offset for offset in offsets if offset in finished), None)
+        if both is not None or len(offsets) < len(wanted.unfinished):
+            what = "an offset comes twice" if both is None else f"offset {both} is finished and unfinished"
+            raise InvalidSetting(
+                f"{what} in what group {name!r} settles in {place(store)}; nothing has changed. Say one thing of each"
+            )
+        longest = max([len(each.reason) for each in wanted.unfinished], default=0)
+        if longest > self._settings.max_offset_metadata:
+            raise LimitExceeded(
+                f"a reason of {longest} characters, the limit is {self._settings.max_offset_metadata} "
+                "(max_offset_metadata); nothing has changed. Give a shorter one"
+            )
+
+    def _check_range(self, name: str, store: MessageStore, wanted: Settled, finished: OffsetSet) -> None:
+        """Raise for an offset beyond the log's end, and for an unfinished one that retention has removed.
+
+        Finished ones may be below the log's start: that changes nothing.
+        """
+        unfinished = [each.offset for each in wanted.unfinished]
+        end = max([wanted.base, finished.end, *(offset + 1 for offset in unfinished)])
+        if end > store.high_watermark or min(unfinished, default=store.start_offset) < store.start_offset:
+            offset = end - 1 if end > store.high_watermark else min(unfinished)
+            raise OffsetOutOfRange(
+                f"offset {offset} of {place(store)}, which group {name!r} settles, is not within {store.start_offset} "
+                f"to {store.high_watermark}, the end of what can be read; nothing has changed",
+                store.start_offset,
+                store.high_watermark,
+            )
+
+    def _base(self, name: str, store: MessageStore, wanted: int) -> int:
+        """Return the lowest offset that can still be unfinished."""
+        position, start = self._groups.find(name).position(store.number), store.start_offset
+        if position is None:
+            return max(wanted, start)
+        held = self._groups.held(name, store.number)
+        if start <= position or (held is not None and held.reaches_below(start)):
+            return position
+        return start
+
+    # -- what records would do ----------------------------------------------------------------------
+
+    def check(self, positions: Iterable[GroupPositions], number: TransactionNumber | None = None) -> None:
+        """Raise if these, with what that transaction has staged, may not be settled as things are now."""
+        if number is not None:
+            positions = [*self._groups.staged(number), *positions]
+        if not any(each.settled for each in positions):
+            return
+        for (name, partition), (offsets, settled) in by_pair(positions).items():
+            store = self._stores.get(partition)
+            if settled and store is not None:
+                if offsets:
+                    raise InvalidSetting(
+                        f"group {name!r} moves its position in {place(store)} and settles single offsets there, in one "
+                        "step; nothing has changed. Do one of the two"
+                    )
+                self._check_state(name, store, settled)
+
+    def _check_state(self, name: str, store: MessageStore, settled: Sequence[Settled]) -> None:
+        group = self._groups.find(name)
+        position = group.position(store.number)
+        base = max([each.base for each in settled])
+        if position is None:
+            position = base
+        elif base > max(position, store.start_offset):
+            raise PositionMoved(
+                f"group {name!r} stands at offset {position} in {place(store)}, below offset {base}, where it stood "
+                "when it settled what comes behind: somebody has set it back. Nothing has changed; read on from there"
+            )
+        self._check_ahead(name, store, max(position, base), settled)
+        self._check_parked(name, store, settled)
+
+    def _check_ahead(self, name: str, store: MessageStore, position: int, settled: Sequence[Settled]) -> None:
+        """Raise for offsets that are too far above the lowest unfinished one, of all that are or may become so."""
+        held, kept = (
+            self._groups.held(name, store.number),
+            self._groups.find(name).settlements.get(store.number),
+        )
+        opened = [each.offset for one in settled for each in one.unfinished]
+        finished = [decode_offsets(each.finished, each.base) for each in settled]
+        lowest = min([position, *opened])
+        highest = max([*(each.end - 1 for each in finished), *opened], default=position)
+        if held is not None and held.offsets:
+            lowest = min(lowest, held.offsets.first)
+        if lowest < position and opened:
+            ends = [position, kept.finished.end if kept else 0, held.offsets.end if held else 0]
+            highest = max(highest, max(ends) - 1)
+        if highest - lowest > self._settings.max_ahead:
+            raise LimitExceeded(
+                f"offset {highest} of {place(store)} is {highest - lowest} above offset {lowest}, the lowest that "
+                f"group {name!r} has not finished, the limit is {self._settings.max_ahead} (max_ahead); nothing has "
+                "changed. Finish that one first"
+            )
+
+    def _check_parked(self, name: str, store: MessageStore, settled: Sequence[Settled]) -> None:
+        held, kept = (
+            self._groups.held(name, store.number),
+            self._groups.find(name).settlements.get(store.number),
+        )
+        known = kept.unfinished if kept else {}
+        said = (
+            each for one in settled for each in one.unfinished if each.attempts or each.due or each.reason
+        )
+        fresh = {each.offset for each in said if each.offset not in known}
+        count = len(known) + len(fresh) + (held.details if held else 0)
+        if fresh and count > self._settings.max_parked:
+            raise LimitExceeded(
+                f"{count} offsets of {place(store)} with attempts or a due time for group {name!r}, the limit is "
+                f"{self._settings.max_parked} (max_parked); nothing has changed. Finish some of them first"
+            )
+
+
+def place(store: MessageStore) -> str:
+    """Return a partition's topic and index, for people."""
+    return f"{store.topic}-{store.index}"
