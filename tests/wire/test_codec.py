@@ -17,7 +17,19 @@ from hypothesis import strategies as st
 from journal.constants import MAX_FRAME, MIB
 from journal.formats.frame import encode
 from journal.formats.frame_check import check_run
-from journal.formats.record import NONCE_BYTES, Count, Nonce, Placement, Run, Some
+from journal.formats.record import (
+    NONCE_BYTES,
+    Count,
+    GroupPositions,
+    Nonce,
+    Offset,
+    PartitionOffset,
+    Placement,
+    Run,
+    Settled,
+    Some,
+    Unfinished,
+)
 from tests.support.thoroughness import examples
 from txbroker.errors import PeerViolation
 from txbroker.wire import messages as commands
@@ -35,6 +47,10 @@ def requests():
     return st.one_of([values_of(kind) for kind in kinds])
 
 
+PARTS = (Run, Placement, PartitionOffset, Unfinished, Settled, GroupPositions)
+"""What records and messages have lists of; each after those that it has."""
+
+
 def values_of(kind):
     numbers, words = st.integers(-(1 << 63), (1 << 64) - 1), st.text(max_size=4)
     st.register_type_strategy(int, numbers)
@@ -45,8 +61,9 @@ def values_of(kind):
             if isinstance(each, type) and issubclass(each, commands.Request):  # else a default may be made up
                 st.register_type_strategy(each, values_of(each))
     nonces = st.binary(min_size=NONCE_BYTES, max_size=NONCE_BYTES)
-    bounded = {Nonce: nonces, Count: st.integers(0, (1 << 64) - 1), Some: st.integers(1, (1 << 64) - 1)}
-    for part in {Run, Placement} if kind not in (Run, Placement) else ():
+    counts, offsets = st.integers(0, (1 << 64) - 1), st.integers(0, 1 << 62)
+    bounded = {Nonce: nonces, Count: counts, Some: st.integers(1, (1 << 64) - 1), Offset: offsets}
+    for part in PARTS if kind not in PARTS else ():
         st.register_type_strategy(part, values_of(part))
     known = {
         name: bounded[hint] if hint in bounded else st.from_type(hint)
