@@ -67,9 +67,10 @@ class Effect(msgspec.Struct, frozen=True, gc=False):
     """The effect of a record. ``number`` is its transaction's, None for a record without one.
 
     ``begins``: nothing was added before. ``requests`` is how many requests of a transaction the record makes, ``adds``
-    are its frames, ``positions`` the group positions; ``problem`` is the reason why they are unknown, empty if they are
-    known. ``decision`` ends the transaction. ``placements`` are where messages of logs begin by it: its own, for a
-    record without a transaction. ``totals`` and ``checksum`` are what the client says that it sent: before, and in all.
+    are its frames, ``positions`` what it moves and settles of groups; ``problem`` is the reason why the frames are
+    unknown, empty if they are known. ``decision`` ends the transaction. ``placements`` are where messages of logs begin
+    by it: its own, for a record without a transaction. ``totals`` and ``checksum`` are what the client says that it
+    sent: before, and in all.
 
     One is made for each record: 0.4 µs, as a tuple 2.2.
     """
@@ -115,7 +116,7 @@ def effect_of(entry: JournalEntry) -> Effect:
                 TransactionNumber(added.session, added.serial),
                 added.xid,
                 requests=1,
-                positions=(GroupPositions(added.group, added.id, added.offsets),),
+                positions=(GroupPositions(added.group, added.id, added.offsets, added.settled),),
             )
         case TransactionPrepared() | TransactionCommitted() as record:
             return _of_deciding(entry, record)

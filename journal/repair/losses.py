@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from journal.check.effects import Effect, LogEnds, Undecided, effect_of
-from journal.formats.record import LogStartMoved, OffsetsCommitted, TopicAltered, TopicCreated, TopicDeleted
+from journal.formats.record import (
+    GroupPositions,
+    LogStartMoved,
+    OffsetsCommitted,
+    PartitionsClaimed,
+    TopicAltered,
+    TopicCreated,
+    TopicDeleted,
+)
 from journal.formats.store_state import StoreState
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.state import TransactionRow
@@ -57,6 +65,8 @@ class LostRecords:
     _starts: dict[int, int] = field(default_factory=dict)
     _others: list[str] = field(default_factory=list)
     _groups: set[str] = field(default_factory=set)
+    _settled: set[str] = field(default_factory=set)
+    """The groups that settled single offsets."""
     _uncounted: int = 0
 
     def follow(self, entry: JournalEntry) -> None:
@@ -81,7 +91,9 @@ class LostRecords:
             case LogStartMoved() as moved:
                 self._starts[moved.partition] = moved.start_offset
             case OffsetsCommitted() as moved:
-                self._groups.add(moved.group)
+                self._move(GroupPositions(moved.group, moved.id, moved.offsets, moved.settled))
+            case PartitionsClaimed() as claimed:
+                self._move(GroupPositions(claimed.group, claimed.id, [], claimed.settled))
 
     def _step(self, number: TransactionNumber, effect: Effect) -> None:
         ends = effect.prepares or effect.decision is not None
@@ -91,9 +103,16 @@ class LostRecords:
             self._end(number, "its prepare")
         if effect.outcome is State.COMMITTED:
             self._end(number, "its commit")
-            self._groups.update(each.group for each in effect.positions)
+            for each in effect.positions:
+                self._move(each)
         elif effect.outcome is State.ROLLED_BACK:
             self._end(number, "its rollback")
+
+    def _move(self, positions: GroupPositions) -> None:
+        if positions.offsets:
+            self._groups.add(positions.group)
+        if positions.settled:
+            self._settled.add(positions.group)
 
     def _place(self, partition: int, base: int, count: int) -> None:
         first, end = self._messages.get(partition, (base, base))
@@ -119,6 +138,8 @@ class LostRecords:
         losses += [Loss(text, Affected()) for text in self._others]
         losses += [self._start(partition, offset) for partition, offset in sorted(self._starts.items())]
         losses += [Loss(f"positions of group {group!r}", Affected()) for group in sorted(self._groups)]
+        settled = "finished offsets, or attempts, of group"
+        losses += [Loss(f"{settled} {group!r}", Affected()) for group in sorted(self._settled)]
         return losses
 
     def maybe_prepared(self) -> list[Loss]:

@@ -15,10 +15,10 @@ ENDS = [(0, 0.0), (1, 1.0), *((seed, None) for seed in range(2, 8))]
 """(seed, survival): nothing survives, everything, or parts of what is unforced."""
 
 
-def at_every_operation(prepare, act, twice=False):
+def at_every_operation(prepare, act, twice=False, kind=Room):
     """Yield (what was acknowledged, the room, a start after the cut), for every cut and end."""
     for nth in range(1, 400):
-        room = Room()
+        room = kind()
         prepare(room)
         done: list[str] = []
         room.plan.on_operation = cut_power_at(nth)

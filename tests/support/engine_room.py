@@ -12,6 +12,7 @@ from journal.constants import KIB, MIB
 from journal.engine.engine import Engine
 from journal.engine.settings import JournalSettings
 from journal.errors import MemoryExhausted
+from journal.folds.groups import GroupsFold
 from journal.formats import frame
 from journal.formats.filenames import parse_checkpoint_file, parse_journal_file
 from journal.formats.record import TopicCreated
@@ -56,6 +57,8 @@ def xid_of(name: str) -> Xid:
 class Room:
     """One start of an engine in a directory. ``inner`` is the disk, ``plan`` the faults."""
 
+    has_groups = False
+
     def __init__(
         self,
         inner: MemoryFilesystem | None = None,
@@ -73,7 +76,9 @@ class Room:
         self.filesystem = FaultFilesystem(self.inner, self.plan)
         self.clock = clock or ManualClock(monotonic=1_000_000)
         self._serial = 0
-        self.engine: Engine = recover(self.filesystem, self.clock, settings)
+        self.groups = GroupsFold()
+        folds = [self.groups] if self.has_groups else []
+        self.engine: Engine = recover(self.filesystem, self.clock, settings, folds)
         self.plan.on_operation = None
 
     def _on_operation(self, kind: Operation, path: str) -> None:
@@ -154,16 +159,22 @@ class Room:
 
     def crashed(self, seed: int = 0, survive: float | None = None) -> Room:
         """Return the next start after a power cut."""
-        return Room(self.inner.crash_clone(seed, survive), self.settings)
+        return type(self)(self.inner.crash_clone(seed, survive), self.settings)
 
     def killed(self) -> Room:
         """Return the next start after SIGKILL: everything that was written can be read, durable or not."""
-        return Room(self.inner.kill_clone(), self.settings)
+        return type(self)(self.inner.kill_clone(), self.settings)
 
     def stopped(self) -> Room:
         """Return the next start on the very same disk."""
         self.engine.close()
-        return Room(self.inner, self.settings)
+        return type(self)(self.inner, self.settings)
+
+
+class GroupRoom(Room):
+    """A room whose engine folds consumer groups, too."""
+
+    has_groups = True
 
 
 class Begun:

@@ -220,8 +220,8 @@ _group("id of a group", _set(1, 1, to=b"another"), "the id of group 'group' is 6
 _group("member with a claim", _set(1, 3, 0, 2, to="thief"), "'thief'")
 _group("generation of a claim", _set(1, 3, 0, 1, to=7), "claim (generation, member) of group 'group'")
 _group("last generation", _set(0, 0, to=7), "the last generation is 7")
-_group("offset in a prepared transaction", _set(-1, 3, 0, 3, to=1), "what transaction")
-_group("id for a group in a prepared transaction", _set(-1, 3, 0, 1, to=b"x"), "what transaction")
+_group("offset in a prepared transaction", _set(-1, 3, 0, 3, 0, 1, to=1), "what transaction")
+_group("id for a group in a prepared transaction", _set(-1, 3, 0, 2, to=b"x"), "what transaction")
 damage("a checkpoint has another id of a topic")(
     _changed("catalog", _set(-1, 5, to=b"another"), "it has topic")
 )

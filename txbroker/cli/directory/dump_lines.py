@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from journal.check import Finding, FrameEntry, IndexItem, Item, JournalEntry, SectionItem
 from journal.errors import CompressionUnavailable, InvalidFrame
+from journal.folds.group import GroupRow
 from journal.formats import frame
 from journal.formats.frame import LOST, Message
 from journal.formats.journal_headers import FileHeader
+from journal.formats.offset_set_bytes import decode_offsets
+from journal.formats.record import GroupPositions, Settled
 from journal.formats.segment_header import SegmentHeader
 from journal.formats.staged_header import StagedHeader
 from journal.transaction_states import TransactionNumber
@@ -61,8 +65,12 @@ def _record(each: JournalEntry, values: bool) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return an xid in the form that all commands take, instead of base64."""
-    return str(value) if isinstance(value, Xid) else msgspec.to_builtins(value)
+    """Return an xid in the form that all commands take, instead of base64; and what groups settle with its names."""
+    if isinstance(value, Xid):
+        return str(value)
+    if isinstance(value, GroupPositions | Settled):
+        return _named(value)
+    return [_plain(each) for each in value] if isinstance(value, list) else msgspec.to_builtins(value)
 
 
 def _section(section: Any) -> dict[str, Any]:
@@ -73,13 +81,34 @@ def _named(value: Any) -> Any:
     """The row of a fold, or a part of it, with the names that the fold gives its fields."""
     if isinstance(value, Xid | TransactionNumber):
         return str(value)
+    if isinstance(value, Settled):
+        return _shape(value) | {"finished": _finished(value.finished, value.base)}
+    if isinstance(value, GroupRow):
+        positions = {partition: offset for partition, offset, _ in value.positions}
+        settlements = [
+            _shape(each) | {"finished": _finished(each.finished, positions[each.partition])}
+            for each in value.settlements
+        ]
+        return _shape(replace(value, settlements=[])) | {"settlements": settlements}
     if isinstance(value, msgspec.Struct):
-        return {name: _named(getattr(value, name)) for name in value.__struct_fields__}
+        return _shape(value)
     if isinstance(value, list | tuple):
         return [_named(each) for each in value]
     if isinstance(value, dict):
         return {key: _named(each) for key, each in value.items()}
     return bytes_json(value) if isinstance(value, bytes) else msgspec.to_builtins(value)
+
+
+def _shape(value: msgspec.Struct) -> dict[str, Any]:
+    return {name: _named(getattr(value, name)) for name in value.__struct_fields__}
+
+
+def _finished(data: bytes, base: int) -> Any:
+    """Return the runs of a set of finished offsets, the first of them if there are many; its bytes if it is none."""
+    try:
+        return str(decode_offsets(data, base))
+    except InvalidFrame as error:
+        return {"undecodable": str(error), "bytes": bytes_json(data)}
 
 
 def _values(run: memoryview) -> dict[str, Any]:
