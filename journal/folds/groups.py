@@ -193,6 +193,8 @@ class GroupsFold:
         self.pairs = sum(len(group.partitions()) for group in self.groups.values())
 
     def _offsets_committed(self, record: OffsetsCommitted) -> None:
+        if record.settled:
+            check_extent(record.settled)
         if self._held:
             self._assert_free([GroupPositions(record.group, record.id, record.offsets, record.settled)])
         self._move(record.group, record.id, record.offsets, record.settled)
@@ -222,12 +224,12 @@ class GroupsFold:
             self._settle(group, settled)
 
     def _settle(self, group: Group, settled: Sequence[Settled]) -> None:
-        check_extent(settled)
         for each in settled:
             self.pairs += each.partition not in group
             group.settle(each)
 
     def _claimed(self, record: PartitionsClaimed) -> None:
+        check_extent(record.settled)
         if self._held and record.settled:
             self._assert_free([GroupPositions(record.group, record.id, [], record.settled)])
         group = self._group(record.group, record.id)
@@ -254,7 +256,7 @@ class GroupsFold:
             return  # most transactions move no offsets
         number = TransactionNumber(record.session, record.serial)
         if record.positions:
-            check_extent(settled for each in record.positions for settled in each.settled)
+            check_extent(_settled_in(record.positions))
             self._staged.setdefault(number, []).extend(record.positions)
         if number not in self._staged:
             return
@@ -271,6 +273,8 @@ class GroupsFold:
 
     def _commit(self, record: TransactionCommitted) -> None:
         positions: Sequence[GroupPositions] = record.positions
+        if positions and (settled := _settled_in(positions)):
+            check_extent(settled)
         if self._staged:
             positions = [*self._release(TransactionNumber(record.session, record.serial)), *positions]
         if positions and self._held:
@@ -373,6 +377,10 @@ class GroupsFold:
             self._staged[number] = list(row.positions)
             if row.prepared:
                 self._hold(number)
+
+
+def _settled_in(positions: Iterable[GroupPositions]) -> list[Settled]:
+    return [settled for each in positions if each.settled for settled in each.settled]
 
 
 def _without(positions: Iterable[GroupPositions], gone: range) -> list[GroupPositions]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from journal.errors import InvalidFrame
-from journal.offset_set import OffsetSet, runs_of
+from journal.offset_set import OffsetSet
 
 MAX_SPAN: Final = 1 << 20
 """The offsets of a set lie at most so far above the base: a bitmap has at most 128 KiB."""
@@ -23,72 +23,73 @@ _LEAST_RUN: Final = 2
 
 def encode_offsets(offsets: OffsetSet, base: int) -> bytes:
     """Return the bytes of a set whose offsets are all at or above ``base``, and below ``base + MAX_SPAN``."""
-    bits = offsets.bits(base)
-    if bits.bit_length() > MAX_SPAN:
-        raise ValueError(f"offset {base + bits.bit_length() - 1} is more than {MAX_SPAN} above {base}")
-    return _pack(bits)
+    if not offsets:
+        return b""
+    first, end = offsets.first, offsets.end
+    if first < base:
+        raise ValueError(f"the set has offset {first}, which is below {base}")
+    if end - base > MAX_SPAN:
+        raise ValueError(f"offset {end - 1} is more than {MAX_SPAN} above {base}")
+    size = (end - base + 7) // 8
+    if _LEAST_RUN * offsets.count_runs() < size:
+        runs = _runs(offsets, base)
+        if len(runs) < size:
+            return _RUNS + runs
+    return _BITMAP + offsets.bits(base).to_bytes(size, "little")
 
 
 def decode_offsets(data: bytes, base: int) -> OffsetSet:
     """Return the set of these bytes; raises :class:`InvalidFrame` for others than :func:`encode_offsets` returns."""
-    bits = _unpack(data)
-    if _pack(bits) != data:
-        raise _refused(data, "not in the only form that a set of offsets has")
-    return OffsetSet.from_bits(base, bits)
-
-
-def _pack(bits: int) -> bytes:
-    if not bits:
-        return b""
-    bitmap = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
-    if _LEAST_RUN * (bits & ~(bits << 1)).bit_count() >= len(bitmap):  # so many runs
-        return _BITMAP + bitmap
-    runs, before = bytearray(), 0
-    for first, end in runs_of(bits):
-        _put_varint(runs, first - before)
-        _put_varint(runs, end - first)
-        before = end
-    return _RUNS + runs if len(runs) < len(bitmap) else _BITMAP + bitmap
-
-
-def _put_varint(to: bytearray, number: int) -> None:
-    while number > 0x7F:
-        to.append(number & 0x7F | 0x80)
-        number >>= 7
-    to.append(number)
-
-
-def _unpack(data: bytes) -> int:
-    """Return the bitmap of the bytes of a set; they may still be in another form than the only one."""
     if not data:
-        return 0
-    if len(data) > MAX_SPAN // 8 + 1:
-        raise _refused(data, "too long")
+        return OffsetSet()
     kind, rest = data[:1], data[1:]
+    if len(rest) > MAX_SPAN // 8:
+        raise _refused(data, "too long")
     if kind == _BITMAP:
-        return int.from_bytes(rest, "little")
-    if kind != _RUNS:
+        offsets = OffsetSet.from_bits(base, int.from_bytes(rest, "little"))
+    elif kind == _RUNS:
+        offsets = _of_runs(data, base)
+    else:
         raise _refused(data, f"of kind {data[0]}")
-    digits: list[str] = []
-    first, end, number, shift, digit = -1, 0, 0, 0, "0"
-    for byte in rest:
+    if encode_offsets(offsets, base) != data:
+        raise _refused(data, "not in the only form that a set of offsets has")
+    return offsets
+
+
+def _runs(offsets: OffsetSet, base: int) -> bytearray:
+    found = bytearray()
+    for first, end in offsets.runs():
+        for number in (first - base, end - first):
+            while number > 0x7F:
+                found.append(number & 0x7F | 0x80)
+                number >>= 7
+            found.append(number)
+        base = end
+    return found
+
+
+def _of_runs(data: bytes, base: int) -> OffsetSet:
+    """Return the set of the runs in these bytes; they may still be in another form than the only one."""
+    offsets, end, number, shift, gap = OffsetSet(), base, 0, 0, -1
+    for byte in data[1:]:
         number |= (byte & 0x7F) << shift
         shift += 7
         if byte > 0x7F:
             if shift > MAX_SPAN.bit_length():
                 raise _refused(data, "with a number that is too large")
             continue
-        end += number
-        if end > MAX_SPAN:
-            raise _refused(data, f"with an offset that is more than {MAX_SPAN} above the base")
-        if first < 0:
-            first = number
+        if gap < 0:
+            gap = number
         else:
-            digits.append(digit * number)
-        number, shift, digit = 0, 0, "1" if digit == "0" else "0"
-    if shift or digit == "1":
+            first, end = end + gap, end + gap + number
+            if end - base > MAX_SPAN:
+                raise _refused(data, f"with an offset that is more than {MAX_SPAN} above the base")
+            offsets.add_range(first, end)
+            gap = -1
+        number = shift = 0
+    if shift or gap >= 0:
         raise _refused(data, "cut off within a run")
-    return int("".join(digits)[::-1] or "0", 2) << max(first, 0)
+    return offsets
 
 
 def _refused(data: bytes, why: str) -> InvalidFrame:

@@ -4,6 +4,7 @@ Seen to fail: each line of ``tests/folds/settlement_mutants.py``.
 """
 
 import itertools
+from copy import deepcopy
 
 import pytest
 from hypothesis import settings
@@ -223,7 +224,7 @@ class SettlementMachine(RuleBasedStateMachine):
 
     @rule()
     def take_snapshot(self):
-        self.snapshots.append((self.fold.snapshot(), dict(self.fold.facts()), self.model.copy()))
+        self.snapshots.append((self.fold.snapshot(), deepcopy(dict(self.fold.facts())), self.model.copy()))
 
     @precondition(lambda self: self.snapshots)
     @rule()

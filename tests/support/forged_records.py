@@ -23,11 +23,13 @@ from journal.formats.record import (
     Identified,
     LogStartMoved,
     Messages,
+    OffsetsCommitted,
     PartitionOffset,
     PartitionsClaimed,
     Placement,
     ProducersExpired,
     Run,
+    Settled,
     Started,
     TopicAltered,
     TopicCreated,
@@ -37,6 +39,7 @@ from journal.formats.record import (
     TransactionOffsetsAdded,
     TransactionPrepared,
     TransactionRolledBack,
+    Unfinished,
 )
 from journal.interfaces import IFilesystem
 from journal.recovery.start import recover
@@ -156,6 +159,11 @@ def moved(*offsets: PartitionOffset, group: str = "g", group_id: bytes = GROUP_I
     return {"positions": [GroupPositions(group, group_id, list(offsets))]}
 
 
+def settles(*settled: Settled, group: str = "g") -> Made:
+    """What a group settles outside a transaction."""
+    return plain(OffsetsCommitted(group, [], 10**9, GROUP_ID, list(settled)))
+
+
 def alike(bad: int = -1, **fields: Any) -> list[Made]:
     """Return forty similar commits, as a start reads many at a time; one of them differs."""
     made = []
@@ -220,6 +228,15 @@ for _name, _kind in (("a one-phase commit", commit), ("a prepare", prepare)):
         "with a negative partition": [(-1, 1, 0), (2, 1, SIZE)],
     }.items():
         UNREADABLE[f"{_name} {_what}"] = lambda _, kind=_kind, places=_places: [_runs(kind, *places)]
+    for _what, _settled in {
+        "with a negative base": Settled(1, 1, -1),
+        "with negative attempts": Settled(1, 1, 0, b"", [Unfinished(5, -1)]),
+        "with a negative due time": Settled(1, 1, 0, b"", [Unfinished(5, 1, -1)]),
+        "with a negative unfinished offset": Settled(1, 1, 0, b"", [Unfinished(-5, 1)]),
+    }.items():
+        UNREADABLE[f"{_name} {_what}"] = lambda _, kind=_kind, settled=_settled: [
+            kind(positions=[GroupPositions("g", GROUP_ID, [], [settled])])
+        ]
     UNREADABLE[f"{_name} of a negative session"] = lambda _, kind=_kind: [
         kind(number=TransactionNumber(-1, 3))
     ]
@@ -229,6 +246,12 @@ for _name, _kind in (("a one-phase commit", commit), ("a prepare", prepare)):
         f"{_name} whose data end within a frame": lambda _, kind=_kind: [kind(data=run_of(b"v")[:-1])],
         f"{_name} that moves what another transaction holds": lambda _, kind=_kind: [
             kind(**moved(PartitionOffset(2, 1), group="held"))
+        ],
+        f"{_name} that settles what another transaction holds": lambda _, kind=_kind: [
+            kind(positions=[GroupPositions("held", GROUP_ID, [], [Settled(2, 0, 0, b"\x02\x01")])])
+        ],
+        f"{_name} with a set of offsets that is none": lambda _, kind=_kind: [
+            kind(positions=[GroupPositions("g", GROUP_ID, [], [Settled(1, 1, 0, b"\x02\x00")])])
         ],
         f"{_name} of what was rolled back": lambda _, kind=_kind: [rollback(NEW), kind()],
         f"{_name} of what was committed": lambda _, kind=_kind: [
@@ -292,6 +315,33 @@ REFUSED |= {
         plain(TopicAltered("nothing", at.room.store().settings, 10**9))
     ],
     "an archive without a log": lambda at: [plain(ArchiveSet(True, at.room.store().settings, 10**9))],
+    "the end of a group of which a transaction holds offsets": lambda _: [
+        plain(OffsetsCommitted("held", [], 10**9, GROUP_ID)),
+        plain(GroupDeleted("held", 10**9)),
+    ],
+    "a set of offsets that is none": lambda _: [settles(Settled(1, 1, 0, b"\x07"))],
+    "a set of offsets in another form": lambda _: [settles(Settled(1, 1, 0, b"\x01\x00\x01"))],
+    "a set of offsets too far above its base": lambda _: [
+        settles(Settled(1, 1, 0, b"\x01\x01\xff\xff\xff\x01"))
+    ],
+    "a set of offsets that never ends": lambda _: [settles(Settled(1, 1, 0, b"\x01" + b"\xff" * 100))],
+    "many sets of offsets": lambda _: [
+        settles(*[Settled(number, 0, 0, b"\x01\x01\xff\xff\x3f") for number in range(5000)])
+    ],
+    "large sets of offsets": lambda _: [settles(*[Settled(1, 1, 0, b"\x02" + b"\x55" * 40_000)] * 2)],
+    "an offset far below what is finished that is unfinished again": lambda _: [
+        settles(Settled(1, 1, 1 << 60)),
+        settles(Settled(1, 1, 0, b"", [Unfinished(5, 1)])),
+    ],
+    "a claim that settles with a set of offsets that is none": lambda _: [
+        plain(PartitionsClaimed("g", "m", [(2, 9)], 10**9, b"", [Settled(1, 1, 0, b"\x07")]))
+    ],
+    "an add of a set of offsets that is none": lambda at: [
+        plain(TransactionOffsetsAdded(*at.active, "g", [], 10**9, 0, settled=[Settled(1, 1, 0, b"\x07")]))
+    ],
+    "settled offsets that another transaction holds": lambda _: [
+        settles(Settled(2, 0, 0, b"\x02\x01"), group="held")
+    ],
     "a second identity": lambda _: [plain(Identified("b" * 32, 10**9))],
     "a start of another number than its file": lambda _: [plain(Started(9, 10**9, 0, bytes(16)))],
 }

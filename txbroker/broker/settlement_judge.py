@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from journal.folds.groups import GroupsFold
 from journal.folds.holds import by_pair
-from journal.folds.settlement import MAX_FINISHED_BYTES
+from journal.folds.settlement import MAX_FINISHED_BYTES, MAX_SETTLED
 from journal.formats.offset_set_bytes import decode_offsets, encode_offsets
 from journal.formats.record import GroupPositions, Settled
 from journal.log.message_store import MessageStore
@@ -18,7 +18,6 @@ from journal.transaction_states import TransactionNumber
 from txbroker.broker.sends import unknown_partition
 from txbroker.broker.settings import BrokerSettings
 from txbroker.errors import InvalidFrame, InvalidSetting, LimitExceeded, OffsetOutOfRange, PositionMoved
-from txbroker.wire.refusals import check_entries
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -40,7 +39,11 @@ class SettlementJudge:
         The base of each becomes the lowest offset that can still be unfinished: the group's position; the start of the
         log if that is above, and nothing below is held; the given base if the group has no position.
         """
-        check_entries("partitions to settle", len(settled))
+        if len(settled) > MAX_SETTLED:
+            raise LimitExceeded(
+                f"group {name!r} settles {len(settled)} partitions, {MAX_SETTLED} are allowed; nothing has changed. "
+                "Settle them in several requests"
+            )
         found = [self._recorded(name, each) for each in settled]
         size = sum([len(each.finished) for each in found])
         if size > MAX_FINISHED_BYTES:
