@@ -30,17 +30,19 @@ class Reach(NamedTuple):
 
 def reach_of(position: int | None, offsets: Sequence[PartitionOffset], settled: Iterable[Settled]) -> Reach:
     """Return what entries for one group and partition touch, where the group has that position."""
-    touched, details, base = OffsetSet(), 0, 0
+    touched, details, start = OffsetSet(), 0, 0
     for each in settled:
         touched.update(decode_offsets(each.finished, each.base))
         for unfinished in each.unfinished:
             touched.add(unfinished.offset)
         details += len(each.unfinished)
-        base = max(base, each.base)
+        start = max(start, each.start)
+        if not touched:
+            touched.add(each.base)  # it says nothing; so that nobody takes the group away meanwhile
     if position is None:
         below = EVERYTHING
     elif not offsets:
-        below = base if base > position else 0
+        below = start
     elif len(offsets) == 1 and not settled and offsets[0].offset > position:
         below = offsets[0].offset
     else:

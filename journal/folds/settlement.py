@@ -52,22 +52,27 @@ class Settlement:
     def settle(self, position: int, settled: Settled) -> int:
         """Apply what a record settles to the partition with that position."""
         finished = decode_offsets(settled.finished, settled.base)
-        if settled.base > position:
-            position = self.finish_below(settled.base)
+        if settled.start > position:
+            position = self.finish_below(settled.start)
         self.finished.update(finished)
         if self.unfinished:
             self._forget_details(finished)
         for each in settled.unfinished:
             position = self._reopen(position, each)
-        return self._advanced(position)
+        position = self._advanced(position)
+        assert self.span(position) <= MAX_SPAN, (
+            f"offsets are finished {self.span(position)} above the position"
+        )
+        return position
 
     def _reopen(self, position: int, each: Unfinished) -> int:
         """Make an offset unfinished, and keep its details if they say something."""
         offset = each.offset
         self.finished.discard(offset)
         if offset < position:
-            span = max(self.finished.end, position) - offset
-            assert span <= MAX_SPAN, f"offset {offset} would be unfinished, {span} below what is finished"
+            assert position - offset <= MAX_SPAN, (
+                f"offset {offset} would be unfinished, far below what is finished"
+            )
             self.finished.add_range(offset + 1, position)
             position = offset
         if each.attempts or each.due or each.reason:

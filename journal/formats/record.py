@@ -163,9 +163,10 @@ class Unfinished(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Settled(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What a group has finished in a partition, offset by offset, and what it has to say of unfinished offsets.
 
-    No offset below ``base`` is unfinished any more: a position below it, or none, becomes ``base``. ``finished`` is a
-    set of offsets relative to ``base`` (:mod:`journal.formats.offset_set_bytes`). Each offset of ``unfinished`` is
-    unfinished, also if it was finished before. ``generation`` is as in :class:`PartitionOffset`.
+    ``finished`` is a set of offsets relative to ``base`` (:mod:`journal.formats.offset_set_bytes`). A group without a
+    position there gets ``base``, the lowest offset that can be unfinished. Each offset of ``unfinished`` is unfinished,
+    also if it was finished before. ``start`` is the start of the log if retention has passed the position, else 0: a
+    position below it becomes it. ``generation`` is as in :class:`PartitionOffset`.
     """
 
     partition: Count
@@ -173,6 +174,7 @@ class Settled(msgspec.Struct, array_like=True, frozen=True, gc=False):
     base: Offset
     finished: bytes = b""
     unfinished: list[Unfinished] = []
+    start: Offset = 0
 
 
 class TransactionOffsetsAdded(Record, frozen=True, tag=10):

@@ -12,7 +12,7 @@ from journal.formats.offset_set_bytes import encode_offsets
 from journal.formats.record import GroupPositions, PartitionOffset, Settled, Unfinished
 from journal.offset_set import CHUNK, OffsetSet
 
-SIZE = 20
+SIZE = 12
 UNIVERSE = frozenset(range(SIZE))
 BEYOND = SIZE
 """Stands for all offsets above the universe."""
@@ -45,8 +45,8 @@ class Place:
         self.finished |= set(offsets)
         self.details = {offset: each for offset, each in self.details.items() if offset not in self.finished}
 
-    def settle(self, base, finished, unfinished):
-        self.finish(range(base))
+    def settle(self, start, finished, unfinished):
+        self.finish(range(start))
         self.finish(finished)
         for offset, *said in unfinished:
             self.finished.discard(offset)
@@ -58,10 +58,11 @@ class Place:
 class Entry:
     """Something for a partition of a group: a position, or what is settled there."""
 
-    def __init__(self, group, partition, to=None, metadata="", base=0, finished=(), unfinished=()):
+    def __init__(self, group, partition, to=None, metadata="", base=0, finished=(), unfinished=(), start=0):
         self.group, self.partition = group, partition
         self.to, self.metadata = to, metadata
         self.base, self.finished, self.unfinished = base, frozenset(finished), tuple(unfinished)
+        self.start = start
 
     @property
     def pair(self):
@@ -76,7 +77,8 @@ class Entry:
             finished.add(real(offset))
         unfinished = [Unfinished(real(offset), *said) for offset, *said in self.unfinished]
         base = real(self.base)
-        return Settled(self.partition, 0, base, encode_offsets(finished, base), unfinished)
+        start = real(self.start) if self.start else 0
+        return Settled(self.partition, 0, base, encode_offsets(finished, base), unfinished, start)
 
 
 def recorded(entries):
@@ -129,10 +131,11 @@ class Model:
                 forward = len(mine) == 1 and moves[0].to > place.position
                 found[pair] = frozenset(range(-1, moves[0].to)) if forward else everything
             else:
-                found[pair] = frozenset().union(
-                    *(each.finished | {offset for offset, *_ in each.unfinished} for each in mine),
-                    *(range(-1, each.base) for each in mine if each.base > place.position),
-                )
+                offsets = [each.finished | {offset for offset, *_ in each.unfinished} for each in mine]
+                # At least something, so that the group stays: the first base if the first ones say nothing.
+                silent = [mine[0].base] if not offsets[0] else []
+                below = [range(-1, each.start) for each in mine if each.start]
+                found[pair] = frozenset(silent).union(*offsets, *below)
         return {pair: offsets for pair, offsets in found.items() if offsets}
 
     def met(self, entries):
@@ -153,7 +156,7 @@ class Model:
             if each.to is not None:
                 place.move(each.to, each.metadata)
             else:
-                place.settle(each.base, each.finished, each.unfinished)
+                place.settle(each.start, each.finished, each.unfinished)
 
     def claim(self, group, partition):
         self.generation += 1

@@ -48,7 +48,9 @@ OFFSETS = [r.PartitionOffset(1, 1 << 40, 2, "note"), r.PartitionOffset(2, 0)]
 PLACED = [r.Placement(1, 1 << 40, 3)]
 RUNS = [r.Run(1, 2, 0, 0xFFFFFFFF), r.Run(2, 1, 57, 7)]
 SETTLED = [
-    r.Settled(1, 2, 1 << 40, b"\x02\x0a", [r.Unfinished(1 << 40, 3, 1 << 50, "why"), r.Unfinished(7)]),
+    r.Settled(
+        1, 2, 1 << 40, b"\x02\x0a", [r.Unfinished(1 << 40, 3, 1 << 50, "why"), r.Unfinished(7)], 1 << 39
+    ),
     r.Settled(2, 0, 5),
 ]
 MOVED = [r.GroupPositions("group", ID, OFFSETS, SETTLED)]

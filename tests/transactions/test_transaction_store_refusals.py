@@ -13,9 +13,12 @@ from journal.errors import (
     UnknownPartition,
     UnknownTransaction,
 )
-from journal.formats.record import PartitionOffset
+from journal.formats.offset_set_bytes import encode_offsets
+from journal.formats.record import PartitionOffset, Settled, Unfinished
+from journal.offset_set import OffsetSet
 from journal.transaction_states import Cause, State, Totals
 from journal.transactions.limits import TransactionLimits
+from journal.transactions.state import weight_of
 from journal.xid import Xid
 from tests.support.builders import OTHER_SESSION, Place, number, totals, xid
 from tests.transactions.transaction_store_scene import (
@@ -126,6 +129,26 @@ def test_group_positions_up_to_a_limit_are_taken_and_one_more_is_not(limits, oth
         place.transactions.add_offsets(number(3) if others else number(1), "i", OFFSETS)
     place.transactions.rollback(number(1), Cause.CLIENT)
     place.transactions.add_offsets(number(4), "i", OFFSETS)
+
+
+@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_settled_offsets_count_by_what_they_take_also_after_a_restart(others, restarts):
+    place = limited(**{"total_offsets" if others else "partitions": 9})
+    sparse = OffsetSet.from_bits(0, int("1000" * 36, 2))
+    one_more = Settled(1, 0, 0, encode_offsets(sparse, 0), [Unfinished(400, 1), Unfinished(401, 1)])
+    assert weight_of([one_more]) == 1 + 2 + 1  # a set of 19 bytes counts as one more
+    for serial in (1, 2):
+        which = number(serial if others else 1)
+        place.transactions.add_offsets(which, f"g{serial}", [], settled=[one_more])
+    if others and restarts:
+        for serial in (1, 2):
+            place.transactions.prepare(number(serial), xid(f"x{serial}"), totals(offsets=1))
+        place.restart(checkpoint=True)
+    with pytest.raises(LimitExceeded, match="12 group positions"):
+        place.transactions.add_offsets(number(3 if others else 1), "h", [], settled=[one_more])
+    place.transactions.rollback(number(1), Cause.CLIENT)
+    place.transactions.add_offsets(number(4), "h", [], settled=[one_more])
 
 
 def test_messages_for_more_partitions_than_the_limit_are_refused():

@@ -107,8 +107,8 @@ class Consuming:
         return self.recorded(name, settled) if settled else []
 
     def check_staged(self, number: TransactionNumber) -> None:
-        """Raise ``GenerationFenced``, ``PositionMoved``, ``LimitExceeded`` or ``OffsetPending`` unless what the active
-        transaction has staged may be settled now.
+        """Raise ``GenerationFenced``, ``LimitExceeded`` or ``OffsetPending`` unless what the active transaction has
+        staged may be settled now.
         """
         staged = self._groups.staged(number)
         for each in staged:

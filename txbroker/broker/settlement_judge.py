@@ -17,7 +17,7 @@ from journal.offset_set import OffsetSet
 from journal.transaction_states import TransactionNumber
 from txbroker.broker.sends import unknown_partition
 from txbroker.broker.settings import BrokerSettings
-from txbroker.errors import InvalidFrame, InvalidSetting, LimitExceeded, OffsetOutOfRange, PositionMoved
+from txbroker.errors import InvalidFrame, InvalidSetting, LimitExceeded, OffsetOutOfRange
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -36,8 +36,8 @@ class SettlementJudge:
     def recorded(self, name: str, settled: Sequence[Settled]) -> list[Settled]:
         """Return what a record says of this request; raises for what no group can settle, whatever its state is.
 
-        The base of each becomes the lowest offset that can still be unfinished: the group's position; the start of the
-        log if that is above, and nothing below is held; the given base if the group has no position.
+        The base of each becomes the lowest offset that is unfinished: the group's position; the start of the log if
+        that is above, and nothing below is held; the given base if the group has no position.
         """
         if len(settled) > MAX_SETTLED:
             raise LimitExceeded(
@@ -66,9 +66,9 @@ class SettlementJudge:
             ) from error
         self._check_unfinished(name, store, wanted, finished)
         self._check_range(name, store, wanted, finished)
-        base = self._base(name, store, wanted.base)
+        base, start = self._base(name, store, wanted.base)
         finished.discard_below(base)
-        return replace(wanted, base=base, finished=encode_offsets(finished, base))
+        return replace(wanted, base=base, finished=encode_offsets(finished, base), start=start)
 
     def _check_unfinished(self, name: str, store: MessageStore, wanted: Settled, finished: OffsetSet) -> None:
         offsets = {each.offset for each in wanted.unfinished}
@@ -101,15 +101,15 @@ class SettlementJudge:
                 store.high_watermark,
             )
 
-    def _base(self, name: str, store: MessageStore, wanted: int) -> int:
-        """Return the lowest offset that can still be unfinished."""
+    def _base(self, name: str, store: MessageStore, wanted: int) -> tuple[int, int]:
+        """Return the lowest unfinished offset, and the start of the log if the position is to become that."""
         position, start = self._groups.find(name).position(store.number), store.start_offset
         if position is None:
-            return max(wanted, start)
+            return max(wanted, start), 0
         held = self._groups.held(name, store.number)
         if start <= position or (held is not None and held.reaches_below(start)):
-            return position
-        return start
+            return position, 0
+        return start, start
 
     # -- what records would do ----------------------------------------------------------------------
 
@@ -130,17 +130,10 @@ class SettlementJudge:
                 self._check_state(name, store, settled)
 
     def _check_state(self, name: str, store: MessageStore, settled: Sequence[Settled]) -> None:
-        group = self._groups.find(name)
-        position = group.position(store.number)
-        base = max([each.base for each in settled])
+        position = self._groups.find(name).position(store.number)
         if position is None:
-            position = base
-        elif base > max(position, store.start_offset):
-            raise PositionMoved(
-                f"group {name!r} stands at offset {position} in {place(store)}, below offset {base}, where it stood "
-                "when it settled what comes behind: somebody has set it back. Nothing has changed; read on from there"
-            )
-        self._check_ahead(name, store, max(position, base), settled)
+            position = settled[0].base
+        self._check_ahead(name, store, max([position, *(each.start for each in settled)]), settled)
         self._check_parked(name, store, settled)
 
     def _check_ahead(self, name: str, store: MessageStore, position: int, settled: Sequence[Settled]) -> None:

@@ -30,7 +30,6 @@ from txbroker.errors import (
     LimitExceeded,
     MemoryExhausted,
     OffsetPending,
-    PositionMoved,
     RequestRefused,
     StorageUnavailable,
     TransactionCommitted,
@@ -360,7 +359,7 @@ class Transacting:
         """Roll back a transaction whose consumer has lost a partition or meets another's decision; raise the reason."""
         try:
             self._consuming.check_staged(number)
-        except (GenerationFenced, LimitExceeded, OffsetPending, PositionMoved, InvalidSetting) as error:
+        except (GenerationFenced, InvalidSetting, LimitExceeded, OffsetPending) as error:
             self._transactions.rollback(number, Cause.REFUSED_ADD, why=str(error))
             raise type(error)(f"{error}. Transaction {number} has been rolled back") from error
 
