@@ -149,7 +149,9 @@ class SettlementMachine(RuleBasedStateMachine):
     def add(self, number, drawn):
         if number in self.model.prepared:
             return
-        entries = self.entries(drawn)
+        self.add_all(number, self.entries(drawn))
+
+    def add_all(self, number, entries):
         self.free(entries)
         self.model.transactions.setdefault(number, Transaction()).entries += entries
         for each in recorded(entries):
@@ -175,15 +177,35 @@ class SettlementMachine(RuleBasedStateMachine):
         else:
             self.refused(record)
 
-    @rule(number=NUMBERS, above=st.sets(OFFSETS, min_size=1, max_size=2))
-    def work(self, number, above):
-        """A worker prepares what it has finished of a partition of which others finish other offsets."""
-        place = self.model.place(("g", self.topics["a"][0]))
-        if place is not None and not self.begun(number):
-            offsets = [place.position + offset for offset in above if place.position + offset < SIZE]
-            self.prepare_all(
-                number, [Entry("g", self.topics["a"][0], None, "", min(place.position, SIZE - 1), offsets)]
-            )
+    @rule(
+        number=NUMBERS,
+        kind=st.sampled_from(("settle", "settle", "settle", "move", "moves", "both")),
+        above=st.sets(st.integers(0, SIZE - 2), min_size=1, max_size=2),
+        by=st.integers(1, 3),
+        later=st.booleans(),
+    )
+    def work(self, number, kind, above, by, later):
+        """A worker prepares what it has finished of a partition of which others finish other offsets, or adds it."""
+        pair = "g", self.topics["a"][0]
+        place = self.model.place(pair)
+        if place is None or self.begun(number):
+            return
+        position = min(place.position, SIZE - 1)
+        offsets = {position + offset for offset in above if position + offset < SIZE}
+        settles = [Entry(*pair, None, "", position, offsets)]
+        moves = [Entry(*pair, min(position + by, SIZE))]
+        last = [Entry(*pair, min(position + by + 2, SIZE))]
+        entries = {"settle": settles, "move": moves, "moves": moves + last, "both": settles + moves}[kind]
+        if later:
+            self.add_all(number, entries)
+        else:
+            self.prepare_all(number, entries)
+
+    @precondition(lambda self: set(self.model.transactions) - set(self.model.prepared))
+    @rule(place=st.integers(0, 9))
+    def prepare_what_was_added(self, place):
+        active = [number for number in self.model.transactions if number not in self.model.prepared]
+        self.prepare_all(active[place % len(active)], [])
 
     @rule(number=NUMBERS, drawn=ENTRIES)
     def commit(self, number, drawn):
