@@ -22,6 +22,8 @@ from twisted.internet.task import Clock
 
 from benchmarks.harness.frames import BATCH_BYTES, SINGLE
 from journal.folds.table import client_folds
+from journal.formats.record import GroupPositions, PartitionOffset
+from journal.random_id import ID_BYTES
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock
@@ -41,6 +43,7 @@ from txbroker.wire.messages import (
     MAGIC,
     VERSIONS,
     Commit,
+    CommitOffsets,
     CreateTopic,
     Fetch,
     Hello,
@@ -261,6 +264,8 @@ class Pieces:
             Piece("transaction in one phase, 64 connections", self._each(one), COUNTED),
             Piece("transaction in two phases, alone", self._alone(two), COUNTED // 2),
             Piece("transaction in two phases, 64 connections", self._each(two), COUNTED),
+            Piece("position of a group, alone", self._position(), COUNTED // 2),
+            Piece("transaction in one phase with a position, alone", self._alone(self._moving), COUNTED // 2),
             Piece("fetch of 64 KiB of single messages", self._fetch(1), COUNTED // 8, 32 << 10),
             Piece("fetch of 64 KiB of batches", self._fetch(2), COUNTED // 8, 32 << 10),
         ]
@@ -297,6 +302,16 @@ class Pieces:
         serial = self._next(place)
         runs = [(self._partitions[place % 4], len(SINGLE))]
         return [encode(Commit(6, 0, serial, seen=serial - 1, runs=runs), SINGLE)]
+
+    def _position(self) -> Callable[[int], list[Round]]:
+        read = encode(CommitOffsets(7, "guard", [PartitionOffset(self._partitions[0], 1)], bytes(ID_BYTES)))
+        return lambda times: [[(self._connections[0], read)] for _ in range(times)]
+
+    def _moving(self, place: int) -> list[bytes]:
+        serial = self._next(place)
+        runs = [(self._partitions[place % 4], len(SINGLE))]
+        moved = [GroupPositions("guard", bytes(ID_BYTES), [PartitionOffset(self._partitions[0], 1)])]
+        return [encode(Commit(6, 0, serial, seen=serial - 1, runs=runs, positions=moved), SINGLE)]
 
     def _two_phase(self, place: int) -> list[bytes]:
         serial = self._next(place)

@@ -293,6 +293,17 @@ class SettlementMachine(RuleBasedStateMachine):
             for number in self.model.prepared:
                 transaction = self.model.transactions[number]
                 assert self.model.look(transaction) == transaction.seen, "others moved what it holds"
+            self.probe()
+
+    def probe(self):
+        """Each offset that is held is refused, with its holder; each that is not is taken."""
+        pairs = {pair for number in self.model.prepared for pair in self.model.transactions[number].held}
+        for pair in pairs:
+            for offset in UNIVERSE if self.model.place(pair) else ():
+                entries = [Entry(*pair, None, "", offset, {offset})]
+                found = self.fold.conflict(recorded(entries))
+                holders = self.model.met(entries).get(pair, {})
+                assert [found.holder] == list(holders) if found else not holders
 
 
 def same(fold, model):

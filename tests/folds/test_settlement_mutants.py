@@ -40,7 +40,7 @@ from tests.folds.test_settlement_model import SettlementMachine
 
 print(journal.__file__)
 run_state_machine_as_test(SettlementMachine, settings=settings(
-    max_examples=600, stateful_step_count=50, derandomize=True, database=None, deadline=None,
+    max_examples=1000, stateful_step_count=50, derandomize=True, database=None, deadline=None,
     phases=[Phase.generate], suppress_health_check=list(HealthCheck),
 ))
 print("sound")

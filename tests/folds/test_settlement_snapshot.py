@@ -2,29 +2,18 @@
 
 import tracemalloc
 
+from benchmarks.holds.snapshot import MESSAGES, PARTITIONS, settled_fold
 from journal.constants import MIB
 from journal.folds.groups import GroupsFold
-from journal.formats.offset_set_bytes import encode_offsets
 from journal.formats.record import OffsetsCommitted, Settled
 from journal.offset_set import OffsetSet
 from tests.support.builders import reread
 
-PARTITIONS, MESSAGES = 100, 100_000
-"""As many for each as a reader may be ahead; ten million together."""
 EVERY_SECOND = OffsetSet.from_bits(0, int("10" * (MESSAGES // 2), 2))
 
 
-def folded():
-    """The group has a position of 0 in every partition, and has finished 1, 3, 5 and so on."""
-    fold = GroupsFold()
-    finished = encode_offsets(EVERY_SECOND, 0)
-    for partition in range(1, PARTITIONS + 1):
-        fold.apply(partition, OffsetsCommitted("g", [], 0, b"", [Settled(partition, 0, 0, finished)]), b"")
-    return fold
-
-
 def test_a_snapshot_of_ten_million_messages_takes_little_memory_and_copies_no_bitmap():
-    fold = folded()
+    fold = settled_fold()
     tracemalloc.start()
     rows = fold.snapshot()
     size, most = tracemalloc.get_traced_memory()
@@ -35,7 +24,7 @@ def test_a_snapshot_of_ten_million_messages_takes_little_memory_and_copies_no_bi
 
 
 def test_it_stays_as_it_was_while_the_fold_goes_on_and_until_its_rows_are_drawn():
-    fold = folded()
+    fold = settled_fold()
     rows = fold.snapshot()
     before = dict(fold.find("g").positions)
     for partition in range(1, PARTITIONS + 1):
@@ -49,5 +38,5 @@ def test_it_stays_as_it_was_while_the_fold_goes_on_and_until_its_rows_are_drawn(
 
 
 def test_the_row_of_a_group_takes_a_bit_for_each_message():
-    *_, row = folded().snapshot()
+    *_, row = settled_fold().snapshot()
     assert sum(len(each.finished) for each in row.settlements) <= PARTITIONS * (MESSAGES // 8 + 2)

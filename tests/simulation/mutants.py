@@ -375,13 +375,15 @@ MUTANTS: Final = (
         "journal/folds/groups.py",
         "    def _roll_back(self, record: TransactionRolledBack) -> None:\n"
         "        self._release(TransactionNumber(record.session, record.serial))\n",
-        "    def _roll_back(self, record: TransactionRolledBack) -> None:\n        self._commit(record)\n",
+        "    def _roll_back(self, record: TransactionRolledBack) -> None:\n"
+        "        for each in self._release(TransactionNumber(record.session, record.serial)):\n"
+        "            self._move(each.group, each.id, each.offsets, each.settled)\n",
     ),
     Mutant(
         "forget positions that prepared transactions hold",
         "journal/folds/groups.py",
-        "self._held.setdefault(name, {})[staged.partition] = number",
-        "pass",
+        "            if row.prepared:\n                self._hold(number)\n",
+        "            if row.prepared:\n                self._prepared[number] = None\n",
     ),
     # -- once
     Mutant(
