@@ -69,8 +69,8 @@ MUTANTS: Final = (
     Mutant(
         "leave out the positions that a commit carries",
         "journal/folds/groups.py",
-        "            self._move(each.group, each.id, each.offsets)\n",
-        "",
+        "        positions: Sequence[GroupPositions] = record.positions\n",
+        "        positions: Sequence[GroupPositions] = []\n",
     ),
     Mutant(
         "forget the xid of what was prepared in one go",
@@ -127,8 +127,8 @@ MUTANTS: Final = (
     Mutant(
         "make a group of a transaction without its id",
         "journal/folds/groups.py",
-        "                self._move(group, group_id, (offset,))",
-        '                self._move(group, b"", (offset,))',
+        "            self._move(each.group, each.id, each.offsets, each.settled)\n",
+        '            self._move(each.group, b"", each.offsets, each.settled)\n',
     ),
     # -- whose session it was
     Mutant(
