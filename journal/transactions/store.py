@@ -209,8 +209,10 @@ class JournalTransactionStore:
                 return
             self._judge_same_xid(transaction, xid)
             self._judge_xid(number, xid)
-            self._judge_arrived(transaction, totals)
-        self._judge_contents(number, transaction, unsent)
+            self._judge_begun(transaction, totals, unsent)
+        self._admission.unsent(transaction, unsent)
+        if transaction is None and unsent.positions:
+            self.check_unheld(unsent.positions)
         runs = unsent.as_recorded(_NONE_BEFORE if transaction is None else transaction.checksums)
         session, serial = number
         record = TransactionPrepared(
@@ -299,16 +301,14 @@ class JournalTransactionStore:
                 f"transaction {number} is active: committing it in one phase needs what was sent; nothing was changed"
             )
         self._step(transaction, Input.COMMIT)
-        self._judge_arrived(transaction, totals)
-        self._judge_contents(number, transaction, unsent)
-
-    def _judge_contents(
-        self, number: TransactionNumber, transaction: Transaction | None, unsent: Unsent
-    ) -> None:
-        """Raise unless there is room for the contents of a deciding request, and nobody holds what all settles."""
+        self._judge_begun(transaction, totals, unsent)
         self._admission.unsent(transaction, unsent)
-        if unsent.positions or (transaction is not None and (transaction.offsets or transaction.settled)):
-            self.check_unheld(unsent.positions, number)
+
+    def _judge_begun(self, transaction: Transaction, totals: Totals | None, unsent: Unsent) -> None:
+        """Raise if others hold what was added, or what the deciding request adds, and if not all has arrived."""
+        if unsent.positions or transaction.offsets or transaction.settled:
+            self.check_unheld(unsent.positions, transaction.number)
+        self._judge_arrived(transaction, totals)
 
     def check_unheld(
         self, positions: Sequence[GroupPositions], number: TransactionNumber | None = None

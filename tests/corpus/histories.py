@@ -27,6 +27,7 @@ from journal.formats import frame, outcome_entry
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.record import (
     GroupDeleted,
+    GroupPositions,
     LogStartMoved,
     OffsetsCommitted,
     PartitionOffset,
@@ -259,6 +260,7 @@ class History:
     def commit_offsets(self) -> None:
         group, offsets = self.random.choice(GROUPS), self.offsets()
         self.engine.catalog.store(offsets[0].partition)
+        self.engine.transactions.check_unheld([GroupPositions(group, b"", offsets)])
         self.engine.accept(OffsetsCommitted(group, offsets, self.engine.now(), self.group_id(group)))
 
     def claim(self) -> None:
