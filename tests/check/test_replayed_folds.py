@@ -6,7 +6,14 @@ from journal.check import Level, verify
 from journal.formats.checkpoint import read_checkpoint, write_checkpoint
 from journal.formats.filenames import checkpoint_file
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
-from journal.formats.record import GroupDeleted, Messages, PartitionOffset, PartitionsClaimed
+from journal.formats.record import (
+    GroupDeleted,
+    Messages,
+    PartitionOffset,
+    PartitionsClaimed,
+    Settled,
+    Unfinished,
+)
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames
@@ -18,15 +25,18 @@ GROUP = b"g" * 16
 
 @pytest.fixture
 def room():
-    """Two checkpoints; a producer, positions, a claim and a prepared position in the newest alone."""
+    """Two checkpoints; a producer, positions, settled offsets, a claim and a prepared position in the newest alone."""
     room = Room(small_files())
     [number] = room.topic("t")
     room.engine.housekeeping.checkpoint_inline()
     peer = room.peer()
     opened = peer.ask(messages.OpenProducer, "p")
     peer.send(number, b"a", b"b", producer_id=opened.producer_id)
+    peer.send(number, b"c", b"d", b"e")
     peer.ask(messages.ClaimPartitions, "g", "m", [number], GROUP)
     peer.ask(messages.CommitOffsets, "g", [PartitionOffset(number, 1, 1)], GROUP)
+    settled = Settled(number, 1, 1, b"\x02\x04", [Unfinished(2, 1, 0, "why")])
+    room.broker.consuming.settle("g", GROUP, [], [settled])
     peer.tell(messages.AddOffsets, 1, "other", [PartitionOffset(number, 2)], id=GROUP)
     peer.ask(messages.Prepare, 1, Xid(1, b"x", b""), Totals(0, 1, 0))
     room.engine.housekeeping.checkpoint_inline()
@@ -58,6 +68,21 @@ def test_a_sound_directory_has_nothing_to_tell(room):
             "t",
         ),
         ("groups", (1, 3), [], "the claim (generation, member) of group 'g' in partition number 1", "t"),
+        (
+            "groups",
+            (1, 4, 0, 1),
+            b"\x02\x08",
+            "the finished offsets of group 'g' in partition number 1 is 4, by",
+            "t",
+        ),
+        ("groups", (1, 4, 0, 2, 0, 1), 7, "the details of unfinished offsets of group 'g'", "t"),
+        (
+            "groups",
+            (1, 4),
+            [],
+            "finished offsets of group 'g' in partition number 1 is not there, by the journal 3",
+            "t",
+        ),
         ("groups", (2, 2), False, "is ('active', ", ""),
         ("identity", (0,), "5f", "the identity of the data is 5f, by the journal", ""),
         ("starts", (0, 1), b"n" * 16, "the nonce of start 1 is 6e6e", ""),
@@ -66,14 +91,51 @@ def test_a_sound_directory_has_nothing_to_tell(room):
 def test_what_a_checkpoint_says_otherwise_is_named(room, fold, place, value, says, partition):
     lsn = room.engine.housekeeping.checkpoint_lsn
     old = read_checkpoint(room.filesystem, lsn)
+    reword(room, old, fold, place, value)
+    [finding] = [each for each in found(room) if says in each.problem]
+    assert (finding.path, finding.affects.topic or "") == (checkpoint_file(lsn), partition)
+
+
+def reword(room, old, fold, place, value):
+    """Put another value into a row of a checkpoint, with checksums that fit."""
     row = old.folds[fold]
     for each in place[:-1]:
         row = row[each]
     row[place[-1]] = value
     folds = {name: iter(rows) for name, rows in old.folds.items()}
     write_checkpoint(room.filesystem, old.header, folds, old.stores)
-    [finding] = [each for each in found(room) if says in each.problem]
-    assert (finding.path, finding.affects.topic or "") == (checkpoint_file(lsn), partition)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "says"),
+    {
+        "a set that is none": ((1, 4, 0, 1), b"\x07", "bytes of a set of offsets are of kind 7"),
+        "a set in another form": ((1, 4, 0, 1), b"\x01\x02\x01", "not in the only form"),
+        "the position is finished": ((1, 4, 0, 1), b"\x02\x05", "has finished offset 1, its position"),
+        "no position": ((1, 4, 0, 0), 7, "in partition number 7 has settled offsets and no position"),
+        "details below the position": (
+            (1, 4, 0, 2, 0, 0), 0, "has details of offset 0, which is finished",
+        ),
+        "details of what is finished": (
+            (1, 4, 0, 2, 0, 0), 3, "has details of offset 3, which is finished",
+        ),
+        "negative attempts": ((1, 4, 0, 2, 0, 1), -1, "Expected `int` >= 0"),
+        "a staged set that is none": (
+            (2, 3, 0, 4), [[1, 0, 0, b"\x02\x00", []]], "not in the only form",
+        ),
+    }.values(),
+)  # fmt: skip
+def test_a_row_of_a_group_that_cannot_be_is_refused_and_a_start_goes_back_to_the_checkpoint_before(
+    room, place, value, says
+):
+    lsn = room.engine.housekeeping.checkpoint_lsn
+    reword(room, read_checkpoint(room.filesystem, lsn), "groups", place, value)
+    [finding] = [each for each in verify(room.filesystem.kill_clone(), Level.DEEP) if says in each.problem]
+    assert finding.path == checkpoint_file(lsn)
+    room.filesystem = room.filesystem.kill_clone()
+    room.start()
+    kept = room.broker.groups.find("g").settlements[1]
+    assert (str(kept.finished), [*kept.unfinished]) == ("3", [2])
 
 
 def test_the_settings_of_the_outcome_archive_are_those_of_the_last_record_that_set_them():
@@ -96,7 +158,7 @@ def test_the_settings_of_the_outcome_archive_are_those_of_the_last_record_that_s
     ("record", "data", "says"),
     [
         (
-            lambda at: Messages(1, 2, 1, at, 1, 0, 7),
+            lambda at: Messages(1, 5, 1, at, 1, 0, 7),
             b"c",
             "Messages at LSN {}: producer 1 in epoch 0 sent it as its",
         ),

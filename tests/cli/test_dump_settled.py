@@ -1,0 +1,75 @@
+"""What groups settle is dumped with the names of its fields, and finished offsets as runs: in records and in rows."""
+
+import pytest
+
+from journal.check import JournalEntry
+from journal.folds.group import GroupRow, SettlementRow
+from journal.formats.record import (
+    GroupPositions,
+    OffsetsCommitted,
+    PartitionsClaimed,
+    Settled,
+    TransactionCommitted,
+    TransactionOffsetsAdded,
+    TransactionPrepared,
+    Unfinished,
+)
+from journal.transaction_states import Cause
+from journal.xid import Xid
+from txbroker.cli.directory import dump_lines
+from txbroker.cli.directory.dump_lines import line_json, line_text
+
+SETTLED = Settled(1, 2, 5, b"\x02\x17", [Unfinished(8, 3, 99, "why")], 4)
+NAMED = {
+    "partition": 1,
+    "generation": 2,
+    "base": 5,
+    "finished": "5-7, 9",
+    "unfinished": [{"offset": 8, "attempts": 3, "due": 99, "reason": "why"}],
+    "start": 4,
+}
+MOVED = [GroupPositions("g", b"", [], [SETTLED])]
+
+
+def entry(record):
+    return JournalEntry("journal/1.journal", 4096, 1, record, memoryview(b""), length=10)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        OffsetsCommitted("g", [], 1, b"", [SETTLED]),
+        PartitionsClaimed("g", "m", [(1, 1)], 1, b"", [SETTLED]),
+        TransactionOffsetsAdded(1, 1, "g", [], 1, 0, settled=[SETTLED]),
+    ],
+    ids=lambda record: type(record).__name__,
+)
+def test_a_record_of_settled_offsets(record):
+    assert line_json(entry(record))["settled"] == [NAMED]
+    assert "5-7, 9" in line_text(entry(record))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        TransactionPrepared(1, 1, Xid(1, b"x", b""), None, 1, 0, positions=MOVED),
+        TransactionCommitted(1, 1, [], 1, Cause.CLIENT, positions=MOVED),
+    ],
+    ids=lambda record: type(record).__name__,
+)
+def test_a_deciding_record(record):
+    [positions] = line_json(entry(record))["positions"]
+    assert (positions["group"], positions["settled"]) == ("g", [NAMED])
+
+
+def test_a_set_that_is_none_is_dumped_as_its_bytes_with_the_reason():
+    [settled] = line_json(entry(OffsetsCommitted("g", [], 1, b"", [Settled(1, 0, 0, b"\x07")])))["settled"]
+    assert "kind 7" in settled["finished"]["undecodable"]
+    assert settled["finished"]["bytes"] == {"base64": "Bw=="}
+
+
+def test_the_row_of_a_group_in_a_checkpoint():
+    row = GroupRow("g", b"", [(1, 5, "m")], [], [SettlementRow(1, b"\x02\x16", [Unfinished(8, 3)])])
+    [settlement] = dump_lines._named(row)["settlements"]
+    assert (settlement["partition"], settlement["finished"]) == (1, "6-7, 9")
+    assert settlement["unfinished"][0]["attempts"] == 3
