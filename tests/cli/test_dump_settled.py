@@ -63,9 +63,9 @@ def test_a_deciding_record(record):
 
 
 def test_a_set_that_is_none_is_dumped_as_its_bytes_with_the_reason():
-    [settled] = line_json(entry(OffsetsCommitted("g", [], 1, b"", [Settled(1, 0, 0, b"\x07")])))["settled"]
-    assert "kind 7" in settled["finished"]["undecodable"]
-    assert settled["finished"]["bytes"] == {"base64": "Bw=="}
+    [settled] = line_json(entry(OffsetsCommitted("g", [], 1, b"", [Settled(1, 0, 0, b"\xff")])))["settled"]
+    assert "kind 255" in settled["finished"]["undecodable"]
+    assert settled["finished"]["bytes"] == {"base64": "/w=="}
 
 
 def test_the_row_of_a_group_in_a_checkpoint():
