@@ -92,7 +92,7 @@ class Admission:
                 count += weight_of(each.settled)
                 for settled in each.settled:
                     self._catalog.store(settled.partition)
-        own = count + (len(transaction.offsets) + transaction.settled if transaction else 0)
+        own = count + (transaction.positions if transaction else 0)
         for what, value, limit in (
             ("group positions in one transaction", own, self._limits.partitions),
             (

@@ -61,7 +61,7 @@ class SlicedApply:
         self.stores: list[MessageStore] = [catalog.stores[partition] for partition in self._bases]
         self.waiters: list[tuple[Deliver, Any]] = []
         """Answers to be given once all is there, forced and shown."""
-        self.groups = frozenset(group for group, _ in transaction.offsets)
+        self.groups = transaction.groups
         """Consumer groups that it has moved: no client may learn of that before."""
         self._check_counts()
 

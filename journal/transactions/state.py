@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, KeysView
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -40,8 +41,8 @@ class Transaction(msgspec.Struct, eq=False):
     checksum: int = 0
     staged: Staged = msgspec.field(default_factory=Staged)
     offsets: list[tuple[str, PartitionOffset]] = []
-    settled: int = 0
-    """What its settled offsets count against the limit of positions: see :func:`weight_of`."""
+    settled: list[tuple[str, int]] = []
+    """The groups of which it settles offsets, and what these count against the limit of positions."""
     wall_offset: int = 0
     """The offset that turns its journal times into times of the wall clock, for people."""
     checksums: dict[int, int] = {}
@@ -65,6 +66,16 @@ class Transaction(msgspec.Struct, eq=False):
         return [(number, messages, size, self.checksums[number]) for number, (messages, size) in parts]
 
     @property
+    def groups(self) -> frozenset[str]:
+        """The consumer groups that it moves, or of which it settles offsets."""
+        return frozenset([group for group, _ in chain(self.offsets, self.settled)])
+
+    @property
+    def positions(self) -> int:
+        """What it counts against the limits of positions."""
+        return len(self.offsets) + sum([weight for _, weight in self.settled])
+
+    @property
     def totals(self) -> Totals:
         """Return what has arrived, to be compared with what the client says it sent."""
         return Totals(self.messages, self.requests, self.checksum)
@@ -83,7 +94,9 @@ class Amounts:
         """Add a transaction's amounts (``sign`` 1), or subtract them (-1)."""
         self.messages += sign * transaction.messages
         self.bytes += sign * transaction.staged.bytes
-        self.offsets += sign * (len(transaction.offsets) + transaction.settled)
+        self.offsets += sign * len(transaction.offsets)
+        if transaction.settled:
+            self.offsets += sign * sum([weight for _, weight in transaction.settled])
         self.requests += sign * transaction.requests
 
 
@@ -104,7 +117,7 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
     checksums: dict[int, int] = {}
     salt: int = 0
     """The salt of the staged file."""
-    settled: Count = 0
+    settled: list[tuple[str, Count]] = []
 
     @classmethod
     def of(cls, transaction: Transaction) -> TransactionRow:
@@ -123,7 +136,7 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
             transaction.wall_offset,
             dict(transaction.checksums),
             transaction.staged.salt,
-            transaction.settled,
+            list(transaction.settled),
         )
 
     def transaction(self) -> Transaction:
@@ -142,7 +155,7 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
             self.totals.checksum,
             staged,
             list(self.offsets),
-            self.settled,
+            list(self.settled),
             self.wall_offset,
             dict(self.checksums),
         )

@@ -227,7 +227,7 @@ class TransactionTable:
         self.totals.offsets += len(offsets)
         if settled:
             weight = weight_of(settled)
-            transaction.settled += weight
+            transaction.settled.append((group, weight))
             self.totals.offsets += weight
 
     def _prepared(self, lsn: int, record: TransactionPrepared, data: bytes | memoryview) -> None:
@@ -273,6 +273,8 @@ class TransactionTable:
             )
         for positions in record.positions:
             transaction.offsets += [(positions.group, offset) for offset in positions.offsets]
+            if positions.settled:
+                transaction.settled.append((positions.group, weight_of(positions.settled)))
         outcome = self._remember(lsn, COMMITTED, record, transaction, record.placements)
         return self._put(lsn, record, transaction, outcome)
 

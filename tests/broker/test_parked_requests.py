@@ -5,7 +5,7 @@ from crc32c import crc32c
 
 from journal.constants import MIB
 from journal.formats.frame import decode_run
-from journal.formats.record import GroupPositions, PartitionOffset
+from journal.formats.record import GroupPositions, PartitionOffset, Settled
 from journal.transaction_states import State, Totals
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
@@ -28,7 +28,10 @@ def values(room, partition):
 
 
 class Busy:
-    """A room in which a large commit, which moves a group too, has been accepted and waits to be applied."""
+    """A room in which a large commit has been accepted and waits to be applied.
+
+    It moves a group, and settles offsets of another one.
+    """
 
     def __init__(self):
         self.room = Room(small_files(pool_bytes=128 * MIB))
@@ -37,8 +40,11 @@ class Busy:
         for _ in range(2):
             self.peer.ask(commands.Add, 1, self.partition, data=BIG)
         self.peer.ask(commands.AddOffsets, 1, "moved", [PartitionOffset(self.other, 0)])
+        [number] = self.room.engine.transactions.live
+        settled = [Settled(self.other, 0, 0)]
+        self.room.engine.transactions.add_offsets(number, "settled", [], group_id=bytes(16), settled=settled)
         self.committed = self.peer.tell(
-            commands.Commit, serial=1, totals=Totals(18, 3, crc32c(BIG, crc32c(BIG)))
+            commands.Commit, serial=1, totals=Totals(18, 4, crc32c(BIG, crc32c(BIG)))
         )
         assert self.room.engine.busy
 
@@ -257,15 +263,16 @@ class TestPassing:
             (peer := busy.room.peer(), peer.tell(*request))
             for request in (
                 (commands.FetchOffsets, "moved"),
+                (commands.FetchOffsets, "settled"),
                 (commands.ClaimPartitions, "moved", "m", [busy.other]),
                 (commands.CommitOffsets, "moved", [PartitionOffset(busy.other, 0)], bytes(16), [None]),
             )
         ]
         self.carry(busy)
-        assert [peer.answer(asked) for peer, asked in waiting] == [None] * 3
+        assert [peer.answer(asked) for peer, asked in waiting] == [None] * 4
         busy.room.engine.sync()
-        [asked, claimed, committed] = [peer.answer(asked) for peer, asked in waiting]
-        assert [each.offset for each in asked.offsets] == [0]
+        [asked, settled, claimed, committed] = [peer.answer(asked) for peer, asked in waiting]
+        assert [each.offset for each in (*asked.offsets, *settled.offsets)] == [0, 0]
         assert isinstance(claimed, commands.Claimed)
         refused(committed, "GenerationFenced")
 

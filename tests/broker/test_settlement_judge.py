@@ -264,6 +264,15 @@ class TestHolds:
         [shown] = room.peer().ask(messages.FetchOffsets, "g", None).offsets
         assert shown.pending_by == ""
 
+    def test_the_transaction_is_listed_with_its_group_also_after_a_restart(self, room, held):
+        for _ in range(2):
+            [listed] = room.peer().ask(messages.ListTransactions).transactions
+            assert listed.groups == ["g"]
+            room.engine.mark()
+            room.engine.sync()
+            room.engine.housekeeping.checkpoint_inline()
+            room.restart()
+
     def test_all_of_it_is_so_after_a_restart(self, room, held):
         room.restart()
         refuses(room, held, OffsetPending, "offset 3", settled(held, 3))

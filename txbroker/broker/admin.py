@@ -290,7 +290,7 @@ class Describing:
         prepared = each.state is State.PREPARED
         return TransactionInfo(
             *each.number, each.state, each.xid, owner, now - each.began, each.messages, each.bytes,
-            self._topics(set(each.partitions)), sorted({group for group, _ in each.offsets})[:MAX_LISTED],
+            self._topics(set(each.partitions)), sorted(each.groups)[:MAX_LISTED],
             address=address,
             prepared_age=now - each.prepared_at if prepared else None,
             began=each.began + each.wall_offset,
