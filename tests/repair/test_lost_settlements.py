@@ -2,7 +2,7 @@
 
 import pytest
 
-from journal.check.journal_walk import walk_journal
+from journal.walks.journal_walk import walk_journal
 from journal.formats.record import (
     GroupPositions,
     OffsetsCommitted,
