@@ -185,7 +185,7 @@ def test_what_cannot_be_meant_is_refused(room, partition):
         (LimitExceeded, "reason of 10 characters", settled(partition, unfinished=[(2, 1, 0, "x" * 10)])),
         (InvalidFrame, "orders-0: the 1 bytes of a set", Settled(partition, 0, 0, b"\x09")),
         (UnknownPartition, "99", settled(99, 1)),
-        (GenerationFenced, "nobody has claimed it", settled(partition, 1, generation=3)),
+        (GenerationFenced, "no generation has claimed it", settled(partition, 1, generation=3)),
     ):
         refuses(room, partition, error, text, what)
     position = [PartitionOffset(partition, 1)]
