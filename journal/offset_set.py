@@ -203,5 +203,9 @@ def runs_of(bits: int) -> Iterator[tuple[int, int]]:
     """
     if bits:
         below = (bits & -bits).bit_length() - 1
-        for found in _RUN.finditer(f"{bits >> below:b}"[::-1]):
+        rest = bits >> below
+        if not rest & (rest + 1):  # the most common case, a single run: 2 µs instead of 50
+            yield below, below + rest.bit_length()
+            return
+        for found in _RUN.finditer(f"{rest:b}"[::-1]):
             yield below + found.start(), below + found.end()

@@ -17,6 +17,8 @@ MAX_SPAN: Final = 1 << 20
 """The offsets of a set lie at most so far above the base: a bitmap has at most 128 KiB."""
 
 _RUNS, _BITMAP = b"\x01", b"\x02"
+_CONTINUED: Final = bytes(range(0x80, 0x100))
+"""The bytes of a varint but the last one."""
 _LEAST_RUN: Final = 2
 """The bytes of a run: at least one for the gap, and one for the length."""
 
@@ -36,6 +38,19 @@ def encode_offsets(offsets: OffsetSet, base: int) -> bytes:
         if len(runs) < size:
             return _RUNS + runs
     return _BITMAP + offsets.bits(base).to_bytes(size, "little")
+
+
+def count_walked_runs(data: bytes) -> int:
+    """Return how many runs :func:`decode_offsets` walks over one by one, at most: its time grows with them.
+
+    Those of a bitmap that is the smaller form for certain are not walked. What is no encoded set has a number, too.
+    """
+    rest = data[1:]
+    if data[:1] != _BITMAP:
+        return len(rest.translate(None, _CONTINUED)) // 2
+    bits = int.from_bytes(rest, "little")
+    runs = (bits & ~(bits << 1)).bit_count()
+    return runs if _LEAST_RUN * runs < len(rest) else 0
 
 
 def decode_offsets(data: bytes, base: int) -> OffsetSet:

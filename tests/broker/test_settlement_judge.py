@@ -2,7 +2,9 @@
 
 import pytest
 from crc32c import crc32c
+from msgspec.structs import replace
 
+from journal.constants import MAX_REQUEST_ENTRIES
 from journal.folds.settlement import MAX_FINISHED_BYTES, MAX_SETTLED
 from journal.formats.offset_set_bytes import encode_offsets
 from journal.formats.record import GroupPositions, LogStartMoved, PartitionOffset, Settled, Unfinished
@@ -201,10 +203,36 @@ def test_a_request_settles_a_bounded_number_of_partitions_and_bytes():
     peer = room.peer()
     for _ in range(100):
         peer.send(numbers[0], *[b""] * 4000)
-    bits = int("10" * 200_000, 2)
+    bits = int("10" * 199_000, 2)
     wide = Settled(numbers[0], 0, 0, encode_offsets(OffsetSet.from_bits(0, bits), 0))
     text = f"{len(wide.finished) * 2} bytes, {MAX_FINISHED_BYTES} are allowed"
     refuses(room, numbers[0], LimitExceeded, text, wide, wide)
+    settle(room, offsets=[PartitionOffset(numbers[0], 0)])
+    sizes = len(wide.finished), MAX_FINISHED_BYTES - len(wide.finished)
+    higher = [Settled(numbers[0], 0, 800, b"\x02" + b"\x55" * (size - 1)) for size in sizes]
+    recorded = MAX_FINISHED_BYTES + 2 * 800 // 8
+    refuses(room, numbers[0], LimitExceeded, f"take {recorded} bytes", *higher)
+
+
+def test_the_bounds_of_a_record_are_of_all_groups_of_a_request_together(room):
+    numbers = room.topic("many", MAX_SETTLED // 2 + 1)
+    positions = [GroupPositions(name, ID, [], [settled(number) for number in numbers]) for name in "gh"]
+    for kind, fields in ((messages.Prepare, (1, XID, None)), (messages.Commit, (0, 1))):
+        answer = room.peer().ask(kind, *fields, positions=positions)
+        assert f"settles {len(numbers) * 2} partitions" in refused(answer, "LimitExceeded")
+    assert not room.engine.failed
+
+
+def test_a_request_has_only_so_many_runs_and_unfinished_offsets_as_are_judged_in_a_turn(room, partition):
+    def sparse(runs):
+        return Settled(partition, 0, 0, b"\x01" + b"\x64\x01" * runs)
+
+    said = [Unfinished(offset) for offset in range(30)]
+    allowed = MAX_REQUEST_ENTRIES - 1
+    refuses(room, partition, LimitExceeded, f"settles {allowed + 2} .*runs", sparse(allowed + 1))
+    refuses(room, partition, OffsetOutOfRange, "not within", sparse(allowed))
+    both = replace(sparse(allowed - len(said) + 1), unfinished=said)
+    refuses(room, partition, LimitExceeded, f"settles {allowed + 2} .*unfinished", both)
 
 
 def test_a_claim_fences_what_its_predecessor_settles(room, partition):
@@ -286,9 +314,9 @@ class TestStaged:
 
     def added(self, room, *what):
         peer = room.peer()
-        recorded = room.broker.consuming.recorded("g", list(what))
+        [recorded] = room.broker.consuming.recorded([GroupPositions("g", ID, [], list(what))])
         number = TransactionNumber(max(room.broker.sessions), 1)
-        room.engine.transactions.add_offsets(number, "g", [], group_id=ID, settled=recorded)
+        room.engine.transactions.add_offsets(number, "g", [], group_id=ID, settled=recorded.settled)
         return peer
 
     def decide(self, peer, kind):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal.errors import InvalidFrame
-from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
+from journal.formats.offset_set_bytes import MAX_SPAN, count_walked_runs, decode_offsets, encode_offsets
 from journal.offset_set import OffsetSet
 
 RUNS = st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 3000)), max_size=20)
@@ -91,6 +91,20 @@ def test_offsets_below_the_base_or_too_far_above_it_are_not_encoded():
 def test_other_bytes_are_refused(data, why):
     with pytest.raises(InvalidFrame, match=why):
         decode_offsets(data, 0)
+
+
+@given(BASES, RUNS)
+def test_the_runs_that_are_walked_are_counted_without_reading_the_set(base, runs):
+    offsets = of_runs(base, runs)
+    data = encode_offsets(offsets, base)
+    sparse = 2 * offsets.count_runs() < len(data) - 1 or data[:1] == b"\x01"
+    assert count_walked_runs(data) == (offsets.count_runs() if sparse else 0)
+
+
+def test_runs_are_counted_of_forged_sets_too():
+    assert count_walked_runs(b"\x02" + b"\x55" * 1000) == 0
+    assert count_walked_runs(b"\x02" + b"\x01\x00\x00" * 1000) == 1000
+    assert count_walked_runs(b"\x01" + b"\x81\x01\x07" * 1000) == 1000
 
 
 def test_no_bytes_take_long_or_much_memory():

@@ -74,11 +74,10 @@ class Consuming:
         group_id: bytes,
         offsets: Sequence[PartitionOffset],
         settled: Sequence[Settled] = (),
-    ) -> list[Settled]:
+    ) -> None:
         """Raise if a group may not take these positions, or may not be made with that id if it is new.
 
-        Returns what a record says of what it settles; :meth:`check_settled` and :meth:`check_free` judge that by the
-        group's state.
+        What it settles is judged by :meth:`recorded`, and by the group's state by :meth:`check_settled`.
         """
         if not offsets and not settled:
             raise InvalidSetting(f"no offsets for group {name!r}; nothing has changed")
@@ -104,7 +103,6 @@ class Consuming:
                     f"{self._settings.max_offset_metadata} (max_offset_metadata); nothing has changed"
                 )
             self._groups.check_generation(name, offset)
-        return self.recorded(name, settled) if settled else []
 
     def check_staged(self, number: TransactionNumber) -> None:
         """Raise ``GenerationFenced``, ``LimitExceeded`` or ``OffsetPending`` unless what the active transaction has
@@ -164,15 +162,16 @@ class Consuming:
         expected: Sequence[int | None] | None = None,
     ) -> None:
         """Move a group's positions, or settle offsets, outside a transaction: the ``expected`` positions, if given."""
-        recorded = self.judge(name, group_id, offsets, settled)
-        positions = [GroupPositions(name, group_id, offsets, recorded)]
-        if recorded:
+        self.judge(name, group_id, offsets, settled)
+        positions = [GroupPositions(name, group_id, offsets, list(settled))]
+        if settled:
+            positions = self.recorded(positions)
             self.check_settled(positions)
         self._engine.transactions.check_unheld(positions)
         if expected is not None:
             self._check_expected(name, offsets, expected)
         made = self._made(name, group_id)
-        self._engine.accept(OffsetsCommitted(name, offsets, self._engine.now(), made, recorded))
+        self._engine.accept(OffsetsCommitted(name, offsets, self._engine.now(), made, positions[0].settled))
 
     def _made(self, name: str, group_id: bytes) -> bytes:
         """Return the id for the record that makes a group; empty if the group exists."""

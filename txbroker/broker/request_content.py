@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.formats.frame import walk
 from journal.formats.frame_check import check_run, whole_room
@@ -66,17 +64,10 @@ class RequestContent:
         check_entries("positions", sum([len(group.offsets) + len(group.settled) for group in positions]))
         judge, settles = self._consuming.judge, False
         for group in positions:
-            if group.settled:
-                settles = True
-            else:
-                judge(group.group, group.id, group.offsets)
+            settles = settles or bool(group.settled)
+            judge(group.group, group.id, group.offsets, group.settled)
         if settles:
-            positions = [
-                replace(each, settled=judge(each.group, each.id, each.offsets, each.settled))
-                if each.settled
-                else each
-                for each in positions
-            ]
+            positions = self._consuming.recorded(positions)
         if settles or has_begun:
             self._consuming.check_settled(positions, number)
         return positions

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from journal.constants import MAX_REQUEST_ENTRIES
 from journal.folds.groups import GroupsFold
 from journal.folds.holds import by_pair
 from journal.folds.settlement import MAX_FINISHED_BYTES, MAX_SETTLED
-from journal.formats.offset_set_bytes import decode_offsets, encode_offsets
+from journal.formats.offset_set_bytes import count_walked_runs, decode_offsets, encode_offsets
 from journal.formats.record import GroupPositions, Settled
 from journal.log.message_store import MessageStore
 from journal.offset_set import OffsetSet
@@ -33,24 +34,21 @@ class SettlementJudge:
 
     # -- what a client says -------------------------------------------------------------------------
 
-    def recorded(self, name: str, settled: Sequence[Settled]) -> list[Settled]:
+    def recorded(self, positions: Sequence[GroupPositions]) -> list[GroupPositions]:
         """Return what a record says of this request; raises for what no group can settle, whatever its state is.
 
         The base of each becomes the lowest offset that is unfinished: the group's position; the start of the log if
-        that is above, and nothing below is held; the given base if the group has no position.
+        that is above, and nothing below is held; the given base if the group has no position. The bounds are those of
+        one record, so they are of all groups together.
         """
-        if len(settled) > MAX_SETTLED:
-            raise LimitExceeded(
-                f"group {name!r} settles {len(settled)} partitions, {MAX_SETTLED} are allowed; nothing has changed. "
-                "Settle them in several requests"
-            )
-        found = [self._recorded(name, each) for each in settled]
-        size = sum([len(each.finished) for each in found])
-        if size > MAX_FINISHED_BYTES:
-            raise LimitExceeded(
-                f"the finished offsets of group {name!r} take {size} bytes, {MAX_FINISHED_BYTES} are allowed; nothing "
-                "has changed. Settle them in several requests"
-            )
+        _check_extent(positions)
+        found = [
+            replace(each, settled=[self._recorded(each.group, one) for one in each.settled])
+            if each.settled
+            else each
+            for each in positions
+        ]
+        _check_extent(found)
         return found
 
     def _recorded(self, name: str, wanted: Settled) -> Settled:
@@ -174,6 +172,28 @@ class SettlementJudge:
                 f"{count} offsets of {place(store)} with attempts or a due time for group {name!r}, the limit is "
                 f"{self._settings.max_parked} (max_parked); nothing has changed. Finish some of them first"
             )
+
+
+def _check_extent(positions: Iterable[GroupPositions]) -> None:
+    """Raise for more than one record settles, and for more than is judged in one turn: before a set is decoded."""
+    settled = [one for each in positions for one in each.settled]
+    if len(settled) > MAX_SETTLED:
+        raise LimitExceeded(
+            f"the request settles {len(settled)} partitions, {MAX_SETTLED} are allowed; nothing has changed. Settle "
+            "them in several requests"
+        )
+    size = sum([len(each.finished) for each in settled])
+    if size > MAX_FINISHED_BYTES:
+        raise LimitExceeded(
+            f"the finished offsets of the request take {size} bytes, {MAX_FINISHED_BYTES} are allowed; nothing has "
+            "changed. Settle them in several requests"
+        )
+    parts = sum([1 + len(each.unfinished) + count_walked_runs(each.finished) for each in settled])
+    if parts > MAX_REQUEST_ENTRIES:
+        raise LimitExceeded(
+            f"the request settles {parts} partitions, unfinished offsets and runs of finished ones, "
+            f"{MAX_REQUEST_ENTRIES} are allowed; nothing has changed. Settle them in several requests"
+        )
 
 
 def place(store: MessageStore) -> str:
