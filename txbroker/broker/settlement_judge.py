@@ -66,6 +66,7 @@ class SettlementJudge:
         self._check_range(name, store, wanted, finished)
         base, start = self._base(name, store, wanted.base)
         finished.discard_below(base)
+        self._check_distance(name, store, base, finished.end - 1)
         return replace(wanted, base=base, finished=encode_offsets(finished, base), start=start)
 
     def _check_unfinished(self, name: str, store: MessageStore, wanted: Settled, finished: OffsetSet) -> None:
@@ -131,7 +132,7 @@ class SettlementJudge:
         position = self._groups.find(name).position(store.number)
         if position is None:
             position = settled[0].base
-        self._check_ahead(name, store, max([position, *(each.start for each in settled)]), settled)
+        self._check_ahead(name, store, max(position, settled[0].start), settled)
         self._check_parked(name, store, settled)
 
     def _check_ahead(self, name: str, store: MessageStore, position: int, settled: Sequence[Settled]) -> None:
@@ -149,6 +150,9 @@ class SettlementJudge:
         if lowest < position and opened:
             ends = [position, kept.finished.end if kept else 0, held.offsets.end if held else 0]
             highest = max(highest, max(ends) - 1)
+        self._check_distance(name, store, lowest, highest)
+
+    def _check_distance(self, name: str, store: MessageStore, lowest: int, highest: int) -> None:
         if highest - lowest > self._settings.max_ahead:
             raise LimitExceeded(
                 f"offset {highest} of {place(store)} is {highest - lowest} above offset {lowest}, the lowest that "
