@@ -70,8 +70,9 @@ class Settlement:
         offset = each.offset
         self.finished.discard(offset)
         if offset < position:
-            assert position - offset <= MAX_SPAN, (
-                f"offset {offset} would be unfinished, far below what is finished"
+            highest = max(position, self.finished.end)
+            assert highest - offset <= MAX_SPAN, (
+                f"offset {offset} would be unfinished, {highest - offset} below what is finished"
             )
             self.finished.add_range(offset + 1, position)
             position = offset

@@ -3,12 +3,14 @@ import itertools
 import pytest
 
 from journal.folds.groups import GroupsFold
+from journal.formats.offset_set_bytes import MAX_SPAN
 from journal.formats.record import (
     GroupDeleted,
     GroupPositions,
     OffsetsCommitted,
     PartitionOffset,
     PartitionsClaimed,
+    Settled,
     Started,
     TopicCreated,
     TopicDeleted,
@@ -16,6 +18,7 @@ from journal.formats.record import (
     TransactionOffsetsAdded,
     TransactionPrepared,
     TransactionRolledBack,
+    Unfinished,
 )
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, Totals, TransactionNumber
@@ -201,3 +204,12 @@ def test_a_snapshot_restores_everything_also_what_is_staged(journal):
     journal.commit(SECOND)
     assert (journal.position(1), journal.position(2)) == (9, None)
     assert not fold._prepared
+
+
+def test_a_forged_record_that_reopens_ever_lower_offsets_is_refused_at_the_first_that_is_too_low(journal):
+    """Each is within the bound of the one before it; to keep all that is finished between them would take gigabytes."""
+    top = 1 << 45
+    journal.commit_offset(1, top)
+    said = [Unfinished(top - number * MAX_SPAN) for number in range(1, 10)]
+    with pytest.raises(AssertionError, match=f"offset {top - 2 * MAX_SPAN} would be unfinished"):
+        journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, top, b"", said)]))
