@@ -135,3 +135,11 @@ def test_runs_of_a_bitmap_are_its_ones_in_order(places):
     runs = list(runs_of(sum(1 << place for place in places)))
     assert [place for first, end in runs for place in range(first, end)] == sorted(places)
     assert all(end < first for (_, end), (first, _) in pairwise(runs))
+
+
+@given(st.sets(OFFSETS, max_size=9), st.sets(OFFSETS, max_size=9), OFFSETS)
+def test_what_two_sets_share_and_what_is_below_an_offset(one, other, offset):
+    other |= set(list(one)[::2])
+    first, second = made(one), made(other)
+    assert members(first.shared(second)) == members(second.shared(first)) == one & other
+    assert members(first.below(offset)) == {each for each in one if each < offset}

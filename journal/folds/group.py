@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from journal.errors import InvalidFrame
 from journal.folds.settlement import Settlement
-from journal.formats.offset_set_bytes import decode_offsets, encode_offsets
+from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
 from journal.formats.record import PartitionOffset, Settled, Unfinished
 
 
@@ -131,7 +131,14 @@ def _settlements(row: GroupRow) -> Iterator[tuple[int, Settlement]]:
     """Yield the settlements of a row by partition; raises :class:`InvalidFrame` for a set that is no encoded one."""
     positions = {partition: offset for partition, offset, _ in row.positions}
     for each in row.settlements:
-        finished = decode_offsets(each.finished, positions.get(each.partition, 0))
+        position = positions.get(each.partition, 0)
+        finished = decode_offsets(each.finished, position)
+        for unfinished in each.unfinished:
+            if unfinished.offset - position >= MAX_SPAN:
+                raise InvalidFrame(
+                    f"group {row.name!r} in partition number {each.partition} has details of offset "
+                    f"{unfinished.offset}, far above its position"
+                )
         yield each.partition, Settlement(finished, {one.offset: one for one in each.unfinished})
 
 

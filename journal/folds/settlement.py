@@ -21,32 +21,43 @@ class Settlement:
     """What there is to say of a partition for a group beside its position, the lowest unfinished offset.
 
     ``finished`` are offsets above the position. ``unfinished`` has details of some unfinished offsets, none of them
-    below the position. The methods return the new position.
+    below the position. Their offsets are kept as a set, too, so that a change costs what it changes, however many there
+    are. The methods return the new position.
     """
 
-    __slots__ = ("finished", "unfinished")
+    __slots__ = ("_detailed", "finished", "unfinished")
 
     def __init__(
         self, finished: OffsetSet | None = None, unfinished: dict[int, Unfinished] | None = None
     ) -> None:
         self.finished = finished or OffsetSet()
         self.unfinished = unfinished or {}
+        self._detailed = OffsetSet()
+        for offset in self.unfinished:
+            self._detailed.add(offset)
 
     def __bool__(self) -> bool:
         return bool(self.finished or self.unfinished)
 
     def copy(self) -> Settlement:
         """Return a settlement that stays as this one is now."""
-        return Settlement(self.finished.copy(), self.unfinished.copy())
+        copy = Settlement(self.finished.copy())
+        copy.unfinished, copy._detailed = self.unfinished.copy(), self._detailed.copy()
+        return copy
 
     def span(self, position: int) -> int:
         """Return how many offsets there are from the position through the highest finished one."""
         return max(self.finished.end - position, 0)
 
+    @property
+    def end(self) -> int:
+        """The offset after the highest one that is finished or has details; 0 if there is none."""
+        return max(self.finished.end, self._detailed.end)
+
     def finish_below(self, offset: int) -> int:
         """Finish everything below an offset that is at or above the position."""
         if self.unfinished:
-            self.unfinished = {at: each for at, each in self.unfinished.items() if at >= offset}
+            self._forget_details(self._detailed.below(offset))
         return self._advanced(offset)
 
     def settle(self, position: int, settled: Settled) -> int:
@@ -56,7 +67,7 @@ class Settlement:
             position = self.finish_below(settled.start)
         self.finished.update(finished)
         if self.unfinished:
-            self._forget_details(finished)
+            self._forget_details(self._detailed.shared(finished))
         for each in settled.unfinished:
             position = self._reopen(position, each)
         position = self._advanced(position)
@@ -70,26 +81,24 @@ class Settlement:
         offset = each.offset
         self.finished.discard(offset)
         if offset < position:
-            highest = max(position, self.finished.end)
-            assert highest - offset <= MAX_SPAN, (
-                f"offset {offset} would be unfinished, {highest - offset} below what is finished"
-            )
+            above = max(position, self.end) - offset
+            assert above <= MAX_SPAN, f"offset {offset} would be unfinished, {above} below what is known"
             self.finished.add_range(offset + 1, position)
             position = offset
         if each.attempts or each.due or each.reason:
+            assert offset - position < MAX_SPAN, f"offset {offset} has details, far above what is finished"
             self.unfinished[offset] = each
-        else:
-            self.unfinished.pop(offset, None)
+            self._detailed.add(offset)
+        elif self.unfinished.pop(offset, None):
+            self._detailed.discard(offset)
         return position
 
-    def _forget_details(self, finished: OffsetSet) -> None:
-        if len(finished) <= len(self.unfinished):
-            for first, end in finished.runs():
-                for offset in range(first, end):
-                    self.unfinished.pop(offset, None)
-        else:
-            for offset in [each for each in self.unfinished if each in finished]:
+    def _forget_details(self, offsets: OffsetSet) -> None:
+        """Drop the details of these offsets, which all have some."""
+        for first, end in offsets.runs():
+            for offset in range(first, end):
                 del self.unfinished[offset]
+        self._detailed.difference_update(offsets)
 
     def _advanced(self, position: int) -> int:
         position = self.finished.missing_from(position)

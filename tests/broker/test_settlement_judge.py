@@ -159,6 +159,12 @@ def test_a_dead_letter_too_far_below_what_is_finished_is_refused(room, partition
     assert state(room, partition)[0] == 19 - AHEAD
 
 
+def test_a_dead_letter_too_far_below_an_offset_with_details_is_refused(room, partition):
+    settle(room, offsets=[PartitionOffset(partition, 10)])
+    settle(room, settled(partition, unfinished=[(10 + AHEAD, 1)]))
+    refuses(room, partition, LimitExceeded, "max_ahead", settled(partition, unfinished=[(9,)]))
+
+
 def test_what_may_become_unfinished_when_a_prepared_transaction_ends_counts_as_lowest(room, partition):
     settle(room, settled(partition, *range(10)))
     assert isinstance(prepare(room, settled(partition, unfinished=[(2, 1)])), messages.Done)

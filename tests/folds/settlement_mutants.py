@@ -39,14 +39,14 @@ MUTANTS: Final = (
     Mutant(
         "a position keeps details below it",
         _SETTLEMENT,
-        "for at, each in self.unfinished.items() if at >= offset}",
-        "for at, each in self.unfinished.items()}",
+        "            self._forget_details(self._detailed.below(offset))\n",
+        "            pass\n",
     ),
     Mutant(
         "a position drops details of its own offset",
         _SETTLEMENT,
-        "for at, each in self.unfinished.items() if at >= offset}",
-        "for at, each in self.unfinished.items() if at > offset}",
+        "self._detailed.below(offset)",
+        "self._detailed.below(offset + 1)",
     ),
     Mutant(
         "a position stays below the start of the log",
@@ -79,16 +79,28 @@ MUTANTS: Final = (
         '(settlement.settle(position, settled), "")',
     ),
     Mutant(
-        "keep the details of what is finished, few",
-        _SETTLEMENT,
-        "                    self.unfinished.pop(offset, None)\n        else:",
-        "                    pass\n        else:",
-    ),
-    Mutant(
-        "keep the details of what is finished, many",
+        "keep the details of what is finished",
         _SETTLEMENT,
         "                del self.unfinished[offset]\n",
         "                pass\n",
+    ),
+    Mutant(
+        "know details of offsets whose details were dropped",
+        _SETTLEMENT,
+        "        self._detailed.difference_update(offsets)\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "not know of which offsets there are details",
+        _SETTLEMENT,
+        "            self._detailed.add(offset)\n        elif",
+        "            pass\n        elif",
+    ),
+    Mutant(
+        "not know after a start of which offsets there are details",
+        _SETTLEMENT,
+        "        for offset in self.unfinished:\n            self._detailed.add(offset)\n",
+        "",
     ),
     Mutant(
         "what is unfinished again stays finished",
@@ -117,8 +129,8 @@ MUTANTS: Final = (
     Mutant(
         "details that say nothing leave the older ones",
         _SETTLEMENT,
-        "            self.unfinished.pop(offset, None)\n        return position",
-        "            pass\n        return position",
+        "        elif self.unfinished.pop(offset, None):\n",
+        "        elif False:\n",
     ),
     Mutant(
         "keep a settlement that says nothing",
@@ -135,8 +147,8 @@ MUTANTS: Final = (
     Mutant(
         "settle in the wrong place of a bitmap",
         _SET,
-        "        return OffsetSet(chunks)\n",
-        "        return OffsetSet({number + 1: chunk for number, chunk in chunks.items()})\n",
+        "                chunks[number] = _FULL if chunk == _FULL else chunk\n",
+        "                chunks[number + 1] = _FULL if chunk == _FULL else chunk\n",
     ),
     Mutant(
         "runs stop at the end of a bitmap",
@@ -317,14 +329,14 @@ MUTANTS: Final = (
     Mutant(
         "a checkpoint has what is finished later",
         _SETTLEMENT,
-        "        return Settlement(self.finished.copy(), self.unfinished.copy())\n",
-        "        return Settlement(self.finished, self.unfinished.copy())\n",
+        "        copy = Settlement(self.finished.copy())\n",
+        "        copy = Settlement(self.finished)\n",
     ),
     Mutant(
         "a checkpoint has details that come later",
         _SETTLEMENT,
-        "        return Settlement(self.finished.copy(), self.unfinished.copy())\n",
-        "        return Settlement(self.finished.copy(), self.unfinished)\n",
+        "copy._detailed = self.unfinished.copy(), self._detailed.copy()",
+        "copy._detailed = self.unfinished, self._detailed.copy()",
     ),
     Mutant(
         "a checkpoint has positions only",

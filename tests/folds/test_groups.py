@@ -1,7 +1,10 @@
 import itertools
 
 import pytest
+from msgspec.structs import replace
 
+from journal.errors import InvalidFrame
+from journal.folds.group import GroupRow
 from journal.folds.groups import GroupsFold
 from journal.formats.offset_set_bytes import MAX_SPAN
 from journal.formats.record import (
@@ -213,3 +216,63 @@ def test_a_forged_record_that_reopens_ever_lower_offsets_is_refused_at_the_first
     said = [Unfinished(top - number * MAX_SPAN) for number in range(1, 10)]
     with pytest.raises(AssertionError, match=f"offset {top - 2 * MAX_SPAN} would be unfinished"):
         journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, top, b"", said)]))
+
+
+def test_an_offset_that_lost_its_details_can_be_finished_while_others_keep_theirs(journal):
+    for said in ([Unfinished(3, 1), Unfinished(5, 1)], [Unfinished(3)]):
+        journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, 0, b"", said)]))
+    journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, 0, b"\x02\x08")]))
+    assert list(journal.fold.find("g").settlements[1].unfinished) == [5]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "settled"),
+    {
+        "wide": ([], [Settled(1, 0, 0, b"\x01\x01\xf4\x03")]),
+        "a position": ([PartitionOffset(1, 900)], []),
+        "a start": ([], [Settled(1, 0, 0, start=900)]),
+    }.values(),
+)
+def test_a_change_does_not_go_through_the_details_that_it_leaves(journal, offsets, settled):
+    said = [Unfinished(1000 + number, 1) for number in range(100)]
+    journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, 0, b"", said)]))
+    settlement = journal.fold.find("g").settlements[1]
+    settlement.unfinished = Untouched(settlement.unfinished)
+    journal.accept(OffsetsCommitted("g", offsets, 0, b"", settled))
+    assert settlement.unfinished is journal.fold.find("g").settlements[1].unfinished
+    assert len(settlement.unfinished) == 100
+
+
+class Untouched(dict):
+    """Details that nobody goes through."""
+
+    def __iter__(self):
+        raise AssertionError("all details are gone through")
+
+    items = values = keys = __iter__
+
+
+def test_details_lie_within_the_bound_of_the_format(journal):
+    """Others, which only a forged record has, would cost 4 KiB each: they are known by bitmaps, too."""
+    last = Unfinished(MAX_SPAN - 1, 1)
+    journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, 0, b"", [last])]))
+    with pytest.raises(AssertionError, match=f"offset {MAX_SPAN} has details, far above"):
+        journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, 0, b"", [Unfinished(MAX_SPAN, 1)])]))
+    journal.commit_offset(1, 1)
+    journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, 0, b"", [Unfinished(MAX_SPAN, 1)])]))
+    with pytest.raises(
+        AssertionError, match=f"offset 0 would be unfinished, {MAX_SPAN + 1} below what is known"
+    ):
+        journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, 0, b"", [Unfinished(0)])]))
+
+
+def test_a_checkpoint_with_details_outside_of_it_is_not_read(journal):
+    journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, 0, b"", [Unfinished(5, 1)])]))
+    rows = [
+        replace(row, settlements=[replace(row.settlements[0], unfinished=[Unfinished(MAX_SPAN, 1)])])
+        if isinstance(row, GroupRow)
+        else row
+        for row in journal.fold.snapshot()
+    ]
+    with pytest.raises(InvalidFrame, match=f"details of offset {MAX_SPAN}, far above its position"):
+        reread(GroupsFold, rows)

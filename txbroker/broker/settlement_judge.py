@@ -148,7 +148,7 @@ class SettlementJudge:
         if held is not None and held.offsets:
             lowest = min(lowest, held.offsets.first)
         if lowest < position and opened:
-            ends = [position, kept.finished.end if kept else 0, held.offsets.end if held else 0]
+            ends = [position, kept.end if kept else 0, held.offsets.end if held else 0]
             highest = max(highest, max(ends) - 1)
         self._check_distance(name, store, lowest, highest)
 
