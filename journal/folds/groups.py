@@ -136,7 +136,7 @@ class GroupsFold:
 
     def _holder_of(self, held: Held, name: str, partition: int, offset: int) -> TransactionNumber:
         """Return the transaction that holds that offset."""
-        for number in held.holders if offset in held.offsets else ():
+        for number in held.candidates(offset):
             reach = self._reaches(self._staged[number]).get((name, partition))
             if reach is not None and offset in reach.offsets:
                 return number

@@ -73,8 +73,8 @@ class Held:
         self.below = self.details = 0
         self.mover: TransactionNumber | None = None
         self.offsets = OffsetSet()
-        self.holders: dict[TransactionNumber, None] = {}
-        """Those that hold something, in the order in which they were prepared."""
+        self.holders: dict[TransactionNumber, tuple[int, int]] = {}
+        """Those that hold something, in the order in which they were prepared, and between which offsets."""
 
     def take(self, number: TransactionNumber, reach: Reach) -> None:
         """Let a transaction hold what it reaches."""
@@ -84,7 +84,7 @@ class Held:
             self.below, self.mover = reach.below, number
         self.offsets.update(reach.offsets)
         self.details += reach.details
-        self.holders[number] = None
+        self.holders[number] = (reach.offsets.first, reach.offsets.end) if reach.offsets else (0, 0)
 
     def release(self, number: TransactionNumber, reach: Reach) -> None:
         """Take back what :meth:`take` did."""
@@ -93,6 +93,12 @@ class Held:
         self.offsets.difference_update(reach.offsets)
         self.details -= reach.details
         self.holders.pop(number, None)
+
+    def candidates(self, offset: int) -> list[TransactionNumber]:
+        """Return those that may hold that single offset."""
+        if offset not in self.offsets:
+            return []
+        return [number for number, (first, end) in self.holders.items() if first <= offset < end]
 
     def reaches_below(self, offset: int) -> bool:
         """Return whether an offset below this one is held."""

@@ -276,3 +276,18 @@ def test_a_checkpoint_with_details_outside_of_it_is_not_read(journal):
     ]
     with pytest.raises(InvalidFrame, match=f"details of offset {MAX_SPAN}, far above its position"):
         reread(GroupsFold, rows)
+
+
+def test_the_holder_of_an_offset_is_looked_for_among_those_that_hold_some_around_it(journal):
+    """There may be 200,000 of them, and their sets have to be decoded."""
+    journal.commit_offset(1, 0)
+    bits = {FIRST: b"\x02\x06", SECOND: b"\x02\x50", TransactionNumber(5, 3): b"\x02\x20"}
+    for number, finished in bits.items():
+        settled = [Settled(1, 0, 0, finished)]
+        journal.accept(TransactionOffsetsAdded(*number, "g", [], 0, 0, settled=settled))
+        journal.prepare(number)
+    held = journal.fold.held("g", 1)
+    assert [held.candidates(offset) for offset in (0, 1, 4)] == [[], [FIRST], [SECOND]]
+    assert held.candidates(5) == [SECOND, TransactionNumber(5, 3)]
+    pending = journal.fold.conflict([GroupPositions("g", b"", [], [Settled(1, 0, 0, b"\x02\x20")])])
+    assert (pending.offset, pending.holder) == (5, TransactionNumber(5, 3))
