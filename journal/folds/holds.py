@@ -20,22 +20,23 @@ Pair = tuple[str, int]
 class Reach(NamedTuple):
     """What some entries touch of a group and a partition: all offsets below ``below``, and ``offsets``.
 
-    ``details`` is how many of them are of unfinished offsets.
+    ``details`` are those that get details.
     """
 
     below: int
     offsets: OffsetSet
-    details: int = 0
+    details: OffsetSet
 
 
 def reach_of(position: int | None, offsets: Sequence[PartitionOffset], settled: Iterable[Settled]) -> Reach:
     """Return what entries for one group and partition touch, where the group has that position."""
-    touched, details, start = OffsetSet(), 0, 0
+    touched, details, start = OffsetSet(), OffsetSet(), 0
     for each in settled:
         touched.update(decode_offsets(each.finished, each.base))
         for unfinished in each.unfinished:
             touched.add(unfinished.offset)
-        details += len(each.unfinished)
+            if unfinished.has_details:
+                details.add(unfinished.offset)
         start = max(start, each.start)
         if not touched:
             touched.add(each.base)  # it says nothing; so that nobody takes the group away meanwhile
@@ -70,9 +71,9 @@ class Held:
     __slots__ = ("below", "details", "holders", "mover", "offsets")
 
     def __init__(self) -> None:
-        self.below = self.details = 0
+        self.below = 0
         self.mover: TransactionNumber | None = None
-        self.offsets = OffsetSet()
+        self.offsets, self.details = OffsetSet(), OffsetSet()
         self.holders: dict[TransactionNumber, tuple[int, int]] = {}
         """Those that hold something, in the order in which they were prepared, and between which offsets."""
 
@@ -83,7 +84,7 @@ class Held:
         if reach.below:
             self.below, self.mover = reach.below, number
         self.offsets.update(reach.offsets)
-        self.details += reach.details
+        self.details.update(reach.details)
         self.holders[number] = (reach.offsets.first, reach.offsets.end) if reach.offsets else (0, 0)
 
     def release(self, number: TransactionNumber, reach: Reach) -> None:
@@ -91,7 +92,7 @@ class Held:
         if self.mover == number:
             self.below, self.mover = 0, None
         self.offsets.difference_update(reach.offsets)
-        self.details -= reach.details
+        self.details.difference_update(reach.details)
         self.holders.pop(number, None)
 
     def candidates(self, offset: int) -> list[TransactionNumber]:

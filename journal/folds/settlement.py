@@ -85,7 +85,7 @@ class Settlement:
             assert above <= MAX_SPAN, f"offset {offset} would be unfinished, {above} below what is known"
             self.finished.add_range(offset + 1, position)
             position = offset
-        if each.attempts or each.due or each.reason:
+        if each.has_details:
             assert offset - position < MAX_SPAN, f"offset {offset} has details, far above what is finished"
             self.unfinished[offset] = each
             self._detailed.add(offset)

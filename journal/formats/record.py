@@ -159,6 +159,11 @@ class Unfinished(msgspec.Struct, array_like=True, frozen=True, gc=False):
     due: Count = 0
     reason: str = ""
 
+    @property
+    def has_details(self) -> bool:
+        """Whether there is something to keep of it."""
+        return bool(self.attempts or self.due or self.reason)
+
 
 class Settled(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What a group has finished in a partition, offset by offset, and what it has to say of unfinished offsets.

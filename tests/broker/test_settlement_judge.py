@@ -113,13 +113,20 @@ def test_a_dead_letter_becomes_unfinished_again_for_this_group(room, partition):
 
 def test_offsets_beyond_the_end_or_before_the_start_of_the_log_are_refused(room, partition):
     settle(room, settled(partition, 38, base=38))
-    text = "not within 0 to 40, the end of what can be read"
-    refuses(room, partition, OffsetOutOfRange, text, settled(partition, 40, base=38))
-    refuses(room, partition, OffsetOutOfRange, text, settled(partition, unfinished=[(40, 1)]))
-    refuses(room, partition, OffsetOutOfRange, text, settled(partition, base=41))
+    text = "offset 40, the end of what can be read"
+    for what, says in (
+        (settled(partition, 40, base=38), f"offset 40 of orders-0, .* is not below {text}"),
+        (settled(partition, unfinished=[(40, 1)]), f"offset 40 of orders-0, .* is not below {text}"),
+        (settled(partition, base=41), f"base 41 of orders-0, .* is above {text}"),
+    ):
+        refuses(room, partition, OffsetOutOfRange, says, what)
     room.engine.accept(LogStartMoved(partition, 5, room.engine.now()))
     refuses(
-        room, partition, OffsetOutOfRange, "offset 4 .* not within 5", settled(partition, unfinished=[(4, 1)])
+        room,
+        partition,
+        OffsetOutOfRange,
+        "offset 4 .* is gone: the log starts at 5",
+        settled(partition, unfinished=[(4, 1)]),
     )
 
 
@@ -178,12 +185,23 @@ def test_what_may_become_unfinished_when_a_prepared_transaction_ends_counts_as_l
 def test_only_so_many_offsets_have_details(room, partition):
     settle(room, settled(partition, unfinished=[(1, 1), (2, 1)]))
     assert isinstance(prepare(room, settled(partition, unfinished=[(3, 1)])), messages.Done)
-    text = rf"4 offsets of orders-0 with attempts .*limit is {PARKED} \(max_parked\)"
+    text = rf"4 offsets of orders-0 would have attempts.*limit is {PARKED} \(max_parked\)"
     refuses(room, partition, LimitExceeded, text, settled(partition, unfinished=[(4, 1)]))
     settle(room, settled(partition, unfinished=[(1, 2), (5,)]))
     settle(room, settled(partition, 2))
     settle(room, settled(partition, unfinished=[(4, 1)]))
     assert state(room, partition)[2] == {1: 2, 4: 1}
+
+
+def test_prepared_retries_and_what_loses_its_details_take_no_room_of_others(room, partition):
+    settle(room, settled(partition, unfinished=[(1, 1), (2, 1)]))
+    what = settled(partition, unfinished=[(1, 2), (2, 2), (7,), (8,)])
+    assert isinstance(prepare(room, what), messages.Done)
+    settle(room, settled(partition, unfinished=[(3, 1)]))
+    text = "4 offsets of orders-0 would have"
+    refuses(room, partition, LimitExceeded, text, settled(partition, unfinished=[(4, 1)]))
+    end(room, messages.Commit)
+    assert state(room, partition)[2] == {1: 2, 2: 2, 3: 1}
 
 
 def test_what_cannot_be_meant_is_refused(room, partition):
@@ -236,7 +254,7 @@ def test_a_request_has_only_so_many_runs_and_unfinished_offsets_as_are_judged_in
     said = [Unfinished(offset) for offset in range(30)]
     allowed = MAX_REQUEST_ENTRIES - 1
     refuses(room, partition, LimitExceeded, f"settles {allowed + 2} .*runs", sparse(allowed + 1))
-    refuses(room, partition, OffsetOutOfRange, "not within", sparse(allowed))
+    refuses(room, partition, OffsetOutOfRange, "not below", sparse(allowed))
     both = replace(sparse(allowed - len(said) + 1), unfinished=said)
     refuses(room, partition, LimitExceeded, f"settles {allowed + 2} .*unfinished", both)
 

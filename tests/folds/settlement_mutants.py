@@ -123,7 +123,7 @@ MUTANTS: Final = (
     Mutant(
         "keep details that say nothing",
         _SETTLEMENT,
-        "        if each.attempts or each.due or each.reason:\n",
+        "        if each.has_details:\n",
         "        if True:\n",
     ),
     Mutant(

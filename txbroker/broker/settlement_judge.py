@@ -90,15 +90,22 @@ class SettlementJudge:
         Finished ones may be below the log's start: that changes nothing.
         """
         unfinished = [each.offset for each in wanted.unfinished]
-        end = max([wanted.base, finished.end, *(offset + 1 for offset in unfinished)])
-        if end > store.high_watermark or min(unfinished, default=store.start_offset) < store.start_offset:
-            offset = end - 1 if end > store.high_watermark else min(unfinished)
-            raise OffsetOutOfRange(
-                f"offset {offset} of {place(store)}, which group {name!r} settles, is not within {store.start_offset} "
-                f"to {store.high_watermark}, the end of what can be read; nothing has changed",
-                store.start_offset,
-                store.high_watermark,
-            )
+        end = max([finished.end, *(offset + 1 for offset in unfinished)])
+        lowest = min(unfinished, default=store.start_offset)
+        behind = f"offset {store.high_watermark}, the end of what can be read"
+        if end > store.high_watermark:
+            what, where = f"offset {end - 1}", f"is not below {behind}"
+        elif wanted.base > store.high_watermark:
+            what, where = f"base {wanted.base}", f"is above {behind}"
+        elif lowest < store.start_offset:
+            what, where = f"offset {lowest}", f"is gone: the log starts at {store.start_offset}"
+        else:
+            return
+        raise OffsetOutOfRange(
+            f"{what} of {place(store)}, which group {name!r} settles, {where}; nothing has changed",
+            store.start_offset,
+            store.high_watermark,
+        )
 
     def _base(self, name: str, store: MessageStore, wanted: int) -> tuple[int, int]:
         """Return the lowest unfinished offset, and the start of the log if the position is to become that."""
@@ -155,9 +162,9 @@ class SettlementJudge:
     def _check_distance(self, name: str, store: MessageStore, lowest: int, highest: int) -> None:
         if highest - lowest > self._settings.max_ahead:
             raise LimitExceeded(
-                f"offset {highest} of {place(store)} is {highest - lowest} above offset {lowest}, the lowest that "
-                f"group {name!r} has not finished, the limit is {self._settings.max_ahead} (max_ahead); nothing has "
-                "changed. Finish that one first"
+                f"offset {highest} of {place(store)} is {highest - lowest} above offset {lowest}, the lowest "
+                f"that would be unfinished for group {name!r}, now or when a prepared transaction ends; the limit is "
+                f"{self._settings.max_ahead} (max_ahead); nothing has changed. Finish the lowest first"
             )
 
     def _check_parked(self, name: str, store: MessageStore, settled: Sequence[Settled]) -> None:
@@ -166,15 +173,18 @@ class SettlementJudge:
             self._groups.find(name).settlements.get(store.number),
         )
         known = kept.unfinished if kept else {}
-        said = (
-            each for one in settled for each in one.unfinished if each.attempts or each.due or each.reason
-        )
-        fresh = {each.offset for each in said if each.offset not in known}
-        count = len(known) + len(fresh) + (held.details if held else 0)
-        if fresh and count > self._settings.max_parked:
+        said = (each.offset for one in settled for each in one.unfinished if each.has_details)
+        fresh = {offset for offset in said if offset not in known}
+        if not fresh:
+            return
+        if held is not None:
+            for first, end in held.details.runs():
+                fresh.update(offset for offset in range(first, end) if offset not in known)
+        count = len(known) + len(fresh)
+        if count > self._settings.max_parked:
             raise LimitExceeded(
-                f"{count} offsets of {place(store)} with attempts or a due time for group {name!r}, the limit is "
-                f"{self._settings.max_parked} (max_parked); nothing has changed. Finish some of them first"
+                f"{count} offsets of {place(store)} would have attempts, a due time or a reason for group {name!r}; "
+                f"the limit is {self._settings.max_parked} (max_parked); nothing has changed. Finish some of them first"
             )
 
 
