@@ -2,7 +2,6 @@
 
 import pytest
 
-from journal.walks.journal_walk import walk_journal
 from journal.formats.record import (
     GroupPositions,
     OffsetsCommitted,
@@ -12,6 +11,7 @@ from journal.formats.record import (
 )
 from journal.transactions.unsent import Unsent
 from journal.wal.reader import JournalEntry
+from journal.walks.journal_walk import walk_journal
 from tests.repair.repair_scene import repaired
 from tests.support.engine_room import GroupRoom, damage, run_of
 
