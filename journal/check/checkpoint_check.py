@@ -26,11 +26,7 @@ def check_catalog(filesystem: IFilesystem, checkpoint: Checkpoint) -> Iterator[F
     path = filenames.checkpoint_file(checkpoint.header.lsn)
     following = head_of_catalog(checkpoint).next_partition
     topics = topic_rows(checkpoint)
-    wanted = {
-        topic.first_partition + index: (topic.name, index)
-        for topic in topics
-        for index in range(topic.partitions)
-    }
+    wanted = {number: (topic.name, index) for topic in topics for index, number in enumerate(topic.numbers)}
     stored = {store.number: (store.topic, store.index) for store in checkpoint.stores}
     for number in sorted(wanted.keys() ^ stored.keys()):
         name, index = wanted.get(number) or stored[number]

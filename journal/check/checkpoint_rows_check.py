@@ -20,6 +20,7 @@ from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.record import (
     ArchiveSet,
     LogStartMoved,
+    PartitionsAdded,
     Placement,
     TopicAltered,
     TopicCreated,
@@ -104,20 +105,21 @@ class FoldCheck:
         match entry.record:
             case TopicCreated() as made:
                 self._topics[made.topic] = TopicRow(
-                    made.topic, made.settings, made.first_partition, made.partitions, made.at, made.id
+                    made.topic, made.settings, [(made.first_partition, made.partitions)], made.at, made.id
                 )
             case TopicDeleted() as gone:
                 self._topics.pop(gone.topic, None)
             case TopicAltered() as altered:
-                self._alter(altered.topic, altered.settings)
+                self._alter(altered.topic, altered.settings, altered.added)
             case ArchiveSet() as archive:
                 self._alter(OUTCOMES_TOPIC, archive.settings)
             case LogStartMoved() as moved:
                 self._starts[moved.partition] = moved.start_offset
 
-    def _alter(self, topic: str, settings: TopicSettings) -> None:
+    def _alter(self, topic: str, settings: TopicSettings, added: PartitionsAdded | None = None) -> None:
         if (known := self._topics.get(topic)) is not None:
-            self._topics[topic] = replace(known, settings=settings)
+            more = [(added.first_partition, added.partitions)] if added is not None else []
+            self._topics[topic] = replace(known, settings=settings, ranges=[*known.ranges, *more])
 
     def _of_transactions(self, entry: JournalEntry, effect: Effect) -> None:
         number = effect.number

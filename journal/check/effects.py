@@ -17,6 +17,7 @@ from journal.formats.record import (
     Messages,
     Placement,
     Started,
+    TopicAltered,
     TopicCreated,
     TopicDeleted,
     TransactionAdded,
@@ -195,18 +196,19 @@ class LogEnds:
     def follow(self, entry: JournalEntry, effect: Effect) -> None:
         """Follow the next record."""
         match entry.record:
-            case TopicCreated() as made:
-                self.create(made)
+            case TopicCreated() | TopicAltered() as made:
+                self.add(made)
             case TopicDeleted() as gone:
                 self.delete(gone.topic)
         for placed in effect.placements:
             self.ends[placed.partition] = placed.base_offset + placed.count
 
-    def create(self, made: TopicCreated) -> None:
-        """Add a topic."""
-        for index in range(made.partitions):
-            self.names[made.first_partition + index] = (made.topic, index)
-            self.ends.setdefault(made.first_partition + index, 0)
+    def add(self, made: TopicCreated | TopicAltered) -> None:
+        """Add the partitions that a record makes, if it makes any."""
+        if made.added is not None:
+            for index, number in enumerate(made.added.numbers, made.added.first_index):
+                self.names[number] = (made.topic, index)
+                self.ends.setdefault(number, 0)
 
     def delete(self, topic: str) -> set[int]:
         """Remove a topic; return the numbers of its partitions."""

@@ -23,6 +23,7 @@ from journal.formats.frame import HEADER, HEADER_BYTES, LOST, stamp
 from journal.formats.record import (
     Messages,
     Started,
+    TopicAltered,
     TopicCreated,
     TopicDeleted,
 )
@@ -60,7 +61,12 @@ class CrossCheck:
         self._files = OpenLogs(filesystem)
         self._logs = {store.number: LogReader(self._files, store) for store in stores if logs}
         self._names = {store.number: (store.topic, store.index) for store in stores}
-        self._topics: dict[str, range] = {}
+        self._topics: dict[str, list[int]] = {}
+        """The partitions that records have made."""
+        self._kept: dict[str, list[int]] = {}
+        """The partitions of the newest checkpoint."""
+        for store in stores:
+            self._kept.setdefault(store.topic, []).append(store.number)
         self._next: dict[int, int] = {}
         self._rows = {row.number: row for row in rows}
         self._known_from = oldest.header.lsn if oldest is not None else 0
@@ -98,10 +104,11 @@ class CrossCheck:
                 self.live = {number: each for number, each in self.live.items() if each.prepared}
                 if entry.lsn > self._known_from:
                     self._rows = {n: row for n, row in self._rows.items() if row.state is State.PREPARED}
-            case TopicCreated() as made:
-                self._topics[made.topic] = range(made.first_partition, made.first_partition + made.partitions)
+            case TopicCreated() | TopicAltered() as made if made.added is not None:
+                self._topics.setdefault(made.topic, []).extend(made.added.numbers)
                 self._names.update(
-                    (number, (made.topic, i)) for i, number in enumerate(self._topics[made.topic])
+                    (number, (made.topic, index))
+                    for index, number in enumerate(made.added.numbers, made.added.first_index)
                 )
             case TopicDeleted() as gone:
                 self._deleted(gone.topic, entry.lsn)
@@ -157,10 +164,8 @@ class CrossCheck:
         self._tally.undecided = len(undecided | (self._rows.keys() - self._ended))
 
     def _deleted(self, topic: str, lsn: int) -> None:
-        numbers = list(self._topics.pop(topic, ()))
-        if not numbers and lsn > self._checkpoint_lsn:
-            numbers = [number for number, log in self._logs.items() if log.state.topic == topic]
-        for number in numbers:
+        kept = self._kept.pop(topic, ()) if lsn > self._checkpoint_lsn else ()
+        for number in {*self._topics.pop(topic, ()), *kept}:
             self._next.pop(number, None)
             self._logs.pop(number, None)
 

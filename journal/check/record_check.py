@@ -22,6 +22,7 @@ from journal.formats.record import (
     ArchiveSet,
     LogStartMoved,
     Messages,
+    PartitionsAdded,
     Placement,
     Started,
     TopicAltered,
@@ -58,7 +59,8 @@ class RecordCheck:
         self.logs.know(stores)
         self.logs.ends.update((store.number, store.end_offset) for store in stores)
         self._lsn, self.next_partition = 0, 1
-        self._topics: dict[str, range] = {}
+        self._topics: dict[str, list[int]] = {}
+        """The numbers of each topic's partitions, by index."""
         self._live: dict[TransactionNumber, _Live] = {}
         self._xids: dict[Xid, TransactionNumber] = {}
         self._outcomes = OutcomeTable()
@@ -71,7 +73,7 @@ class RecordCheck:
         self._lsn = newest.header.lsn
         self.next_partition = head_of_catalog(newest).next_partition
         for topic in topic_rows(newest):
-            self._topics[topic.name] = range(topic.first_partition, topic.first_partition + topic.partitions)
+            self._topics[topic.name] = topic.numbers
         for row in live_rows(newest):
             known = self._live[row.number] = _Live(row.state is State.PREPARED, row.xid)
             for entry in row.entries:
@@ -107,11 +109,17 @@ class RecordCheck:
         self.logs.follow(entry, effect)
         match entry.record:
             case TopicCreated() as made:
-                self.next_partition = made.first_partition + made.partitions
-                self._topics[made.topic] = range(made.first_partition, self.next_partition)
+                self._topics[made.topic] = []
+                self._add(made.topic, made.added)
+            case TopicAltered() as altered if altered.added is not None:
+                self._add(altered.topic, altered.added)
             case TopicDeleted() as gone:
                 self._topics.pop(gone.topic, None)
         return found
+
+    def _add(self, topic: str, added: PartitionsAdded) -> None:
+        self.next_partition = added.numbers.stop
+        self._topics.setdefault(topic, []).extend(added.numbers)
 
     def _follow_transaction(self, entry: JournalEntry, effect: Effect) -> None:
         number = effect.number
@@ -150,16 +158,15 @@ class RecordCheck:
             case TopicCreated() as made:
                 if made.topic in self._topics:
                     yield f"topic {made.topic!r} was created twice"
-                if made.first_partition != self.next_partition:
-                    yield f"it gives partition number {made.first_partition}, the next one is {self.next_partition}"
+                yield from self._misnumbered(0, made.added)
             case TopicDeleted() as gone:
                 yield from self._undeletable(gone.topic)
             case LogStartMoved() as moved:
                 end = self.logs.ends.get(moved.partition)
                 if end is None or moved.start_offset > end:
                     yield f"the log of partition number {moved.partition} ends at offset {end}"
-            case TopicAltered() as altered if altered.topic not in self._topics:
-                yield f"there is no topic {altered.topic!r}"
+            case TopicAltered() as altered:
+                yield from self._unalterable(altered)
             case ArchiveSet() if OUTCOMES_TOPIC not in self._topics:
                 yield f"there is no topic {OUTCOMES_TOPIC!r}"
             case Messages() as sent:
@@ -168,6 +175,19 @@ class RecordCheck:
             yield from self._wrong_state(effect.number, effect)
             yield from self._wrong_contents(entry, effect.number, effect)
         yield from self._misplaced(effect.placements)
+
+    def _unalterable(self, altered: TopicAltered) -> Iterator[str]:
+        known = self._topics.get(altered.topic)
+        if known is None:
+            yield f"there is no topic {altered.topic!r}"
+        elif altered.added is not None:
+            yield from self._misnumbered(len(known), altered.added)
+
+    def _misnumbered(self, index: int, added: PartitionsAdded) -> Iterator[str]:
+        if added.first_index != index:
+            yield f"it gives the topic a partition {added.first_index}, its next one is {index}"
+        if added.first_partition != self.next_partition:
+            yield f"it gives partition number {added.first_partition}, the next one is {self.next_partition}"
 
     def _undeletable(self, topic: str) -> Iterator[str]:
         gone = self._topics.get(topic)

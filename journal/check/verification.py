@@ -21,7 +21,7 @@ from journal.errors import CorruptData, CorruptJournal
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.journal_headers import FileHeader
-from journal.formats.record import TopicCreated
+from journal.formats.record import TopicAltered, TopicCreated
 from journal.formats.repair_notes import UNFINISHED, repair_notes, told
 from journal.formats.store_state import StoreState
 from journal.formats.witness import NOTHING, WITNESS_LOST, Witness, read_witness
@@ -235,9 +235,8 @@ class _Verification:
             return
         if effect.number is not None and effect.outcome is State.ROLLED_BACK:
             self._rolled_back.add(effect.number)
-        elif isinstance(entry.record, TopicCreated):
-            made = entry.record
-            self._created.update(range(made.first_partition, made.first_partition + made.partitions))
+        elif isinstance(entry.record, (TopicCreated, TopicAltered)) and entry.record.added is not None:
+            self._created.update(entry.record.added.numbers)
 
     # -- what a checkpoint refers to ---------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from journal.formats.record import (
     PartitionsClaimed,
     Settled,
     Started,
+    TopicAltered,
     TopicCreated,
     TopicDeleted,
     TransactionCommitted,
@@ -71,6 +72,7 @@ class GroupsFold:
     handles: tuple[type, ...] = (
         Started,
         TopicCreated,
+        TopicAltered,
         TopicDeleted,
         OffsetsCommitted,
         PartitionsClaimed,
@@ -320,6 +322,9 @@ class GroupsFold:
     def _topic_created(self, record: TopicCreated) -> None:
         self._ranges.create(record)
 
+    def _topic_altered(self, record: TopicAltered) -> None:
+        self._ranges.alter(record)
+
     # -- checkpoints ------------------------------------------------------------------------------
 
     def snapshot(self) -> Iterator[Any]:
@@ -383,7 +388,7 @@ def _settled_in(positions: Iterable[GroupPositions]) -> list[Settled]:
     return [settled for each in positions if each.settled for settled in each.settled]
 
 
-def _without(positions: Iterable[GroupPositions], gone: range) -> list[GroupPositions]:
+def _without(positions: Iterable[GroupPositions], gone: frozenset[int]) -> list[GroupPositions]:
     """Return the entries for other partitions than those that are gone."""
     left = [
         replace(
@@ -406,6 +411,7 @@ def _check_staged(row: StagedRow) -> None:
 _APPLY: dict[type, Any] = {
     Started: GroupsFold._started,
     TopicCreated: GroupsFold._topic_created,
+    TopicAltered: GroupsFold._topic_altered,
     TopicDeleted: GroupsFold._topic_deleted,
     OffsetsCommitted: GroupsFold._offsets_committed,
     PartitionsClaimed: GroupsFold._claimed,

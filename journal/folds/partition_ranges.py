@@ -7,29 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from journal.formats.record import TopicCreated, TopicDeleted
+from journal.formats.record import TopicAltered, TopicCreated, TopicDeleted
 
 RangeRow = tuple[str, int, int]
-"""Topic, first partition, end."""
+"""Topic, first partition, end. A topic has one for its creation, and one for each time that it got more partitions."""
 
 
 class PartitionRanges:
-    """The partition numbers of each topic, folded from the records that make and delete topics."""
+    """The partition numbers of each topic, folded from the records that make, enlarge and delete topics."""
 
     __slots__ = ("_topics",)
 
     def __init__(self, rows: Iterable[RangeRow] = ()) -> None:
-        self._topics = {topic: range(first, end) for topic, first, end in rows}
+        self._topics: dict[str, list[range]] = {}
+        for topic, first, end in rows:
+            self._topics.setdefault(topic, []).append(range(first, end))
 
     def create(self, record: TopicCreated) -> None:
         """Add a topic."""
         assert record.topic not in self._topics, f"topic {record.topic} was created twice"
-        self._topics[record.topic] = range(record.first_partition, record.first_partition + record.partitions)
+        self._topics[record.topic] = [record.added.numbers]
 
-    def delete(self, record: TopicDeleted) -> range:
+    def alter(self, record: TopicAltered) -> None:
+        """Add the new partitions of a topic, if there are any."""
+        if record.added is not None:
+            self._topics[record.topic].append(record.added.numbers)
+
+    def delete(self, record: TopicDeleted) -> frozenset[int]:
         """Remove a topic; return the numbers of its partitions."""
-        return self._topics.pop(record.topic)
+        return frozenset().union(*self._topics.pop(record.topic))
 
     def rows(self) -> list[RangeRow]:
-        """Return a row for each topic, for a snapshot."""
-        return [(topic, each.start, each.stop) for topic, each in self._topics.items()]
+        """Return the rows of each topic, for a snapshot."""
+        return [(topic, each.start, each.stop) for topic, ranges in self._topics.items() for each in ranges]

@@ -30,6 +30,7 @@ from journal.formats.record import (
     ProducerOpened,
     ProducersExpired,
     SecretHash,
+    TopicAltered,
     TopicCreated,
     TopicDeleted,
 )
@@ -145,7 +146,14 @@ class ProducersFold:
     """All remembered producers. Ids count from 1 and are never used twice, whatever expires."""
 
     name = "producers"
-    handles: tuple[type, ...] = (Messages, ProducerOpened, ProducersExpired, TopicCreated, TopicDeleted)
+    handles: tuple[type, ...] = (
+        Messages,
+        ProducerOpened,
+        ProducersExpired,
+        TopicCreated,
+        TopicAltered,
+        TopicDeleted,
+    )
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
@@ -226,6 +234,8 @@ class ProducersFold:
                 self._forget(number)
         elif type(record) is TopicCreated:
             self._ranges.create(record)
+        elif type(record) is TopicAltered:
+            self._ranges.alter(record)
         elif type(record) is TopicDeleted:
             self._drop_partitions(self._ranges.delete(record))
 
@@ -300,7 +310,7 @@ class ProducersFold:
         self.pairs += change
         _add(self.pairs_owned, producer.owner, change)
 
-    def _drop_partitions(self, gone: range) -> None:
+    def _drop_partitions(self, gone: frozenset[int]) -> None:
         for producer in self.producers.values():
             dropped = [number for number in producer.partitions if number in gone]
             for partition in dropped:

@@ -16,6 +16,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from crc32c import crc32c
 
+from journal.constants import MAX_PARTITIONS_PER_TOPIC
 from journal.errors import CorruptJournal, InvalidFrame
 from journal.formats.checkpoint_rows import Count
 from journal.formats.checksum import Checksum
@@ -78,15 +79,37 @@ class Messages(Record, frozen=True, tag=3):
     sequence: int = 0
 
 
+Partitions = Annotated[int, msgspec.Meta(ge=1, le=MAX_PARTITIONS_PER_TOPIC)]
+"""How many partitions a record makes."""
+
+
+class PartitionsAdded(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The new partitions of a topic: the first one's index in the topic and number, and how many there are."""
+
+    first_index: Count
+    first_partition: Count
+    partitions: Partitions
+
+    @property
+    def numbers(self) -> range:
+        """Return their numbers, in the order of their indexes."""
+        return range(self.first_partition, self.first_partition + self.partitions)
+
+
 class TopicCreated(Record, frozen=True, tag=4):
     """A topic with partitions numbered ``first_partition`` and on. ``id`` is random, empty for the engine's own."""
 
     topic: str
     first_partition: Count
-    partitions: Some
+    partitions: Partitions
     settings: TopicSettings
     at: int
     id: bytes = b""
+
+    @property
+    def added(self) -> PartitionsAdded:
+        """Return its partitions, as :attr:`TopicAltered.added` has those that come later."""
+        return PartitionsAdded(0, self.first_partition, self.partitions)
 
 
 class TopicDeleted(Record, frozen=True, tag=5):
@@ -364,11 +387,12 @@ class ArchiveSet(Record, frozen=True, tag=20):
 
 
 class TopicAltered(Record, frozen=True, tag=21):
-    """A topic has these settings from here on."""
+    """A topic has these settings from here on, and the ``added`` partitions behind those that it had; nil for none."""
 
     topic: str
     settings: TopicSettings
     at: int
+    added: PartitionsAdded | None = None
 
 
 AnyRecord = (

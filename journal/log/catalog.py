@@ -23,7 +23,7 @@ from journal.errors import (
     reserved,
 )
 from journal.formats.checkpoint import Checkpoint
-from journal.formats.checkpoint_rows import RowReader
+from journal.formats.checkpoint_rows import Count, RowReader
 from journal.formats.filenames import JOURNAL_DIRECTORY, check_topic_name, is_internal
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.record import (
@@ -31,6 +31,8 @@ from journal.formats.record import (
     ArchiveSet,
     LogStartMoved,
     Messages,
+    Partitions,
+    PartitionsAdded,
     Started,
     TopicAltered,
     TopicCreated,
@@ -42,6 +44,9 @@ from journal.log.message_run import MessageRun
 from journal.log.message_store import MessageStore
 from journal.settings import TopicSettings, check_setting
 
+PartitionRange = tuple[Count, Partitions]
+"""The first of consecutive partition numbers, and how many there are."""
+
 
 @dataclass(slots=True, eq=False)
 class Topic:
@@ -52,6 +57,8 @@ class Topic:
     partitions: list[MessageStore]
     created: int
     id: bytes
+    ranges: list[PartitionRange]
+    """The numbers of its partitions: one range for its creation, and one for each time that it got more of them."""
 
 
 class TopicRow(msgspec.Struct, array_like=True, frozen=True):
@@ -59,10 +66,14 @@ class TopicRow(msgspec.Struct, array_like=True, frozen=True):
 
     name: str
     settings: TopicSettings
-    first_partition: int
-    partitions: int
+    ranges: list[PartitionRange]
     created: int
     id: bytes
+
+    @property
+    def numbers(self) -> list[int]:
+        """Return the numbers of its partitions, by index."""
+        return [number for first, count in self.ranges for number in range(first, first + count)]
 
 
 class HeadRow(msgspec.Struct, array_like=True, frozen=True):
@@ -138,21 +149,48 @@ class Catalog:
                 f"{partitions} partitions for topic {name!r}; 1 to {MAX_PARTITIONS_PER_TOPIC} are allowed. Nothing "
                 "was changed"
             )
-        wanted = len(self.stores) - self.internal + partitions
+        self._judge_all(name, partitions, partitions)
+        return TopicCreated(name, self.next_partition, partitions, settings, at, topic_id)
+
+    def judge_alteration(
+        self, topic: Topic, changes: Mapping[str, int | None], at: int, partitions: int = 0
+    ) -> TopicAltered:
+        """Return the record that changes some settings of a topic, and gives it that many partitions in all.
+
+        0 stands for those that it has. Raises :class:`InvalidSetting`, :class:`LimitExceeded`, InvalidName.
+        """
+        if is_internal(topic.name):
+            raise reserved(topic.name)
+        for name, value in changes.items():
+            check_setting(name, value)
+        added = self._judge_growth(topic, partitions) if partitions else None
+        return TopicAltered(topic.name, replace(topic.settings, **changes), at, added)
+
+    def _judge_growth(self, topic: Topic, partitions: int) -> PartitionsAdded | None:
+        """Return what a topic lacks to that many partitions; None if nothing."""
+        have = len(topic.partitions)
+        if partitions < have:
+            raise InvalidSetting(
+                f"{partitions} partitions for topic {topic.name!r}, which has {have}: a topic gets more of them, "
+                "never fewer. Nothing was changed"
+            )
+        if partitions > MAX_PARTITIONS_PER_TOPIC:
+            raise InvalidSetting(
+                f"{partitions} partitions for topic {topic.name!r}; {MAX_PARTITIONS_PER_TOPIC} are allowed. Nothing "
+                "was changed"
+            )
+        if partitions == have:
+            return None
+        self._judge_all(topic.name, partitions, partitions - have)
+        return PartitionsAdded(have, self.next_partition, partitions - have)
+
+    def _judge_all(self, name: str, partitions: int, more: int) -> None:
+        wanted = len(self.stores) - self.internal + more
         if wanted > self.max_partitions:
             raise LimitExceeded(
                 f"topic {name!r} with {partitions} partitions would make {wanted} in all, the "
                 f"limit is {self.max_partitions}; nothing was changed"
             )
-        return TopicCreated(name, self.next_partition, partitions, settings, at, topic_id)
-
-    def judge_alteration(self, topic: Topic, changes: Mapping[str, int | None], at: int) -> TopicAltered:
-        """Return the record that changes some settings of a topic; raises :class:`InvalidSetting`, InvalidName."""
-        if is_internal(topic.name):
-            raise reserved(topic.name)
-        for name, value in changes.items():
-            check_setting(name, value)
-        return TopicAltered(topic.name, replace(topic.settings, **changes), at)
 
     # -- the fold ----------------------------------------------------------------------------------
 
@@ -172,7 +210,10 @@ class Catalog:
                 self.stores[record.partition].move_start(record.start_offset)
                 self.start_moved_lsn = lsn
             case TopicAltered():
-                self._alter(self.topics[record.topic], record.settings)
+                topic = self.topics[record.topic]
+                if record.added is not None:
+                    self._add(topic, record.added)
+                self._alter(topic, record.settings)
             case ArchiveSet():
                 self._alter(self.topics[OUTCOMES_TOPIC], record.settings)
             case Started():
@@ -181,19 +222,28 @@ class Catalog:
                 raise CorruptJournal(f"the catalog does not know {record!r} at LSN {lsn}", "", 0)
 
     def _create(self, record: TopicCreated) -> None:
-        if record.first_partition != self.next_partition:
+        topic = Topic(record.topic, record.settings, [], record.at, record.id, [])
+        self._add(topic, record.added)
+        self.topics[record.topic] = topic
+
+    def _add(self, topic: Topic, added: PartitionsAdded) -> None:
+        """Give a topic its first partitions, or more."""
+        following = (len(topic.partitions), self.next_partition)
+        if (added.first_index, added.first_partition) != following:
             raise CorruptJournal(
-                f"topic {record.topic!r} was given partition {record.first_partition}, the next one is "
-                f"{self.next_partition}: a record is missing from the journal. No record was changed. {NEXT_STEP}",
+                f"{topic.name}-{added.first_index} was given partition number {added.first_partition}, the next is "
+                f"{topic.name}-{following[0]} with {following[1]}: a record is missing from the journal. No record "
+                f"was changed. {NEXT_STEP}",
                 JOURNAL_DIRECTORY,
             )
         stores = [
-            self._make_store(record.first_partition + index, record.topic, index, record.settings)
-            for index in range(record.partitions)
+            self._make_store(number, topic.name, index, topic.settings)
+            for index, number in enumerate(added.numbers, added.first_index)
         ]
-        self.topics[record.topic] = Topic(record.topic, record.settings, stores, record.at, record.id)
+        topic.partitions += stores
+        topic.ranges.append((added.first_partition, added.partitions))
         self.stores.update((store.number, store) for store in stores)
-        self.next_partition += record.partitions
+        self.next_partition += added.partitions
         self.internal += sum(store.internal for store in stores)
 
     def _alter(self, topic: Topic, settings: TopicSettings) -> None:
@@ -241,10 +291,7 @@ class Catalog:
     def snapshot(self) -> Iterator[Any]:
         """Return the topics' rows. The checkpoint adds the stores' states after it has flushed them."""
         head = HeadRow(self.next_partition, self.wall_offset)
-        rows = [
-            TopicRow(t.name, t.settings, t.partitions[0].number, len(t.partitions), t.created, t.id)
-            for t in self.topics.values()
-        ]
+        rows = [TopicRow(t.name, t.settings, list(t.ranges), t.created, t.id) for t in self.topics.values()]
         return iter([head, *rows])
 
     @staticmethod
@@ -265,9 +312,10 @@ class Catalog:
         for state in states:
             self.stores[state.number] = self._restore_store(state)
         for row in self._topic_rows:
-            numbers = range(row.first_partition, row.first_partition + row.partitions)
-            partitions = [self.stores[number] for number in numbers]
-            self.topics[row.name] = Topic(row.name, row.settings, partitions, row.created, row.id)
+            partitions = [self.stores[number] for number in row.numbers]
+            self.topics[row.name] = Topic(
+                row.name, row.settings, partitions, row.created, row.id, list(row.ranges)
+            )
             self.internal += sum(store.internal for store in partitions)
 
 

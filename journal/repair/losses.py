@@ -78,16 +78,15 @@ class LostRecords:
             self._step(effect.number, effect)
         match entry.record:
             case TopicCreated() as made:
-                self.names.logs.create(made)
+                self.names.logs.add(made)
                 self._others.append(
                     f"the creation of topic {made.topic!r} ({count_text(made.partitions, 'partition')})"
                 )
             case TopicDeleted() as gone:
                 self._others.append(f"the deletion of topic {gone.topic!r}: it is there again")
             case TopicAltered() as altered:
-                self._others.append(
-                    f"the change of the settings of topic {altered.topic!r}: it has those from before"
-                )
+                self.names.logs.add(altered)
+                self._others.append(_alteration(altered))
             case LogStartMoved() as moved:
                 self._starts[moved.partition] = moved.start_offset
             case OffsetsCommitted() as moved:
@@ -175,6 +174,16 @@ class LostRecords:
     def _partition(self, partition: int, first: int, last: int) -> Loss:
         topic, index = self.names.logs.names.get(partition, (f"partition number {partition}", 0))
         return _messages(topic, index, first, last)
+
+
+def _alteration(altered: TopicAltered) -> str:
+    if altered.added is None:
+        return f"the change of the settings of topic {altered.topic!r}: it has those from before"
+    more = count_text(altered.added.partitions, "partition")
+    return (
+        f"the addition of {more} to topic {altered.topic!r}, from {altered.topic}-{altered.added.first_index} on: it "
+        "has the partitions and settings from before"
+    )
 
 
 def _ends(session: int, serials: list[int]) -> str:

@@ -9,7 +9,17 @@ from journal.errors import CorruptJournal, Irreparable
 from journal.repair import diagnose
 from tests.repair.repair_scene import repaired
 from tests.support.engine_room import contents
-from tests.support.forged_records import REFUSED, TOLD, UNREADABLE, commit, forged, prepare, scene, started
+from tests.support.forged_records import (
+    REFUSED,
+    TOLD,
+    UNREADABLE,
+    commit,
+    forged,
+    grown,
+    prepare,
+    scene,
+    started,
+)
 from txbroker.cli.directory.dump_lines import line_json, line_text
 
 CHECKPOINT = pytest.mark.parametrize("checkpoint", [False, True], ids=["whole", "checkpoint"])
@@ -22,7 +32,13 @@ def damages(filesystem, level):
 @CHECKPOINT
 def test_sound_records_of_these_kinds_are_taken(checkpoint):
     at = scene(checkpoint)
-    for records in ([commit()], [commit((1, 3), (2, 1), (1, 4))], [prepare()], [prepare(1, 2, 1)]):
+    for records in (
+        [commit()],
+        [commit((1, 3), (2, 1), (1, 4))],
+        [prepare()],
+        [prepare(1, 2, 1)],
+        [grown(at, 2, 3), commit((1, 3), (3, 0)), grown(at, 3, 4, partitions=2)],
+    ):
         filesystem = forged(at, *records)
         assert damages(filesystem, Level.DEEP) == []
         started(filesystem)

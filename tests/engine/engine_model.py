@@ -38,9 +38,13 @@ class State:
     """Every transaction that ended: how, and what it had. An archive has them all, in this order."""
 
     def create(self, name: str, partitions: int) -> None:
+        self.topics[name] = []
+        self.grow(name, partitions)
+
+    def grow(self, name: str, partitions: int) -> None:
         numbers = list(range(self.next_partition, self.next_partition + partitions))
         self.next_partition += partitions
-        self.topics[name] = numbers
+        self.topics[name] += numbers
         for number in numbers:
             self.logs[number] = []
             self.starts[number] = 0
@@ -50,9 +54,10 @@ class State:
         for number in self.topics.pop(name):
             del self.logs[number], self.starts[number]
 
-    def alter(self, name: str, settings: TopicSettings) -> None:
+    def alter(self, name: str, settings: TopicSettings, more: int = 0) -> None:
         assert name in self.topics
         self.settings[name] = settings
+        self.grow(name, more)
 
     def send(self, partition: int, base: int, values: list[bytes]) -> None:
         assert base == len(self.logs[partition]), "offsets are dense"

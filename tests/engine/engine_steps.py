@@ -219,14 +219,16 @@ class EngineSteps(RuleBasedStateMachine):
         assert lsn == self.engine.last_lsn
 
     @free
-    @rule(data=st.data(), force=st.sampled_from([1, 3, 1000]))
-    def alter(self, data, force) -> None:
+    @rule(data=st.data(), force=st.sampled_from([1, 3, 1000]), more=st.sampled_from([0, 0, 1, 2]))
+    def alter(self, data, force, more) -> None:
         names = [name for name in self.engine.catalog.topics if name != OUTCOMES_TOPIC]
         topic = self.engine.catalog.topics[data.draw(st.sampled_from(names))]
-        record = self.engine.catalog.judge_alteration(topic, {"force_messages": force}, self.engine.now())
+        record = self.engine.catalog.judge_alteration(
+            topic, {"force_messages": force}, self.engine.now(), len(topic.partitions) + more
+        )
         self.engine.accept(record)
         self.engine.housekeeping.settings_changed(topic.partitions)
-        self.note("alter", topic.name, record.settings)
+        self.note("alter", topic.name, record.settings, more)
 
     @free
     @rule(data=st.data(), part=st.floats(0, 1))

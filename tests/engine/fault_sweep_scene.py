@@ -51,9 +51,9 @@ class Scene:
         first = self.engine.catalog.next_partition
         self.decide(TopicCreated(name, first, partitions, settings, self.engine.now()))
 
-    def alter(self, name: str, **changes: int | None) -> None:
+    def alter(self, name: str, partitions: int = 0, **changes: int | None) -> None:
         catalog = self.engine.catalog
-        self.decide(catalog.judge_alteration(catalog.topics[name], changes, self.engine.now()))
+        self.decide(catalog.judge_alteration(catalog.topics[name], changes, self.engine.now(), partitions))
 
     def decide(self, decision: Any) -> None:
         self.engine.accept(decision)
@@ -111,7 +111,10 @@ class Scene:
         folded = {fold.name: fold for fold in self.engine.folds}
         return (
             {number: self.values(number) for number in self.engine.catalog.stores},
-            {name: topic.settings for name, topic in self.engine.catalog.topics.items()},
+            {
+                name: (topic.settings, [store.number for store in topic.partitions])
+                for name, topic in self.engine.catalog.topics.items()
+            },
             {t.xid for t in transactions.live.values() if t.state is State.PREPARED},
             {(o.number, o.state) for o in transactions.outcomes.by_number.values()},
             msgspec.msgpack.encode(list(folded["groups"].snapshot())),
@@ -152,6 +155,8 @@ STEPS: dict[str, Step] = {
     "settings": lambda s: s.alter("a", retention_bytes=1 << 40),
     "big again": lambda s: s.send(3, BIG),
     "third checkpoint": lambda s: s.checkpoint(),
+    "more partitions": lambda s: s.alter("b", 2),
+    "send to a new one": lambda s: s.send(5, b"new"),
     "read": lambda s: s.read_all(),
     "commit of the staged": lambda s: s.end("p", commit=True),
     "prepare another": lambda s: (s.begin((2, b"q")).prepare("q"), s.settle()),

@@ -12,9 +12,11 @@ from journal.formats.record import (
     GroupPositions,
     OffsetsCommitted,
     PartitionOffset,
+    PartitionsAdded,
     PartitionsClaimed,
     Settled,
     Started,
+    TopicAltered,
     TopicCreated,
     TopicDeleted,
     TransactionCommitted,
@@ -173,6 +175,18 @@ def test_a_deleted_topic_takes_positions_claims_and_holds_with_it(journal):
     assert journal.fold.holders("g") == {11: FIRST}
     journal.commit(FIRST)
     assert (journal.position(1), journal.position(11)) == (None, 9)
+
+
+def test_a_deleted_topic_takes_what_groups_have_of_the_partitions_that_it_got_later(journal):
+    journal.accept(TopicAltered("a", TopicSettings(), 0, PartitionsAdded(10, 21, 2)))
+    journal.accept(TopicAltered("b", TopicSettings(), 0, PartitionsAdded(10, 23, 1)))
+    for partition in (1, 21, 22, 23):
+        journal.commit_offset(partition, 4)
+    rows = reread(GroupsFold, journal.fold.snapshot())
+    journal.fold = GroupsFold()
+    journal.fold.restore(rows)
+    journal.accept(TopicDeleted("a", 0))
+    assert journal.fold.find("g").partitions() == {23}
 
 
 def test_pairs_count_each_partition_of_a_group_once(journal):

@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 
 from journal.constants import RUNS_REMEMBERED
 from journal.folds.producers import ProducersFold, UnexpectedSequence
-from journal.formats.record import Messages, ProducerOpened, ProducersExpired, TopicCreated, TopicDeleted
+from journal.formats.record import (
+    Messages,
+    PartitionsAdded,
+    ProducerOpened,
+    ProducersExpired,
+    TopicAltered,
+    TopicCreated,
+    TopicDeleted,
+)
 from journal.settings import TopicSettings
 from tests.support.builders import reread
 from txbroker.errors import ProducerFenced, SequenceOutOfOrder, UnknownProducer
@@ -161,8 +169,10 @@ def test_an_unknown_or_expired_producer_is_refused_and_its_id_is_not_given_again
 
 def test_a_deleted_topic_gives_back_what_was_remembered_of_its_partitions(journal):
     journal.accept(TopicCreated("gone", 7, 2, TopicSettings(), 0))
-    for partition in (6, 7, 8, 9):
+    journal.accept(TopicAltered("gone", TopicSettings(), 0, PartitionsAdded(2, 10, 1)))
+    for partition in (6, 7, 8, 9, 10):
         journal.send(0, partition=partition)
+    journal = again(journal)
     journal.accept(TopicDeleted("gone", 1))
     assert sorted(journal.fold.producers[1].partitions) == [6, 9]
     assert journal.fold.pairs == journal.fold.pairs_owned[OWNER] == 2

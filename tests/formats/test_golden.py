@@ -86,7 +86,7 @@ RECORDS = [
     r.GroupDeleted("group", 1017),
     r.Identified("0123456789abcdef" * 2, 1018),
     r.ArchiveSet(True, SETTINGS, 1019),
-    r.TopicAltered("orders", SETTINGS, 1020),
+    r.TopicAltered("orders", SETTINGS, 1020, r.PartitionsAdded(4, 9, 8)),
 ]
 REQUESTS = [
     c.Hello(1, c.MAGIC, [2], "example", c.FormerSession(SESSION, NONCE, SECRET)),
@@ -118,7 +118,7 @@ REQUESTS = [
     c.PinFiles(27),
     c.UnpinFiles(28),
     c.Purge(29, [(1, 1 << 40), (2, 0)]),
-    c.AlterTopic(30, "orders", ID, {"retention_bytes": None, "force_messages": 7}),
+    c.AlterTopic(30, "orders", ID, {"retention_bytes": None, "force_messages": 7}, 12),
 ]
 ANSWERS = [
     c.Welcome(1, 2, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000),

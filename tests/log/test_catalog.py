@@ -17,7 +17,15 @@ from journal.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from journal.formats.record import LogStartMoved, Mark, Messages, TopicCreated, TopicDeleted
+from journal.formats.record import (
+    LogStartMoved,
+    Mark,
+    Messages,
+    PartitionsAdded,
+    TopicAltered,
+    TopicCreated,
+    TopicDeleted,
+)
 from journal.random_id import new_id
 from journal.settings import TopicSettings
 from tests.support.builders import Place, frames
@@ -36,6 +44,13 @@ def create(place, name, partitions=1, **settings):
         catalog.judge_creation(name, partitions, TopicSettings(**settings), place.engine.now(), new_id())
     )
     return [store.number for store in catalog.topic(name).partitions]
+
+
+def grow(place, name, partitions, **changes):
+    catalog = place.engine.catalog
+    topic = catalog.topic(name)
+    place.engine.accept(catalog.judge_alteration(topic, changes, place.engine.now(), partitions))
+    return [store.number for store in topic.partitions]
 
 
 def described(place):
@@ -115,6 +130,54 @@ def test_the_stores_of_a_deleted_topic_wait_for_the_checkpoints(place):
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_topic_that_got_more_partitions_has_several_ranges_of_numbers(place, checkpoint):
+    assert grow(place, "t", 3) == [1, 2, 3]
+    create(place, "x")
+    assert grow(place, "t", 5, force_messages=7) == [1, 2, 3, 5, 6]
+    place.engine.append(place.engine.catalog.stores[6], ONE, 2)
+    place.engine.sync()
+    before = described(place)
+    place.restart(checkpoint)
+    assert described(place) == before
+    topic = place.engine.catalog.topics["t"]
+    assert [store.index for store in topic.partitions] == list(range(5))
+    assert {store.settings for store in topic.partitions} == {topic.settings}
+    assert topic.ranges == [(1, 2), (3, 1), (5, 2)]
+    assert place.values(6) == [b"a", b"b"]
+    assert grow(place, "t", 6) == [1, 2, 3, 5, 6, 7]
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_topic_that_got_more_partitions_is_deleted_with_all_of_them(place, checkpoint):
+    grow(place, "t", 3)
+    create(place, "x")
+    stores = list(place.engine.catalog.topic("t").partitions)
+    place.engine.accept(TopicDeleted("t", 0))
+    assert place.engine.catalog.deleted == stores
+    place.restart(checkpoint)
+    assert sorted(place.engine.catalog.stores) == [4]
+    assert create(place, "t") == [5]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "error", "said"),
+    [
+        (1, InvalidSetting, "which has 2: a topic gets more of them, never fewer"),
+        (-1, InvalidSetting, "never fewer"),
+        (MAX_PARTITIONS_PER_TOPIC + 1, InvalidSetting, f"{MAX_PARTITIONS_PER_TOPIC} are allowed"),
+        (4, LimitExceeded, "would make 4 in all, the limit is 3"),
+    ],
+)
+def test_a_number_of_partitions_that_cannot_be_is_refused_and_nothing_changed(partitions, error, said):
+    place = Place(JournalSettings(file_bytes=1 << 20, max_partitions=3))
+    before = described(place)
+    with pytest.raises(error, match=said) as caught:
+        grow(place, "t", partitions)
+    assert "nothing was changed" in str(caught.value).lower()
+    assert described(place) == before
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
 def test_all_of_it_is_the_same_after_a_restart(place, checkpoint):
     create(place, "orders", 2, retention_age=5_000_000)
     create(place, "gone")
@@ -137,7 +200,15 @@ def test_the_wall_clock_at_the_start_is_kept_for_people(place):
 
 @pytest.mark.parametrize(
     "record",
-    [TopicCreated("x", 9, 1, TopicSettings(), 0), TopicCreated("x", 1, 1, TopicSettings(), 0), Mark(0)],
+    [
+        TopicCreated("x", 9, 1, TopicSettings(), 0),
+        TopicCreated("x", 1, 1, TopicSettings(), 0),
+        TopicAltered("t", TopicSettings(), 0, PartitionsAdded(2, 4, 1)),  # skips a number
+        TopicAltered("t", TopicSettings(), 0, PartitionsAdded(2, 2, 1)),  # overlaps
+        TopicAltered("t", TopicSettings(), 0, PartitionsAdded(1, 3, 1)),  # an index that there is
+        TopicAltered("t", TopicSettings(), 0, PartitionsAdded(3, 3, 1)),  # skips an index
+        Mark(0),
+    ],
 )
 def test_a_record_that_does_not_follow_from_those_before_it_is_corrupt(place, record):
     before = described(place)

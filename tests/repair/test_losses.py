@@ -32,12 +32,20 @@ def test_what_became_of_topics_and_of_the_starts_of_their_logs_is_named():
     engine.accept(
         engine.catalog.judge_alteration(engine.catalog.topics["t"], {"force_messages": 7}, engine.now())
     )
+    engine.accept(engine.catalog.judge_alteration(engine.catalog.topics["t"], {}, engine.now(), 4))
+    room.send(b"b", number=5)
     engine.accept(LogStartMoved(2, 0, engine.now()))
     engine.accept(LogStartMoved(2, 1, engine.now()))
     engine.accept(TopicDeleted("gone", engine.now()))
     engine.sync()
     assert told(room, kept) == [
+        ("t-3: offset 0 (1 message)", "t", 3),
         ("the change of the settings of topic 't': it has those from before", None, None),
+        (
+            "the addition of 2 partitions to topic 't', from t-2 on: it has the partitions and settings from before",
+            None,
+            None,
+        ),
         ("the deletion of topic 'gone': it is there again", None, None),
         ("t-1: its start at offset 1; messages below may be there again", "t", 1),
     ]

@@ -25,6 +25,7 @@ from journal.formats.record import (
     Messages,
     OffsetsCommitted,
     PartitionOffset,
+    PartitionsAdded,
     PartitionsClaimed,
     Placement,
     ProducersExpired,
@@ -190,6 +191,12 @@ def _created(at: Scene, name: str, first: int) -> Made:
     return plain(TopicCreated(name, first, 1, at.room.store().settings, 10**9, GROUP_ID))
 
 
+def grown(at: Scene, index: int, first: int, topic: str = "t", partitions: int = 1) -> Made:
+    """Return the record that gives a topic more partitions, from that index and number on."""
+    added = PartitionsAdded(index, first, partitions)
+    return plain(TopicAltered(topic, at.room.store().settings, 10**9, added))
+
+
 def _runs(kind: Callable[..., Made], *places: tuple[int, int, int], **fields: Any) -> Made:
     """Return a record with one message for 1 and one for 2, but with these runs: (partition, count, start)."""
     sound, data = kind((1, 3), (2, 1)) if kind is commit else kind(1, 2)
@@ -259,6 +266,11 @@ for _name, _kind in (("a one-phase commit", commit), ("a prepare", prepare)):
             kind() if kind is prepare else commit((1, 4)),
         ],
     }
+UNREADABLE |= {
+    "more partitions, which are none": lambda at: [grown(at, 2, 3, partitions=0)],
+    "more partitions from a negative index on": lambda at: [grown(at, -2, 3)],
+    "more partitions with negative numbers": lambda at: [grown(at, 2, -3)],
+}
 REFUSED |= {
     "a commit that is rolled back": lambda _: [commit(), rollback(NEW)],
     "a prepare of what is prepared": lambda _: [prepare(), prepare(xid=xid_of("other"))],
@@ -313,6 +325,18 @@ REFUSED |= {
     "the start of a log that is not there": lambda _: [plain(LogStartMoved(9, 0, 10**9))],
     "an alteration of a topic that is not there": lambda at: [
         plain(TopicAltered("nothing", at.room.store().settings, 10**9))
+    ],
+    "more partitions for a topic that is not there": lambda at: [grown(at, 0, 3, "nothing")],
+    "more partitions that overlap those of another topic": lambda at: [grown(at, 2, 2)],
+    "more partitions that skip a number": lambda at: [grown(at, 2, 4)],
+    "more partitions with an index that there is": lambda at: [grown(at, 1, 3)],
+    "more partitions that skip an index": lambda at: [grown(at, 3, 3)],
+    "the same more partitions twice": lambda at: [grown(at, 2, 3)] * 2,
+    "the end of a topic that transactions have messages for in a partition that it got later": lambda at: [
+        _created(at, "u", 3),
+        grown(at, 1, 4, "u"),
+        (TransactionAdded(*at.active, 4, 1, 10**9, 0), run_of(b"z")),
+        plain(TopicDeleted("u", 10**9)),
     ],
     "an archive without a log": lambda at: [plain(ArchiveSet(True, at.room.store().settings, 10**9))],
     "the end of a group of which a transaction holds offsets": lambda _: [

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from journal.constants import MAX_FRAME, MIB
+from journal.constants import MAX_FRAME, MAX_PARTITIONS_PER_TOPIC, MIB
 from journal.formats.frame import encode
 from journal.formats.frame_check import check_run
 from journal.formats.record import (
@@ -24,6 +24,8 @@ from journal.formats.record import (
     Nonce,
     Offset,
     PartitionOffset,
+    Partitions,
+    PartitionsAdded,
     Placement,
     Run,
     Settled,
@@ -47,7 +49,7 @@ def requests():
     return st.one_of([values_of(kind) for kind in kinds])
 
 
-PARTS = (Run, Placement, PartitionOffset, Unfinished, Settled, GroupPositions)
+PARTS = (Run, Placement, PartitionOffset, PartitionsAdded, Unfinished, Settled, GroupPositions)
 """What records and messages have lists of; each after those that it has."""
 
 
@@ -63,6 +65,7 @@ def values_of(kind):
     nonces = st.binary(min_size=NONCE_BYTES, max_size=NONCE_BYTES)
     counts, offsets = st.integers(0, (1 << 64) - 1), st.integers(0, 1 << 62)
     bounded = {Nonce: nonces, Count: counts, Some: st.integers(1, (1 << 64) - 1), Offset: offsets}
+    bounded[Partitions] = st.integers(1, MAX_PARTITIONS_PER_TOPIC)
     for part in PARTS if kind not in PARTS else ():
         st.register_type_strategy(part, values_of(part))
     known = {

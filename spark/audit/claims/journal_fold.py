@@ -61,6 +61,13 @@ def of_journal(filesystem: IFilesystem) -> Checkpoint:
                 for number, store in stores.items():
                     if store.topic == altered.topic:
                         stores[number] = replace(store, settings=altered.settings)
+                if (added := altered.added) is not None:
+                    next_partition = added.first_partition + added.partitions
+                    for index in range(added.partitions):
+                        number, place = added.first_partition + index, added.first_index + index
+                        stores[number] = StoreState(
+                            number, altered.topic, place, 0, 0, 0, [], altered.settings, 0
+                        )
             case ArchiveSet() as turned:
                 archives = turned.on
     folds: dict[str, list[Any]] = {
