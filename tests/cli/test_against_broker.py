@@ -149,6 +149,19 @@ class TestTopics:
         run("topics", "alter", topic, "--set", "colour=1", code=2)
         run("topics", "alter", "nothing", "--set", "force_messages=9", code=1)
 
+    def test_more_partitions_are_shown_with_those_from_before_and_are_never_fewer(self, run, run_json, topic):
+        before = len(run_json("topics", "describe", topic)["partitions"])
+        wanted = str(before + 2)
+        shown = run("topics", "alter", topic, "--partitions", wanted, "--set", "force_messages=9").stdout
+        assert shown.split("partitions")[1].split()[:2] == [str(before), wanted]
+        described = run_json("topics", "describe", topic)
+        assert (len(described["partitions"]), described["settings"]["force_messages"]) == (before + 2, 9)
+        assert run_json("topics", "alter", topic, "--partitions", wanted)["settings"] == described["settings"]
+        failed = run("topics", "alter", topic, "--partitions", str(before), code=3)
+        assert "never fewer" in " ".join(failed.stderr.split())
+        run("topics", "alter", topic, "--partitions", "0", code=2)
+        run("topics", "alter", topic, "--partitions", "10001", code=2)
+
     def test_purging_shows_the_plan_first_and_which_groups_lose_unread_messages(
         self, run, run_json, topic, connection
     ):

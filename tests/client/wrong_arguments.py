@@ -76,6 +76,7 @@ CASES = [
     Case("name", lambda c, w: c.delete_topic(w), (*TEXT, None)),
     Case("name", lambda c, w: c.alter_topic(w, force_messages=7), (*TEXT, None)),
     Case("topic_id", lambda c, w: c.alter_topic("t", topic_id=w, force_messages=7), OCTETS),
+    Case("partitions", lambda c, w: c.alter_topic("t", partitions=w), WHOLE),
     Case("topic", lambda c, w: c.purge(w, 0), (*TEXT, None)),
     Case("before", lambda c, w: c.purge("t", w), WHOLE),
     Case("before", lambda c, w: c.purge("t", {0: w}), (*WHOLE, None)),

@@ -63,6 +63,10 @@ def test_all_of_the_protocol_is_used_from_its_document_alone(broker):
     assert topic["partitions"][0]["start_offset"] == 1
     altered = stranger.ask("AlterTopic", name="t", id=topic["id"], changes={"force_messages": 7})
     assert altered["topics"][0]["settings"] != topic["settings"]
+    grown = stranger.ask("AlterTopic", name="t", id=topic["id"], changes={}, partitions=3)
+    assert [part["index"] for part in grown["topics"][0]["partitions"]] == [0, 1, 2]
+    new = grown["topics"][0]["partitions"][2]["number"]
+    assert stranger.ask("Send", FRAME, partition=new)["base_offset"] == 0
     assert stranger.ask("DeleteTopic", name="t", id=topic["id"])[""] == "Done"
     stranger.close()
     assert stranger.asked | stranger.told == BY_NAME.keys()

@@ -104,7 +104,8 @@ class Describing:
             command.name, command.partitions, command.settings, engine.now(), command.id
         )
         check_id("topic", command.name, command.id)
-        self._check_room(command)
+        self._check_topics(command.name)
+        self._check_partitions(command.name, command.partitions)
         self._check_frames(record)
         if engine.full:
             raise disk_full()
@@ -112,16 +113,25 @@ class Describing:
         return Topics(command.correlation, [_topic_info(self._catalog.topics[command.name])])
 
     def alter_topic(self, session: Session, command: AlterTopic, data: memoryview) -> Topics:  # noqa: ARG002
-        """Change some settings of a topic."""
-        topic = self._meant(command)
-        if not command.changes:
-            raise InvalidSetting(f"no setting of topic {topic.name!r} to change; nothing has changed")
-        record = self._catalog.judge_alteration(topic, command.changes, self._engine.now())
+        """Change some settings of a topic, and give it more partitions; both are one record.
+
+        A full disk takes no new partitions. It takes settings, with which space can be got back.
+        """
+        topic, engine = self._meant(command), self._engine
+        if not command.changes and not command.partitions:
+            raise InvalidSetting(
+                f"no setting of topic {topic.name!r} and no number of partitions to change; nothing has changed"
+            )
+        record = self._catalog.judge_alteration(topic, command.changes, engine.now(), command.partitions)
         if "max_message_bytes" in command.changes:
             self._check_frames(record)
-        if record.settings != topic.settings:
-            self._engine.accept(record)
-            self._engine.housekeeping.settings_changed(topic.partitions)
+        if record.added is not None:
+            self._check_partitions(topic.name, command.partitions)
+            if engine.full:
+                raise disk_full()
+        if record.added is not None or record.settings != topic.settings:
+            engine.accept(record)
+            engine.housekeeping.settings_changed(topic.partitions)
         return Topics(command.correlation, [_topic_info(topic)])
 
     def _meant(self, command: AlterTopic | DeleteTopic) -> Topic:
@@ -145,18 +155,20 @@ class Describing:
                 f"most {most} (max_frame); nothing has changed"
             )
 
-    def _check_room(self, command: CreateTopic) -> None:
+    def _check_topics(self, name: str) -> None:
         topics, limit = sum(not is_internal(name) for name in self._catalog.topics), self._settings.max_topics
         if topics >= limit:
             raise LimitExceeded(
-                f"there are {topics} topics, the limit is {limit} (max_topics); {command.name!r} was not "
+                f"there are {topics} topics, the limit is {limit} (max_topics); {name!r} was not "
                 "made. Delete one"
             )
+
+    def _check_partitions(self, name: str, partitions: int) -> None:
         most = self._settings.max_topic_partitions
-        if command.partitions > most:
+        if partitions > most:
             raise LimitExceeded(
-                f"{command.partitions} partitions for topic {command.name!r}, the limit is {most} "
-                "(max_topic_partitions); nothing was changed. Make it with fewer"
+                f"{partitions} partitions for topic {name!r}, the limit is {most} "
+                "(max_topic_partitions); nothing was changed. Take fewer"
             )
 
     def delete_topic(self, session: Session, command: DeleteTopic, data: memoryview) -> Done:  # noqa: ARG002

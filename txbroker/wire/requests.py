@@ -334,15 +334,18 @@ class Purge(Request, frozen=True, tag=29):
 
 
 class AlterTopic(Request, frozen=True, tag=30):
-    """Change some settings of a topic. Answered by :class:`Topics` with the one topic, once forced.
+    """Change some settings of a topic, or its number of partitions. Answered by :class:`Topics` with it, once forced.
 
-    ``changes`` are settings by name, in their units; None takes a limit away. The others stay. It alters the topic with
-    that ``id``; a topic that was made anew under the name is another one (UnknownTopic).
+    ``changes`` are settings by name, in their units; None takes a limit away. The others stay. ``partitions``, unless
+    it is 0, is how many the topic has from now on: more, or as many as before (InvalidSetting for fewer,
+    LimitExceeded). All of it is done in one step, or nothing. It alters the topic with that ``id``; a topic that was
+    made anew under the name is another one (UnknownTopic).
     """
 
     name: str
     id: bytes
     changes: dict[str, int | None]
+    partitions: int = 0
 
 
 AnyRequest = (

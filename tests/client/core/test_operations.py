@@ -154,10 +154,29 @@ class TestAltering:
         )
         assert rig.run(rig.operations.alter_topic("t", retention_age=3, retention_bytes=None)) == there
         [request] = asked
-        assert (request.id, request.changes) == (
+        assert (request.id, request.changes, request.partitions) == (
             there.id,
             {"retention_age": 3_000_000, "retention_bytes": None},
+            0,
         )
+
+    def test_a_number_of_partitions_is_asked_for_together_with_settings(self, rig, broker):
+        there = Topics(broker).make(messages.CreateTopic(0, "t", 1, TopicSettings()))
+        asked = []
+        broker.on_altertopic = lambda session, request, data: (
+            asked.append(request) or messages.Topics(request.correlation, [there])
+        )
+        rig.run(rig.operations.alter_topic("t", partitions=12, force_messages=7))
+        rig.run(rig.operations.alter_topic("t", partitions=12))
+        assert [(request.changes, request.partitions) for request in asked] == [
+            ({"force_messages": 7}, 12),
+            ({}, 12),
+        ]
+
+    @pytest.mark.parametrize("partitions", [0, -1])
+    def test_no_partitions_at_all_are_refused_before_anything_is_sent(self, rig, broker, partitions):
+        with pytest.raises(errors.WrongValue, match="partitions"):
+            rig.run(rig.operations.alter_topic("t", partitions=partitions))
 
     def test_a_setting_that_is_none_is_refused_before_anything_is_sent(self, rig, broker):
         with pytest.raises(errors.InvalidSetting, match="colour"):

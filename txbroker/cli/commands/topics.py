@@ -68,28 +68,43 @@ def create(
     emit(invocation.as_json, topic_json(topic), lambda: f"{what.format(topic.name)} with {have}.")
 
 
-@topics.command(short_help="Change settings of the topic NAME.")
+@topics.command(short_help="Change settings of the topic NAME, or give it more partitions.")
 @click.argument("name")
+@click.option(
+    "--partitions",
+    type=click.IntRange(1, MAX_PARTITIONS_PER_TOPIC),
+    metavar="N",
+    help="Number of partitions from now on: more than before. Keys go to other partitions then.",
+)
 @click.option(
     "--set",
     "settings",
     multiple=True,
-    required=True,
     metavar="NAME=VALUE",
     type=Parsed("setting", setting),
     help="A setting, such as retention_age=7d; none removes a limit. Repeatable.",
 )
 @pass_invocation
-def alter(invocation: Invocation, name: str, settings: tuple[tuple[str, int | None], ...]) -> None:
-    """Change settings of the topic NAME from now on; its other settings stay."""
+def alter(
+    invocation: Invocation, name: str, partitions: int | None, settings: tuple[tuple[str, int | None], ...]
+) -> None:
+    """Change settings of the topic NAME from now on, or give it more partitions; its other settings stay.
+
+    A topic never gets fewer partitions. With more of them the same key goes to another partition, so messages of one
+    key that are sent before and after are in no order: docs/clients.md says how to keep it.
+    """
+    if partitions is None and not settings:
+        raise click.UsageError("Give --partitions, or at least one --set.")
     changes: dict[str, Any] = dict(settings)
     with invocation.connect() as broker:
         before = known_topic(broker.topics([name]), name)
-        topic = broker.alter_topic(name, topic_id=before.id, **changes)
+        topic = broker.alter_topic(name, partitions=partitions, topic_id=before.id, **changes)
     rows = [
         (each, *(setting_text(each, getattr(info.settings, each)) for info in (before, topic)))
         for each in changes
     ]
+    if partitions is not None:
+        rows.insert(0, ("partitions", *(f"{len(info.partitions):,}" for info in (before, topic))))
     emit(invocation.as_json, topic_json(topic), lambda: table(("setting", "before", "now"), rows, ""))
 
 

@@ -60,6 +60,7 @@ class Core:
         self.identity = ""
         self.later: deque[Callable[[], object]] = deque()
         self.on_deleted: list[Callable[[str], None]] = []
+        self.on_altered: list[Callable[[str], None]] = []
         """Told of topics that this client has deleted."""
         self.on_open: list[Callable[[], None]] = []
         self.on_lost: list[Callable[[], None]] = []

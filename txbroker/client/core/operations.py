@@ -98,24 +98,37 @@ class Operations:
 
     @client_method
     async def alter_topic(
-        self, name: str, *, topic_id: bytes | None = None, **settings: Unpack[TopicChoices]
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        topic_id: bytes | None = None,
+        **settings: Unpack[TopicChoices],
     ) -> TopicInfo:
         """Change these settings of a topic, and no others (durations in seconds, sizes in bytes); return the topic.
+
+        ``partitions`` is how many it has from then on: more than before, or as many, never fewer. The same keys go to
+        other partitions then, so what is sent later may be read before what was sent earlier by the same key:
+        docs/clients.md says how to do it safely. Settings and partitions change in one step.
 
         They hold from then on: messages that are there stay, also larger ones than ``max_message_bytes`` allows now;
         segments that are written already keep their size. A connected producer learns of a lower ``max_message_bytes``
         by MessageTooLarge for a batch, also one of small messages, which is not stored; later ones fit.
 
         ``topic_id`` is the id of the topic that is meant, as ``topics()`` returns it. Raises UnknownTopic,
-        InvalidSetting.
+        InvalidSetting, LimitExceeded; then nothing has changed.
         """
         name, core = text("name", name, NOTHING_CHANGED), self.core
+        count = 0 if partitions is None else whole("partitions", partitions, NOTHING_CHANGED, least=1)
         topic_id = None if topic_id is None else octets("topic_id", topic_id, NOTHING_CHANGED)
         chosen = topic_settings(settings)
         changes = {setting: getattr(chosen, setting) for setting in settings}
         meant = (await self._topic(name)).id if topic_id is None else topic_id
-        request = commands.AlterTopic(core.correlation(), name, meant, changes)
-        return (await core.request(request, commands.Topics)).topics[0]
+        request = commands.AlterTopic(core.correlation(), name, meant, changes, count)
+        topic = (await core.request(request, commands.Topics)).topics[0]
+        for told in core.on_altered:
+            told(name)
+        return topic
 
     @client_method
     async def purge(

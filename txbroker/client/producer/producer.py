@@ -52,6 +52,7 @@ class Producer:
         self._room = core.waits.line(lambda: not self.full or core.fatal is not None)
         self.reports = Reports(core, self._report) if core.options.reports else None
         core.on_deleted.append(self.deleted)
+        core.on_altered.append(self.forget_route)
         core.on_open.append(self._opened)
         core.on_lost.append(self._lost)
         core.on_tick.append(self._expire)
@@ -66,7 +67,9 @@ class Producer:
             raise wrong_type("topic", topic, "a str") from None
 
     def forget_route(self, topic: str) -> None:
-        """The topic may be gone, or made anew, or have another limit of messages now: the next send looks."""
+        """The topic may be gone, or made anew, or have more partitions, or another limit of messages now: the next send
+        looks.
+        """
         self._routes.pop(topic, None)
         self._questions.pop(topic, None)
 
@@ -120,7 +123,7 @@ class Producer:
         self._have(info.name, queues)
         is_own = self.reports is not None and info.name == self.reports.topic  # of reports: by key, always
         partitioner = None if is_own or self.core.options.partitioner is None else self._ask
-        return Route(info.name, queues, partitioner)
+        return Route(info.name, queues, partitioner, self.forget_route)
 
     def _have(self, topic: str, queues: list[PartitionQueue]) -> None:
         """A topic has these queues. Others are of a topic of that name that is deleted: they take no more messages."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from journal.arguments import octets
 from txbroker import errors
 from txbroker.client.core.partitioner import Partitioner, by_key, named_index
@@ -9,12 +11,21 @@ from txbroker.client.producer.partition_queue import PartitionQueue
 
 
 class Route:
-    """The route to a topic's partitions."""
+    """The route to a topic's partitions.
+
+    ``forget`` is called with the topic's name for a partition that the route does not have: the topic may have more
+    by now, and the next send looks.
+    """
 
     def __init__(
-        self, topic: str, queues: list[PartitionQueue], partitioner: Partitioner | None = None
+        self,
+        topic: str,
+        queues: list[PartitionQueue],
+        partitioner: Partitioner | None,
+        forget: Callable[[str], None],
     ) -> None:
         self.topic = topic
+        self._forget = forget
         self._partitioner = partitioner
         self.queues = queues
         self._sticky = 0
@@ -34,8 +45,10 @@ class Route:
             if type(partition) is not int:
                 partition = named_index(partition)
             if not 0 <= partition < len(queues):
+                self._forget(self.topic)
                 raise errors.UnknownPartition(
-                    f"{self.topic} has partitions 0 to {len(queues) - 1}, not {partition}; nothing was sent"
+                    f"{self.topic} has partitions 0 to {len(queues) - 1}, not {partition}; nothing was sent. If it got "
+                    "more since this client looked, the next send finds them"
                 )
             return queues[partition]
         if len(queues) == 1:
