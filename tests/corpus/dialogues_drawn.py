@@ -242,7 +242,12 @@ class _Author:
         changes = self.usually(
             {"max_message_bytes": 400}, {}, {"force_messages": 0}, {"retention_bytes": None}
         )
-        return ["AlterTopic", {"name": topic, "id": self.usually(topic, "t1"), "changes": changes}]
+        named = {"name": topic, "id": self.usually(topic, "t1")}
+        if self.chance(0.5):
+            return ["AlterTopic", {**named, "changes": changes}]
+        partitions = self.topics[topic] = max(self.topics.get(topic, 0), self.random.choice((1, 2, 3, 4)))
+        changes = self.random.choice(({}, changes))
+        return ["AlterTopic", {**named, "changes": changes, "partitions": self.usually(partitions, 1, -1)}]
 
     def purge(self, name: str) -> Request:
         starts = [[self.partition(), self.usually(self.random.choice((0, 1, 2)), 99, -1)] for _ in range(2)]
