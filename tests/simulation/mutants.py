@@ -385,6 +385,12 @@ MUTANTS: Final = (
         "            if row.prepared:\n                self._hold(number)\n",
         "            if row.prepared:\n                self._prepared[number] = None\n",
     ),
+    Mutant(
+        "forget over a start the partitions that a topic got later",
+        "journal/log/catalog.py",
+        "list(t.ranges), t.created",
+        "t.ranges[:1], t.created",
+    ),
     # -- once
     Mutant(
         "store a repeated send again",

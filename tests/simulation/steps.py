@@ -27,6 +27,7 @@ DEEDS: dict[str, tuple[int, Callable[[TransactionalClient, Random], None]]] = {
     "fetch": (6, TransactionalClient.fetch),
     "cancel": (2, TransactionalClient.cancel),
     "create topic": (2, TransactionalClient.create_topic),
+    "grow topic": (2, TransactionalClient.grow_topic),
     "delete topic": (2, TransactionalClient.delete_topic),
     "claim": (1, TransactionalClient.claim),
     "delete group": (1, TransactionalClient.delete_group),

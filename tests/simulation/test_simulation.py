@@ -24,6 +24,7 @@ COVERED = {
     "power cuts": 500, "power cuts in a start": 400, "kills": 200, "stops": 200, "starts": 1000, "failed starts": 150,
     "failures that end the process": 50, "failed force": 30, "failed write": 30, "short write": 30,
     "rotten checkpoints": 30, "rotten partitions": 30, "strangers told BrokerReplaced": 100,
+    "topics grown": 200,
 }  # fmt: skip
 """How often 500 histories must come to this at least: a third or so of what they do, so that nothing is vacuous."""
 

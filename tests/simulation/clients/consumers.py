@@ -113,12 +113,13 @@ class ConsumingClient(Client):
             return
         settings = self.world.topic_settings(random)
         retained = settings.retention_bytes is not None or settings.retention_age is not None
-        topic = Topic(name, retained, Intent(f"making topic {name}"), self.world.name_id())
+        partitions = random.choice((1, 1, 2, 3))
+        topic = Topic(name, retained, Intent(f"making topic {name}"), partitions, self.world.name_id())
         self.world.topics.topics.append(topic)
         self.ask(
             messages.CreateTopic,
             name,
-            random.choice((1, 1, 2, 3)),
+            partitions,
             settings,
             topic.id,
             then=partial(self._created, topic),
@@ -134,6 +135,27 @@ class ConsumingClient(Client):
             self.model.refused(topic.created)
             if topic.partitions is None:
                 self.world.topics.not_made(topic)
+
+    def grow_topic(self, random: Random) -> None:
+        """Some topic gets more partitions, or is asked to have as many as somebody knows of."""
+        there = [topic for topic in self.world.topics.topics if topic.partitions and topic.deleted is None]
+        if there:
+            topic = random.choice(there)
+            known = len(topic.partitions or ())
+            wanted = min(5, known + random.choice((0, 1, 1, 2)))
+            topic.most = max(topic.most, wanted)
+            changes: dict[str, int | None] = random.choice(
+                ({}, {}, {"force_messages": random.choice((1, 9))})
+            )
+            then = partial(self._grown, topic, wanted)
+            self.ask(messages.AlterTopic, topic.name, topic.id, changes, wanted, then=then)
+
+    def _grown(self, topic: Topic, wanted: int, answer: Any, data: bytes, since: int) -> None:
+        if isinstance(answer, messages.Topics):
+            [info] = answer.topics
+            require(len(info.partitions) == wanted, f"{topic.name} has {wanted} partitions", info.partitions)
+            self.world.topics.made(topic, [each.number for each in info.partitions])
+            self.world.count("topics grown")
 
     def delete_topic(self, random: Random) -> None:
         """Some topic, if there is more than one; or once more one that is gone, as after a lost answer."""

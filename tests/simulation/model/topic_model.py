@@ -13,11 +13,15 @@ from tests.simulation.model.model import DONE, OPEN, Intent, Model
 
 @dataclass(eq=False)
 class Topic:
-    """A topic that was asked for, under that id. ``retained``: its logs may start later some day."""
+    """A topic that was asked for, under that id, with at most so many partitions by now.
+
+    ``retained``: its logs may start later some day.
+    """
 
     name: str
     retained: bool
     created: Intent
+    most: int
     id: bytes = b""
     deleted: Intent | None = None
     partitions: list[int] | None = None
@@ -37,14 +41,16 @@ class TopicModel:
         self.homes: dict[int, Topic] = {}
 
     def made(self, topic: Topic, numbers: list[int]) -> None:
-        """The topic is there, with these partitions."""
+        """The topic is there, with these partitions; or it has got more since."""
         self.model.done(topic.created)
-        if topic.partitions is None:
-            topic.partitions = numbers
-            for number in numbers:
-                self.model.fresh("partition", number)
-                self.homes[number] = topic
-        require(topic.partitions == numbers, f"{topic.name} has {topic.partitions}", numbers)
+        known = topic.partitions or []
+        both = min(len(known), len(numbers))
+        require(known[:both] == numbers[:both], f"{topic.name} has {known}", numbers)
+        require(len(numbers) <= topic.most, f"{topic.name} has at most {topic.most} partitions", numbers)
+        for number in numbers[both:]:
+            self.model.fresh("partition", number)
+            self.homes[number] = topic
+        topic.partitions = known + numbers[both:]
 
     def named(self, name: str, found: bytes) -> None:
         """The topic of that name is there, with that id."""
@@ -76,6 +82,8 @@ class TopicModel:
         for topic in [topic for topic in self.topics if not topic.gone]:
             numbers = found.get(topic.name)
             if numbers is not None:
+                known = topic.partitions or []
+                require(len(numbers) >= len(known), f"{topic.name} has {known}", numbers)
                 self.made(topic, numbers)
                 if topic.deleted is not None:
                     self.model.void(topic.deleted)
