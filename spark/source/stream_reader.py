@@ -63,7 +63,11 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             checked_archive(logs, self._options.place)
         found = subscribed(logs, self._options)
         first = starting(logs, self._options, found, "latest")
-        begun = {place_of(log): Position(log.number, self._clamped(log, first[log.number])) for log in found}
+        begun = {
+            place_of(log): Position(log.number, self._clamped(log, first[log.number]))
+            for log in found
+            if self._fixed is None or place_of(log) in self._fixed  # else it came since, and is not read yet
+        }
         return StreamOffset(logs.identity, logs.start, begun).written()
 
     def getDefaultReadLimit(self) -> ReadLimit:

@@ -33,6 +33,14 @@ class World(Making):
     def topic(self, name: str, partitions: int = 1, **settings: int) -> None:
         self.log.create_topic(name, partitions, **{"segment_bytes": SEGMENT} | settings)
 
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic so many partitions in all."""
+        engine = self.engine
+        engine.accept(
+            engine.catalog.judge_alteration(engine.catalog.topics[topic], {}, engine.now(), partitions)
+        )
+        engine.sync()
+
     def store(self, topic: str, index: int = 0) -> MessageStore:
         return self.engine.catalog.topic(topic).partitions[index]
 

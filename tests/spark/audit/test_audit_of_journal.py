@@ -65,6 +65,33 @@ def test_a_journal_file_that_goes_away_while_it_is_read_is_a_gap(tmp_path):
     assert What.GAP in {fact.what for fact in facts}
 
 
+@pytest.mark.parametrize(("checkpoints", "known_then"), [((), 6), ((1,), 5), ((0, 2), 6)])
+def test_partitions_that_a_topic_got_later_are_proven_as_others_are(tmp_path, checkpoints, known_then):
+    made = World(tmp_path / "data")
+    made.put("orders", 0, b"before")
+    acts = (
+        lambda: made.grow("orders", 5),
+        lambda: (made.put("orders", 4, b"sent"), made.among(("orders", 3, b"one"), ("a", 0, b"step"))),
+        lambda: (made.grow("quiet", 2), made.put("quiet", 1, b"quiet, later"), made.grow("orders", 6)),
+        lambda: made.among(("orders", 5, b"two"), ("orders", 0, b"phases"), end="two"),
+    )
+    for number, act in enumerate(acts):
+        act()
+        if number in checkpoints:
+            made.checkpoint()
+    made.engine.want_flush(list(made.engine.catalog.stores.values()))
+    made.engine.housekeeping.run_inline()
+    path = made.kill()
+    assert violations(path) == []
+    known = [index for topic, index in look(str(path)).ground.names.values() if topic == "orders"]
+    assert sorted(known) == list(range(known_then))
+    if checkpoints:
+        found = holding(path, "orders", 4, b"sent")
+        forged = altered(bytes(found.entry.frame), HEADER_BYTES, b"S")
+        write(path, found.segment, found.entry.position, forged)
+        assert {(fact.topic, fact.partition) for fact in violations(path)} == {("orders", 4)}
+
+
 def test_an_entry_that_waited_at_the_checkpoint_and_is_in_the_journal_since_is_told_once(tmp_path):
     made = World(tmp_path / "data")
     made.among(("a", 0, b"archived"))

@@ -164,6 +164,44 @@ def test_a_topic_that_was_deleted_or_made_anew_is_never_read_from_offsets_of_the
     assert offsets(forgiving, upto, after) == [(2, 0)]
 
 
+@pytest.mark.parametrize("begins", ["earliest", "latest"])
+def test_partitions_that_a_topic_gets_while_it_is_read_are_read_from_their_start(path, begins):
+    stream = stream_of(path, startingOffsets=begins, maxOffsetsPerTrigger="700")
+    first = {"earliest": 0, "latest": 1000}[begins]
+    at = stream.initialOffset()
+    upto = stream.latestOffset(at, stream.getDefaultReadLimit())
+    with journal.open(path, small_files()) as log:
+        grow(log, 5)
+        append(log, range(2000))
+    found = offsets(stream, at, upto)
+    for _ in range(10):
+        at, upto = upto, json.loads(json.dumps(stream.latestOffset(upto, stream.getDefaultReadLimit())))
+        found += offsets(stream, at, upto)
+    assert upto == at
+    old = [(partition, offset) for partition in range(3) for offset in range(first, 1400)]
+    assert sorted(found) == [*old, *((partition, offset) for partition in (3, 4) for offset in range(400))]
+
+
+def test_a_stream_up_to_now_leaves_later_partitions_to_the_next_one(path):
+    stream = stream_of(path, startingOffsets="earliest")
+    stream.prepareForTriggerAvailableNow()
+    with journal.open(path, small_files()) as log:
+        grow(log, 4)
+        log.append("t", b"%08d new" % 0, partition=3)
+    upto = stream.latestOffset(stream.initialOffset(), ALL)
+    assert nexts(upto) == [1000, 1000, 1000]
+    following = stream_of(path, startingOffsets="earliest")
+    following.prepareForTriggerAvailableNow()
+    after = following.latestOffset(upto, ALL)
+    assert offsets(following, upto, after) == [(3, 0)]
+
+
+def grow(log, partitions):
+    catalog, engine = log.engine.catalog, log.engine
+    engine.accept(catalog.judge_alteration(catalog.topics["t"], {}, engine.now(), partitions))
+    engine.sync()
+
+
 def test_a_topic_that_is_named_and_was_deleted_ends_the_stream_only_if_losses_do(path):
     with journal.open(path, small_files()) as log:
         log.create_topic("kept")
