@@ -59,9 +59,8 @@ class Core:
         self.server = ""
         self.identity = ""
         self.later: deque[Callable[[], object]] = deque()
-        self.on_deleted: list[Callable[[str], None]] = []
-        self.on_altered: list[Callable[[str], None]] = []
-        """Told of topics that this client has deleted."""
+        self.on_changed: list[Callable[[str, bool], None]] = []
+        """Told of topics that this client has altered or deleted: the name, and whether it is still there."""
         self.on_open: list[Callable[[], None]] = []
         self.on_lost: list[Callable[[], None]] = []
         self.on_tick: list[Callable[[float], float]] = []

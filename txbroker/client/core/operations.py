@@ -93,8 +93,8 @@ class Operations:
         except errors.UnknownTopic:
             if call.attempts == 1:
                 raise
-        for told in core.on_deleted:
-            told(name)
+        for told in core.on_changed:
+            told(name, False)
 
     @client_method
     async def alter_topic(
@@ -126,8 +126,8 @@ class Operations:
         meant = (await self._topic(name)).id if topic_id is None else topic_id
         request = commands.AlterTopic(core.correlation(), name, meant, changes, count)
         topic = (await core.request(request, commands.Topics)).topics[0]
-        for told in core.on_altered:
-            told(name)
+        for told in core.on_changed:
+            told(name, True)
         return topic
 
     @client_method

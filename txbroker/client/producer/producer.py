@@ -51,8 +51,7 @@ class Producer:
         self._opening: Errand | None = None
         self._room = core.waits.line(lambda: not self.full or core.fatal is not None)
         self.reports = Reports(core, self._report) if core.options.reports else None
-        core.on_deleted.append(self.deleted)
-        core.on_altered.append(self.forget_route)
+        core.on_changed.append(self._changed)
         core.on_open.append(self._opened)
         core.on_lost.append(self._lost)
         core.on_tick.append(self._expire)
@@ -72,6 +71,13 @@ class Producer:
         """
         self._routes.pop(topic, None)
         self._questions.pop(topic, None)
+
+    def _changed(self, topic: str, is_there: bool) -> None:
+        """Note that this client has altered the topic, or deleted it."""
+        if is_there:
+            self.forget_route(topic)
+        else:
+            self.deleted(topic)
 
     def deleted(self, topic: str) -> None:
         """The topic is gone, or there is a new one of that name: the next send looks."""
