@@ -155,6 +155,31 @@ def test_the_settings_of_the_outcome_archive_are_those_of_the_last_record_that_s
 
 
 @pytest.mark.parametrize(
+    ("ranges", "says"),
+    [
+        ([(1, 1)], "partition number 3: it has a log, no topic has it"),
+        ([(1, 1), (3, 2), (5, 1)], "partition number 5: its topic has it, it has no log"),
+        ([(3, 2), (1, 1)], "partition number 3 is ('t', 0) by its topic and ('t', 1) by its log"),
+        ([(1, 1), (3, 1), (4, 1)], "it has topic 't' as "),
+        ([(1, 1), (4, 1), (3, 1)], "partition number 3 is ('t', 2) by its topic and ('t', 1) by its log"),
+    ],
+)
+def test_the_partitions_of_a_topic_are_those_of_all_records_that_made_some(room, ranges, says):
+    room.topic("u")
+    room.peer().ask(messages.AlterTopic, "t", room.topic_id("t"), {}, 3)
+    room.engine.housekeeping.checkpoint_inline()
+    assert found(room) == []
+    old = read_checkpoint(room.filesystem, room.engine.housekeeping.checkpoint_lsn)
+    [row] = [each for each in old.folds["catalog"][1:] if each[0] == "t"]
+    assert row[2] == [[1, 1], [3, 2]]
+    row[2] = ranges
+    folds = {name: iter(rows) for name, rows in old.folds.items()}
+    write_checkpoint(room.filesystem, old.header, folds, old.stores)
+    told = [each.problem for each in found(room)]
+    assert [each for each in told if each.startswith(says)], told
+
+
+@pytest.mark.parametrize(
     ("record", "data", "says"),
     [
         (

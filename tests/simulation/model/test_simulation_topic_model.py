@@ -17,8 +17,8 @@ class TestTopics:
     def topics(self, model):
         return TopicModel(model)
 
-    def make(self, topics, name="t", retained=False):
-        topic = Topic(name, retained, Intent(f"making {name}"))
+    def make(self, topics, name="t", retained=False, partitions=1):
+        topic = Topic(name, retained, Intent(f"making {name}"), partitions)
         topics.topics.append(topic)
         topics.model.ask(topic.created)
         return topic
@@ -76,6 +76,25 @@ class TestTopics:
             topics.settle({"t": [2]})
         with pytest.raises(Violation, match="used twice"):
             topics.made(self.make(topics, "u"), [1])
+
+    def test_a_topic_that_grew_may_be_told_of_late_but_never_has_fewer_other_or_unasked_partitions(
+        self, topics
+    ):
+        topic = self.make(topics, partitions=2)
+        topics.made(topic, [1, 2])
+        topic.most = 4
+        topics.made(topic, [1, 2, 4])
+        topics.made(topic, [1, 2])  # an answer from before
+        assert topic.partitions == [1, 2, 4]
+        assert topics.homes[4] is topic
+        for numbers, said in (([1, 2], "t has"), ([1, 2, 5], "t has"), ([2, 1, 4], "t has"), ([], "t has")):
+            with pytest.raises(Violation, match=said):
+                topics.settle({"t": numbers})
+        with pytest.raises(Violation, match="at most 4"):
+            topics.settle({"t": [1, 2, 4, 5, 6]})
+        with pytest.raises(Violation, match="used twice"):
+            topics.settle({"t": [1, 2, 4, 2]})
+        assert topics.settle({"t": [1, 2, 4, 5]}) == {1, 2, 4, 5}
 
     def test_a_log_that_forgets_without_retention_or_is_read_after_its_deletion_is_noticed(self, topics):
         topic = self.make(topics)

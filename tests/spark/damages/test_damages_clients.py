@@ -223,7 +223,10 @@ _group("last generation", _set(0, 0, to=7), "the last generation is 7")
 _group("offset in a prepared transaction", _set(-1, 3, 0, 3, 0, 1, to=1), "what transaction")
 _group("id for a group in a prepared transaction", _set(-1, 3, 0, 2, to=b"x"), "what transaction")
 damage("a checkpoint has another id of a topic")(
-    _changed("catalog", _set(-1, 5, to=b"another"), "it has topic")
+    _changed("catalog", _set(-1, 4, to=b"another"), "it has topic")
+)
+damage("a checkpoint has other ranges of partition numbers for a topic")(
+    _changed("catalog", lambda rows: rows[-1][2].append([99, 1]), "it has topic")
 )
 _group("state of a transaction with offsets", _set(-1, 2, to=False), "what transaction")
 damage("a checkpoint lacks a group")(
