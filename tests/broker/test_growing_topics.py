@@ -7,7 +7,11 @@ comparison with what is there, a repetition writes a record each time.
 import pytest
 
 from journal.check import Level, walk_journal
+from journal.check.effects import effect_of
+from journal.check.log_check import CrossCheck
+from journal.check.tally import Tally
 from journal.check.verification import verify
+from journal.checkpoints.rows import read_sound
 from journal.engine.settings import JournalSettings
 from journal.formats.record import TopicAltered
 from journal.settings import TopicSettings
@@ -153,6 +157,35 @@ def test_the_outcome_archive_has_one_partition_for_good():
     room = Room(JournalSettings(low_water_bytes=0, outcome_archive=True))
     [own] = [topic for topic in room.engine.catalog.topics.values() if topic.partitions[0].internal]
     assert grow(room, 3, own.name, own.id).error == "InvalidName"
+
+
+def test_directories_of_partitions_that_came_after_the_checkpoint_are_no_strays(room):
+    room.topic(partitions=2)
+    room.engine.housekeeping.checkpoint_inline()
+    grow(room, 4)
+    room.peer().send(4, b"a")
+    room.flush()
+    assert any(name.endswith(".4") for name in room.filesystem.list_directory("partitions"))
+    assert list(verify(room.filesystem, Level.DEEP)) == []
+
+
+def test_a_verification_forgets_all_logs_of_a_topic_that_is_deleted_behind_the_checkpoint(room):
+    """Those that the journal's records have made, and those that only a checkpoint knows."""
+    room.topic(partitions=2)
+    room.topic("other")
+    room.engine.housekeeping.checkpoint_inline()
+    between = room.engine.last_lsn
+    grow(room, 3)
+    room.engine.housekeeping.checkpoint_inline()
+    room.peer().ask(messages.DeleteTopic, "orders", room.topic_id())
+    room.engine.sync()
+    newest = read_sound(room.filesystem, room.engine.housekeeping.checkpoint_lsn)
+    check = CrossCheck(room.filesystem, newest, newest, Tally())
+    assert sorted(check._logs) == [1, 2, 3, 4]
+    for entry in walk_journal(room.filesystem):
+        if entry.lsn > between:
+            assert list(check.follow(entry, effect_of(entry))) == []
+    assert sorted(check._logs) == [3]
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])

@@ -6,6 +6,7 @@ import pytest
 
 from journal.check import JournalEntry, Level, verify, walk_journal
 from journal.errors import CorruptJournal, Irreparable
+from journal.formats.record import Messages
 from journal.repair import diagnose
 from tests.repair.repair_scene import repaired
 from tests.support.engine_room import contents
@@ -18,6 +19,7 @@ from tests.support.forged_records import (
     grown,
     prepare,
     scene,
+    stamped,
     started,
 )
 from txbroker.cli.directory.dump_lines import line_json, line_text
@@ -63,6 +65,15 @@ def test_what_does_not_follow_the_records_before_is_refused_named_and_cut_off(wh
     assert diagnosis.lost
     assert damages(filesystem, Level.DEEP) == []
     started(filesystem)
+
+
+def test_messages_in_partitions_that_a_topic_got_later_are_named_by_topic_also_behind_other_damage():
+    at = scene(checkpoint=True)
+    sent = [(Messages(3, base, 1, 10**9), stamped(base, b"v")) for base in (0, 5)]
+    second_identity = REFUSED["a second identity"](at)
+    told = damages(forged(at, *second_identity, grown(at, 2, 3), *sent), Level.DEEP)
+    [gap] = [each for each in told if "places messages from offset 5 on" in each.problem]
+    assert (gap.affects.topic, gap.affects.partition) == ("t", 2)
 
 
 @pytest.mark.parametrize("what", UNREADABLE)
