@@ -221,3 +221,17 @@ def test_whole_transactions_need_the_archive(broker):
         pytest.raises(errors.UnknownTopic, match="keeps no outcome archive"),
     ):
         stream.initialOffset()
+
+
+def test_partitions_that_a_topic_gets_are_in_the_next_batch_from_their_start_also_over_a_kill(broker):
+    with stream_at(broker, startingOffsets="latest") as stream:
+        at = stream.initialOffset()
+        with txbroker.connect(broker.address) as connection:
+            connection.alter_topic("t", partitions=4)
+            for partition in range(4):
+                connection.send("t", b"new", partition=partition)
+        upto = stream.latestOffset(at, ALL)
+        broker.kill()
+        broker.start()
+        assert sorted(offsets(stream, at, upto)) == [(0, 100), (1, 0), (2, 0), (3, 0)]
+        assert stream.latestOffset(upto, ALL) == upto
