@@ -121,8 +121,8 @@ MUTANTS: Final = (
     Mutant(
         "forget a topic's id in a checkpoint",
         "journal/log/catalog.py",
-        "row.created, row.id)",
-        "row.created, bytes(16))",
+        "row.created, row.id, list(row.ranges)",
+        "row.created, bytes(16), list(row.ranges)",
     ),
     Mutant(
         "make a group of a transaction without its id",
