@@ -11,12 +11,20 @@ from msgspec.structs import replace
 from journal.errors import InvalidFrame
 from journal.folds.settlement import Settlement
 from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
-from journal.formats.record import PartitionOffset, Settled, Unfinished
+from journal.formats.record import ClaimKind, PartitionOffset, Settled, Unfinished
+
+
+class Claim(NamedTuple):
+    """A partition's claim: the generation that may commit there, whose it is, and how it was claimed."""
+
+    generation: int
+    member: str
+    kind: ClaimKind = ClaimKind.CONSUMER
 
 
 class Group:
-    """A group: (offset, metadata), (generation, member) and what else is settled, by partition. ``id`` distinguishes
-    it from others of its name.
+    """A group: (offset, metadata), claims and what else is settled, by partition. ``id`` distinguishes it from others
+    of its name.
     """
 
     __slots__ = ("claims", "id", "positions", "settlements")
@@ -24,7 +32,7 @@ class Group:
     def __init__(self, group_id: bytes) -> None:
         self.id = group_id
         self.positions: dict[int, tuple[int, str]] = {}
-        self.claims: dict[int, tuple[int, str]] = {}
+        self.claims: dict[int, Claim] = {}
         self.settlements: dict[int, Settlement] = {}
         """Of partitions with a position, and with more to say than that."""
 
@@ -34,7 +42,12 @@ class Group:
     def generation(self, partition: int) -> int:
         """Return the generation that may commit there; 0 if no consumer has claimed it."""
         claim = self.claims.get(partition)
-        return claim[0] if claim else 0
+        return claim.generation if claim else 0
+
+    def may_be_claimed(self, kind: ClaimKind) -> bool:
+        """Return whether claims of that kind go with those that are there, of which any stands for all."""
+        claim = next(iter(self.claims.values()), None)
+        return claim is None or claim.kind.is_for_member == kind.is_for_member
 
     def partitions(self) -> set[int]:
         """Return every partition that the group has a position in or has claimed."""
@@ -81,12 +94,14 @@ class SettlementRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class GroupRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A :class:`Group` in a checkpoint: (partition, offset, metadata), (partition, generation, member), settlements."""
+    """A :class:`Group` in a checkpoint: (partition, offset, metadata), (partition, generation, member, kind),
+    settlements.
+    """
 
     name: str
     id: bytes
     positions: list[tuple[int, int, str]]
-    claims: list[tuple[int, int, str]]
+    claims: list[tuple[int, int, str, ClaimKind]]
     settlements: list[SettlementRow] = []
 
 
@@ -122,7 +137,7 @@ def restored(row: GroupRow) -> Group:
     """Return the group of a row."""
     group = Group(row.id)
     group.positions = {partition: (offset, metadata) for partition, offset, metadata in row.positions}
-    group.claims = {partition: (generation, member) for partition, generation, member in row.claims}
+    group.claims = {each[0]: Claim(*each[1:]) for each in row.claims}
     group.settlements = dict(_settlements(row))
     return group
 
@@ -143,7 +158,9 @@ def _settlements(row: GroupRow) -> Iterator[tuple[int, Settlement]]:
 
 
 def check_row(row: GroupRow) -> None:
-    """Raise :class:`InvalidFrame` for settlements that no group has."""
+    """Raise :class:`InvalidFrame` for claims and settlements that no group has."""
+    if len({kind.is_for_member for *_, kind in row.claims}) > 1:
+        raise InvalidFrame(f"group {row.name!r} has partitions that are claimed for members, and others")
     positions = {partition: offset for partition, offset, _ in row.positions}
     for partition, kept in _settlements(row):
         position = positions.get(partition)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from zope.interface import implementer
 
 from journal.errors import GenerationFenced
-from journal.folds.group import Group, GroupCopy, GroupRow, check_row, copied, restored
+from journal.folds.group import Claim, Group, GroupCopy, GroupRow, check_row, copied, restored
 from journal.folds.holds import Held, Pair, Reach, by_pair, reach_of
 from journal.folds.partition_ranges import PartitionRanges, RangeRow
 from journal.folds.settlement import check_extent
@@ -105,7 +105,7 @@ class GroupsFold:
         if offset.generation == current:
             return
         if current:
-            member = self.find(group).claims[offset.partition][1]
+            member = self.find(group).claims[offset.partition].member
             now = f"generation {current} ({member!r}) has claimed it"
         else:
             now = "no generation has claimed it (the group may have been deleted)"
@@ -235,10 +235,11 @@ class GroupsFold:
         if self._held and record.settled:
             self._assert_free([GroupPositions(record.group, record.id, [], record.settled)])
         group = self._group(record.group, record.id)
+        assert group.may_be_claimed(record.kind), f"{record} mixes claims for members with others"
         for partition, generation in record.claims:
             assert generation > group.generation(partition), f"{record} goes back"
             self.pairs += partition not in group
-            group.claims[partition] = (generation, record.member)
+            group.claims[partition] = Claim(generation, record.member, record.kind)
             self.last_generation = max(self.last_generation, generation)
         self._settle(group, record.settled)
 
@@ -355,7 +356,7 @@ class GroupsFold:
             yield Fact(f"the id of group {name!r}"), group.id.hex()
             for what, values in (
                 ("position (offset, metadata)", group.positions),
-                ("claim (generation, member)", group.claims),
+                ("claim (generation, member, kind)", group.claims),
                 ("finished offsets", {p: each.finished for p, each in group.settlements.items()}),
                 ("details of unfinished offsets", {p: each.unfinished for p, each in group.settlements.items()}),
             ):  # fmt: skip

@@ -10,6 +10,7 @@ Times named ``at`` are journal time: microseconds that only grow and stand still
 
 from __future__ import annotations
 
+from enum import IntEnum
 from struct import Struct
 from typing import Annotated, NamedTuple
 
@@ -349,10 +350,28 @@ class OffsetsCommitted(Record, frozen=True, tag=16):
     settled: list[Settled] = []
 
 
+class ClaimKind(IntEnum):
+    """How partitions are claimed. All claims of a group are of the first kind, or all of the other two."""
+
+    CONSUMER = 0
+    """By a consumer that names its partitions, or takes all."""
+    MEMBER = 1
+    """For a member of the group, by the broker, which shares the partitions out."""
+    STATIC_MEMBER = 2
+    """The same, for a member with a name of its own, for which its partitions are kept while it is away."""
+
+    @property
+    def is_for_member(self) -> bool:
+        """Whether the broker gave the partitions to a member."""
+        return self is not ClaimKind.CONSUMER
+
+
 class PartitionsClaimed(Record, frozen=True, tag=17):
-    """A consumer claimed partitions for a group; lower generations of each are fenced from now on.
+    """A consumer claimed partitions for a group, or the broker gave them to a member; lower generations of each are
+    fenced from now on.
 
     ``id`` is the group's if this makes it, else empty. ``settled`` is what those who had the partitions have settled.
+    ``member`` is the name of the client; a static member's own.
     """
 
     group: str
@@ -362,6 +381,7 @@ class PartitionsClaimed(Record, frozen=True, tag=17):
     at: int
     id: bytes = b""
     settled: list[Settled] = []
+    kind: ClaimKind = ClaimKind.CONSUMER
 
 
 class GroupDeleted(Record, frozen=True, tag=18):

@@ -107,7 +107,7 @@ class Model:
 
     def __init__(self):
         self.groups, self.claims = {}, {}
-        """By group: its places by partition, and (generation, member) by partition."""
+        """By group: its places by partition, and (generation, member, kind) by partition."""
         self.transactions = {}
         self.prepared = []
         self.generation = 0
@@ -161,7 +161,7 @@ class Model:
     def claim(self, group, partition):
         self.generation += 1
         self.groups.setdefault(group, {})
-        self.claims.setdefault(group, {})[partition] = (self.generation, f"member {self.generation}")
+        self.claims.setdefault(group, {})[partition] = (self.generation, f"member {self.generation}", 0)
 
     def prepare(self, number):
         transaction = self.transactions[number]

@@ -82,7 +82,7 @@ RECORDS = [
     r.TransactionsForgotten([(SESSION, 7)], SESSION, 1013, ANN, "why"),
     r.CoordinatorTold(SESSION, 7, 1014, State.COMMITTED, Actor("me@host:1", "anonymous")),
     r.OffsetsCommitted("group", OFFSETS, 1015, ID, SETTLED),
-    r.PartitionsClaimed("group", "member", [(1, 2)], 1016, ID, SETTLED),
+    r.PartitionsClaimed("group", "member", [(1, 2)], 1016, ID, SETTLED, r.ClaimKind.STATIC_MEMBER),
     r.GroupDeleted("group", 1017),
     r.Identified("0123456789abcdef" * 2, 1018),
     r.ArchiveSet(True, SETTINGS, 1019),

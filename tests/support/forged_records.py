@@ -18,6 +18,7 @@ from journal.formats.journal_headers import pack_group_header
 from journal.formats.record import (
     AnyRecord,
     ArchiveSet,
+    ClaimKind,
     GroupDeleted,
     GroupPositions,
     Identified,
@@ -315,6 +316,9 @@ REFUSED |= {
         (Messages(1, 3, 1, 10**9, 44, 1, 0), stamped(3, b"v"))
     ],
     "a generation that goes back": lambda _: [plain(PartitionsClaimed("g", "m", [(1, 1)], 10**9))],
+    "a claim for a member where others are claimed without one": lambda _: [
+        plain(PartitionsClaimed("g", "m", [(2, 9)], 10**9, kind=ClaimKind.MEMBER))
+    ],
     "the end of a group that is not there": lambda _: [plain(GroupDeleted("z", 10**9))],
     "the end of a producer that is not there": lambda _: [plain(ProducersExpired([5], 10**9))],
     "a topic that is there": lambda at: [_created(at, "t", 3)],
