@@ -37,6 +37,22 @@ class UnknownGroup(RequestRefused):
     """There is no group of that name, or it is another one than was meant: that one was deleted, and a new one made."""
 
 
+class GroupKindConflict(RequestRefused):
+    """A group is read by members, or by consumers that name their partitions: not by both. Nothing has changed."""
+
+
+class GroupInUse(RequestRefused):
+    """The group has members; nothing has changed."""
+
+
+class UnknownMember(RequestRefused):
+    """The group has no such member: it was lost, has left, or the broker was started again. It may join again."""
+
+
+class MemberNameInUse(RequestRefused):
+    """A static member of that name is there; nothing has changed."""
+
+
 class PositionMoved(RequestRefused):
     """A group's position is not the expected one; nothing has moved."""
 

@@ -72,7 +72,9 @@ PolicyOf = Callable[[Transaction, int], Policy | None]
 
 
 class Describing:
-    """The meaning of these commands. ``on_changed`` is called with partitions that are deleted or purged."""
+    """The meaning of these commands. ``on_changed`` is called with partitions that are deleted or purged, ``on_topics``
+    when a topic was made or deleted.
+    """
 
     def __init__(
         self,
@@ -93,6 +95,7 @@ class Describing:
         self._policy = policy
         self.slow_forces = SlowForces(engine)
         self.on_changed: Callable[[list[int]], object] = len
+        self.on_topics: Callable[[], object] = dict
         self.status: Callable[[], dict[str, int | float | str]] = dict
 
     # -- topics -----------------------------------------------------------------------------------
@@ -110,6 +113,7 @@ class Describing:
         if engine.full:
             raise disk_full()
         engine.accept(record)
+        self.on_topics()
         return Topics(command.correlation, [_topic_info(self._catalog.topics[command.name])])
 
     def alter_topic(self, session: Session, command: AlterTopic, data: memoryview) -> Topics:  # noqa: ARG002
@@ -184,6 +188,7 @@ class Describing:
                 )
         self._engine.accept(TopicDeleted(command.name, self._engine.now()))
         self.on_changed(numbers)
+        self.on_topics()
         return Done(command.correlation)
 
     def purge(self, session: Session, command: Purge, data: memoryview) -> Done:  # noqa: ARG002

@@ -27,6 +27,7 @@ from txbroker.broker.consumer_groups import Consuming
 from txbroker.broker.fetch_attempt import CallLater, unreadable
 from txbroker.broker.fetches import Fetching, RunBlocking, run_inline
 from txbroker.broker.file_pins import Pinning
+from txbroker.broker.group_description import GroupDescription
 from txbroker.broker.hello import Greeting
 from txbroker.broker.orphan_policy import Orphans
 from txbroker.broker.parked_requests import LARGE, Disconnected, ParkedRequests
@@ -48,6 +49,7 @@ from txbroker.broker.stepwise_answers import Stepwise
 from txbroker.broker.time_offsets import TimeOffsets
 from txbroker.broker.transactions import Transacting
 from txbroker.errors import JournalPoisoned, LimitExceeded, MemoryExhausted, PeerViolation, TxBrokerError
+from txbroker.members.coordinator import Coordinator
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
     MAX_ANSWER_HEAD,
@@ -65,6 +67,7 @@ from txbroker.wire.messages import (
     CreateTopic,
     DeleteGroup,
     DeleteTopic,
+    DescribeGroup,
     DescribeTopics,
     Done,
     Fetch,
@@ -131,6 +134,17 @@ class Broker:
         self.stepwise = Stepwise(run_blocking, self.accounts, self._broke)
         self.fetching = Fetching(engine, settings, run_blocking, call_later, self.accounts)
         self.consuming = Consuming(engine, settings, self.groups, self.stepwise)
+        self.coordinator = Coordinator(
+            engine,
+            settings,
+            self.groups,
+            self.consuming.check_room,
+            self._deliver,
+            run_blocking,
+            call_later,
+            random,
+        )
+        self.consuming.has_members = self.coordinator.has_members
         self.transacting = Transacting(engine, settings, self.consuming, self.sessions)
         self._proving = Proving(self.transacting, run_blocking, self.accounts, self.received)
         self.orphans = Orphans(engine, settings)
@@ -139,6 +153,7 @@ class Broker:
             engine, settings, self.transacting.number_of, self.orphans.policy, self.accounts, self.stepwise
         )
         self.describing.on_changed = self.fetching.look_again
+        self.describing.on_topics = self.coordinator.topics_changed
         self.describing.status = self._status
         self.scrubbed = nothing_scrubbed
         self.transacting.next_session = (engine.start_number << 32) + 1
@@ -176,6 +191,10 @@ class Broker:
             ClaimPartitions: consuming.claim,
             ListGroups: consuming.list_groups,
             DeleteGroup: consuming.delete,
+            **self.coordinator.handlers,
+            DescribeGroup: GroupDescription(
+                self.engine, self.groups, self.coordinator, self.stepwise
+            ).describe,
             AskStatus: describing.ask_status,
             **self.pinning.handlers,
             Disconnected: self._disconnect,
@@ -211,6 +230,7 @@ class Broker:
     def _end(self, session: Session) -> None:
         self.fetching.forget(session)
         self.pinning.forget(session)
+        self.coordinator.forget(session)
         if session.parked or self.engine.busy:
             self.parked_requests.park(session, Disconnected(), _NO_DATA)
         else:
@@ -322,6 +342,10 @@ class Broker:
         except Exception as error:  # noqa: BLE001  (see the module's docstring)
             self._broke(session, command, error)
             return
+        self._deliver(session, encoded)
+
+    def _deliver(self, session: Session, encoded: bytes) -> None:
+        """Deliver an answer once everything that has been accepted is forced."""
         if len(encoded) <= SMALL:
             self._when_forced(session.deliver, encoded)
         else:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
 from journal.formats.record import (
+    ClaimKind,
     GroupDeleted,
     GroupPositions,
     OffsetsCommitted,
@@ -22,6 +23,8 @@ from txbroker.broker.settings import BrokerSettings
 from txbroker.broker.settlement_judge import SettlementJudge
 from txbroker.broker.stepwise_answers import Steps, Stepwise
 from txbroker.errors import (
+    GroupInUse,
+    GroupKindConflict,
     InvalidSetting,
     LimitExceeded,
     OffsetOutOfRange,
@@ -65,6 +68,8 @@ class Consuming:
         self._stepwise = stepwise
         self._judge = SettlementJudge(engine, settings, groups)
         self.recorded, self.check_settled = self._judge.recorded, self._judge.check
+        self.has_members: Callable[[str], bool] = lambda group: False  # noqa: ARG005
+        """Whether a group has members now."""
 
     # -- judging, also for transactions -------------------------------------------------------------
 
@@ -83,7 +88,7 @@ class Consuming:
             raise InvalidSetting(f"no offsets for group {name!r}; nothing has changed")
         check_entries("positions", len(offsets))
         partitions = [offset.partition for offset in offsets]
-        self._check_room(
+        self.check_room(
             name, group_id, [*partitions, *(each.partition for each in settled)] if settled else partitions
         )
         for offset in offsets:
@@ -118,7 +123,7 @@ class Consuming:
             self.check_settled(staged)
             self._engine.transactions.check_unheld(staged)
 
-    def _check_room(self, name: str, group_id: bytes, partitions: Iterable[int]) -> None:
+    def check_room(self, name: str, group_id: bytes, partitions: Iterable[int]) -> None:
         """Raise for a bad name, and for a new group or new positions over a limit or on a full disk."""
         known = self._groups.groups.get(name)
         if known is None:
@@ -234,7 +239,8 @@ class Consuming:
         partitions = list(dict.fromkeys(command.partitions))
         if not partitions:
             raise InvalidSetting(f"no partitions to claim for group {command.group!r}; nothing has changed")
-        self._check_room(command.group, command.id, partitions)
+        self._check_kind(command.group)
+        self.check_room(command.group, command.id, partitions)
         for number in partitions:
             if number not in self._stores:
                 raise unknown_partition(number)
@@ -245,6 +251,14 @@ class Consuming:
             PartitionsClaimed(command.group, command.member, claims, self._engine.now(), made)
         )
         return Claimed(command.correlation, claims)
+
+    def _check_kind(self, name: str) -> None:
+        """Raise if the group's partitions are shared out to members."""
+        if self.has_members(name) or not self._groups.find(name).may_be_claimed(ClaimKind.CONSUMER):
+            raise GroupKindConflict(
+                f"the partitions of group {name!r} are shared out to its members, so none can be claimed by naming it; "
+                "nothing has changed. Join the group (name no partitions), use another one, or delete it"
+            )
 
     def list_groups(self, session: Session, command: ListGroups, data: memoryview) -> None:  # noqa: ARG002
         """Return every group with its lag."""
@@ -288,6 +302,10 @@ class Consuming:
             raise UnknownGroup(
                 f"the group {command.group!r} that was meant has been deleted; the one that is there now was "
                 "made since. Nothing has changed. Ask for the groups again"
+            )
+        if self.has_members(command.group):
+            raise GroupInUse(
+                f"group {command.group!r} has members that read now; nothing has changed. Stop them first"
             )
         if holder := next(iter(self._groups.holders(command.group).values()), None):
             raise OffsetPending(

@@ -43,6 +43,10 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "producer_idle": (SECOND, YEARS),
     "max_groups": (1, 1_000_000),
     "max_group_positions": (1, 100_000_000),
+    "max_members": (1, 1_000_000),
+    "assignment_delay": (0, 60 * SECOND),
+    "reconnect_grace": (0, 3600 * SECOND),
+    "rejoin_timeout": (0, DAY),
     "max_offset_metadata": (0, 64 * KIB),
     "max_ahead": (1, 1_000_000),
     "max_parked": (1, 1_000_000),
@@ -79,6 +83,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ``max_ahead`` above its lowest unfinished one in that partition, and keeps attempts, due times and reasons of at
     most ``max_parked`` offsets there.
 
+    All groups have at most ``max_members`` members. The partitions of a group are shared out ``assignment_delay`` after
+    one has joined, so that several make one assignment. A member whose connection is gone is lost after
+    ``reconnect_grace``; the partitions of a static one are kept for it for ``rejoin_timeout`` more.
+
     A fetch is answered with at most ``max_fetch`` bytes (or one frame) of at most ``max_fetch_positions``
     partitions, waits ``max_fetch_wait`` at most, and a session has ``max_fetches_per_session`` of them
     waiting.
@@ -104,6 +112,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     producer_idle: Micros = 900 * SECOND
     max_groups: int = 5_000
     max_group_positions: int = 100_000
+    max_members: int = 10_000
+    assignment_delay: Micros = SECOND // 2
+    reconnect_grace: Micros = 5 * SECOND
+    rejoin_timeout: Micros = 60 * SECOND
     max_offset_metadata: Bytes = 256
     max_ahead: int = 100_000
     max_parked: int = 10_000

@@ -70,6 +70,7 @@ class BrokerProtocol(Protocol, Flow):
         self.session = connections.broker.opened(self.peer, self.send_buffer.deliver, self._on_close)
         self.session.wake = partial(connections.scheduler.add, self)
         self.session.hold = self._hold_requests
+        self.session.is_read = lambda: not self._pauses
         self._accounts, self._pending = connections.broker.accounts, connections.intake.pending
         self._scheduler, self._send_buffers = connections.scheduler, connections.send_buffers
         connections.served.add(self)

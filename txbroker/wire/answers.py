@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from journal.formats.record import PartitionOffset, Placement
@@ -321,6 +323,77 @@ class FilesPinned(Answer, frozen=True, tag=81):
     held: bool
 
 
+class Joined(Answer, frozen=True, tag=82):
+    """Answers :class:`JoinGroup`: the member's number, and the secret that its later requests show."""
+
+    member: int
+    secret: Secret
+
+
+class AssignedPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A partition that a member has, with the generation of its claim."""
+
+    partition: int
+    generation: int
+    topic: str
+    index: int
+
+
+MAX_ASSIGNED: Final = 1000
+"""Most partitions in one :class:`Attended`; the next one has the rest."""
+
+
+class Attended(Answer, frozen=True, tag=83):
+    """Answers :class:`Attend` with the differences to what the member has said that it has.
+
+    ``assigned`` are its own from now on. ``revoked`` are asked back: hand out nothing more of them, finish what is
+    under way, commit it, and then leave them out of ``owned``. ``lost`` are not its own any more: what was
+    not committed is another's by now.
+    """
+
+    assigned: list[AssignedPartition] = []
+    revoked: list[int] = []
+    lost: list[int] = []
+
+
+class MemberPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A partition in :class:`GroupMembers`: its position and lag in messages (None: no position), and whose it is.
+
+    ``member`` is 0 if no member has it; ``revoking`` says that it is asked back. ``held_by`` is a prepared transaction
+    that holds offsets of it, "" for none.
+    """
+
+    topic: str
+    index: int
+    position: int | None
+    lag: int | None
+    generation: int
+    member: int = 0
+    revoking: bool = False
+    held_by: str = ""
+
+
+class MemberInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A member: what its client calls itself, its address ("" while it is away), and µs since it was heard of."""
+
+    member: int
+    client: str
+    name: str
+    peer: str
+    silent: int
+    topics: list[str]
+    pattern: str
+
+
+class GroupMembers(Answer, frozen=True, tag=84):
+    """Answers :class:`DescribeGroup`. ``kind``: "members", "consumers" (that name their partitions), or "" as yet."""
+
+    kind: str
+    members: list[MemberInfo]
+    partitions: list[MemberPartition]
+    id: bytes
+
+
 AnyAnswer = (
     Welcome
     | Done
@@ -340,4 +413,7 @@ AnyAnswer = (
     | Status
     | TimedAnswer
     | FilesPinned
+    | Joined
+    | Attended
+    | GroupMembers
 )

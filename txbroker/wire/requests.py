@@ -348,6 +348,70 @@ class AlterTopic(Request, frozen=True, tag=30):
     partitions: int = 0
 
 
+MAX_MEMBER_TOPICS: Final = 1000
+"""Most topics that one member names."""
+
+
+class JoinGroup(Request, frozen=True, tag=31):
+    """Become a member of a group, which shares out the partitions of topics. Answered by :class:`Joined`.
+
+    The member reads the ``topics`` of these names, as far as they exist, and those whose names match the ``pattern``
+    (shell wildcards; "": none), also later ones. ``name`` makes it a static member: nobody else may have the name
+    (MemberNameInUse), and its partitions are kept for it while it is away. ``nonce``, 16 random bytes, identifies this
+    member: a repetition is the same member. ``owned`` are partitions that it has from before, each with its generation:
+    those of which that is the claim, and that no other member has, stay its own. A member that is not heard of for
+    ``session_timeout`` µs is lost; one that does not release a partition within ``max_handover`` µs loses it.
+    ``start`` is where the group begins in a partition in which it has no position: "earliest", "latest" or an offset;
+    None: the client says it with its first commit. ``id``, 16 random bytes, is the group's id if this makes the group.
+    """
+
+    group: str
+    nonce: bytes
+    topics: list[str] = []
+    pattern: str = ""
+    name: str = ""
+    owned: list[tuple[int, int]] = []
+    session_timeout: int = 45_000_000
+    max_handover: int = 300_000_000
+    start: str | int | None = "earliest"
+    id: bytes = msgspec.field(default_factory=new_id)
+
+
+class Attend(Request, frozen=True, tag=32):
+    """Say that a member is there, and which partitions it has: [(partition, generation)]. Answered by
+    :class:`Attended`.
+
+    It is answered at once if the broker has other partitions for the member, or asks for one back that is not among
+    ``releasing``, those that the member is about to release; else after a third of the session time-out. A later
+    request of the member answers the earlier one. A partition that was asked back and is not in ``owned`` any more
+    is released: commit first what was finished. Refused with UnknownMember if the member was lost: it may join again.
+    """
+
+    group: str
+    member: int
+    secret: Secret
+    owned: list[tuple[int, int]] = []
+    releasing: list[int] = []
+
+
+class LeaveGroup(Request, frozen=True, tag=33):
+    """End a membership: its partitions are the others'. Answered by :class:`Done`, also if there is no such member.
+
+    ``for_good``: those of a static member are not kept for it.
+    """
+
+    group: str
+    member: int
+    secret: Secret
+    for_good: bool = True
+
+
+class DescribeGroup(Request, frozen=True, tag=34):
+    """Answered by :class:`GroupMembers`: who is in the group, and who has which partition."""
+
+    group: str
+
+
 AnyRequest = (
     Hello
     | Ping
@@ -379,4 +443,8 @@ AnyRequest = (
     | UnpinFiles
     | Purge
     | AlterTopic
+    | JoinGroup
+    | Attend
+    | LeaveGroup
+    | DescribeGroup
 )

@@ -1,0 +1,76 @@
+"""The description of a group for people: its members, and who has which partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from journal.folds.group import Group
+from journal.folds.groups import GroupsFold
+from journal.formats.record import ClaimKind
+from txbroker.broker.consumer_groups import IN_A_STEP
+from txbroker.broker.session import Session
+from txbroker.broker.stepwise_answers import Steps, Stepwise
+from txbroker.members.coordinator import Coordinator
+from txbroker.members.group_table import GroupTable
+from txbroker.members.member import Member
+from txbroker.wire.codec import ArrayPieces
+from txbroker.wire.messages import DescribeGroup, GroupMembers, MemberInfo, MemberPartition
+from txbroker.wire.refusals import check_name, encode_bounded
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+
+
+class GroupDescription:
+    """The meaning of DescribeGroup."""
+
+    def __init__(
+        self, engine: Engine, groups: GroupsFold, coordinator: Coordinator, stepwise: Stepwise
+    ) -> None:
+        self._engine = engine
+        self._groups = groups
+        self._coordinator = coordinator
+        self._stepwise = stepwise
+        self._stores = engine.catalog.stores
+
+    def describe(self, session: Session, command: DescribeGroup, data: memoryview) -> None:  # noqa: ARG002
+        """Return a group's members and partitions; empty lists for a group that is not there."""
+        check_name("group", command.group)
+        self._stepwise.answer(session, command, self._described(command))
+
+    def _described(self, command: DescribeGroup) -> Steps:
+        group = self._groups.find(command.group)
+        table = self._coordinator.tables.get(command.group) or GroupTable(b"")
+        members, partitions = ArrayPieces(), ArrayPieces()
+        there = list(table.members.values())
+        for first in range(0, len(there), IN_A_STEP):
+            members.add([self._member(each) for each in there[first : first + IN_A_STEP]])
+            yield None
+        numbers = [number for number in sorted(group.partitions()) if number in self._stores]
+        for first in range(0, len(numbers), IN_A_STEP):
+            some = [number for number in numbers[first : first + IN_A_STEP] if number in self._stores]
+            partitions.add([self._partition(command.group, group, table, number) for number in some])
+            yield None
+        kind = ""
+        if table.members or group.claims:
+            kind = "consumers" if group.may_be_claimed(ClaimKind.CONSUMER) and group.claims else "members"
+        return encode_bounded(
+            GroupMembers(command.correlation, kind, members.joined(), partitions.joined(), group.id)
+        )
+
+    def _member(self, member: Member) -> MemberInfo:
+        peer = member.peer if member.session is not None else ""
+        silent = max(0, self._engine.now() - member.heard)
+        return MemberInfo(
+            member.number, member.client, member.name, peer, silent, sorted(member.topics), member.pattern
+        )
+
+    def _partition(self, name: str, group: Group, table: GroupTable, number: int) -> MemberPartition:
+        store, position, owner = self._stores[number], group.position(number), table.owners.get(number)
+        holder = self._groups.holder(name, number)
+        return MemberPartition(
+            store.topic, store.index, position,
+            None if position is None else store.high_watermark - position,
+            group.generation(number), owner.number if owner else 0, owner is not None and number in owner.asked,
+            "" if holder is None else str(holder),
+        )  # fmt: skip

@@ -1,0 +1,141 @@
+"""The table of one group's members: which partition is whose, whose it is to become, and for whom it is kept.
+
+It decides nothing by itself: :mod:`txbroker.members.coordinator` makes the claims that it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from txbroker.members.member import Member
+
+
+class Kept(NamedTuple):
+    """A partition without an owner that is kept until a time (µs of journal time), for whoever shows its claim's
+    generation; ``name``: or for the static member of that name.
+    """
+
+    until: int
+    name: str = ""
+
+
+class GroupTable:
+    """The members of a group, by number, and the owners of partitions."""
+
+    def __init__(self, group_id: bytes) -> None:
+        self.group_id = group_id
+        """The group's id if the first claim makes it."""
+        self.members: dict[int, Member] = {}
+        self.owners: dict[int, Member] = {}
+        self.target: Mapping[int, int] = {}
+        """The number of the member that is to have each partition."""
+        self.kept: dict[int, Kept] = {}
+        self.assign_at: int | None = None
+        """When the next assignment is due."""
+        self.is_assigning = False
+        self.new_topics: set[str] = set()
+        """Topics that the group had not begun to read when it got its present assignment."""
+        self.changes = 0
+        """Counts what an assignment depends on."""
+        self.to_place: dict[int, None] = {}
+        """Partitions to be looked at: their owner or their target has changed."""
+
+    def by_nonce(self, nonce: bytes) -> Member | None:
+        """Return the member that joined with that nonce."""
+        return next((member for member in self.members.values() if member.nonce == nonce), None)
+
+    def by_name(self, name: str) -> Member | None:
+        """Return the static member of that name."""
+        return (
+            next((member for member in self.members.values() if member.name == name), None) if name else None
+        )
+
+    def own(self, member: Member, number: int, generation: int) -> None:
+        """Note that a partition is a member's, by a claim of that generation."""
+        before = self.owners.get(number)
+        if before is not None and before is not member:
+            before.owned.pop(number, None)
+            before.asked.pop(number, None)
+        self.owners[number] = member
+        member.owned[number] = generation
+        member.asked.pop(number, None)
+        self.kept.pop(number, None)
+
+    def disown(self, number: int) -> None:
+        """Note that a partition has no owner any more."""
+        member = self.owners.pop(number, None)
+        if member is not None:
+            member.owned.pop(number, None)
+            member.asked.pop(number, None)
+            self.to_place[number] = None
+
+    def remove(self, member: Member) -> None:
+        """Remove a member; its partitions have no owner then."""
+        for number in list(member.owned):
+            self.disown(number)
+        del self.members[member.number]
+
+    def aim(self, target: Mapping[int, int]) -> None:
+        """Take a new assignment."""
+        self.to_place.update(dict.fromkeys(self.target))
+        self.to_place.update(dict.fromkeys(target))
+        self.to_place.update(dict.fromkeys(self.owners))
+        self.target = target
+
+    def placed(self, now: int) -> Iterator[tuple[Member, int]]:
+        """Look at partitions whose owner is not the one that they are to have.
+
+        Those of others are asked back; those that can be claimed now are yielded, with their member-to-be.
+        """
+        for number in list(self.to_place):
+            del self.to_place[number]
+            wanted = self.members.get(self.target.get(number, 0))
+            owner = self.owners.get(number)
+            if owner is None:
+                if wanted is not None and not self._is_kept(number, wanted, now):
+                    yield wanted, number
+            elif owner is wanted:
+                owner.asked.pop(number, None)
+            else:
+                owner.asked.setdefault(number, now + owner.max_handover)
+
+    def _is_kept(self, number: int, wanted: Member, now: int) -> bool:
+        """Return whether a partition without an owner is kept for another member than the wanted one."""
+        kept = self.kept.get(number)
+        return kept is not None and kept.until > now and not (kept.name and kept.name == wanted.name)
+
+    def owners_by_number(self) -> dict[int, int]:
+        """Return the number of each partition's owner, or of the static member that it is kept for, if that is
+        there.
+        """
+        names = {member.name: member.number for member in self.members.values() if member.name}
+        kept = {number: names[each.name] for number, each in self.kept.items() if each.name in names}
+        return kept | {number: member.number for number, member in self.owners.items()}
+
+    def overdue(self, now: int) -> list[int]:
+        """Return the partitions that their owners have not released in time."""
+        return [
+            number
+            for member in self.members.values()
+            for number, until in member.asked.items()
+            if until <= now
+        ]
+
+    def due(self, grace: int) -> Iterator[int]:
+        """Yield the times at which something is due."""
+        if self.assign_at is not None and not self.is_assigning:
+            yield self.assign_at
+        for member in self.members.values():
+            yield member.lost_at(grace)
+            if member.waiting is not None:
+                yield member.answer_at
+            yield from member.asked.values()
+        if self.members:
+            yield from (kept.until for kept in self.kept.values())
+
+    def keep(self, numbers: Iterable[int], kept: Kept) -> None:
+        """Keep partitions that have no owner."""
+        for number in numbers:
+            if number not in self.owners:
+                self.kept[number] = kept

@@ -1,0 +1,72 @@
+"""The limits and times by which members are judged. Times are µs; the broker's settings have them."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from txbroker.errors import InvalidSetting, LimitExceeded
+from txbroker.wire.messages import MAX_MEMBER_TOPICS, JoinGroup
+from txbroker.wire.refusals import check_entries, check_id, check_name
+
+SECOND: Final = 1_000_000
+SESSION_TIMEOUTS: Final = (SECOND, 3600 * SECOND)
+HANDOVERS: Final = (0, 24 * 3600 * SECOND)
+MAX_PATTERN: Final = 1000
+
+
+class MemberSettings(Protocol):
+    """The part of the broker's settings that members need."""
+
+    @property
+    def max_members(self) -> int:
+        """Most members of all groups."""
+
+    @property
+    def assignment_delay(self) -> int:
+        """How long an assignment waits for further members that join."""
+
+    @property
+    def reconnect_grace(self) -> int:
+        """How long a member without a connection stays."""
+
+    @property
+    def rejoin_timeout(self) -> int:
+        """How long the partitions of a static member that was lost are kept for it."""
+
+
+def check_join(command: JoinGroup) -> None:
+    """Raise InvalidName, InvalidSetting or LimitExceeded for a join that cannot be."""
+    check_name("group", command.group)
+    check_id("group", command.group, command.id)
+    if command.name:
+        check_name("member", command.name)
+    where = f"of a member of group {command.group!r}"
+    if len(command.nonce) != 16:
+        raise InvalidSetting(
+            f"a nonce {where} of {len(command.nonce)} bytes, it must be 16; nothing has changed"
+        )
+    if not command.topics and not command.pattern:
+        raise InvalidSetting(
+            f"no topics {where}, and no pattern; nothing has changed. Name what it is to read"
+        )
+    if len(command.topics) > MAX_MEMBER_TOPICS:
+        raise LimitExceeded(
+            f"{len(command.topics)} topics {where}, the limit is {MAX_MEMBER_TOPICS}; nothing has changed. "
+            "Use a pattern"
+        )
+    if len(command.pattern) > MAX_PATTERN:
+        raise LimitExceeded(
+            f"a pattern {where} of {len(command.pattern)} characters, the limit is {MAX_PATTERN}; nothing has changed"
+        )
+    check_entries("partitions", len(command.owned))
+    for name, bounds in (("session_timeout", SESSION_TIMEOUTS), ("max_handover", HANDOVERS)):
+        value = getattr(command, name)
+        if not bounds[0] <= value <= bounds[1]:
+            raise InvalidSetting(
+                f"{name} {where} is {value} µs, it must be {bounds[0]} to {bounds[1]}; nothing has changed"
+            )
+    start = command.start
+    if not (start is None or start in ("earliest", "latest") or (isinstance(start, int) and start >= 0)):
+        raise InvalidSetting(
+            f"start {where} is {start!r}, it must be 'earliest', 'latest', an offset or nothing; nothing has changed"
+        )
