@@ -14,6 +14,7 @@ from txbroker.broker.rights import NEEDS, Need, Resource, Right, Unrestricted, n
 from txbroker.errors import RequestRefused
 from txbroker.wire import messages
 from txbroker.wire.messages import AnyRequest
+from txbroker.wire.secret import Secret
 
 
 class Only:
@@ -46,6 +47,7 @@ def test_a_row_names_rights_and_kinds_of_things(kind):
 
 
 XID = Xid(1, b"g", b"b")
+NOBODYS = Secret(bytes(16))
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,10 @@ XID = Xid(1, b"g", b"b")
         (messages.Rollback(1, serial=1, operator=True), ["force"]),
         (messages.Prepare(1, 1, XID), ["prepare"]),
         (messages.AskOutcome(1, serial=1), []),
+        (messages.JoinGroup(1, "g", bytes(16), ["t"]), ["read", "read"]),
+        (messages.Attend(1, "g", 1, NOBODYS), ["read"]),
+        (messages.LeaveGroup(1, "g", 1, NOBODYS), ["read"]),
+        (messages.DescribeGroup(1, "g"), ["describe"]),
         (messages.AskOutcome(1, xid=XID), ["describe"]),
         (messages.Timed(1, messages.Send(1, 1)), ["write"]),
         (messages.Timed(1, messages.Commit(1, xid=XID)), ["decide"]),

@@ -67,7 +67,13 @@ def test_a_sound_directory_has_nothing_to_tell(room):
             "of group 'g' in partition number 1 is (2, ''), by the journal (1, '')",
             "t",
         ),
-        ("groups", (1, 3), [], "the claim (generation, member, kind) of group 'g' in partition number 1", "t"),
+        (
+            "groups",
+            (1, 3),
+            [],
+            "the claim (generation, member, kind) of group 'g' in partition number 1",
+            "t",
+        ),
         (
             "groups",
             (1, 4, 0, 1),

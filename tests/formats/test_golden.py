@@ -119,6 +119,10 @@ REQUESTS = [
     c.UnpinFiles(28),
     c.Purge(29, [(1, 1 << 40), (2, 0)]),
     c.AlterTopic(30, "orders", ID, {"retention_bytes": None, "force_messages": 7}, 12),
+    c.JoinGroup(31, "group", NONCE, ["orders"], "pay-*", "worker-3", [(1, 1 << 40)], 9, 8, 1 << 33, ID),
+    c.Attend(32, "group", SESSION, SECRET, [(1, 1 << 40), (2, 3)], [2]),
+    c.LeaveGroup(33, "group", SESSION, SECRET, False),
+    c.DescribeGroup(34, "group"),
 ]
 ANSWERS = [
     c.Welcome(1, 2, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000),
@@ -139,6 +143,15 @@ ANSWERS = [
     c.Status(16, {"sends": 1, "rate": 0.5, "state": "up"}),
     c.TimedAnswer(17, c.Sent(17, 1 << 40), c.Times(1, 2, 3, 4, 5, 6)),
     c.FilesPinned(18, 1 << 40, True),
+    c.Joined(31, SESSION, SECRET),
+    c.Attended(32, [c.AssignedPartition(3, 1 << 40, "orders", 2)], [2], [1]),
+    c.GroupMembers(
+        34,
+        "members",
+        [c.MemberInfo(SESSION, "me", "worker-3", "host:1", 7, ["orders"], "pay-*")],
+        [c.MemberPartition("orders", 2, None, 5, 1 << 40, SESSION, True, "4294967297-7 1:x:y")],
+        ID,
+    ),
 ]
 
 MESSAGE = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})

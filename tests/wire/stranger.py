@@ -90,7 +90,7 @@ def put(kind: str, value: Any) -> Any:
     if kind in STRUCTURES:
         return put_fields(STRUCTURES[kind], value)
     if " or " in kind:
-        return put_head(*value)
+        return put_head(*value) if isinstance(value, tuple) else one_of(kind, value)
     if numbers := [number for (of, number), name in NUMBERS.items() if (of, name) == (kind, value)]:
         return numbers[0]
     return fitting(kind, value)
@@ -116,7 +116,7 @@ def default(field: Field) -> Any:
         return b"" if field.default == '""' else bytes(16)
     if field.default.startswith("["):
         return [int(each) for each in field.default[1:-1].split(", ") if each]
-    return field.default.strip('"') if field.type == "str" else int(field.default)
+    return field.default.strip('"') if field.default.startswith('"') else int(field.default)
 
 
 def put_head(name: str, correlation: int, values: dict[str, Any]) -> list[Any]:
@@ -127,6 +127,12 @@ def put_head(name: str, correlation: int, values: dict[str, Any]) -> list[Any]:
 def fitting(kind: str, value: Any) -> Any:
     if kind not in PLAIN or not isinstance(value, PLAIN[kind]) or (kind == "int" and isinstance(value, bool)):
         raise Misfit(f"{value!r} is no {kind}")
+    return value
+
+
+def one_of(kinds: str, value: Any) -> Any:
+    if not any(isinstance(value, PLAIN[each]) for each in kinds.split(" or ")):
+        raise Misfit(f"{value!r} is no {kinds}")
     return value
 
 
@@ -146,9 +152,7 @@ def take(kind: str, value: Any) -> Any:
     if any(of == kind for of, _ in NUMBERS):
         return NUMBERS[kind, value]
     if " or " in kind:
-        if isinstance(value, list):
-            return take_head(value)
-        return next(value for each in kind.split(" or ") if isinstance(value, PLAIN[each]))
+        return take_head(value) if isinstance(value, list) else one_of(kind, value)
     return fitting(kind, value)
 
 

@@ -54,6 +54,7 @@ def test_all_of_the_protocol_is_used_from_its_document_alone(broker):
     _one_phase(stranger, number)
     _two_phases(stranger, number, again["session"])
     _groups(stranger, number)
+    _members(stranger, number)
     _refusals(stranger, number)
     assert stranger.ask("AskStatus")["values"]["topics"] == 1
     pinned = stranger.ask("PinFiles")
@@ -144,6 +145,28 @@ def _groups(stranger, number):
     [group] = stranger.ask("ListGroups")["groups"]
     assert group == {"name": "g", "positions": [("t", 0, 2, 2)], "id": known["id"]}
     assert stranger.ask("DeleteGroup", group="g", id=known["id"])[""] == "Done"
+
+
+def _members(stranger, number):
+    joined = stranger.ask("JoinGroup", group="h", nonce=b"n" * 16, topics=["t"], pattern="u*", start=1)
+    who = {"group": "h", "member": joined["member"], "secret": joined["secret"]}
+    [mine] = stranger.ask("Attend", **who)["assigned"]
+    assert (mine["partition"], mine["topic"], mine["index"]) == (number, "t", 0)
+    stranger.say("Attend", **who, owned=[(number, mine["generation"])])
+    known = stranger.ask("DescribeGroup", group="h")
+    [member], [part] = known["members"], known["partitions"]
+    assert (known["kind"], member["client"], member["pattern"]) == ("members", "a stranger", "u*")
+    assert (part["position"], part["lag"], part["member"], part["generation"]) == (
+        1, 3, joined["member"], mine["generation"],
+    )  # fmt: skip
+    refused = stranger.ask("ClaimPartitions", group="h", member="m", partitions=[number])
+    assert refused["error"] == "GroupKindConflict"
+    assert stranger.ask("DeleteGroup", group="h", id=known["id"])["error"] == "GroupInUse"
+    leaving = stranger.say("LeaveGroup", **who)
+    lost, done = stranger.hear()[0], stranger.hear()[0]
+    assert (lost["lost"], done[""], done["correlation"]) == ([number], "Done", leaving)
+    assert stranger.ask("Attend", **who)["error"] == "UnknownMember"
+    assert stranger.ask("DeleteGroup", group="h", id=known["id"])[""] == "Done"
 
 
 def _refusals(stranger, number):

@@ -75,7 +75,7 @@ def _shown(value: object) -> str:
 
 
 def _literal(value: object) -> str:
-    return '""' if value in ("", b"") else str(value)
+    return '""' if value == b"" else f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def meaning(kind: type) -> str:

@@ -55,6 +55,10 @@ RULES: dict[type[Request], Lost] = {
     commands.Cancel: Lost.ASK,  # never of a call: the fetch is lost with the connection, too
     commands.PinFiles: Lost.REPEAT,  # in the new session, because the pin ended with the old one
     commands.UnpinFiles: Lost.REPEAT,  # a new session has no pin, and gets that answer
+    commands.JoinGroup: Lost.REPEAT,  # of one nonce: the same member
+    commands.Attend: Lost.REPEAT,  # it says all that the member has, so the last one counts
+    commands.LeaveGroup: Lost.REPEAT,  # a member that has left already is no error
+    commands.DescribeGroup: Lost.READ,
     commands.Timed: Lost.ASK,  # never of a call: a repetition sends the measured request itself
 }
 
