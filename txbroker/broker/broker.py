@@ -135,16 +135,9 @@ class Broker:
         self.fetching = Fetching(engine, settings, run_blocking, call_later, self.accounts)
         self.consuming = Consuming(engine, settings, self.groups, self.stepwise)
         self.coordinator = Coordinator(
-            engine,
-            settings,
-            self.groups,
-            self.consuming.check_room,
-            self._deliver,
-            run_blocking,
-            call_later,
+            engine, settings, self.groups, self.consuming.check_room, self._deliver, run_blocking, call_later,
             random,
-        )
-        self.consuming.has_members = self.coordinator.has_members
+        )  # fmt: skip
         self.transacting = Transacting(engine, settings, self.consuming, self.sessions)
         self._proving = Proving(self.transacting, run_blocking, self.accounts, self.received)
         self.orphans = Orphans(engine, settings)
@@ -152,16 +145,21 @@ class Broker:
         self.describing = Describing(
             engine, settings, self.transacting.number_of, self.orphans.policy, self.accounts, self.stepwise
         )
-        self.describing.on_changed = self.fetching.look_again
-        self.describing.on_topics = self.coordinator.topics_changed
-        self.describing.status = self._status
         self.scrubbed = nothing_scrubbed
         self.transacting.next_session = (engine.start_number << 32) + 1
         identity: IdentityFold = _fold(engine, IdentityFold)
         self.greeting = Greeting(engine, settings, self.sessions, self.transacting, identity, random)
         self._handlers = self._make_handlers()
-        engine.on_published = self.fetching.published
-        engine.on_idle = self.parked_requests.move
+        self._tell_each_other()
+
+    def _tell_each_other(self) -> None:
+        """Let each module know what it needs of those that are made after it."""
+        self.consuming.has_members = self.coordinator.has_members
+        self.describing.on_changed = self.fetching.look_again
+        self.describing.on_topics = self.coordinator.topics_changed
+        self.describing.status = self._status
+        self.engine.on_published = self.fetching.published
+        self.engine.on_idle = self.parked_requests.move
 
     def _make_handlers(self) -> dict[type, Handler]:
         transacting, consuming, describing = self.transacting, self.consuming, self.describing
@@ -413,6 +411,7 @@ class Broker:
             "sessions": len(self.sessions),
             "producers": len(self.producers.producers),
             "groups": len(self.groups.groups),
+            "members": self.coordinator.count,
             "messages_in": sending.messages,
             "bytes_in": sending.bytes,
             "repeated_sends": sending.repeats,

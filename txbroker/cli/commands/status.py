@@ -31,7 +31,7 @@ GROUPS: Final = {
         "transactions_active",
     ),
     "Messages in": ("messages_in", "bytes_in", "repeated_sends", "producers"),
-    "Messages out": ("fetches", "fetches_waiting", "bytes_out", "groups"),
+    "Messages out": ("fetches", "fetches_waiting", "bytes_out", "groups", "members"),
     "Storage": ("topics", "partitions", "pending_bytes", "unflushed_bytes", "pins"),
     "Memory": (
         "pool_bytes_used",
