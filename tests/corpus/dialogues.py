@@ -33,6 +33,7 @@ from journal.settings import TopicSettings
 from journal.transaction_states import State, Totals
 from journal.transactions.limits import TransactionLimits
 from journal.xid import Xid
+from tests.corpus.dialogue_members import Members
 from tests.support.broker_room import Room
 from txbroker.broker.settings import OrphanAction
 from txbroker.server.config import ServiceSettings
@@ -56,7 +57,15 @@ SETTINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"outcome_archive": True, "limits": TINY},
         {"orphan_age": 30_000_000, "orphan_action": OrphanAction.ROLL_BACK},
     ),
-    ({}, {"orphan_age": 30_000_000, "orphan_action": OrphanAction.COMMIT, "max_producers_per_session": 2}),
+    (
+        {},
+        {
+            "orphan_age": 30_000_000,
+            "orphan_action": OrphanAction.COMMIT,
+            "max_producers_per_session": 2,
+            "max_members": 2,
+        },
+    ),
     ({}, {"orphan_age": 30_000_000, "max_fetches_per_session": 2, "max_sessions": 3}),
 ]
 """What the broker of a dialogue is set to, of its journal and of itself."""
@@ -64,6 +73,7 @@ SETTINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 LEFT_OUT = frozenset({
     "correlation", "message", "age", "prepared_age", "began", "prepared", "ended", "wall", "due_in", "obstacle",
     "bytes", "segments", "length", "identity", "start", "secret", "times", "texts", "address", "owner", "parts",
+    "silent", "peer",
 })  # fmt: skip
 STATUS = ("topics", "partitions", "pins", "transactions_active", "transactions_in_doubt", "outcomes_forced",
           "outcomes_contradicted", "orphans_ended", "sessions", "producers", "groups", "messages_in",
@@ -110,6 +120,7 @@ class Stage:
         self.partitions: dict[str, int] = {}
         self.producers: dict[str, int] = {}
         self.generations: dict[tuple[str, int], int] = {}
+        self.members = Members(UNKNOWN)
         self.asked: dict[int, tuple[str, Any]] = {}
         self.correlation = 0
         self.doors()
@@ -215,11 +226,16 @@ class Stage:
         fields = dict(fields)
         data, count = _data(fields.pop("data", None))
         alias = fields.pop("as", None)
-        correlation = self.next(client.name, (kind, alias or fields.get("group")))
+        named = alias or (fields["member"] if kind == "Attend" else fields.get("group"))
+        correlation = self.next(client.name, (kind, named, fields.get("group")))
         if kind == "Timed":
             inner, data = self.request(client, *fields["request"])
             return messages.Timed(correlation, inner), data
-        made = {name: self.field(client, fields, name) for name in fields}
+        of_members = {"owned", *({"member", "secret", "releasing"} if "secret" in fields else ())}
+        made = {
+            name: self.members.field(name, value) if name in of_members else self.field(client, fields, name)
+            for name, value in fields.items()
+        }
         if kind in ("Add", "AddOffsets"):
             sent = client.sent.get(fields["serial"], Totals(0, 0, 0))
             checksum = crc32c(data, sent.checksum)
@@ -241,7 +257,7 @@ class Stage:
                 return [self.offset(fields["group"], *each) for each in value]
             case "xid", str():
                 return xid(value)
-            case "id", _:
+            case "id" | "nonce", _:
                 return named_id(value)
             case "global_prefix", _:
                 return value.encode()
@@ -282,6 +298,12 @@ class Stage:
             case messages.Claimed():
                 for partition, generation in answer.claims:
                     self.generations[what[1], partition] = generation
+            case messages.Joined():
+                self.members.joined(what[1], answer)
+            case messages.Attended():
+                self.members.learn(what[1], answer)
+                for each in answer.assigned:
+                    self.generations[what[2], each.partition] = each.generation
 
     def told(self, answer: Any, data: bytes) -> Any:
         """An answer by its names, with what its data mean."""
@@ -307,19 +329,7 @@ class Stage:
             case Xid():
                 return str(value)
             case msgspec.Struct():
-                fields = {
-                    name: getattr(value, name) for name in value.__struct_fields__ if name not in LEFT_OUT
-                }
-                if "session" in fields:
-                    fields["session"] = self.label(fields["session"])
-                if "why" in fields and not fields["why"].startswith("because"):
-                    del fields["why"]
-                if "numbers" in fields:
-                    fields["numbers"] = {
-                        name: number for name, number in (fields["numbers"] or {}).items() if name != "wall"
-                    }
-                if isinstance(value, messages.TransactionShown):
-                    fields["contents"] = [[partition, count] for partition, count, _ in value.contents]
+                fields = self.told_fields(value)
                 kept = {
                     name: self.plain(each)
                     for name, each in fields.items()
@@ -339,6 +349,21 @@ class Stage:
             case list() | tuple():
                 return [self.plain(each) for each in value]
         return value
+
+    def told_fields(self, value: msgspec.Struct) -> dict[str, Any]:
+        fields = {name: getattr(value, name) for name in value.__struct_fields__ if name not in LEFT_OUT}
+        for name, label in (("session", self.label), ("member", self.members.name_of)):
+            if name in fields:
+                fields[name] = label(fields[name])
+        if "why" in fields and not fields["why"].startswith("because"):
+            del fields["why"]
+        if "numbers" in fields:
+            fields["numbers"] = {
+                name: number for name, number in (fields["numbers"] or {}).items() if name != "wall"
+            }
+        if isinstance(value, messages.TransactionShown):
+            fields["contents"] = [[partition, count] for partition, count, _ in value.contents]
+        return fields
 
     def label(self, session: int) -> str | int:
         return next((label for label, number in self.sessions.items() if number == session), session)

@@ -40,7 +40,8 @@ class _Author:
         self.producers: list[str] = []
         self.epochs: dict[str, int] = {}
         self.sequences: dict[tuple[str, str], int] = {}
-        self.groups: set[str] = set()
+        self.members: list[tuple[str, str]] = []
+        self.joins = 0
         self.values = 0
         self.xids = 0
         self.correlation = 0
@@ -72,7 +73,11 @@ class _Author:
         )
 
     def group(self) -> str:
-        return self.usually(self.random.choice(("g1", "g2", "g3")), "", "g4")
+        return self.usually(self.random.choice(("g1", "g2", "g3")), "", "g4", "h1")
+
+    def read_group(self) -> str:
+        """A group of consumers that name their partitions, or one with members."""
+        return self.random.choice(("h1", "h2")) if self.members and self.chance(0.3) else self.group()
 
     def xid(self) -> str:
         self.xids += 1
@@ -136,6 +141,7 @@ class _Author:
             ]
         )
         self.hear(["a", *(["FetchOffsets", {"group": group}] for group in ("g1", "g2", "g3"))])
+        self.hear(["a", *(["DescribeGroup", {"group": group}] for group in ("h1", "h2"))])
         self.hear(["a", ["Fetch", {"positions": [[place, 0, 0] for place in known]}], ["AskStatus", {}]])
         some = [*self.ended, *self.prepared][-5:]
         self.hear(
@@ -167,6 +173,7 @@ class _Author:
     def start_again(self, *moment: Any) -> None:
         for name in NAMES:
             self.gone(name)
+        self.members = self.members[: self.usually(0, 1)]
         self.moments.append(list(moment))
         for name in NAMES:
             if moment and (self.chance(0.8) or not self.clients):
@@ -276,7 +283,7 @@ class _Author:
         return ["OffsetsForTime", {"partitions": [self.partition()], "wall": self.usually(0, 1 << 61)}]
 
     def commit_offsets(self, name: str) -> Request:
-        group, offsets = self.group(), self.offsets()
+        group, offsets = self.read_group(), self.offsets()
         expected = [self.random.choice((None, 0, 1, 2)) for _ in offsets] if self.chance(0.3) else None
         return ["CommitOffsets", {"group": group, "offsets": offsets, "id": self.usually(group or "g", "short"),
                                   "expected": self.usually(expected, [])}]  # fmt: skip
@@ -296,6 +303,43 @@ class _Author:
     def delete_group(self, name: str) -> Request:
         group = self.group()
         return ["DeleteGroup", {"group": group, "id": self.usually(group or "g", "g1")}]
+
+    def join(self, name: str) -> Request:
+        """Join a group, mostly as another member. Of two groups, so that several members meet."""
+        self.joins += 1
+        alias, group = f"m{self.joins}", self.usually(self.random.choice(("h1", "h1", "h2")), "g1", "")
+        topics = self.random.choice((["t1"], ["t1", "t2"], ["t2", "t3"], []))
+        fields = {"group": group, "nonce": self.usually(alias, "m1", "short"), "topics": topics,
+                  "pattern": self.usually("" if topics else "t*", "*3"), "id": group or "h", "as": alias,
+                  "start": self.random.choice(("earliest", "latest", 1, self.usually(None, -1)))}  # fmt: skip
+        if self.chance(0.3):
+            fields["name"] = self.random.choice(("w1", "w2"))
+        if self.chance(0.4):
+            fields["owned"] = f"m{self.random.randint(max(1, self.joins - 3), self.joins)}"  # one of before
+        if self.chance(0.2):
+            fields["session_timeout"] = self.usually(15_000_000, 0)
+        self.members.append((alias, group))
+        return ["JoinGroup", fields]
+
+    def attend(self, name: str) -> list[Request]:
+        """Let members attend: they keep what they have, release what is asked back, or forget all."""
+        made = []
+        for alias, group in self.members[-self.random.choice((2, 3, 4)) :]:
+            kept = self.usually(self.random.choice(("all", "all", "kept")), "none")
+            made.append(["Attend", {"group": self.usually(group, "h1"), "member": alias,
+                                    "secret": self.usually(alias, "m1"), "owned": [alias, kept],
+                                    "releasing": alias if self.chance(0.5) else "none"}])  # fmt: skip
+        return made or [self.join(name)]
+
+    def leave_group(self, name: str) -> Request:
+        if not self.members:
+            return self.join(name)
+        alias, group = self.members.pop(self.random.randrange(len(self.members)))
+        return ["LeaveGroup", {"group": group, "member": alias, "secret": self.usually(alias, "m1"),
+                               "for_good": self.chance(0.5)}]  # fmt: skip
+
+    def describe_group(self, name: str) -> Request:
+        return ["DescribeGroup", {"group": self.usually(self.random.choice(("h1", "h2")), "g1", "none", "")}]
 
     def status(self, name: str) -> Request:
         return ["AskStatus", {}]
@@ -333,7 +377,7 @@ class _Author:
     def add(self, serial: int, xid: str | None, seen: int, offsets: bool) -> Request:
         shared: dict[str, Any] = {"serial": serial, "xid": xid, "seen": seen}
         if offsets:
-            group = self.group()
+            group = self.read_group()
             return ["AddOffsets", {**shared, "group": group, "offsets": self.offsets(), "id": group or "g"}]
         return ["Add", {**shared, "partition": self.partition(), "data": self.values_drawn()}]
 
@@ -454,6 +498,10 @@ _WORDS: dict[Callable[[_Author, str], list[Any]], int] = {
     _Author.claim: 6,
     _Author.list_groups: 1,
     _Author.delete_group: 2,
+    _Author.join: 8,
+    _Author.attend: 16,
+    _Author.leave_group: 2,
+    _Author.describe_group: 4,
     _Author.status: 2,
     _Author.pin: 2,
     _Author.timed: 4,
