@@ -80,6 +80,9 @@ def worked_bytes() -> dict[str, bytes]:
         10_000,
     )
     former = commands.FormerSession((1 << 32) + 1, NONCE, SECRET)
+    join = commands.JoinGroup(4, "billing", NONCE, ["orders"], id=bytes(range(32, 48)))
+    member = (1 << 32) + 1
+    attended = commands.Attended(5, [commands.AssignedPartition(3, 9, "orders", 0)])
     return {
         "frame": message,
         "wrapper": frame.encode_wrapper(inner, 2, TIME),
@@ -99,6 +102,14 @@ def worked_bytes() -> dict[str, bytes]:
         "sent": codec.encode(commands.Sent(2, 7)),
         "prepare": codec.encode(prepare),
         "refused": codec.encode(commands.Refused(3, "ContentMismatch", "...")),
+        "join": codec.encode(join),
+        "joined": codec.encode(commands.Joined(4, member, SECRET)),
+        "attend": codec.encode(commands.Attend(5, "billing", member, SECRET)),
+        "attended": codec.encode(attended),
+        "attend-again": codec.encode(commands.Attend(6, "billing", member, SECRET, [(3, 9)])),
+        "revoked": codec.encode(commands.Attended(6, [], [3])),
+        "releasing": codec.encode(commands.Attend(7, "billing", member, SECRET, [(3, 9)], [3])),
+        "released": codec.encode(commands.Attend(8, "billing", member, SECRET)),
     }
 
 
