@@ -7,6 +7,7 @@ import pytest
 import txbroker
 from spark.sink.register import Register, RegisterState
 from tests.cli.invocations import Meanwhile
+from tests.cli.stranger_member import StrangerMember
 
 pytestmark = pytest.mark.slow
 
@@ -128,3 +129,67 @@ class TestGroups:
         run("groups", "delete", group, stdin="n\n", code=1)
         assert run_json("groups", "delete", group, "--yes") == {"deleted": group}
         run("groups", "describe", group, code=1)
+
+
+class TestMembers:
+    @pytest.fixture
+    def first(self, topic, url):
+        member = StrangerMember(url, topic, [topic], "worker-a", name="worker-1")
+        member.take()
+        yield member
+        member.close()
+
+    @pytest.fixture
+    def second(self, first, topic, url):
+        member = StrangerMember(url, topic, [topic], "worker-b")
+        assert first.take()["revoked"]
+        yield member
+        member.close()
+
+    def test_members_are_described_with_what_they_have(self, run, run_json, topic, connection, first):
+        connection.send(topic, b"x", partition=1)
+        described = run_json("groups", "describe", topic)
+        [member] = described["members"]
+        assert (member["number"], member["client"], member["name"]) == (first.number, "worker-a", "worker-1")
+        assert member["address"].startswith("127.0.0.1:")
+        assert 0 <= member["silent"] < 10_000_000
+        assert member["topics"] == [topic]
+        assert described["kind"] == "members"
+        assert [(p["partition"], p["member"], p["lag"], p["revoking"]) for p in described["partitions"]] == [
+            (0, first.number, 0, False),
+            (1, first.number, 1, False),
+        ]
+        assert described["lag"] == 1
+        text = run("groups", "describe", topic).stdout
+        assert "1 message behind. The broker shares its partitions out to 1 member." in text
+        assert f"{topic} 0-1" in text
+        assert re.search(rf"{first.number} +worker-a +worker-1 +127.0.0.1:\d+ +\d+ \w+ ago", text)
+
+    def test_a_partition_that_an_owner_is_to_release_says_so(self, run, run_json, topic, first, second):
+        parts = run_json("groups", "describe", topic)["partitions"]
+        assert sorted((p["member"], p["revoking"]) for p in parts) == [
+            (first.number, False),
+            (first.number, True),
+        ]
+        assert "worker-1 to release it" in run("groups", "describe", topic).stdout
+
+    def test_a_group_with_members_is_neither_deleted_nor_moved_until_they_have_stopped(
+        self, run, topic, first
+    ):
+        deleted = run("groups", "delete", topic, "--yes", code=3)
+        assert "has members that read now" in " ".join(deleted.stderr.split())
+
+    def test_a_group_that_nobody_claimed_yet_has_members_all_the_same(self, run, run_json, url, topic):
+        member = StrangerMember(url, f"new-{topic}", ["none"], "worker-c")
+        described = run_json("groups", "describe", f"new-{topic}")
+        assert [each["number"] for each in described["members"]] == [member.number]
+        assert described["partitions"] == []
+        assert "It has no positions." in run("groups", "describe", f"new-{topic}").stdout
+        member.close()
+
+    def test_consumers_that_name_partitions_are_no_members(self, run, run_json, connection, topic):
+        connection.send(topic, b"x", partition=0)
+        next(connection.consume(topic, group=topic, partitions=[0]))
+        described = run_json("groups", "describe", topic)
+        assert (described["kind"], described["members"]) == ("consumers", [])
+        assert "consumers name their partitions" in run("groups", "describe", topic).stdout

@@ -9,7 +9,7 @@ from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker.client import asyncio, blocking, twisted
 from txbroker.client.blocking.send_future import SendFuture
-from txbroker.client.core.results import Message, Receipt, TransactionDetails
+from txbroker.client.core.results import GroupDescription, Message, Receipt, TransactionDetails
 from txbroker.wire.messages import TopicInfo, TransactionInfo
 
 
@@ -21,6 +21,7 @@ def blocking_calls(c: blocking.Connection, xid: Xid) -> None:
     assert_type(c.create_topic("t", 2, exist_ok=True, retention_age=5), TopicInfo)
     assert_type(c.transactions([State.PREPARED], forced=True), list[TransactionInfo])
     assert_type(c.show_transaction("1-2", max_bytes=5), TransactionDetails)
+    assert_type(c.describe_group("g"), GroupDescription)
     assert_type(c.wait_outcome(xid, 1.0), State)
     assert_type(c.tpc_recover(), list[Xid])
     tx, consumer = c.transaction(xid), c.consume("t", group="g")

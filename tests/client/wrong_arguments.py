@@ -93,6 +93,7 @@ CASES = [
     Case("topic", lambda c, w: c.offsets_for_time(w, 10**15), (*TEXT, None)),
     Case("time", lambda c, w: c.offsets_for_time("t", w), (*MOMENT, None)),
     Case("group", lambda c, w: c.group_offsets(w), (*TEXT, None)),
+    Case("group", lambda c, w: c.describe_group(w), (*TEXT, None)),
     Case("group", lambda c, w: c.set_offsets(w, "t", {0: 1}), (*TEXT, None)),
     Case("topic", lambda c, w: c.set_offsets("g", w, {0: 1}), (*TEXT, None)),
     Case("offsets", lambda c, w: c.set_offsets("g", "t", w), (5, "0", [1], None)),

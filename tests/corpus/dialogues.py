@@ -73,7 +73,7 @@ SETTINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 LEFT_OUT = frozenset({
     "correlation", "message", "age", "prepared_age", "began", "prepared", "ended", "wall", "due_in", "obstacle",
     "bytes", "segments", "length", "identity", "start", "secret", "times", "texts", "address", "owner", "parts",
-    "silent", "peer",
+    "silent", "peer", "kept",
 })  # fmt: skip
 STATUS = ("topics", "partitions", "pins", "transactions_active", "transactions_in_doubt", "outcomes_forced",
           "outcomes_contradicted", "orphans_ended", "sessions", "producers", "groups", "messages_in",

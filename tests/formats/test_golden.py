@@ -149,7 +149,7 @@ ANSWERS = [
         34,
         "members",
         [c.MemberInfo(SESSION, "me", "worker-3", "host:1", 7, ["orders"], "pay-*")],
-        [c.MemberPartition("orders", 2, None, 5, 1 << 40, SESSION, True, "4294967297-7 1:x:y")],
+        [c.MemberPartition("orders", 2, None, 5, 1 << 40, SESSION, True, "4294967297-7 1:x:y", 9, "w")],
         ID,
     ),
 ]

@@ -230,6 +230,11 @@ def test_a_static_member_keeps_its_partitions_while_it_is_away(room):
     first.peer.leave()
     settle(room, second, seconds=40)
     assert owned(second) == [[3, 4]]
+    told = room.peer().ask(messages.DescribeGroup, "g").partitions
+    assert [(each.member, each.kept // 1_000_000, each.kept_for) for each in told] == [
+        *[(0, 25, "worker-1")] * 2,
+        *[(second.number, 0, "")] * 2,
+    ]
     first = room.member(name="worker-1")
     settle(room, first, second)
     assert owned(first, second) == [[1, 2], [3, 4]]

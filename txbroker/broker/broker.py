@@ -191,7 +191,7 @@ class Broker:
             DeleteGroup: consuming.delete,
             **self.coordinator.handlers,
             DescribeGroup: GroupDescription(
-                self.engine, self.groups, self.coordinator, self.stepwise
+                self.engine, consuming, self.groups, self.coordinator, self.stepwise
             ).describe,
             AskStatus: describing.ask_status,
             **self.pinning.handlers,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
 from journal.formats.record import ClaimKind
-from txbroker.broker.consumer_groups import IN_A_STEP
+from txbroker.broker.consumer_groups import IN_A_STEP, Consuming
 from txbroker.broker.session import Session
 from txbroker.broker.stepwise_answers import Steps, Stepwise
 from txbroker.members.coordinator import Coordinator
-from txbroker.members.group_table import GroupTable
+from txbroker.members.group_table import GroupTable, Kept
 from txbroker.members.member import Member
 from txbroker.wire.codec import ArrayPieces
 from txbroker.wire.messages import DescribeGroup, GroupMembers, MemberInfo, MemberPartition
@@ -20,14 +20,22 @@ from txbroker.wire.refusals import check_name, encode_bounded
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
 
+FREE: Final = Kept(0)
+
 
 class GroupDescription:
     """The meaning of DescribeGroup."""
 
     def __init__(
-        self, engine: Engine, groups: GroupsFold, coordinator: Coordinator, stepwise: Stepwise
+        self,
+        engine: Engine,
+        consuming: Consuming,
+        groups: GroupsFold,
+        coordinator: Coordinator,
+        stepwise: Stepwise,
     ) -> None:
         self._engine = engine
+        self._transaction_text = consuming.describe
         self._groups = groups
         self._coordinator = coordinator
         self._stepwise = stepwise
@@ -46,7 +54,8 @@ class GroupDescription:
         for first in range(0, len(there), IN_A_STEP):
             members.add([self._member(each) for each in there[first : first + IN_A_STEP]])
             yield None
-        numbers = [number for number in sorted(group.partitions()) if number in self._stores]
+        known = group.partitions() | self._groups.holders(command.group).keys() | table.target.keys()
+        numbers = sorted(known)
         for first in range(0, len(numbers), IN_A_STEP):
             some = [number for number in numbers[first : first + IN_A_STEP] if number in self._stores]
             partitions.add([self._partition(command.group, group, table, number) for number in some])
@@ -68,9 +77,11 @@ class GroupDescription:
     def _partition(self, name: str, group: Group, table: GroupTable, number: int) -> MemberPartition:
         store, position, owner = self._stores[number], group.position(number), table.owners.get(number)
         holder = self._groups.holder(name, number)
+        kept = table.kept.get(number, FREE)
         return MemberPartition(
             store.topic, store.index, position,
             None if position is None else store.high_watermark - position,
             group.generation(number), owner.number if owner else 0, owner is not None and number in owner.asked,
-            "" if holder is None else str(holder),
+            "" if holder is None else self._transaction_text(holder), max(0, kept.until - self._engine.now()),
+            kept.name,
         )  # fmt: skip

@@ -360,7 +360,8 @@ class MemberPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A partition in :class:`GroupMembers`: its position and lag in messages (None: no position), and whose it is.
 
     ``member`` is 0 if no member has it; ``revoking`` says that it is asked back. ``held_by`` is a prepared transaction
-    that holds offsets of it, "" for none.
+    (its number and xid, readable) that holds offsets of it, "" for none. A partition without a member is kept for
+    ``kept`` more µs for the one that had it, or for a static one of the name ``kept_for``.
     """
 
     topic: str
@@ -371,6 +372,8 @@ class MemberPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
     member: int = 0
     revoking: bool = False
     held_by: str = ""
+    kept: int = 0
+    kept_for: str = ""
 
 
 class MemberInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):

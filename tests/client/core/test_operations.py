@@ -9,6 +9,7 @@ from journal.transaction_states import State
 from journal.xid import Xid
 from tests.client.rig import Rig
 from txbroker import errors
+from txbroker.client.core.results import GroupDescription, GroupMember, GroupPartition
 from txbroker.wire import messages
 from txbroker.wire.messages import Refused
 
@@ -350,3 +351,43 @@ class TestTopicsThatMayBeThere:
             "topic t2 exists already and is not changed: it has 2 partitions, not 3; "
             "its segment_bytes is 256MiB, not 1MiB; its retention_age is None, not 1h"
         )
+
+
+class TestDescriptionOfAGroup:
+    def describe(self, rig, broker, *told):
+        broker.on_describegroup = lambda session, request, data: messages.GroupMembers(
+            request.correlation, *told
+        )
+        return rig.run(rig.operations.describe_group("g"))
+
+    def test_it_has_the_members_and_the_partitions_by_topic_and_index(self, rig, broker):
+        members = [messages.MemberInfo(7, "me", "worker-1", "host:1", 1_500_000, ["t"], "p*")]
+        parts = [
+            messages.MemberPartition("t", 1, None, None, 9, 7, True, "1-2 (xid 1:x:y)"),
+            messages.MemberPartition("t", 0, 5, 2, 8, kept=2_500_000, kept_for="worker-2"),
+            messages.MemberPartition("a", 3, 5, 0, 8),
+        ]
+        assert self.describe(rig, broker, "members", members, parts, b"i") == GroupDescription(
+            "g",
+            "members",
+            [GroupMember(7, "me", "worker-1", "host:1", 1.5, ["t"], "p*")],
+            [
+                GroupPartition("a", 3, 5, 0, 8, None, False, "", 0.0, ""),
+                GroupPartition("t", 0, 5, 2, 8, None, False, "", 2.5, "worker-2"),
+                GroupPartition("t", 1, None, None, 9, 7, True, "1-2 (xid 1:x:y)", 0.0, ""),
+            ],
+            b"i",
+        )
+
+    def test_a_group_of_which_the_broker_knows_nothing_is_an_error(self, rig, broker):
+        with pytest.raises(errors.UnknownGroup, match="no group 'g'"):
+            self.describe(rig, broker, "", [], [], b"")
+
+    @pytest.mark.parametrize("known", ["id", "members", "partitions"])
+    def test_one_of_which_it_knows_anything_is_there(self, rig, broker, known):
+        told = {
+            "id": ("", [], [], b"i"),
+            "members": ("members", [messages.MemberInfo(7, "me", "", "", 0, [], "*")], [], b""),
+            "partitions": ("", [], [messages.MemberPartition("t", 0, None, None, 0)], b""),
+        }[known]
+        assert self.describe(rig, broker, *told).name == "g"

@@ -1,4 +1,4 @@
-"""``txbroker groups``: shows the positions and lags of consumer groups, and moves them."""
+"""``txbroker groups``: shows the members, positions and lags of consumer groups, and moves positions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Group as Stack
-from rich.console import RenderableType
 
 from txbroker.cli.clock import TIME
 from txbroker.cli.commands.topics import known_topic
 from txbroker.cli.exits import Exit, Failure
+from txbroker.cli.group_description import description_json, kind_text, members_table, partitions_table
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
 from txbroker.cli.output import count_text, emit, table
 from txbroker.cli.positions import nearest
+from txbroker.client.core.results import GroupDescription
+from txbroker.errors import UnknownGroup
 from txbroker.wire.messages import GroupInfo, PartitionInfo, TopicInfo
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def groups() -> None:
-    """Show the positions of consumer groups, and move them."""
+    """Show consumer groups with their members, and move them."""
 
 
 @groups.command("list")
@@ -45,23 +47,29 @@ def list_groups(invocation: Invocation) -> None:
 @click.argument("name")
 @pass_invocation
 def describe(invocation: Invocation, name: str) -> None:
-    """Show the positions of the group NAME. Exits with 1 if it does not exist."""
+    """Show the members and positions of the group NAME. Exits with 1 if it does not exist."""
     with invocation.connect() as broker:
-        group = known_group(broker.groups(), name)
+        try:
+            described = broker.describe_group(name)
+        except UnknownGroup:
+            raise no_group(name) from None
         offsets = broker.group_offsets(name)
-        unread = never_read(group, broker.topics(topics_of(group)))
+        positions = GroupInfo(name, positions_in(described), described.id)
+        unread = never_read(positions, broker.topics(topics_of(positions)))
     more = sum(count for _, _, count in unread)
     held = {(p.topic, p.partition): p.pending_by for p in offsets if p.pending_by}
     metadata = {(p.topic, p.partition): p.metadata for p in offsets if p.metadata}
     emit(
         invocation.as_json,
-        group_json(group)
+        group_json(positions)
+        | description_json(described)
         | {"held": held_json(held)}
         | {"metadata": [{"topic": t, "partition": p, "text": text} for (t, p), text in metadata.items()]}
         | {"without_position": [{"topic": t, "partition": p, "messages": count} for t, p, count in unread]},
         lambda: Stack(
-            f"Group {group.name}, {count_text(lag_of(group), 'message')} behind.",
-            positions_table(group, {"metadata": metadata, "held by the undecided transaction": held}),
+            f"Group {name}, {count_text(lag_of(positions), 'message')} behind. {kind_text(described)}",
+            *(["", members_table(described), ""] if described.kind == "members" else []),
+            partitions_table(described, held, metadata),
             *(
                 [
                     "",
@@ -76,15 +84,13 @@ def describe(invocation: Invocation, name: str) -> None:
     )
 
 
-def positions_table(group: GroupInfo, told: Mapping[str, Mapping[tuple[str, int], str]]) -> RenderableType:
-    """Return the positions as a table, beside each the texts in ``told`` about its partition, by the column's name."""
-    shown = {name: texts for name, texts in told.items() if texts}
-    rows: list[tuple[str, int, int | None, int | None]] = [*group.positions]
-    known = {position[:2] for position in group.positions}
-    new = {place for texts in shown.values() for place in texts} - known  # first positions, not moved yet
-    rows += [(*place, None, None) for place in sorted(new)]
-    filled = [(*row, *(texts.get((row[0], row[1])) for texts in shown.values())) for row in rows]
-    return table(("topic", "partition", "offset", "lag", *shown), filled, "It has no positions.")
+def positions_in(group: GroupDescription) -> list[tuple[str, int, int, int]]:
+    """Return topic, index, offset and lag of the partitions in which a group has a position."""
+    return [
+        (part.topic, part.partition, part.position, part.lag)
+        for part in group.partitions
+        if part.position is not None and part.lag is not None
+    ]
 
 
 def never_read(group: GroupInfo, topics: Iterable[TopicInfo]) -> list[tuple[str, int, int]]:
@@ -262,7 +268,12 @@ def known_group(found: list[GroupInfo], name: str) -> GroupInfo:
     for group in found:
         if group.name == name:
             return group
-    raise Failure(f"there is no group {name!r}; `txbroker groups list` shows those there are", Exit.NO)
+    raise no_group(name)
+
+
+def no_group(name: str) -> Failure:
+    """Return the failure of a command about a group that does not exist."""
+    return Failure(f"there is no group {name!r}; `txbroker groups list` shows those there are", Exit.NO)
 
 
 def topics_of(group: GroupInfo) -> list[str]:

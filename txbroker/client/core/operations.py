@@ -30,9 +30,11 @@ from txbroker.client.core.positions import requests_of
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import (
     Frames,
+    GroupDescription,
     GroupPosition,
     Message,
     decoded,
+    described_group,
 )
 from txbroker.client.core.topic_creation import create_topic, described
 from txbroker.wire import messages as commands
@@ -261,6 +263,16 @@ class Operations:
             for at in offsets
             if at.partition in places
         )
+
+    @client_method
+    async def describe_group(self, group: str) -> GroupDescription:
+        """Return a group's members and partitions: whose each is, its position and lag; raises UnknownGroup."""
+        group, core = text("group", group, NOTHING_READ), self.core
+        request = commands.DescribeGroup(core.correlation(), group)
+        told = await core.request(request, commands.GroupMembers)
+        if not (told.id or told.members or told.partitions):
+            raise errors.UnknownGroup(f"there is no group {group!r}; groups() returns those that there are")
+        return described_group(group, told)
 
     @client_method
     async def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from journal.formats import frame
 from journal.message_headers import Headers, last_value
-from txbroker.wire.messages import TransactionInfo
+from txbroker.wire.messages import GroupMembers, MemberInfo, MemberPartition, TransactionInfo
 
 
 class Durability(enum.Enum):
@@ -80,6 +80,58 @@ class GroupPosition(NamedTuple):
     pending_by: str
 
 
+class GroupMember(NamedTuple):
+    """A member of a group: what its client calls itself, its ``name`` if it is a static member, else "".
+
+    ``address`` is where it is connected from, "" while its connection is gone; ``silent`` are the seconds since it was
+    heard of. It reads ``topics``, and those that match ``pattern``.
+    """
+
+    number: int
+    client: str
+    name: str
+    address: str
+    silent: float
+    topics: list[str]
+    pattern: str
+
+
+class GroupPartition(NamedTuple):
+    """A partition that a group reads: its position and lag in messages (None: no position yet), and whose it is.
+
+    ``member`` is the number of the member that has it, None if none has it; ``revoking`` says that it has been asked to
+    release it. ``held_by`` names an undecided transaction that holds offsets of the partition, "" for none. A partition
+    without a member is kept for ``kept`` more seconds for the one that had it, or for a static member of the name
+    ``kept_for``.
+    """
+
+    topic: str
+    partition: int
+    position: int | None
+    lag: int | None
+    generation: int
+    member: int | None
+    revoking: bool
+    held_by: str
+    kept: float
+    kept_for: str
+
+
+class GroupDescription(NamedTuple):
+    """A group with its members and partitions.
+
+    ``kind`` is "members" if the broker shares its partitions out to members, "consumers" if its consumers name their
+    partitions, "" if nobody has read for it yet. ``id`` distinguishes the group from others of its name; it is empty
+    while nothing of it is in the journal.
+    """
+
+    name: str
+    kind: str
+    members: list[GroupMember]
+    partitions: list[GroupPartition]
+    id: bytes
+
+
 class Run(NamedTuple):
     """The place of a committed transaction's messages of one partition: the n-th sent is at base_offset + n."""
 
@@ -120,6 +172,25 @@ class TransactionDetails(NamedTuple):
     contents: list[PartContent]
     runs: list[Run]
     obstacle: str = ""
+
+
+def described_group(name: str, told: GroupMembers) -> GroupDescription:
+    """Return the description in an answer of the broker, with the partitions sorted by topic and index."""
+    partitions = sorted(map(_owned, told.partitions), key=lambda each: (each.topic, each.partition))
+    return GroupDescription(name, told.kind, [_member(each) for each in told.members], partitions, told.id)
+
+
+def _member(told: MemberInfo) -> GroupMember:
+    return GroupMember(
+        told.member, told.client, told.name, told.peer, told.silent / 1e6, told.topics, told.pattern
+    )
+
+
+def _owned(told: MemberPartition) -> GroupPartition:
+    return GroupPartition(
+        told.topic, told.index, told.position, told.lag, told.generation, told.member or None, told.revoking,
+        told.held_by, told.kept / 1e6, told.kept_for,
+    )  # fmt: skip
 
 
 def decoded(
