@@ -173,11 +173,14 @@ class TestMembers:
         ]
         assert "worker-1 to release it" in run("groups", "describe", topic).stdout
 
-    def test_a_group_with_members_is_neither_deleted_nor_moved_until_they_have_stopped(
-        self, run, topic, first
-    ):
-        deleted = run("groups", "delete", topic, "--yes", code=3)
-        assert "has members that read now" in " ".join(deleted.stderr.split())
+    def test_a_group_with_members_is_neither_deleted_nor_moved(self, run, run_json, topic, first):
+        for refused in (
+            run("groups", "delete", topic, "--yes", code=3),
+            run("groups", "reset", topic, "--to-latest", "--execute", code=3),
+        ):
+            assert "has members that read now" in " ".join(refused.stderr.split())
+        assert "The group has 1 member: stop them" in run("groups", "reset", topic, "--to-latest").stdout
+        assert run_json("groups", "reset", topic, "--to-latest")["members"] == 1
 
     def test_a_group_that_nobody_claimed_yet_has_members_all_the_same(self, run, run_json, url, topic):
         member = StrangerMember(url, f"new-{topic}", ["none"], "worker-c")

@@ -282,6 +282,17 @@ def test_a_group_with_members_cannot_be_deleted(room):
     assert isinstance(first.peer.ask(messages.DeleteGroup, "g", room.group_id()), messages.Done)
 
 
+def test_a_group_is_not_moved_by_others_while_it_has_members(room):
+    first = room.member(start=None)
+    first.take()
+    move = [PartitionOffset(1, 0, first.owned[1])]
+    refused(room.peer().ask(messages.CommitOffsets, "g", move, expected=[None]), "GroupInUse")
+    assert room.broker.groups.find("g").position(1) is None
+    first.peer.ask(messages.LeaveGroup, "g", first.number, first.secret)
+    moved = room.peer().ask(messages.CommitOffsets, "g", move, expected=[None])
+    assert isinstance(moved, messages.Done)
+
+
 def test_a_pattern_takes_topics_that_come_later(room):
     first = room.member(pattern="ord*")
     first.take()
@@ -334,6 +345,31 @@ def test_the_description_says_who_has_what(room):
     ]
     assert (told.kind, told.id) == ("members", room.group_id())
     assert room.peer().ask(messages.DescribeGroup, "none").members == []
+
+
+def test_partitions_that_wait_for_their_claims_are_described_too():
+    room = MembersRoom(max_group_positions=1)
+    room.topic("orders", 1)
+    member = room.member(pattern="b*")
+    member.take()
+    room.topic("bills", 1)
+    room.wait(1)
+    told = room.peer().ask(messages.DescribeGroup, "g")
+    assert [(each.topic, each.member, each.generation > 0) for each in told.partitions] == [
+        ("orders", member.number, True),
+        ("bills", 0, False),
+    ]
+
+
+def test_partitions_that_only_a_prepared_transaction_has_are_described_with_it(room):
+    positions = [messages.GroupPositions("g", b"g" * 16, [PartitionOffset(3, 0)])]
+    peer = room.peer()
+    peer.ask(messages.Prepare, 1, Xid(1, b"x", b"y"), None, 0, [], positions)
+    told = room.peer().ask(messages.DescribeGroup, "g")
+    assert [(each.index, each.position, each.held_by) for each in told.partitions] == [
+        (2, None, f"{peer.session.number}-1 (xid 1:x:y)")
+    ]
+    assert told.kind == ""
 
 
 @pytest.mark.parametrize(

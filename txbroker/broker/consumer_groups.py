@@ -155,6 +155,8 @@ class Consuming:
 
     def commit_offsets(self, session: Session, command: CommitOffsets, data: memoryview) -> Done:  # noqa: ARG002
         """Move a group's positions."""
+        if command.expected is not None:
+            self._check_no_members(command.group)
         self.settle(command.group, command.id, command.offsets, (), command.expected)
         return Done(command.correlation)
 
@@ -260,6 +262,13 @@ class Consuming:
                 "nothing has changed. Join the group (name no partitions), use another one, or delete it"
             )
 
+    def _check_no_members(self, name: str) -> None:
+        """Raise if members of the group read now."""
+        if self.has_members(name):
+            raise GroupInUse(
+                f"group {name!r} has members that read now; nothing has changed. Stop them first"
+            )
+
     def list_groups(self, session: Session, command: ListGroups, data: memoryview) -> None:  # noqa: ARG002
         """Return every group with its lag."""
         self._stepwise.answer(session, command, self._listed(command.correlation))
@@ -303,10 +312,7 @@ class Consuming:
                 f"the group {command.group!r} that was meant has been deleted; the one that is there now was "
                 "made since. Nothing has changed. Ask for the groups again"
             )
-        if self.has_members(command.group):
-            raise GroupInUse(
-                f"group {command.group!r} has members that read now; nothing has changed. Stop them first"
-            )
+        self._check_no_members(command.group)
         if holder := next(iter(self._groups.holders(command.group).values()), None):
             raise OffsetPending(
                 f"group {command.group!r} is held by the prepared transaction {self.describe(holder)}; "

@@ -245,7 +245,7 @@ class CommitOffsets(Request, frozen=True, tag=19):
 
     ``id``, 16 random bytes, is the group's id if this makes the group. With ``expected`` nothing is moved
     (PositionMoved) unless the group's positions are these: an offset, or None for no position yet, for each of
-    ``offsets``, in their order.
+    ``offsets``, in their order; nor while the group has members (GroupInUse), which would go on from where they are.
     """
 
     group: str

@@ -271,13 +271,13 @@ class TestGroupsOverALostAnswer:
             rig, broker, messages.CommitOffsets, rig.operations.set_offsets("g", "t", {0: 5}), answer
         )
 
-    @pytest.mark.parametrize("error", ["PositionMoved", "GenerationFenced", "OffsetPending"])
+    @pytest.mark.parametrize("error", ["PositionMoved", "GenerationFenced", "OffsetPending", "GroupInUse"])
     def test_a_group_that_stands_where_it_was_to_go_has_been_moved(self, rig, broker, error):
         moved, asked = self.move(rig, broker, error, 5)
         assert moved.result() is None
         assert [request.expected for request in asked] == [[3], [3]]
 
-    @pytest.mark.parametrize("error", ["PositionMoved", "GenerationFenced", "OffsetPending"])
+    @pytest.mark.parametrize("error", ["PositionMoved", "GenerationFenced", "OffsetPending", "GroupInUse"])
     def test_a_group_that_somebody_moved_on_meanwhile_leaves_it_open_and_is_not_moved_back(
         self, rig, broker, error
     ):

@@ -161,18 +161,20 @@ def reset(
 ) -> None:
     """Move the positions of the group NAME. Without --execute, only the plan is shown.
 
-    Stop the group's consumers first: a running consumer goes on from where it is, and commits over the new position.
+    Stop the group's consumers first. While the group has members it is not moved. A running consumer that names its
+    partitions goes on from where it is, and commits over the new position.
     """
     target = Target.chosen(to_offset, to_time, to_earliest, to_latest)
     with invocation.connect() as broker:
         moves = plan(broker, name, topics, partitions, target)
+        members = count_members(broker, name)
         if execute:
             carry_out(broker, name, moves)
     rows = [(move.topic, move.partition, move.before, move.after, move.note) for move in moves]
-    said = f"Moved group {name}." if execute else "This is only the plan; add --execute to do it."
+    said = f"Moved group {name}." if execute else plan_text(members)
     emit(
         invocation.as_json,
-        {"group": name, "executed": execute, "moves": [move.as_json() for move in moves]},
+        {"group": name, "executed": execute, "members": members, "moves": [move.as_json() for move in moves]},
         lambda: Stack(
             table(("topic", "partition", "from", "to", "note"), rows, "Nothing to move."), "", said
         ),
@@ -239,6 +241,21 @@ def plan(
             after, note = target.in_partition(part, times.get(index, part.high_watermark))
             moves.append(Move(name, index, before.get((name, index)), after, note))
     return moves
+
+
+def count_members(broker: Connection, group: str) -> int:
+    """Return how many members a group has now."""
+    try:
+        return len(broker.describe_group(group).members)
+    except UnknownGroup:
+        return 0
+
+
+def plan_text(members: int) -> str:
+    """Return what is to be done so that a plan is carried out."""
+    if not members:
+        return "This is only the plan; add --execute to do it."
+    return f"This is only the plan. The group has {count_text(members, 'member')}: stop them, then add --execute."
 
 
 def positions_of(broker: Connection, group: str) -> dict[tuple[str, int], int]:

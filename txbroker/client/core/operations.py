@@ -278,7 +278,8 @@ class Operations:
     async def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Move a group to other positions, given as offsets by partition. Claims of its consumers stay valid.
 
-        Raises PositionMoved if a consumer or another program moves the group at the same time.
+        Raises PositionMoved if a consumer or another program moves the group at the same time, and GroupInUse if the
+        group has members, which would go on from where they are: stop them first.
         """
         group, topic = text("group", group, NOTHING_CHANGED), text("topic", topic, NOTHING_CHANGED)
         if not isinstance(offsets, Mapping):
@@ -297,7 +298,12 @@ class Operations:
         call = core.request(move, Done)
         try:
             await call
-        except (errors.PositionMoved, errors.GenerationFenced, errors.OffsetPending) as error:
+        except (
+            errors.PositionMoved,
+            errors.GenerationFenced,
+            errors.OffsetPending,
+            errors.GroupInUse,
+        ) as error:
             if call.attempts == 1:
                 raise
             request = commands.FetchOffsets(core.correlation(), group, list(wanted))
@@ -311,7 +317,7 @@ class Operations:
 
     @client_method
     async def delete_group(self, group: str, group_id: bytes | None = None) -> None:
-        """Delete a group with its positions; raises UnknownGroup, OffsetPending.
+        """Delete a group with its positions; raises UnknownGroup, OffsetPending, GroupInUse.
 
         ``group_id`` is the id of the group to delete, as ``groups()`` returns it; None: the group that has the name
         now.
