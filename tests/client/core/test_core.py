@@ -7,7 +7,7 @@ from tests.client.rig import Rig
 from txbroker import errors
 from txbroker.client.core.call import error_of
 from txbroker.client.core.core import Core
-from txbroker.client.core.options import RULES, Backoff, Options
+from txbroker.client.core.options import RULES, Backoff, Options, repetition
 from txbroker.client.core.phase import Phase
 from txbroker.wire import messages
 from txbroker.wire.codec import encode
@@ -17,6 +17,21 @@ from txbroker.wire.secret import Secret
 
 def test_every_request_has_a_rule_for_a_lost_answer():
     assert set(RULES) == set(messages.AnyRequest.__args__)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        messages.CommitOffsets(1, "g", []),
+        messages.ClaimPartitions(1, "g", "m", [1]),
+        messages.JoinGroup(1, "g", b"n" * 16, ["t"]),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_repetition_is_the_same_but_for_the_id_of_a_group_that_it_makes(first):
+    again = repetition(first)
+    assert again.id != first.id
+    assert structs.replace(again, id=first.id) == first
 
 
 def test_a_session_opens_with_the_brokers_limits(rig):
