@@ -72,8 +72,8 @@ PolicyOf = Callable[[Transaction, int], Policy | None]
 
 
 class Describing:
-    """The meaning of these commands. ``on_changed`` is called with partitions that are deleted or purged, ``on_topics``
-    when a topic was made or deleted.
+    """The meaning of these commands. ``on_changed`` is called with partitions that are deleted or purged, ``on_topic``
+    with the name of a topic that was made or deleted, or has more partitions.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Describing:
         self._policy = policy
         self.slow_forces = SlowForces(engine)
         self.on_changed: Callable[[list[int]], object] = len
-        self.on_topics: Callable[[], object] = dict
+        self.on_topic: Callable[[str], object] = len
         self.status: Callable[[], dict[str, int | float | str]] = dict
 
     # -- topics -----------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class Describing:
         if engine.full:
             raise disk_full()
         engine.accept(record)
-        self.on_topics()
+        self.on_topic(command.name)
         return Topics(command.correlation, [_topic_info(self._catalog.topics[command.name])])
 
     def alter_topic(self, session: Session, command: AlterTopic, data: memoryview) -> Topics:  # noqa: ARG002
@@ -136,6 +136,8 @@ class Describing:
         if record.added is not None or record.settings != topic.settings:
             engine.accept(record)
             engine.housekeeping.settings_changed(topic.partitions)
+        if record.added is not None:
+            self.on_topic(topic.name)
         return Topics(command.correlation, [_topic_info(topic)])
 
     def _meant(self, command: AlterTopic | DeleteTopic) -> Topic:
@@ -188,7 +190,7 @@ class Describing:
                 )
         self._engine.accept(TopicDeleted(command.name, self._engine.now()))
         self.on_changed(numbers)
-        self.on_topics()
+        self.on_topic(command.name)
         return Done(command.correlation)
 
     def purge(self, session: Session, command: Purge, data: memoryview) -> Done:  # noqa: ARG002

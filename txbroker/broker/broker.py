@@ -154,9 +154,11 @@ class Broker:
 
     def _tell_each_other(self) -> None:
         """Let each module know what it needs of those that are made after it."""
-        self.consuming.has_members = self.coordinator.has_members
+        coordinator = self.coordinator
+        coordinator.on_failure = self._failed
+        self.consuming.has_members, self.consuming.on_deleted = coordinator.has_members, coordinator.group_deleted
         self.describing.on_changed = self.fetching.look_again
-        self.describing.on_topics = self.coordinator.topics_changed
+        self.describing.on_topic = coordinator.topic_changed
         self.describing.status = self._status
         self.engine.on_published = self.fetching.published
         self.engine.on_idle = self.parked_requests.move
@@ -369,12 +371,15 @@ class Broker:
             command=kind, peer=session.peer, client=session.client,
         )  # fmt: skip
         if self.engine.failed:
-            if self.on_failure is not None:
-                self.on_failure(f"{kind} of {session.peer}", error)
+            self._failed(f"{kind} of {session.peer}", error)
             return
         if session.step(SessionInput.DISCONNECT) is SessionAction.END:
             session.close(f"{kind} broke the broker; see its log")
             self._end(session)
+
+    def _failed(self, doing: str, error: BaseException) -> None:
+        if self.on_failure is not None:
+            self.on_failure(doing, error)
 
     def _ping(self, session: Session, command: Ping, data: memoryview) -> None:  # noqa: ARG002
         session.deliver(encode(Done(command.correlation)))

@@ -70,6 +70,8 @@ class Consuming:
         self.recorded, self.check_settled = self._judge.recorded, self._judge.check
         self.has_members: Callable[[str], bool] = lambda group: False  # noqa: ARG005
         """Whether a group has members now."""
+        self.on_deleted: Callable[[str], object] = len
+        """Called with the name of a group that was deleted."""
 
     # -- judging, also for transactions -------------------------------------------------------------
 
@@ -319,6 +321,7 @@ class Consuming:
                 "nothing has changed. Commit it or roll it back first"
             )
         self._engine.accept(GroupDeleted(command.group, self._engine.now()))
+        self.on_deleted(command.group)
         return Done(command.correlation)
 
 

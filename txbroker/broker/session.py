@@ -138,6 +138,11 @@ class Session:
         self._congested = False
 
     @property
+    def is_open(self) -> bool:
+        """Whether the session's connection is there."""
+        return self.state is OPEN
+
+    @property
     def congested(self) -> bool:
         """Whether the peer has too many unread answers: then no fetch of it is carried out."""
         return self._congested

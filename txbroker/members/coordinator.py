@@ -7,7 +7,7 @@ journal. See ``docs/decisions/0035-members.md``.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,8 +20,8 @@ from txbroker.errors import GroupKindConflict, LimitExceeded, MemberNameInUse, T
 from txbroker.members.assignment import share_out
 from txbroker.members.claiming import MAX_CLAIMED, CheckRoom, Claiming
 from txbroker.members.group_table import GroupTable, Kept
-from txbroker.members.member import Member, MemberSession
-from txbroker.members.settings import MemberSettings, check_join
+from txbroker.members.member import Member, MemberSession, matcher, wishes_of
+from txbroker.members.settings import MemberSettings, check_join, check_owned
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
     MAX_ASSIGNED,
@@ -33,11 +33,11 @@ from txbroker.wire.messages import (
     JoinGroup,
     LeaveGroup,
 )
-from txbroker.wire.refusals import check_entries
 from txbroker.wire.secret import SECRET_BYTES, Secret
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
+    from journal.log.catalog import Topic
 
 LATE: Final = 200_000
 """µs that a look may come late; more than that is the broker's own delay, and counts against no member."""
@@ -47,8 +47,11 @@ BUSY: Final = 0.05
 
 NEVER: Final = 1 << 60
 
-FULL: Final = 1_000_000
-"""µs until claims are tried again that a limit or a full disk has refused."""
+AGAIN: Final = 1_000_000
+"""µs until something is tried again that has failed: an assignment, or claims that a limit or a full disk refused."""
+
+GRID: Final = 100_000
+"""Answers that have nothing to tell are due at multiples of this many µs, so that one look serves many members."""
 
 RunBlocking = Callable[[Callable[[], Any], Callable[[Any], None], Callable[[BaseException], None]], None]
 
@@ -56,7 +59,7 @@ RunBlocking = Callable[[Callable[[], Any], Callable[[Any], None], Callable[[Base
 class Coordinator:
     """The members of all groups. ``answer(session, encoded)`` delivers an answer once all that was accepted is forced.
 
-    ``call_later(seconds, call)`` is the reactor's.
+    ``call_later(seconds, call)`` is the reactor's. ``on_failure(doing, error)`` must end the process.
     """
 
     log = Logger()
@@ -83,6 +86,7 @@ class Coordinator:
         self._started = engine.now()
         self._next_number = engine.start_number << 32 | 1
         self._timers: dict[str, tuple[int, Any]] = {}
+        self.on_failure: Callable[[str, BaseException], None] | None = None
         self.claiming = Claiming(engine, groups, check_room)
         self.tables: dict[str, GroupTable] = {}
         self.handlers: dict[type, Callable[..., Any]] = {
@@ -103,16 +107,22 @@ class Coordinator:
 
     # -- requests ---------------------------------------------------------------------------------
 
-    def join(self, session: MemberSession, command: JoinGroup, data: memoryview) -> Joined:  # noqa: ARG002
-        """Make the session's client a member."""
+    def join(self, session: MemberSession, command: JoinGroup, data: memoryview) -> Joined | None:  # noqa: ARG002
+        """Make the session's client a member. Nothing is done for a session that has ended while its request waited."""
         check_join(command)
-        now = self._engine.now()
-        table = self.tables.get(command.group)
+        if not session.is_open:
+            return None
+        group, now = command.group, self._engine.now()
+        table = self.tables.get(group)
         known = table.by_nonce(command.nonce) if table is not None else None
         if known is None:
             known = self._joined(command, now)
         self._attach(known, session, now)
-        self._look(command.group)
+        due = min(self.tables[group].due(self._settings.reconnect_grace))
+        if due <= now:
+            self._look(group)
+        else:
+            self._arm(group, due)
         return Joined(command.correlation, known.number, known.secret)
 
     def _joined(self, command: JoinGroup, now: int) -> Member:
@@ -122,26 +132,29 @@ class Coordinator:
                 f"the partitions of group {group!r} are claimed by consumers that name them, so they are not shared "
                 "out to members; nothing has changed. Name partitions here, too, use another group, or delete that one"
             )
-        if self.count >= self._settings.max_members:
+        table = self.tables.get(group) or self._new_table(group, command.id)
+        namesake = self._namesake(table, command)
+        count = self.count - (namesake is not None)
+        if count >= self._settings.max_members:
             raise LimitExceeded(
-                f"there are {self.count} members of groups, the limit is {self._settings.max_members} (max_members); "
+                f"there are {count} members of groups, the limit is {self._settings.max_members} (max_members); "
                 "nothing has changed"
             )
-        table = self.tables.get(group) or self._new_table(group, command.id)
-        self._check_name(table, command)
+        topics = frozenset(command.topics)
+        self._check_room_for(table, group, topics)
+        if namesake is not None:
+            self._remove(table, namesake)
         member = Member(
-            self._next_number, Secret(self._random(SECRET_BYTES)), command.nonce, group, command.name,
-            frozenset(command.topics), command.pattern, command.session_timeout, command.max_handover, command.start,
-            now,
+            self._next_number, Secret(self._random(SECRET_BYTES)), command.nonce, group, command.name, topics,
+            command.pattern, command.session_timeout, command.max_handover, command.start, now,
+            matcher(command.pattern),
         )  # fmt: skip
-        self._check_room_for(table, member)
         self._next_number += 1
         is_first = not table.members
         if is_first:
             table.group_id = command.id
         self.tables[group] = table
         table.members[member.number] = member
-        table.changes += 1
         self._take_back(table, member, command.owned)
         self._assign_by(table, now if is_first else now + self._settings.assignment_delay)
         return member
@@ -149,28 +162,36 @@ class Coordinator:
     def _new_table(self, group: str, group_id: bytes) -> GroupTable:
         """Return a table in which the partitions that were claimed before the start are kept for their members."""
         table, settings = GroupTable(group_id), self._settings
+        now = self._engine.now()
+        if now >= self._started + max(settings.rejoin_timeout, settings.reconnect_grace):
+            return table
+        names: dict[str, list[int]] = {}
         for number, claim in self._groups.find(group).claims.items():
-            is_static = claim.kind is ClaimKind.STATIC_MEMBER
-            wait = settings.rejoin_timeout if is_static else settings.reconnect_grace
-            table.keep([number], Kept(self._started + wait, claim.member if is_static else ""))
+            name = claim.member if claim.kind is ClaimKind.STATIC_MEMBER else ""
+            names.setdefault(name, []).append(number)
+        for name, numbers in names.items():
+            until = self._started + (settings.rejoin_timeout if name else settings.reconnect_grace)
+            if until > now:
+                table.keep(numbers, Kept(until, name))
         return table
 
-    def _check_name(self, table: GroupTable, command: JoinGroup) -> None:
-        """Raise if a static member of that name is there; one whose connection is gone makes room for it."""
+    @staticmethod
+    def _namesake(table: GroupTable, command: JoinGroup) -> Member | None:
+        """Return the static member of that name whose connection is gone; raise if it is there."""
         namesake = table.by_name(command.name)
-        if namesake is None:
-            return
-        if namesake.session is not None:
+        if namesake is not None and namesake.session is not None:
             raise MemberNameInUse(
                 f"group {command.group!r} has a member {command.name!r} already, client {namesake.client!r} at "
                 f"{namesake.peer}; nothing has changed. Give each process a name of its own, or end that one first"
             )
-        self._remove(table, namesake)
+        return namesake
 
-    def _check_room_for(self, table: GroupTable, member: Member) -> None:
-        """Raise if the group may not have so many partitions more."""
-        numbers = [number for numbers in self._topics_of([member]).values() for number in numbers]
-        self.claiming.check_room(member.group, table.group_id, numbers)
+    def _check_room_for(self, table: GroupTable, group: str, names: Iterable[str]) -> None:
+        """Raise if the group may not have the partitions of the topics that are named."""
+        topics = self._catalog.topics
+        there = [topics[name] for name in names if name in topics]
+        numbers = [store.number for topic in there for store in topic.partitions]
+        self.claiming.check_room(group, table.group_id, numbers)
 
     def _take_back(self, table: GroupTable, member: Member, shown: Iterable[tuple[int, int]]) -> None:
         """Give a member the partitions of which it shows the generation."""
@@ -181,16 +202,21 @@ class Coordinator:
                 table.own(member, number, generation)
 
     def attend(self, session: MemberSession, command: Attend, data: memoryview) -> None:  # noqa: ARG002
-        """Take what a member says of itself, and answer when there is something to tell."""
-        check_entries("partitions", len(command.owned) + len(command.releasing))
+        """Take what a member says of itself, and answer when there is something to tell. Nothing is done for a session
+        that has ended while its request waited.
+        """
+        check_owned(command.group, len(command.owned) + len(command.releasing))
         table, member = self._known(command.group, command.member, command.secret)
+        if not session.is_open:
+            return
         now = self._engine.now()
         self._attach(member, session, now)
         member.shown = dict(command.owned)
-        member.releasing = frozenset(command.releasing)
+        member.releasing = member.owned.keys() & command.releasing
         member.waiting = command.correlation
-        member.answer_at = now + member.session_timeout // 3
-        for number in [each for each in member.asked if each not in member.shown]:
+        member.answer_at = -(-(now + member.session_timeout // 3) // GRID) * GRID
+        told, member.told = member.told, frozenset()
+        for number in [each for each in member.asked if each not in member.shown and each not in told]:
             table.disown(number)
         if table.to_place:
             self._look(command.group)
@@ -221,16 +247,16 @@ class Coordinator:
     # -- sessions ---------------------------------------------------------------------------------
 
     def _attach(self, member: Member, session: MemberSession, now: int) -> None:
-        """Note that a member was heard of on that session. Its earlier request is answered, or gone."""
+        """Note that a member was heard of on that session, and answer its earlier request."""
         before = member.session
+        if member.waiting is not None:
+            self._send(member, Attended(member.waiting))
         if before is not session:
             if before is not None:
                 before.members.pop(member, None)
             session.members[member] = None
-            member.session, member.waiting = session, None
+            member.session, member.told = session, frozenset()
             member.client, member.peer = session.client, session.peer
-        elif member.waiting is not None:
-            self._send(member, Attended(member.waiting))
         member.heard = now
 
     def forget(self, session: MemberSession) -> None:
@@ -250,32 +276,24 @@ class Coordinator:
         table.remove(member)
         if member.name and not for_good:
             table.keep(numbers, Kept(now + self._settings.rejoin_timeout, member.name))
-        table.changes += 1
         self._assign_by(table, now)
 
-    # -- topics -----------------------------------------------------------------------------------
+    # -- what else changes ----------------------------------------------------------------------------
 
-    def topics_changed(self) -> None:
-        """Assign anew where topics were made, or have gone."""
+    def topic_changed(self, name: str) -> None:
+        """Assign a topic that was made, or that is gone, in the groups that may read it."""
         stores, now = self._catalog.stores, self._engine.now()
         for group, table in self.tables.items():
-            for number in [each for each in table.owners if each not in stores]:
-                table.disown(number)
-            table.changes += 1
-            self._assign_by(table, now)
-            self._arm(group, now)
+            if any(name in member.topics or member.pattern for member in table.members.values()):
+                for number in [each for each in table.owners if each not in stores]:
+                    table.disown(number)
+                self._assign_by(table, now)
+                self._arm(group, now)
 
-    def _topics_of(self, members: Iterable[Member]) -> dict[str, list[int]]:
-        """Return the partitions of the topics that these members may read, by topic."""
-        found: dict[str, list[int]] = {}
-        asked = list(members)
-        named = {topic for member in asked for topic in member.topics}
-        with_pattern = {member.pattern: member for member in asked if member.pattern}
-        for name, topic in self._catalog.topics.items():
-            is_read = name in named or any(member.reads(name) for member in with_pattern.values())
-            if is_read and not is_internal(name):
-                found[name] = [store.number for store in topic.partitions]
-        return found
+    def group_deleted(self, group: str) -> None:
+        """Forget for whom partitions of a group are kept; it has no members."""
+        if self.tables.pop(group, None) is not None:
+            self._disarm(group)
 
     # -- looking after a group -------------------------------------------------------------------------
 
@@ -287,30 +305,47 @@ class Coordinator:
         armed = self._timers.get(group)
         if armed is not None and armed[0] <= at:
             return
-        if armed is not None:
-            armed[1].cancel()
-            del self._timers[group]
+        self._disarm(group)
         if self._call_later is not None and at < NEVER:
             wait = max(0, at - self._engine.now()) / 1e6
             self._timers[group] = at, self._call_later(wait, partial(self._rang, group))
 
+    def _disarm(self, group: str) -> int:
+        """Cancel the planned look; return when it was to be, :data:`NEVER` if none was planned."""
+        at, timer = self._timers.pop(group, (NEVER, None))
+        if timer is not None:
+            timer.cancel()
+        return at
+
     def _rang(self, group: str) -> None:
         at, _ = self._timers.pop(group)
-        now = self._engine.now()
-        table = self.tables.get(group)
-        if table is None or self._engine.failed:
+        if self._engine.failed:
             return
         if self._engine.busy and self._call_later is not None:
             self._timers[group] = at, self._call_later(BUSY, partial(self._rang, group))
             return
-        if now - at > LATE:
-            for member in table.members.values():
-                member.heard += now - at
-        self._look(group)
+        self._guarded(group, partial(self._look, group, at))
 
-    def _look(self, group: str) -> None:
-        """Do what is due in a group, and plan the next look."""
+    def _guarded(self, group: str, do: Callable[[], None]) -> None:
+        """Do something that no request waits for. A fault of ours ends the process if the folds disagree with the
+        journal by it; else it is tried again.
+        """
+        try:
+            do()
+        except Exception as error:  # noqa: BLE001  (whatever it is, it must not get lost in the reactor)
+            self.log.failure("looking after group {group} failed", group=group)
+            if not self._engine.failed:
+                self._arm(group, self._engine.now() + AGAIN)
+            elif self.on_failure is not None:
+                self.on_failure(f"looking after group {group!r}", error)
+
+    def _look(self, group: str, planned: int = NEVER) -> None:
+        """Do what is due in a group, and plan the next look. ``planned`` is when this one was to be."""
         table, now, grace = self.tables[group], self._engine.now(), self._settings.reconnect_grace
+        planned = min(planned, self._disarm(group))
+        if now - planned > LATE:
+            for member in table.members.values():
+                member.heard += now - planned
         for member in [each for each in table.members.values() if each.lost_at(grace) <= now]:
             if member.session is not None and not member.session.is_read():
                 member.heard = now
@@ -318,20 +353,19 @@ class Coordinator:
                 self._lose(table, member, now)
         for number in table.overdue(now):
             table.disown(number)
-        for number in [each for each, kept in table.kept.items() if kept.until <= now]:
-            del table.kept[number]
-            table.to_place[number] = None
+        table.expire_kept(now)
         if table.assign_at is not None and table.assign_at <= now and not table.is_assigning:
             self._assign(group, table)
-        retry = self._place(group, table, now)
+        go_on = self._place(group, table, now)
         for member in list(table.members.values()):
             self._tell(member)
             if member.waiting is not None and member.answer_at <= now:
                 self._send(member, Attended(member.waiting))
         if not table.members and not table.kept:
             del self.tables[group]
+            self._disarm(group)
             return
-        self._arm(group, min([retry, *table.due(grace)], default=retry))
+        self._arm(group, min([go_on, *table.due(grace)]))
 
     def _lose(self, table: GroupTable, member: Member, now: int) -> None:
         why = "its connection is gone" if member.session is None else "it was silent"
@@ -345,30 +379,26 @@ class Coordinator:
     def _assign(self, group: str, table: GroupTable) -> None:
         """Compute an assignment off the reactor."""
         table.assign_at, table.is_assigning = None, True
-        changes, members = table.changes, list(table.members.values())
-        topics = self._topics_of(members)
-        owners = table.owners_by_number()
         self._run_blocking(
-            lambda: share_out(
-                {each.number: [topic for topic in topics if each.reads(topic)] for each in members},
-                topics,
-                owners,
+            partial(
+                _computed,
+                list(self._catalog.topics.items()),
+                list(table.members.values()),
+                table.owners_by_number(),
             ),
-            partial(self._assigned, group, table, changes),
+            lambda target: self._guarded(group, partial(self._assigned, group, table, target)),
             partial(self._not_assigned, group, table),
         )
 
-    def _assigned(self, group: str, table: GroupTable, changes: int, target: dict[int, int]) -> None:
+    def _assigned(self, group: str, table: GroupTable, target: dict[int, int]) -> None:
+        """Take an assignment. What has changed while it was computed is taken into account by the next one."""
         table.is_assigning = False
         if self.tables.get(group) is not table:
             return
-        if table.changes != changes:
-            self._assign_by(table, self._engine.now())
-        else:
-            stores, known = self._catalog.stores, self.claiming.known_topics(group)
-            topics = {stores[number].topic for number in target if number in stores}
-            table.new_topics = (table.new_topics | topics) - known if table.to_place else topics - known
-            table.aim(target)
+        stores, known = self._catalog.stores, self.claiming.known_topics(group)
+        fresh = {stores[number].topic for number in target if number in stores} - known
+        table.new_topics = table.new_topics | fresh if table.to_place or table.refused else fresh
+        table.aim(target)
         self._arm(group, self._engine.now())
 
     def _not_assigned(self, group: str, table: GroupTable, error: BaseException) -> None:
@@ -376,29 +406,30 @@ class Coordinator:
             "the assignment of group {group} failed: {error}; it is tried again", group=group, error=error
         )
         table.is_assigning = False
-        self._assign_by(table, self._engine.now() + FULL)
-        self._arm(group, self._engine.now() + FULL)
+        if self.tables.get(group) is table:
+            self._assign_by(table, self._engine.now() + AGAIN)
+            self._arm(group, self._engine.now() + AGAIN)
 
     def _place(self, group: str, table: GroupTable, now: int) -> int:
         """Ask partitions back, and claim what is free, as much as fits into a turn. Return when to go on."""
-        claims: dict[Member, list[int]] = {}
+        table.retry_refused(now)
+        known = self._groups.find(group)
+        claims: dict[tuple[Member, bool], list[int]] = {}
         for count, (member, number) in enumerate(table.placed(now), 1):
-            claims.setdefault(member, []).append(number)
+            claims.setdefault((member, number in known), []).append(number)
             if count == MAX_CLAIMED:
                 break
-        try:
-            while claims:
-                member = next(iter(claims))
-                self.claiming.claim(table, group, member, claims[member])
-                del claims[member]
-        except TxBrokerError as error:
-            if self._engine.failed:
-                raise
-            self.log.warn(
-                "group {group}: partitions wait for their claims: {error}", group=group, error=error
-            )
-            table.to_place.update(dict.fromkeys(number for numbers in claims.values() for number in numbers))
-            return now + FULL
+        for (member, _), numbers in claims.items():
+            try:
+                self.claiming.claim(table, group, member, numbers)
+            except TxBrokerError as error:
+                if self._engine.failed:
+                    raise
+                self.log.warn(
+                    "group {group}: {count} partitions wait for their claims: {error}",
+                    group=group, count=len(numbers), error=error,
+                )  # fmt: skip
+                table.refuse(numbers, now + AGAIN)
         return now if table.to_place else NEVER
 
     # -- answers ----------------------------------------------------------------------------------
@@ -412,12 +443,8 @@ class Coordinator:
             return
         stores = self._catalog.stores
         lost = [number for number, generation in shown.items() if owned.get(number) != generation]
-        revoked = [
-            each for each in asked if each in shown and each not in member.releasing and each not in lost
-        ]
-        fresh = [
-            each for each in owned if shown.get(each) != owned[each] and each not in asked and each in stores
-        ]
+        revoked = [each for each in asked if shown.get(each) == owned[each] and each not in member.releasing]
+        fresh = [each for each in owned if shown.get(each) != owned[each] and each in stores]
         if lost or revoked or fresh:
             assigned = [
                 AssignedPartition(number, owned[number], stores[number].topic, stores[number].index)
@@ -426,6 +453,17 @@ class Coordinator:
             self._send(member, Attended(member.waiting, assigned, revoked, lost))
 
     def _send(self, member: Member, answer: Attended) -> None:
-        member.waiting = None
+        member.waiting, member.shown, member.releasing = None, {}, frozenset()
+        member.told = frozenset([each.partition for each in answer.assigned])
         if member.session is not None:
             self._answer(member.session, encode(answer))
+
+
+def _computed(
+    topics: Iterable[tuple[str, Topic]], members: Sequence[Member], owners: dict[int, int]
+) -> dict[int, int]:
+    """Return the member for each partition of these topics that one of them reads; it runs on the reader pool."""
+    partitions = {name: topic.partitions for name, topic in topics if not is_internal(name)}
+    wishes = wishes_of(members, partitions)
+    read = {name for names in wishes.values() for name in names}
+    return share_out(wishes, {name: [store.number for store in partitions[name]] for name in read}, owners)

@@ -6,9 +6,13 @@ It decides nothing by itself: :mod:`txbroker.members.coordinator` makes the clai
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
 from txbroker.members.member import Member
+
+MAX_LOOKED: Final = 2000
+"""Most partitions that are looked at in a turn."""
 
 
 class Kept(NamedTuple):
@@ -36,10 +40,12 @@ class GroupTable:
         self.is_assigning = False
         self.new_topics: set[str] = set()
         """Topics that the group had not begun to read when it got its present assignment."""
-        self.changes = 0
-        """Counts what an assignment depends on."""
         self.to_place: dict[int, None] = {}
         """Partitions to be looked at: their owner or their target has changed."""
+        self.refused: dict[int, None] = {}
+        """Partitions whose claims were refused, and are tried again at ``retry_at``."""
+        self.retry_at = 0
+        self._kept_until = 0
 
     def by_nonce(self, nonce: bytes) -> Member | None:
         """Return the member that joined with that nonce."""
@@ -88,7 +94,7 @@ class GroupTable:
 
         Those of others are asked back; those that can be claimed now are yielded, with their member-to-be.
         """
-        for number in list(self.to_place):
+        for number in list(islice(self.to_place, MAX_LOOKED)):
             del self.to_place[number]
             wanted = self.members.get(self.target.get(number, 0))
             owner = self.owners.get(number)
@@ -131,11 +137,33 @@ class GroupTable:
             if member.waiting is not None:
                 yield member.answer_at
             yield from member.asked.values()
-        if self.members:
-            yield from (kept.until for kept in self.kept.values())
+        if self.refused:
+            yield self.retry_at
+        if self.kept:
+            yield self._kept_until
 
     def keep(self, numbers: Iterable[int], kept: Kept) -> None:
         """Keep partitions that have no owner."""
         for number in numbers:
             if number not in self.owners:
+                self._kept_until = min(self._kept_until, kept.until) if self.kept else kept.until
                 self.kept[number] = kept
+
+    def expire_kept(self, now: int) -> None:
+        """Keep no longer what was kept until now."""
+        if self.kept and self._kept_until <= now:
+            for number in [each for each, kept in self.kept.items() if kept.until <= now]:
+                del self.kept[number]
+                self.to_place[number] = None
+            self._kept_until = min((kept.until for kept in self.kept.values()), default=0)
+
+    def refuse(self, numbers: Iterable[int], until: int) -> None:
+        """Note that partitions could not be claimed."""
+        self.refused.update(dict.fromkeys(numbers))
+        self.retry_at = until
+
+    def retry_refused(self, now: int) -> None:
+        """Look at those again whose time has come."""
+        if self.refused and self.retry_at <= now:
+            self.to_place.update(self.refused)
+            self.refused.clear()

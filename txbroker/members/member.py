@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from typing import Protocol
 
 from txbroker.wire.secret import Secret
 
 
 class MemberSession(Protocol):
-    """The part of a session that its members need. ``heard_by`` is explained by :func:`silence`."""
+    """The part of a session that its members need. ``is_open`` is false once its connection is gone; ``is_read()`` says
+    whether requests that its peer has sent would be read now.
+    """
 
     number: int
     client: str
@@ -20,6 +24,10 @@ class MemberSession(Protocol):
     members: dict[Member, None]
     is_read: Callable[[], bool]
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the session goes on."""
+
 
 @dataclass(slots=True, eq=False)
 class Member:
@@ -27,8 +35,8 @@ class Member:
 
     ``session`` is None while its connection is gone, since ``heard``. ``owned`` are its partitions by number, with the
     generations of their claims; ``asked`` those of them that are asked back, with the time by which they are
-    taken. ``told`` says of which ``asked`` ones the client has acknowledged. ``waiting`` is the correlation of its
-    unanswered request.
+    taken. ``told`` are those that the last answer gave to it: a request that does not show them may have been sent
+    before that answer came, so it does not release them. ``waiting`` is the correlation of its unanswered request.
     """
 
     number: int
@@ -42,6 +50,7 @@ class Member:
     max_handover: int
     start: str | int | None
     heard: int
+    matches: Callable[[str], object]
     client: str = ""
     peer: str = ""
     session: MemberSession | None = None
@@ -50,14 +59,28 @@ class Member:
     waiting: int | None = None
     shown: dict[int, int] = field(default_factory=dict)
     """What its unanswered request says that it has."""
-    releasing: frozenset[int] = frozenset()
+    told: frozenset[int] = frozenset()
+    releasing: AbstractSet[int] = frozenset()
     """What its unanswered request says that it is about to release."""
     answer_at: int = 0
-
-    def reads(self, topic: str) -> bool:
-        """Return whether the member reads that topic."""
-        return topic in self.topics or (bool(self.pattern) and fnmatchcase(topic, self.pattern))
 
     def lost_at(self, grace: int) -> int:
         """Return when the member is lost if nothing more is heard of it."""
         return self.heard + (self.session_timeout if self.session is not None else grace)
+
+
+def matcher(pattern: str) -> Callable[[str], object]:
+    """Return what says whether a topic's name matches a pattern of shell wildcards; none matches an empty one."""
+    return re.compile(translate(pattern)).match
+
+
+def wishes_of(members: Iterable[Member], topics: Collection[str]) -> dict[int, list[str]]:
+    """Return which of these topics each member reads, by the member's number."""
+    matching: dict[str, list[str]] = {"": []}
+    found = {}
+    for member in members:
+        matched = matching.get(member.pattern)
+        if matched is None:
+            matched = matching[member.pattern] = [topic for topic in topics if member.matches(topic)]
+        found[member.number] = [*matched, *(each for each in member.topics if each in topics)]
+    return found

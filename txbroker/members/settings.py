@@ -6,12 +6,14 @@ from typing import Final, Protocol
 
 from txbroker.errors import InvalidSetting, LimitExceeded
 from txbroker.wire.messages import MAX_MEMBER_TOPICS, JoinGroup
-from txbroker.wire.refusals import check_entries, check_id, check_name
+from txbroker.wire.refusals import check_id, check_name
 
 SECOND: Final = 1_000_000
 SESSION_TIMEOUTS: Final = (SECOND, 3600 * SECOND)
 HANDOVERS: Final = (0, 24 * 3600 * SECOND)
-MAX_PATTERN: Final = 1000
+MAX_PATTERN: Final = 255
+MAX_OWNED: Final = 100_000
+"""Most partitions that a member says it has: a single member has all of the group."""
 
 
 class MemberSettings(Protocol):
@@ -58,7 +60,9 @@ def check_join(command: JoinGroup) -> None:
         raise LimitExceeded(
             f"a pattern {where} of {len(command.pattern)} characters, the limit is {MAX_PATTERN}; nothing has changed"
         )
-    check_entries("partitions", len(command.owned))
+    for topic in command.topics:
+        check_name("topic", topic)
+    check_owned(command.group, len(command.owned))
     for name, bounds in (("session_timeout", SESSION_TIMEOUTS), ("max_handover", HANDOVERS)):
         value = getattr(command, name)
         if not bounds[0] <= value <= bounds[1]:
@@ -69,4 +73,12 @@ def check_join(command: JoinGroup) -> None:
     if not (start is None or start in ("earliest", "latest") or (isinstance(start, int) and start >= 0)):
         raise InvalidSetting(
             f"start {where} is {start!r}, it must be 'earliest', 'latest', an offset or nothing; nothing has changed"
+        )
+
+
+def check_owned(group: str, count: int) -> None:
+    """Raise LimitExceeded for more partitions than a member may say that it has."""
+    if count > MAX_OWNED:
+        raise LimitExceeded(
+            f"{count} partitions of a member of group {group!r}, the limit is {MAX_OWNED}; nothing has changed"
         )
