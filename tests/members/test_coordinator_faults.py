@@ -202,6 +202,16 @@ def test_a_broker_that_was_late_hears_its_sockets_before_it_loses_members(room):
     assert room.broker.coordinator.count == 3
 
 
+def test_a_broker_that_was_late_when_a_member_was_due_hears_its_socket_first(room):
+    first = room.member(session_timeout=6_000_000)
+    first.take()
+    room.wait(2.5)  # it was answered; its next request is under way
+    room.clock.advance(30_000_000)
+    room.timers.advance(30)
+    first.attend()
+    assert room.broker.coordinator.count == 1
+
+
 def test_a_fold_that_disagrees_with_a_claim_ends_the_process(room, monkeypatch):
     ended = []
     room.broker.on_failure = lambda *of: ended.append(of)

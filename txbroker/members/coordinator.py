@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 LATE: Final = 200_000
 """µs that a look may come late; more than that is the broker's own delay, and counts against no member."""
 
+HEARING: Final = 1_000_000
+"""µs that members have after such a delay: what they sent in it has not been read yet."""
+
 BUSY: Final = 0.05
 """Seconds until the next look while a large commit is applied."""
 
@@ -345,7 +348,7 @@ class Coordinator:
         planned = min(planned, self._disarm(group))
         if now - planned > LATE:
             for member in table.members.values():
-                member.heard += now - planned
+                member.heard += now - planned + HEARING
         for member in [each for each in table.members.values() if each.lost_at(grace) <= now]:
             if member.session is not None and not member.session.is_read():
                 member.heard = now
