@@ -419,7 +419,9 @@ class World:
         if self.known.pop(number, None) is None:
             return
         for partition, generation in self.current.items():
-            is_its = self.owners.get((partition, generation)) is client and partition in self.had.get(number, ())
+            is_its = self.owners.get((partition, generation)) is client and partition in self.had.get(
+                number, ()
+            )
             if client.name and not for_good and is_its:
                 self.kept[partition] = self.now + REJOIN, client.name
 
@@ -433,7 +435,9 @@ class World:
         for number, member in members.items():
             for partition, generation in member.owned.items():
                 self._check_owner(partition, generation, self.keys[number])
-                assert claims[partition].generation == generation, f"{partition} is claimed by {claims[partition]}"
+                assert claims[partition].generation == generation, (
+                    f"{partition} is claimed by {claims[partition]}"
+                )
                 assert self.table.owners[partition] is member, f"{partition} has two owners"
             assert set(member.asked) <= set(member.owned)
         for partition, claim in claims.items():

@@ -71,7 +71,7 @@ def repetition(request: Request) -> Request:
 
     The group that the first try made may have been deleted since, and the deleting client may have to repeat that, too.
     """
-    if isinstance(request, (commands.CommitOffsets, commands.ClaimPartitions)):
+    if isinstance(request, (commands.CommitOffsets, commands.ClaimPartitions, commands.JoinGroup)):
         return msgspec.structs.replace(request, id=new_id())
     return request
 
