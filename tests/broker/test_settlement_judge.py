@@ -9,7 +9,7 @@ from journal.folds.settlement import MAX_FINISHED_BYTES, MAX_SETTLED
 from journal.formats.offset_set_bytes import encode_offsets
 from journal.formats.record import GroupPositions, LogStartMoved, PartitionOffset, Settled, Unfinished
 from journal.offset_set import OffsetSet
-from journal.transaction_states import Totals, TransactionNumber
+from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.support.broker_room import Room, refused
 from txbroker.errors import (
@@ -333,14 +333,66 @@ class TestHolds:
         assert state(room, held) == (4, "5", {7: 1})
 
 
+class TestRequests:
+    """The requests that settle offsets, plain and in a transaction."""
+
+    def commit(self, room, *what, offsets=(), expected=None):
+        return room.peer().ask(messages.CommitOffsets, "g", list(offsets), ID, expected, list(what))
+
+    def test_a_plain_commit_finishes_offsets(self, room, partition):
+        assert isinstance(self.commit(room, settled(partition, 0, 3)), messages.Done)
+        assert state(room, partition) == (1, "3", {})
+        assert "max_ahead" in refused(self.commit(room, settled(partition, 39)), "LimitExceeded")
+
+    def test_it_moves_positions_of_other_partitions_in_the_same_step(self, room, partition):
+        [other] = room.topic("other")
+        room.peer().send(other, b"one")
+        at_other = [PartitionOffset(other, 1)]
+        moved = self.commit(room, settled(partition, 2), offsets=at_other, expected=[4])
+        assert "no position" in refused(moved, "PositionMoved")
+        assert isinstance(
+            self.commit(room, settled(partition, 2), offsets=at_other, expected=[None]), messages.Done
+        )
+        assert (state(room, other), state(room, partition)) == ((1, "", {}), (0, "2", {}))
+
+    def test_a_transaction_finishes_offsets_that_were_added_when_it_commits(self, room, partition):
+        peer = room.peer()
+        for serial, offset in enumerate((0, 2), 1):
+            added = (messages.AddOffsets, serial, "g", [], None, 0, ID, [settled(partition, offset)])
+            assert peer.ask(*added) is None
+            assert state(room, partition)[0] in (None, 1)
+            committed = peer.ask(messages.Commit, 0, serial, None, Totals(0, 1, crc32c(b"")))
+            assert isinstance(committed, messages.Committed)
+        assert state(room, partition) == (1, "2", {})
+
+    @pytest.mark.parametrize(
+        ("offset", "generation", "error"),
+        [(39, 0, "LimitExceeded"), (40, 0, "OffsetOutOfRange"), (1, 7, "GenerationFenced")],
+    )
+    def test_an_add_that_cannot_be_settled_dooms_its_transaction(
+        self, room, partition, offset, generation, error
+    ):
+        settle(room, settled(partition, 0))
+        peer = room.peer()
+        what = settled(partition, offset, generation=generation)
+        refused(peer.ask(messages.AddOffsets, 1, "g", [], None, 0, ID, [what]), error)
+        refused(peer.ask(messages.Commit, 0, 1, None, Totals(0, 1, crc32c(b""))), "ContentMismatch")
+        assert state(room, partition) == (1, "", {})
+
+    def test_an_add_to_a_partition_whose_position_the_transaction_moves_is_refused(self, room, partition):
+        peer = room.peer()
+        moved = [PartitionOffset(partition, 3)]
+        assert peer.ask(messages.AddOffsets, 1, "g", moved, None, 0, ID) is None
+        answer = peer.ask(messages.AddOffsets, 1, "g", [], None, 0, ID, [settled(partition, 5)])
+        assert "Do one of the two" in refused(answer, "InvalidSetting")
+
+
 class TestStaged:
     """What an active transaction has added is judged again when it is decided."""
 
     def added(self, room, *what):
         peer = room.peer()
-        [recorded] = room.broker.consuming.recorded([GroupPositions("g", ID, [], list(what))])
-        number = TransactionNumber(max(room.broker.sessions), 1)
-        room.engine.transactions.add_offsets(number, "g", [], group_id=ID, settled=recorded.settled)
+        assert peer.ask(messages.AddOffsets, 1, "g", [], None, 0, ID, list(what)) is None
         return peer
 
     def decide(self, peer, kind):

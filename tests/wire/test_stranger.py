@@ -140,10 +140,13 @@ def _groups(stranger, number):
     assert (claimed, generation) == (number, 1)
     position = {"partition": number, "offset": 2, "generation": generation, "metadata": "half way"}
     assert stranger.ask("CommitOffsets", group="g", offsets=[position], expected=[1])[""] == "Done"
+    finished = {"partition": number, "generation": generation, "base": 2, "finished": b"\x02\x01"}
+    assert stranger.ask("CommitOffsets", group="g", offsets=[], settled=[finished])[""] == "Done"
+    position["offset"], position["metadata"] = 3, "half way"
     known = stranger.ask("FetchOffsets", group="g")
     assert known["offsets"] == [position | {"pending_by": ""}]
     [group] = stranger.ask("ListGroups")["groups"]
-    assert group == {"name": "g", "positions": [("t", 0, 2, 2)], "id": known["id"]}
+    assert group == {"name": "g", "positions": [("t", 0, 3, 1)], "id": known["id"]}
     assert stranger.ask("DeleteGroup", group="g", id=known["id"])[""] == "Done"
 
 

@@ -156,10 +156,10 @@ class Consuming:
     # -- commands ---------------------------------------------------------------------------------
 
     def commit_offsets(self, session: Session, command: CommitOffsets, data: memoryview) -> Done:  # noqa: ARG002
-        """Move a group's positions."""
+        """Move a group's positions, or settle single offsets."""
         if command.expected is not None:
             self._check_no_members(command.group)
-        self.settle(command.group, command.id, command.offsets, (), command.expected)
+        self.settle(command.group, command.id, command.offsets, command.settled, command.expected)
         return Done(command.correlation)
 
     def settle(

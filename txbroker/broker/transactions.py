@@ -16,6 +16,7 @@ from journal.arguments import checked_xid
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.formats.frame_check import check_run
 from journal.formats.outcome import Outcome, verb
+from journal.formats.record import GroupPositions, Settled
 from journal.parties import Actor, Owner, parts_of_actor
 from journal.transaction_states import CLIENT, Cause, State, Totals, TransactionNumber, number_of
 from txbroker.broker.consumer_groups import Consuming
@@ -110,11 +111,17 @@ class Transacting:
         """Stage offsets; refusals as in :meth:`add`."""
         number, owner = self._begun(session, command.serial, command.seen)
         try:
-            self._consuming.judge(command.group, command.id, command.offsets)
+            self._consuming.judge(command.group, command.id, command.offsets, command.settled)
+            settled: list[Settled] = []
+            if command.settled:
+                asked = GroupPositions(command.group, command.id, command.offsets, command.settled)
+                positions = self._consuming.recorded([asked])
+                self._consuming.check_settled(positions, number)
+                settled = positions[0].settled
             if self._engine.full:
                 raise disk_full()
             self._transactions.add_offsets(
-                number, command.group, command.offsets, command.xid, command.seen, owner, command.id
+                number, command.group, command.offsets, command.xid, command.seen, owner, command.id, settled
             )
             session.last_serial = max(session.last_serial, command.serial)
         except MemoryExhausted:

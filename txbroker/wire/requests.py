@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from journal.formats.record import GroupPositions, PartitionOffset
+from journal.formats.record import GroupPositions, PartitionOffset, Settled
 from journal.random_id import new_id
 from journal.settings import TopicSettings
 from journal.transaction_states import State, Totals
@@ -133,7 +133,8 @@ class Add(Request, frozen=True, tag=10):
 class AddOffsets(Request, frozen=True, tag=11):
     """Commit consumer offsets inside the transaction. No answer unless refused, like :class:`Add`.
 
-    ``id``, 16 random bytes, is the group's id if the commit makes the group.
+    ``id``, 16 random bytes, is the group's id if the commit makes the group. ``settled`` finishes single offsets, as in
+    :class:`CommitOffsets`.
     """
 
     serial: int
@@ -142,6 +143,7 @@ class AddOffsets(Request, frozen=True, tag=11):
     xid: Xid | None = None
     seen: int = 0
     id: bytes = msgspec.field(default_factory=new_id)
+    settled: list[Settled] = []
 
 
 class Prepare(Request, frozen=True, tag=12):
@@ -241,17 +243,20 @@ class Forget(Request, frozen=True, tag=18):
 
 
 class CommitOffsets(Request, frozen=True, tag=19):
-    """Move a group's positions. Answered by :class:`Done` once forced.
+    """Move a group's positions, or finish single offsets. Answered by :class:`Done` once forced.
 
     ``id``, 16 random bytes, is the group's id if this makes the group. With ``expected`` nothing is moved
     (PositionMoved) unless the group's positions are these: an offset, or None for no position yet, for each of
     ``offsets``, in their order; nor while the group has members (GroupInUse), which would go on from where they are.
+    ``settled`` has what is finished, offset by offset, of partitions that ``offsets`` does not name; ``base`` is the
+    group's position as the client knows it. Offsets that are finished already change nothing.
     """
 
     group: str
     offsets: list[PartitionOffset]
     id: bytes = msgspec.field(default_factory=new_id)
     expected: list[int | None] | None = None
+    settled: list[Settled] = []
 
 
 class FetchOffsets(Request, frozen=True, tag=20):
