@@ -102,6 +102,19 @@ class OffsetSet:
                 return (number << CHUNK_BITS) + (both & -both).bit_length() - 1
         return None
 
+    def within(self, first: int, end: int) -> OffsetSet:
+        """Return a new set of the offsets that are at or above ``first`` and below ``end``."""
+        found = OffsetSet()
+        if first < end:
+            low, high = first >> CHUNK_BITS, (end - 1) >> CHUNK_BITS
+            for number in [each for each in self._chunks if low <= each <= high]:
+                found._chunks[number] = self._chunks[number]
+            found.discard_below(first)
+            if high in found._chunks:
+                kept = (1 << ((end - 1 & _PLACE) + 1)) - 1
+                found._put(high, found._chunks[high] & kept)
+        return found
+
     def intersects(self, other: OffsetSet) -> bool:
         """Return whether an offset is in both sets."""
         return self.common(other) is not None

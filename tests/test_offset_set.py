@@ -143,3 +143,16 @@ def test_what_two_sets_share_and_what_is_below_an_offset(one, other, offset):
     first, second = made(one), made(other)
     assert members(first.shared(second)) == members(second.shared(first)) == one & other
     assert members(first.below(offset)) == {each for each in one if each < offset}
+
+
+def test_the_part_of_a_set_between_two_offsets_is_a_set_of_its_own():
+    whole = OffsetSet()
+    whole.add_range(5, 3 * CHUNK)
+    part = whole.within(CHUNK - 2, 2 * CHUNK + 3)
+    assert list(part.runs()) == [(CHUNK - 2, 2 * CHUNK + 3)]
+    part.add(1)
+    assert 1 not in whole
+    assert list(whole.within(0, 6).runs()) == [(5, 6)]
+    assert list(whole.within(0, CHUNK).runs()) == [(5, CHUNK)]
+    assert not whole.within(0, 5)
+    assert not whole.within(9, 9)

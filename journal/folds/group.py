@@ -27,10 +27,12 @@ class Group:
     of its name.
     """
 
-    __slots__ = ("claims", "id", "positions", "settlements")
+    __slots__ = ("changed_lsn", "claims", "id", "positions", "settlements")
 
     def __init__(self, group_id: bytes) -> None:
         self.id = group_id
+        self.changed_lsn = 0
+        """The LSN of the last record that moved or settled something; 0 if it is in a checkpoint."""
         self.positions: dict[int, tuple[int, str]] = {}
         self.claims: dict[int, Claim] = {}
         self.settlements: dict[int, Settlement] = {}

@@ -8,7 +8,7 @@ generation is one number for the whole broker and only grows, so a consumer of a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, KeysView, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence
 from typing import Any
 
 import msgspec
@@ -88,6 +88,13 @@ class GroupsFold:
         self.last_generation = 0
         self.pairs = 0
         """How many pairs of a group and a partition there are."""
+        self.changed_lsn = 0
+        """The LSN of the last record that claimed partitions, deleted a group, or ended the holds of a transaction."""
+        self.on_settled: Callable[[str, Iterable[int]], None] | None = None
+        """Called with a group and partitions when a record has changed what is finished or held there."""
+        self.on_claimed: Callable[[str, Iterable[int]], None] | None = None
+        """Called with a group and partitions when a record has changed whose they are."""
+        self._lsn = 0
         self._staged: dict[TransactionNumber, list[GroupPositions]] = {}
         self._held: dict[str, dict[int, Held]] = {}
         self._prepared: dict[TransactionNumber, None] = {}
@@ -170,6 +177,7 @@ class GroupsFold:
 
     def apply(self, lsn: int, record: Any, data: bytes | memoryview) -> None:  # noqa: ARG002
         """Apply one record to the state."""
+        self._lsn = lsn
         _APPLY[type(record)](self, record)
 
     def _started(self, record: Started) -> None:  # noqa: ARG002
@@ -224,6 +232,17 @@ class GroupsFold:
                 positions[partition] = (offset.offset, offset.metadata)
         if settled:
             self._settle(group, settled)
+        group.changed_lsn = self._lsn
+        if self.on_settled is not None:
+            self.on_settled(name, [each.partition for each in offsets])
+            self.on_settled(name, [each.partition for each in settled])
+
+    def _tell_claimed(self, name: str, partitions: Iterable[int]) -> None:
+        self.changed_lsn = self._lsn
+        if self.on_claimed is not None:
+            self.on_claimed(name, partitions)
+        if self.on_settled is not None:
+            self.on_settled(name, partitions)
 
     def _settle(self, group: Group, settled: Sequence[Settled]) -> None:
         for each in settled:
@@ -242,10 +261,13 @@ class GroupsFold:
             group.claims[partition] = Claim(generation, record.member, record.kind)
             self.last_generation = max(self.last_generation, generation)
         self._settle(group, record.settled)
+        self._tell_claimed(record.group, [partition for partition, _ in record.claims])
 
     def _deleted(self, record: GroupDeleted) -> None:
         assert record.group not in self._held, f"transactions hold offsets of group {record.group!r}"
-        self.pairs -= len(self.groups.pop(record.group).partitions())
+        partitions = self.groups.pop(record.group).partitions()
+        self.pairs -= len(partitions)
+        self._tell_claimed(record.group, partitions)
 
     def _added(self, record: TransactionOffsetsAdded) -> None:
         check_extent(record.settled)
@@ -306,6 +328,9 @@ class GroupsFold:
                     held.release(number, reach)
                     if not held.holders:
                         self._let_go(name, partition)
+                self.changed_lsn = self._lsn
+                if self.on_settled is not None:
+                    self.on_settled(name, [partition])
         return positions
 
     def _let_go(self, name: str, partition: int) -> None:

@@ -62,6 +62,8 @@ NOBODYS = Secret(bytes(16))
         (messages.Rollback(1, xid=XID), ["decide"]),
         (messages.Rollback(1, serial=1, operator=True), ["force"]),
         (messages.Prepare(1, 1, XID), ["prepare"]),
+        (messages.Fetch(1, [(1, 0, 0)]), ["read"]),
+        (messages.Fetch(1, [(1, 0, 0)], readers=[messages.Reader("g", 0, [0])]), ["read", "read"]),
         (messages.AskOutcome(1, serial=1), []),
         (messages.JoinGroup(1, "g", bytes(16), ["t"]), ["read", "read"]),
         (messages.Attend(1, "g", 1, NOBODYS), ["read"]),

@@ -96,7 +96,14 @@ REQUESTS = [
     c.DescribeTopics(5, ["orders"]),
     c.CreateTopic(6, "orders", 4, SETTINGS, ID),
     c.DeleteTopic(7, "orders", ID),
-    c.Fetch(8, [(1, 1 << 40, 1 << 41)], 1 << 20, 500_000, 1000),
+    c.Fetch(
+        8,
+        [(1, 1 << 40, 1 << 41)],
+        1 << 20,
+        500_000,
+        1000,
+        [c.Reader("group", 0, [7], [(1, b"\2\5", 1 << 39)])],
+    ),
     c.OffsetsForTime(9, [1, 2], TIME),
     c.Add(10, 7, 1, XID, 6),
     c.AddOffsets(11, 7, "group", OFFSETS, XID, 6, ID, SETTLED),
@@ -131,7 +138,9 @@ ANSWERS = [
     c.Sent(4, 1 << 40),
     c.ProducerOpened(5, 3, 4, [(1, 5)]),
     c.Topics(6, [c.TopicInfo("orders", [c.PartitionInfo(0, 1, 2, 3, 4, 5)], SETTINGS, ID)]),
-    c.Fetched(7, [c.FetchedPartition(1, 0, 2, 2, 3, "UnknownPartition", "text")]),
+    c.Fetched(
+        7, [c.FetchedPartition(1, 0, 2, 2, 3, "UnknownPartition", "text", None, None, b"\2\5", b"\2\2")]
+    ),
     c.Offsets(8, [(1, 1 << 40)]),
     c.Committed(9, PLACED, True),
     c.Outcome(10, SESSION, 7, State.COMMITTED, Cause.OPERATOR, "ann", "why", PLACED, True, TIME, "ops"),

@@ -49,7 +49,16 @@ def requests():
     return st.one_of([values_of(kind) for kind in kinds])
 
 
-PARTS = (Run, Placement, PartitionOffset, PartitionsAdded, Unfinished, Settled, GroupPositions)
+PARTS = (
+    Run,
+    Placement,
+    PartitionOffset,
+    PartitionsAdded,
+    Unfinished,
+    Settled,
+    GroupPositions,
+    commands.Reader,
+)
 """What records and messages have lists of; each after those that it has."""
 
 

@@ -143,6 +143,10 @@ def _groups(stranger, number):
     finished = {"partition": number, "generation": generation, "base": 2, "finished": b"\x02\x01"}
     assert stranger.ask("CommitOffsets", group="g", offsets=[], settled=[finished])[""] == "Done"
     position["offset"], position["metadata"] = 3, "half way"
+    reader = {"group": "g", "first": 0, "generations": [generation], "missing": [(number, b"\x02\x01", 2)]}
+    fetched, data = stranger.read("Fetch", positions=[(number, 3, 3)], readers=[reader])
+    [part] = fetched["partitions"]
+    assert (part["finished"], part["waiting"], part["next_offset"], len(data)) == (b"\x02\x01", b"", 3, 0)
     known = stranger.ask("FetchOffsets", group="g")
     assert known["offsets"] == [position | {"pending_by": ""}]
     [group] = stranger.ask("ListGroups")["groups"]

@@ -132,7 +132,7 @@ class Broker:
         self._line = self.parked_requests.line
         self.sending = Sending(engine, settings, self.producers, self.sessions)
         self.stepwise = Stepwise(run_blocking, self.accounts, self._broke)
-        self.fetching = Fetching(engine, settings, run_blocking, call_later, self.accounts)
+        self.fetching = Fetching(engine, settings, run_blocking, call_later, self.accounts, self.groups)
         self.consuming = Consuming(engine, settings, self.groups, self.stepwise)
         self.coordinator = Coordinator(
             engine, settings, self.groups, self.consuming.check_room, self._deliver, run_blocking, call_later,

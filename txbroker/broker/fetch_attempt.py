@@ -13,6 +13,7 @@ from txbroker.wire.refusals import error_name, extras
 
 if TYPE_CHECKING:
     from journal.log.message_store import MessageStore
+    from txbroker.broker.group_position import GroupPosition
 
 
 class Cancellable(Protocol):
@@ -29,14 +30,18 @@ class PendingFetch:
     """A fetch that has not been answered.
 
     It is not tried again before the end positions of its logs are ``wanted`` in all: what is dropped does not count.
+    ``for_groups`` are those of its positions that are read for groups; ``due`` rings when the next offset that waits is
+    due.
     """
 
-    __slots__ = ("command", "expired", "session", "timer", "waits_for", "wanted")
+    __slots__ = ("command", "due", "expired", "for_groups", "session", "timer", "waits_for", "wanted")
 
-    def __init__(self, session: Session, command: Fetch) -> None:
+    def __init__(self, session: Session, command: Fetch, for_groups: dict[int, GroupPosition]) -> None:
         self.session = session
         self.command = command
+        self.for_groups = for_groups
         self.timer: Cancellable | None = None
+        self.due: Cancellable | None = None
         self.waits_for: list[MessageStore] = []
         self.wanted = 0
         self.expired = command.max_wait <= 0
@@ -44,15 +49,16 @@ class PendingFetch:
 
 class Part:
     """The result of one partition: ``data`` up to offset ``end``, or an ``error``; where its log began and
-    ended then.
+    ended then; and what its group has ``finished`` and what is ``waiting``, encoded.
     """
 
-    __slots__ = ("data", "end", "error", "high_watermark", "partition", "start_offset")
+    __slots__ = ("data", "end", "error", "finished", "high_watermark", "partition", "start_offset", "waiting")
 
     def __init__(self, partition: int, offset: int, store: MessageStore | None) -> None:
         self.partition = partition
         self.end = offset
         self.data = b""
+        self.finished = self.waiting = b""
         self.error: TxBrokerError | None = None
         self.start_offset, self.high_watermark = (
             (store.start_offset, store.high_watermark) if store is not None else (0, 0)
@@ -62,6 +68,10 @@ class Part:
         """Return its part of the answer."""
         place = (self.end, self.start_offset, self.high_watermark)
         if self.error is None:
+            if self.finished or self.waiting:
+                return FetchedPartition(
+                    self.partition, len(self.data), *place, finished=self.finished, waiting=self.waiting
+                )
             return FetchedPartition(self.partition, len(self.data), *place)
         return FetchedPartition(
             self.partition, 0, *place, error_name(self.error), str(self.error), *extras(self.error)
@@ -75,16 +85,17 @@ class Reading:
     also those whose plans run later.
 
     ``cut``: it stopped early, because of the disk, or because others wait for their turn; the next fetch gets the rest.
+    ``news``: there is something to tell of a group beside messages.
     """
 
-    __slots__ = ("cold", "cut", "failed", "found", "parts", "room", "stores")
+    __slots__ = ("cold", "cut", "failed", "found", "news", "parts", "room", "stores")
 
     def __init__(self, room: int) -> None:
         self.parts: list[Part] = []
         self.cold: list[tuple[Part, ReadPlan]] = []
         self.stores: list[MessageStore] = []
         self.found = 0
-        self.failed = self.cut = False
+        self.failed = self.cut = self.news = False
         self.room = room
 
 

@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.logger import Logger
 
 from journal.constants import KIB
+from journal.folds.groups import GroupsFold
 from journal.log.read_plan import always
 from txbroker.broker.accounts import Accounts
 from txbroker.broker.fetch_attempt import CallLater, Part, PendingFetch, Reading, run_plans, unreadable
+from txbroker.broker.group_position import GroupPosition
+from txbroker.broker.group_reading import GroupReading
 from txbroker.broker.sends import unknown_partition
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
@@ -38,6 +41,9 @@ LEAST_COLD_READ = 64 * KIB
 
 MOST_LOGGED = 1000
 """How many different failures of reading are logged during one start."""
+
+MOST_SETS: Final = 1 << 20
+"""Most bytes of sets of offsets in one answer."""
 
 MOST_COLD_READS: Final = 32
 """How many partitions one fetch reads on the reader pool: each of them holds a file open until its turn."""
@@ -69,6 +75,7 @@ class Fetching:
         run_blocking: RunBlocking,
         call_later: CallLater | None,
         answers: Accounts,
+        groups: GroupsFold,
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -77,6 +84,7 @@ class Fetching:
         self._run_blocking = run_blocking
         self._call_later = call_later
         self._answers = answers
+        self._groups = GroupReading(engine, settings, groups, self._look)
         self.goes_on: GoesOn = always
         """Whether the present read may take longer; the scheduler sets it."""
         self.bytes = 0
@@ -101,7 +109,7 @@ class Fetching:
                 f"{len(session.fetches)} fetches of this session are unanswered, the limit is "
                 f"{settings.max_fetches_per_session} (max_fetches_per_session); wait for their answers"
             )
-        fetch = PendingFetch(session, command)
+        fetch = PendingFetch(session, command, self._groups.positions_of(command) if command.readers else {})
         session.fetches[fetch] = None
         self._try(fetch)
 
@@ -132,6 +140,15 @@ class Fetching:
         for number in numbers:
             for fetch in list(self._waiting.get(number, ())):
                 self._later(fetch)
+
+    def _look(self, fetch: PendingFetch) -> None:
+        """Try a fetch again if it still waits: something has changed for a group that it reads for."""
+        if fetch in fetch.session.fetches:
+            self._later(fetch)
+
+    def _is_due(self, fetch: PendingFetch) -> None:
+        fetch.due = None
+        self._look(fetch)
 
     def drained(self, session: Session) -> None:
         """Continue with the session's fetches, in order: its peer has taken its answers."""
@@ -175,16 +192,17 @@ class Fetching:
         if session.congested or session.reading:
             return
         session.due.pop(fetch, None)
-        reading = self._read(fetch.command)
+        reading = self._read(fetch)
         least = max(1, min(fetch.command.min_bytes, reading.room))
         if reading.cold:
             self._read_cold(fetch, reading)
-        elif reading.found >= least or reading.cut or reading.failed or fetch.expired:
+        elif reading.found >= least or reading.cut or reading.failed or reading.news or fetch.expired:
             self._answer(fetch, reading)
         else:
             self._wait(fetch, reading, least)
 
-    def _read(self, command: Fetch) -> Reading:
+    def _read(self, fetch: PendingFetch) -> Reading:
+        command, for_groups = fetch.command, fetch.for_groups
         room = max(1, min(command.max_bytes, self._settings.max_fetch))
         reading = Reading(room)
         left = len(command.positions)
@@ -196,7 +214,10 @@ class Fetching:
                 part.error = unknown_partition(partition)
             elif room > 0 and not self._is_over(reading):
                 try:
-                    room -= self._read_one(reading, part, store, until or store.high_watermark, room, left)
+                    until = until or store.high_watermark
+                    if for_groups:
+                        until = self._skip(reading, part, for_groups.get(len(reading.parts) - 1), until)
+                    room -= self._read_one(reading, part, store, until, room, left)
                 except TxBrokerError as refused:
                     part.error = refused
                 except OSError as failed:  # this may be called while a group is published, which must go on
@@ -204,6 +225,16 @@ class Fetching:
             reading.failed = reading.failed or part.error is not None
             left -= 1
         return reading
+
+    def _skip(self, reading: Reading, part: Part, position: GroupPosition | None, until: int) -> int:
+        """Go over what the group has finished, if the position is read for one; return where to end."""
+        if position is None:
+            return until
+        position.check()
+        end = position.readable(min(until, part.high_watermark))
+        part.end = position.first_unfinished(end)
+        reading.news = reading.news or part.end > position.offset or position.news()
+        return end
 
     def _is_over(self, reading: Reading) -> bool:
         """Return whether there is something to answer, and others wait for their turn."""
@@ -286,8 +317,30 @@ class Fetching:
 
     # -- answering --------------------------------------------------------------------------------
 
+    def _tell_groups(self, fetch: PendingFetch, reading: Reading) -> None:
+        """Add to the results what groups have finished and what waits, as things are now."""
+        room = MOST_SETS
+        for place, position in fetch.for_groups.items():
+            part = reading.parts[place]
+            if part.error is not None:
+                continue
+            try:
+                position.check()
+                finished, waiting = position.told(part.end)
+            except TxBrokerError as error:
+                part.error, part.data, reading.failed = error, b"", True
+                continue
+            room -= len(finished) + len(waiting)
+            if room < 0:  # the next fetch gets the rest
+                reading.found -= len(part.data)
+                part.data, part.end = b"", position.offset
+                finished, waiting = b"", position.still()
+            part.finished, part.waiting = finished, waiting
+
     def _answer(self, fetch: PendingFetch, reading: Reading) -> None:
         self._stop(fetch)
+        if fetch.for_groups:
+            self._tell_groups(fetch, reading)
         answer = Fetched(fetch.command.correlation, [part.told() for part in reading.parts])
         parts = encode_parts(answer, [part.data for part in reading.parts if part.data])
         session = fetch.session
@@ -295,16 +348,24 @@ class Fetching:
         self.fetches += 1
         self.bytes += reading.found
         session.work += reading.found
-        if reading.failed or self._engine.catalog.start_moved_lsn > self._engine.forced_lsn:
+        if self._is_undecided(fetch, reading):
             for each in reading.parts:
                 if isinstance(each.error, CorruptData | StorageUnavailable):
                     self._tell(str(each.error))
-            # An error may report a decision that is not on disk yet, such as a topic's deletion, and the start of a log
-            # one of retention's.
             self._answers.put(session, b"".join(parts))
             return
         for part in parts:
             deliver(part)
+
+    def _is_undecided(self, fetch: PendingFetch, reading: Reading) -> bool:
+        """Return whether an answer tells of a decision that is not on disk yet.
+
+        An error may tell of a topic's deletion or a claim, and the start of a log of retention's. What a group may read
+        tells of what was finished, and of the ends of transactions.
+        """
+        if reading.failed or self._engine.catalog.start_moved_lsn > self._engine.forced_lsn:
+            return True
+        return bool(fetch.for_groups) and self._groups.is_unforced(fetch)
 
     def _tell(self, error: str) -> None:
         """Log an error for the operator, not only for the reader; each once, because readers try again."""
@@ -320,9 +381,22 @@ class Fetching:
             if self._call_later is not None:
                 wait = min(fetch.command.max_wait, self._settings.max_fetch_wait)
                 fetch.timer = self._call_later(wait / 1e6, partial(self._timed_out, fetch))
+            self._groups.wait(fetch)
+        if fetch.for_groups:
+            self._wait_until_due(fetch)
         fetch.wanted = 0
         if least > 1 and all(s.end_offset == s.high_watermark for s in reading.stores):
             fetch.wanted = least - reading.found + sum(s.end_position for s in reading.stores)
+
+    def _wait_until_due(self, fetch: PendingFetch) -> None:
+        """Set the timer for the next offset that becomes due of what the fetch waits for."""
+        if fetch.due is not None:
+            fetch.due.cancel()
+            fetch.due = None
+        due = min(filter(None, [each.next_due() for each in fetch.for_groups.values()]), default=0)
+        if due and self._call_later is not None:
+            wait = max(due - self._engine.now(), 0)
+            fetch.due = self._call_later(wait / 1e6, partial(self._is_due, fetch))
 
     def _stop(self, fetch: PendingFetch) -> None:
         fetch.session.fetches.pop(fetch, None)
@@ -330,6 +404,11 @@ class Fetching:
         if fetch.timer is not None:
             fetch.timer.cancel()
             fetch.timer = None
+        if fetch.for_groups:
+            self._groups.stop(fetch)
+            if fetch.due is not None:
+                fetch.due.cancel()
+                fetch.due = None
         for store in fetch.waits_for:
             waiting = self._waiting.get(store.number)
             if waiting is not None:

@@ -106,6 +106,10 @@ def _has_positions(command: Prepare | Commit) -> bool:
     return bool(command.positions)
 
 
+def _has_readers(command: Fetch) -> bool:
+    return bool(command.readers)
+
+
 _MESSAGES: Final = Need(Right.WRITE, Resource.TOPIC, _has_runs)
 _POSITIONS: Final = Need(Right.READ, Resource.GROUP, _has_positions)
 _FORCE: Final = Need(Right.FORCE, Resource.TRANSACTION, _forces)
@@ -121,7 +125,7 @@ NEEDS: Final[Mapping[type, tuple[Need, ...]]] = {
     DeleteTopic: (Need(Right.DELETE, Resource.TOPIC),),
     AlterTopic: (Need(Right.ALTER, Resource.TOPIC),),
     Purge: (Need(Right.DELETE, Resource.TOPIC),),
-    Fetch: (Need(Right.READ, Resource.TOPIC),),
+    Fetch: (Need(Right.READ, Resource.TOPIC), Need(Right.READ, Resource.GROUP, _has_readers)),
     OffsetsForTime: (Need(Right.DESCRIBE, Resource.TOPIC),),
     Add: (Need(Right.WRITE, Resource.TOPIC),),
     AddOffsets: (Need(Right.READ, Resource.GROUP),),

@@ -100,6 +100,11 @@ class FetchedPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
     end at ``next_offset``. The messages from there to below ``high_watermark``, or the ``until`` that was asked for,
     are the rest. ``numbers`` and ``texts`` are the error's extras: of damage the first and the last offset that cannot
     be read.
+
+    For a :class:`Reader`, ``finished`` and ``waiting`` are sets of offsets relative to the offset asked for, or to the
+    base of ``missing`` if that is lower. They tell of the offsets from the one asked for to below ``next_offset``, and
+    of ``missing``, which the group has finished, or retention has removed; and which are held by a prepared
+    transaction, or not due yet. All others of these may be handed out. The data may begin behind finished offsets.
     """
 
     partition: int
@@ -111,6 +116,8 @@ class FetchedPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
     message: str = ""
     numbers: dict[str, int] | None = None
     texts: dict[str, str] | None = None
+    finished: bytes = b""
+    waiting: bytes = b""
 
 
 class Fetched(Answer, frozen=True, tag=70):

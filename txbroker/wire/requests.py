@@ -94,19 +94,35 @@ class DeleteTopic(Request, frozen=True, tag=7):
     id: bytes
 
 
+class Reader(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Positions of a :class:`Fetch` that are read for a group: ``first`` and as many as there are ``generations``.
+
+    Each generation is the one with which the partition was claimed for the reader; 0 is no claim, and is not checked.
+    ``missing`` are offsets that earlier answers told to be waiting, by partition: (partition, set of offsets, base), at
+    most one for each, of partitions of these positions. The reader wants to know as soon as one does not wait any more.
+    """
+
+    group: str
+    first: int
+    generations: list[int]
+    missing: list[tuple[int, bytes, int]] = []
+
+
 class Fetch(Request, frozen=True, tag=8):
     """Read from partitions: [(partition, offset, until)]. Answered by :class:`Fetched` with frames as data.
 
     The answer has what is published in all of them at one moment, and of a partition with ``until`` above 0 only the
     frames that begin below it. Waits up to ``max_wait`` µs until there are at least ``min_bytes``. The answer has about
     ``max_bytes`` at most, but always at least one whole frame if there is one. An error of one partition does not keep
-    others from being read.
+    others from being read. ``readers`` are those that read positions for groups: what they may skip, and what waits, is
+    told in :class:`FetchedPartition`.
     """
 
     positions: list[tuple[int, int, int]]
     max_bytes: int = 1 << 20
     max_wait: int = 0
     min_bytes: int = 1
+    readers: list[Reader] = []
 
 
 class OffsetsForTime(Request, frozen=True, tag=9):

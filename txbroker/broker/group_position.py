@@ -1,0 +1,147 @@
+"""A position of a fetch that is read for a group: what the group has finished, and what waits there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from journal.constants import MAX_REQUEST_MESSAGES
+from journal.folds.groups import GroupsFold
+from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
+from journal.formats.record import PartitionOffset
+from journal.offset_set import OffsetSet
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+
+_NOTHING = OffsetSet()
+
+
+class GroupPosition:
+    """One position of a fetch that is read for a group. ``base`` is what the sets in its answer are relative to."""
+
+    __slots__ = (
+        "_engine",
+        "_generation",
+        "_groups",
+        "_max_ahead",
+        "_missing",
+        "base",
+        "group",
+        "offset",
+        "partition",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        groups: GroupsFold,
+        group: str,
+        generation: int,
+        position: tuple[int, int, int],
+        missing: tuple[int, bytes, int] | None,
+        max_ahead: int,
+    ) -> None:
+        self._engine = engine
+        self._max_ahead = max_ahead
+        self._groups = groups
+        self.group = group
+        self.partition, self.offset, _ = position
+        self._generation = PartitionOffset(self.partition, 0, generation)
+        self._missing = _NOTHING if missing is None else decode_offsets(missing[1], missing[2])
+        self.base = self.offset if missing is None else min(self.offset, missing[2])
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether it has a generation, so that another claim ends it."""
+        return self._generation.generation > 0
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether its reader wants to know when offsets do not wait any more."""
+        return bool(self._missing)
+
+    def check(self) -> None:
+        """Raise ``GenerationFenced`` if the partition was claimed anew since."""
+        if self.is_claimed:
+            self._groups.check_generation(self.group, self._generation)
+
+    def readable(self, end: int) -> int:
+        """Return the end of what one answer may have: a reader goes ``max_ahead`` beyond what it misses, and a set
+        has a bounded span. The last frame may be a wrapper that begins below it.
+        """
+        ahead = self._missing.first + self._max_ahead if self._missing else end
+        return max(self.offset, min(end, ahead, self.base + MAX_SPAN - MAX_REQUEST_MESSAGES))
+
+    def first_unfinished(self, end: int) -> int:
+        """Return the first offset below ``end`` that the group has not finished, or ``end``."""
+        return min(self._finished(self.offset, end).missing_from(self.offset), end)
+
+    def news(self) -> bool:
+        """Return whether something of ``missing`` does not wait any more."""
+        if not self._missing:
+            return False
+        first, end = self._missing.first, self._missing.end
+        waiting = self._waiting(first, end)
+        waiting.difference_update(self._finished(first, end))
+        left = self._missing.copy()
+        left.difference_update(waiting)
+        return bool(left)
+
+    def told(self, end: int) -> tuple[bytes, bytes]:
+        """Return what is finished, and what waits: of the offsets that are answered, up to ``end``, and of what is
+        missing.
+        """
+        finished, waiting = self._finished(self.offset, end), self._waiting(self.offset, end)
+        if self._missing:
+            first, behind = self._missing.first, self._missing.end
+            finished.update(_common(self._missing, self._finished(first, behind)))
+            waiting.update(_common(self._missing, self._waiting(first, behind)))
+        waiting.difference_update(finished)
+        return encode_offsets(finished, self.base), encode_offsets(waiting, self.base)
+
+    def still(self) -> bytes:
+        """Return as waiting all that is missing: for an answer that has no room for more."""
+        return encode_offsets(self._missing, self.base)
+
+    def next_due(self) -> int:
+        """Return the journal time at which something of ``missing`` is due next; 0 if nothing will be by itself."""
+        settlement = self._groups.find(self.group).settlements.get(self.partition)
+        if settlement is None or not self._missing:
+            return 0
+        now = self._engine.now()
+        kept = settlement.unfinished.values()
+        return min([each.due for each in kept if each.due > now and each.offset in self._missing], default=0)
+
+    def _finished(self, first: int, end: int) -> OffsetSet:
+        """Return what the group has finished, or retention has removed, from ``first`` to below ``end``, as a new
+        set.
+        """
+        group = self._groups.find(self.group)
+        settlement = group.settlements.get(self.partition)
+        finished = OffsetSet() if settlement is None else settlement.finished.within(first, end)
+        store = self._engine.catalog.stores.get(self.partition)
+        start = 0 if store is None else store.start_offset
+        finished.add_range(first, min(max(group.position(self.partition) or 0, start), end))
+        return finished
+
+    def _waiting(self, first: int, end: int) -> OffsetSet:
+        """Return what is held, or not due yet, from ``first`` to below ``end``, in a new set."""
+        held = self._groups.held(self.group, self.partition)
+        waiting = OffsetSet() if held is None else held.offsets.within(first, end)
+        if held is not None:
+            waiting.add_range(first, min(held.below, end))
+        settlement = self._groups.find(self.group).settlements.get(self.partition)
+        if settlement is not None and settlement.unfinished:
+            now = self._engine.now()
+            for offset, details in settlement.unfinished.items():
+                if first <= offset < end and details.due > now:
+                    waiting.add(offset)
+        return waiting
+
+
+def _common(one: OffsetSet, other: OffsetSet) -> OffsetSet:
+    rest = one.copy()
+    rest.difference_update(other)
+    both = one.copy()
+    both.difference_update(rest)
+    return both
