@@ -12,6 +12,8 @@ from txbroker.client.blocking.send_future import SendFuture
 from txbroker.client.core.results import GroupDescription, Message, Receipt, TransactionDetails
 from txbroker.wire.messages import TopicInfo, TransactionInfo
 
+MESSAGE = Message("t", 0, 1, 1, None, b"")
+
 
 def blocking_calls(c: blocking.Connection, xid: Xid) -> None:
     assert_type(c.send("t", b"v"), Receipt)
@@ -28,6 +30,8 @@ def blocking_calls(c: blocking.Connection, xid: Xid) -> None:
     assert_type(tx.send("t", b"v"), Receipt)
     assert_type(tx.receive("t", "g"), Message | None)
     assert_type(tx.commit_offsets(consumer), None)
+    assert_type(tx.done(MESSAGE), None)
+    assert_type(consumer.done([MESSAGE]), None)
     assert_type(tx.commit(), None)
     assert_type(consumer.poll(1.0), list[Message])
     assert_type(consumer.commit({("t", 0): 5}), None)
@@ -49,6 +53,8 @@ async def asyncio_calls(c: asyncio.Connection, xid: Xid) -> None:
     assert_type(await tx.receive("t", "g"), Message | None)
     assert_type(tx.prepare(), Future[None])
     assert_type(tx.commit_offsets(consumer), Future[None])
+    assert_type(tx.done(MESSAGE), Future[None])
+    assert_type(consumer.done([MESSAGE]), Future[None])
     assert_type(tx.commit(), Future[None])
     assert_type(await consumer.poll(1.0), list[Message])
     assert_type(consumer.commit({("t", 0): 5}), Future[None])
@@ -71,6 +77,8 @@ async def twisted_calls(c: twisted.Connection, xid: Xid) -> None:
     assert_type(tx.receive("t", "g"), Deferred[Message | None])
     assert_type(tx.prepare(), Deferred[None])
     assert_type(tx.commit_offsets(consumer), Deferred[None])
+    assert_type(tx.done(MESSAGE), Deferred[None])
+    assert_type(consumer.done([MESSAGE]), Deferred[None])
     assert_type(tx.commit(), Deferred[None])
     assert_type(consumer.poll(1.0), Deferred[list[Message]])
     assert_type(consumer.commit({("t", 0): 5}), Deferred[None])

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from txbroker import errors
+from txbroker.client.core.results import Message
 
 TEXT = (b"x", 5, 1.5, True, ["x"], object(), "\udcff")
 WHOLE = ("1", 1.5, b"1", True, [1], 1 << 70)
@@ -38,6 +39,8 @@ WAIT = SECONDS[:-1]
 TRUTH = (0, 1, "yes", None)
 NAMES = ("t", b"t", 5, [b"t"], [5], ["\udcff"])
 WHICH = (5, b"1-2", "1", "a-b", ("1", "2"), (1,), (1 << 70, 1), None)
+
+MESSAGE = Message("t", 0, 1, 1, None, b"")
 
 
 class Case(NamedTuple):
@@ -122,6 +125,11 @@ CASES = [
     Case("xid", lambda c, w: c.tpc_rollback(w), (5, "x", (1, b"g", b"b"))),
     Case("consumer", lambda c, w: c.transaction().commit_offsets(w), (5, "g", None, object())),
     Case("what to commit", lambda c, w: c.consume("t", "g").commit(w), (5, "t", b"t", [("t", 0)], object())),
+    Case("consumer", lambda c, w: c.transaction().done(MESSAGE, w), (5, "g", object())),
+    Case("what to finish", lambda c, w: c.transaction().done(w), (5, None, [MESSAGE], object())),
+    Case(
+        "what to finish", lambda c, w: c.consume("t", "g").done(w), (5, "t", b"t", [5], [MESSAGE, None], None)
+    ),
     Case("place", lambda c, w: c.consume("t", "g").commit({w: 1}), (5, "t", ("t",), ("t", 0, 1))),
     Case("offset", lambda c, w: c.consume("t", "g").commit({("t", 0): w}), (*WHOLE, -1, None)),
     Case("what to commit", lambda c, w: c.consume("t", "g").commit({("t", w): 1}), (0, 7)),

@@ -40,7 +40,7 @@ class Consumer(ClientConsumer):
     def __init__(self, connection: ConsumingConnection, core: ConsumerCore) -> None:
         self._connection = connection
         self._driver = connection._driver
-        self._core = core
+        self._is_of(core)
         self._iterator: Iterator[Message] | None = None
         self.closed = False
 

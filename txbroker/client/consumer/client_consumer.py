@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
-from journal.formats.record import PartitionOffset
+from journal.formats.record import PartitionOffset, Settled
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.core.client_method import part_method
-from txbroker.client.core.positions import Joined, Positions
+from txbroker.client.core.positions import Joined, Positions, finished_of
 from txbroker.client.core.promise import Promise
+from txbroker.client.core.results import Message
 
 
 class Joins(Protocol):
@@ -24,6 +25,11 @@ class ClientConsumer:
 
     _connection: Joins
     _core: ConsumerCore
+
+    def _is_of(self, core: ConsumerCore) -> None:
+        """Note its core, and let the connection's transactions find it."""
+        self._core = core
+        core.known_as(self)
 
     @property
     def group(self) -> str:
@@ -42,6 +48,22 @@ class ClientConsumer:
     def offsets(self) -> list[PartitionOffset]:
         """Return the positions after the messages handed out so far, for ``Transaction.commit_offsets``."""
         return self._core.handed_out()
+
+    def finished(self, what: Message | Sequence[Message]) -> list[Settled]:
+        """Return what finishes these messages for the group, for ``Transaction.done``."""
+        return finished_of(self._core.positions.values(), what)
+
+    @part_method
+    def done(self, what: Message | Sequence[Message]) -> Coroutine[Promise[Any], None, None]:
+        """Finish a message, or each of a list, and no others; it ends once that is forced to disk.
+
+        The group's position goes on over what is finished without a gap. Messages that are finished already change
+        nothing. Between ``tpc_begin`` and the end of that transaction they are finished with it. Raises
+        GenerationFenced if another consumer has claimed the partitions, OffsetPending while a prepared transaction
+        holds one of them, LimitExceeded if one is too far beyond the first unfinished message (``max_ahead``), Misuse
+        without a group, WrongType, WrongValue.
+        """
+        return self._core.done(what, self._connection._joined())
 
     @part_method
     def commit(self, what: Positions = None) -> Coroutine[Promise[Any], None, None]:

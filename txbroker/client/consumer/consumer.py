@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from journal.arguments import NOTHING_READ, micros
 from journal.formats import frame
-from journal.formats.record import PartitionOffset
+from journal.formats.record import PartitionOffset, Settled
 from txbroker import errors
 from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.consumer.moments import Moments
@@ -19,15 +19,19 @@ from txbroker.client.consumer.read_ahead import ReadAhead
 from txbroker.client.consumer.shared_fetch import SharedFetch
 from txbroker.client.core.call import named_error
 from txbroker.client.core.positions import (
+    Finishes,
     Joined,
     Position,
     Positions,
+    finished_of,
     positions_of,
     requests_of,
+    settling_requests,
     stored_positions,
     without_group,
 )
 from txbroker.client.core.promise import Errand, Promise
+from txbroker.client.core.results import Message
 from txbroker.client.core.waits import Turn
 from txbroker.wire.messages import (
     Claimed,
@@ -204,10 +208,40 @@ class ConsumerCore:
         offsets = self.handed_out() if what is None else positions_of(self.positions.values(), what)
         if joined is not None:
             await joined.add_offsets(self.options.group, offsets)
-        elif offsets:
-            core = self._core
-            for some in requests_of(offsets):
-                await core.request(CommitOffsets(core.correlation(), self.options.group, some), Done)
+        else:
+            await self._settle(self.options.group, offsets, [])
+
+    async def done(self, what: Message | Sequence[Message], joined: Joined | None = None) -> None:
+        """Finish these messages for the group, and no others; returns once forced. ``joined`` is as in
+        :meth:`commit`.
+        """
+        if self.options.group is None:
+            raise without_group()
+        settled = finished_of(self.positions.values(), what)
+        if joined is not None:
+            await joined.add_offsets(self.options.group, [], settled)
+        else:
+            await self._settle(self.options.group, [], settled)
+
+    async def _settle(self, group: str, offsets: list[PartitionOffset], settled: list[Settled]) -> None:
+        core = self._core
+        for some in requests_of(offsets):
+            await core.request(CommitOffsets(core.correlation(), group, some), Done)
+        for few in settling_requests(settled):
+            await core.request(CommitOffsets(core.correlation(), group, [], settled=few), Done)
+
+    def known_as(self, consumer: Finishes) -> None:
+        """Let transactions of the connection find the consumer by what it has handed out."""
+        if self.options.group is not None:
+            self._core.consumers[consumer] = self
+
+    def has_handed_out(self, topic: str, index: int) -> bool:
+        """Whether it reads on and has handed out a message of that partition."""
+        current = None if self._current is None else self._current.position
+        return not self._closed and any(
+            (each.topic, each.index) == (topic, index) and (each.handed >= 0 or each is current)
+            for each in self.positions.values()
+        )
 
     # -- the reading -------------------------------------------------------------------------------
 
@@ -298,7 +332,7 @@ class ConsumerCore:
             for part in topic.partitions:
                 if options.partitions is None or part.index in options.partitions:
                     position = Position(topic.name, part.index, part.number, part.high_watermark)
-                    position.next = self._start_of(part.start_offset, part.high_watermark)
+                    position.next = position.begin = self._start_of(part.start_offset, part.high_watermark)
                     self.positions[part.number] = position
         if isinstance(options.start, datetime):
             await self._start_at_time(options.start)
@@ -317,7 +351,7 @@ class ConsumerCore:
         for some in requests_of(list(self.positions)):
             request = OffsetsForTime(core.correlation(), some, wall)
             for number, offset in (await core.request(request, Offsets)).offsets:
-                self.positions[number].next = offset
+                self.positions[number].next = self.positions[number].begin = offset
 
     async def _join(self, group: str) -> None:
         """Claim the partitions, then take the group's positions. In this order a late commit of others is fenced."""
@@ -339,7 +373,7 @@ class ConsumerCore:
                 )  # fmt: skip
             position.pending = found.pending_by
             if not found.pending_by and found.offset is not None and self.options.start == "committed":
-                position.next = found.offset
+                position.next = position.begin = found.offset
 
     async def _look_at_pending(self) -> None:
         """Ask again for positions that were held; if all are held, wait a while first."""

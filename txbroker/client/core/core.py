@@ -13,6 +13,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 from journal.constants import MAX_FRAME, MAX_REQUEST_DATA
 from txbroker import errors
@@ -65,6 +66,8 @@ class Core:
         self.on_lost: list[Callable[[], None]] = []
         self.on_tick: list[Callable[[float], float]] = []
         self.on_mend: list[Callable[[], None]] = []
+        self.consumers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        """The consumers of the connection that have a group, each with its core."""
         self.abort = ""
         """If not empty, the front end must drop the connection, for this reason, and then call :meth:`lost`."""
         self.output_bytes = 0
@@ -74,8 +77,7 @@ class Core:
         self._waiting: dict[int, Call[Answer]] = {}
         self._correlation = 0
         self._backoff = Backoff(random, most=options.longest_pause)
-        self._connect_at = 0.0
-        self._next_expiry = math.inf
+        self._connect_at, self._next_expiry = 0.0, math.inf
         self.waits = Waits(clock)
         self._drain_by = math.inf
         self._drained = self.waits.line(lambda: self.output_bytes <= min(WRITTEN, self.options.max_buffered))
@@ -85,8 +87,7 @@ class Core:
         self.thread: Callable[[], int] = lambda: 1  # a front end with threads replaces this
         self.asking = 0
         """The thread that calls the user's partitioner just now: it must not use the client meanwhile."""
-        self._told = False
-        self._heard = 0.0
+        self._told, self._heard = False, 0.0
         self.answers = Answers(self)
 
     # -- for the operations ------------------------------------------------------------------------

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from journal.arguments import NOTHING_SENT, text, whole, wrong_type
+from journal.arguments import NOTHING_SENT, listed, text, whole, wrong_type
 from journal.constants import MAX_REQUEST_ENTRIES
-from journal.formats.record import PartitionOffset
+from journal.folds.settlement import MAX_FINISHED_BYTES, MAX_SETTLED
+from journal.formats.offset_set_bytes import MAX_SPAN, encode_offsets
+from journal.formats.record import PartitionOffset, Settled
+from journal.offset_set import OffsetSet
 from txbroker import errors
 from txbroker.client.core.core import Core
 from txbroker.client.core.partitioner import named_index
@@ -36,11 +39,27 @@ async def stored_positions(core: Core, group: str, numbers: Sequence[int]) -> li
     return found
 
 
+def settling_requests(settled: Sequence[Settled]) -> Iterator[list[Settled]]:
+    """Yield these in lists, each as long as a request allows."""
+    some: list[Settled] = []
+    size = 0
+    for each in settled:
+        size += len(each.finished)
+        if some and (len(some) == MAX_SETTLED or size > MAX_FINISHED_BYTES):
+            yield some
+            some, size = [], len(each.finished)
+        some.append(each)
+    if some:
+        yield some
+
+
 class Joined(Protocol):
     """A transaction that positions move with."""
 
-    async def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
-        """Have positions move when the transaction commits."""
+    async def add_offsets(
+        self, group: str, offsets: list[PartitionOffset], settled: Sequence[Settled] = ()
+    ) -> None:
+        """Have positions move, and single offsets be finished, when the transaction commits."""
 
 
 @runtime_checkable
@@ -55,13 +74,33 @@ class Consumed(Protocol):
         """Return its positions."""
 
 
+@runtime_checkable
+class Finishes(Consumed, Protocol):
+    """A consumer that can finish single messages."""
+
+    def finished(self, what: Message | Sequence[Message]) -> list[Settled]:
+        """Return what finishes these messages."""
+
+
 class Position:
     """The position of a consumer: ``next`` to fetch, ``handed`` the offset after the handed out messages (-1: none).
 
-    ``end`` is where the partition ended at the ``moment`` of that number; -1: it is in none.
+    ``end`` is where the partition ended at the ``moment`` of that number; -1: it is in none. ``begin`` is where its
+    reading began: the group's position then.
     """
 
-    __slots__ = ("end", "generation", "handed", "index", "moment", "next", "number", "pending", "topic")
+    __slots__ = (
+        "begin",
+        "end",
+        "generation",
+        "handed",
+        "index",
+        "moment",
+        "next",
+        "number",
+        "pending",
+        "topic",
+    )
 
     def __init__(self, topic: str, index: int, number: int, end: int) -> None:
         self.topic = topic
@@ -69,10 +108,34 @@ class Position:
         self.number = number
         self.end = end
         self.moment = 0
-        self.next = 0
+        self.next = self.begin = 0
         self.handed = -1
         self.generation = 0
         self.pending = ""
+
+
+async def add_finished(
+    transaction: Joined, reads: Iterable[Finishes], what: Message, consumer: Finishes | None
+) -> None:
+    """Have a message be finished with a transaction, for the group of ``consumer``, or of the one of ``reads``.
+
+    Raises WrongType, Misuse if no consumer is named and none or several may be meant, and as :func:`group_of`.
+    """
+    if not isinstance(what, Message):
+        raise wrong_type("what to finish", what, "a message")
+    if consumer is None:
+        found = list(reads)
+        if len(found) != 1:
+            groups = ", ".join(sorted(repr(each.group) for each in found)) or "none"
+            raise errors.Misuse(
+                f"done() of a message of {what.topic}-{what.partition} does not say which consumer is meant: those of "
+                f"this connection with a group that have handed out messages of that partition have the groups: "
+                f"{groups}; {NOTHING_SENT}. Say consumer="
+            )
+        consumer = found[0]
+    elif not isinstance(consumer, Finishes):
+        raise wrong_type("consumer", consumer, "what consume() gives")
+    await transaction.add_offsets(group_of(consumer), [], consumer.finished(what))
 
 
 async def add_positions(transaction: Joined, consumer: Consumed) -> None:
@@ -107,6 +170,45 @@ def positions_of(
     if not isinstance(what, Mapping):
         raise wrong_type("what to commit", what, _COMMITTED)
     return [_at(places, _place(place), offset) for place, offset in what.items()]
+
+
+def finished_of(positions: Iterable[Position], what: Message | Sequence[Message]) -> list[Settled]:
+    """Return what finishes these messages, and no others, for the group of a consumer with these positions.
+
+    Raises WrongType, and WrongValue for a message of a partition that the consumer has no position in.
+    """
+    places = {(each.topic, each.index): each for each in positions}
+    if isinstance(what, Message):
+        messages: Sequence[Any] = [what]
+    else:
+        messages = listed("what to finish", what, "messages, or a message")
+    if not all(isinstance(each, Message) for each in messages):
+        raise wrong_type("what to finish", what, "a message or a list of messages")
+    found: dict[int, tuple[PartitionOffset, OffsetSet]] = {}
+    for message in messages:
+        at = _at(places, (message.topic, message.partition), message.offset)
+        found.setdefault(at.partition, (at, OffsetSet()))[1].add(message.offset)
+    begins = {each.number: each.begin for each in places.values()}
+    return [settled(at, begins[number], offsets) for number, (at, offsets) in found.items()]
+
+
+def settled(at: PartitionOffset, begin: int, offsets: OffsetSet) -> Settled:
+    """Return what finishes these offsets, for a reader that began at ``begin`` with the generation of ``at``.
+
+    If the group has a position, the broker looks at no base, so after a long time a nearer one serves as well.
+    """
+    return set_of(at.partition, at.generation, max(begin, offsets.end - MAX_SPAN), offsets)
+
+
+def set_of(partition: int, generation: int, base: int, offsets: OffsetSet) -> Settled:
+    """Return what finishes these offsets; raises LimitExceeded for more than a set can have."""
+    if offsets.end - offsets.first > MAX_SPAN:
+        raise errors.LimitExceeded(
+            f"offsets {offsets.first} and {offsets.end - 1} of one partition are to be finished in one step, the limit "
+            f"is {MAX_SPAN} from one to the other; {NOTHING_SENT}. Finish them in several steps"
+        )
+    base = min(base, offsets.first)
+    return Settled(partition, generation, base, encode_offsets(offsets, base))
 
 
 def _at(places: Mapping[tuple[str, int], Position], place: tuple[str, int], offset: int) -> PartitionOffset:

@@ -22,7 +22,7 @@ class LoopConsumer(ClientConsumer):
 
     def __init__(self, connection: LoopConnection, core: ConsumerCore) -> None:
         self._connection = connection
-        self._core = core
+        self._is_of(core)
 
     @taking_method
     def poll(self, timeout: float = 0.0) -> Awaitable[list[Message]]:

@@ -16,9 +16,9 @@ from weakref import ref
 from journal.transaction_states import TransactionNumber
 from txbroker import errors
 from txbroker.client.core.client_method import part_method
-from txbroker.client.core.positions import Consumed, add_positions
+from txbroker.client.core.positions import Consumed, Finishes, add_finished, add_positions
 from txbroker.client.core.promise import Promise
-from txbroker.client.core.results import Run
+from txbroker.client.core.results import Message, Run
 from txbroker.client.transactions.decision import Stage as Stage
 from txbroker.client.transactions.transaction import Transaction
 
@@ -47,6 +47,18 @@ class ClientTransaction:
     def commit_offsets(self, consumer: Consumed) -> Coroutine[Promise[Any], None, None]:
         """Add the positions after what ``consumer`` has handed out so far."""
         return add_positions(self._core, consumer)
+
+    @part_method
+    def done(self, message: Message, consumer: Finishes | None = None) -> Coroutine[Promise[Any], None, None]:
+        """Finish a message with the transaction, and no other; it waits for nothing but the transaction's beginning.
+
+        It is finished for the group of ``consumer``; without it, for that of the one consumer of this connection that
+        has a group and has handed out messages of that partition. One transaction either moves a group's position in a
+        partition (:meth:`commit_offsets`, ``receive``) or finishes single messages there. Raises Misuse if no consumer
+        is named and none or several may be meant, WrongType, WrongValue.
+        """
+        read = [each for each, core in self._core.core.consumers.items() if _has_read(core, message)]
+        return add_finished(self._core, read, message, consumer)
 
     @part_method
     def commit(self) -> Coroutine[Promise[Any], None, None]:
@@ -106,6 +118,10 @@ class ClientTransaction:
     def _abandon(self) -> None:
         """Roll it back without waiting; each client does this in its own way."""
         raise NotImplementedError
+
+
+def _has_read(core: Any, message: Any) -> bool:
+    return isinstance(message, Message) and core.has_handed_out(message.topic, message.partition)
 
 
 _blocks: ContextVar[tuple[ref[ClientTransaction], ...]] = ContextVar("blocks of transactions", default=())

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 from crc32c import crc32c
 
 from journal.constants import MAX_OPENED_HEADS, MAX_REQUEST_ENTRIES, MAX_REQUEST_MESSAGES, OPENED_FRAME
+from journal.folds.settlement import MAX_FINISHED_BYTES, MAX_SETTLED
 from journal.formats.frame import is_compressed
-from journal.formats.record import GroupPositions, PartitionOffset, Placement
+from journal.formats.record import GroupPositions, PartitionOffset, Placement, Settled
 from journal.message_headers import GivenHeaders
 from journal.random_id import new_id
 from journal.transaction_states import Totals, TransactionNumber
@@ -18,13 +19,14 @@ from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.core.call import Call
 from txbroker.client.core.core import Core
-from txbroker.client.core.positions import requests_of
+from txbroker.client.core.positions import requests_of, settling_requests
 from txbroker.client.core.results import Run
 from txbroker.client.producer.batch import Batch, Frames
 from txbroker.client.producer.partition_queue import PartitionQueue
 from txbroker.client.producer.producer import Producer
 from txbroker.client.producer.reports import Counts, Reports
 from txbroker.client.transactions.serials import Serials
+from txbroker.client.transactions.settled_offsets import joined, merged
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import Done
 
@@ -168,21 +170,41 @@ class Contents:
         self._queues[queue.number] = queue
         self._batches.pop(queue.number, None)
 
-    def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
-        """Have a group's positions move with the transaction."""
-        self._positions.append(GroupPositions(group, new_id(), offsets))
+    def add_offsets(
+        self, group: str, offsets: list[PartitionOffset], settled: Sequence[Settled] = ()
+    ) -> None:
+        """Have a group's positions move, and offsets be finished, with the transaction."""
+        self._positions.append(GroupPositions(group, new_id(), offsets, joined(settled)))
+        if settled:
+            self._positions[:] = merged(self._positions)
 
     def _post_positions(self, positions: GroupPositions) -> None:
-        for some in list(requests_of(positions.offsets)) or [positions.offsets]:
-            serial, seen = self._serial(), self._serials.seen
-            self._core.post(
-                commands.AddOffsets(
-                    self.correlation, serial, positions.group, some, self._xid, seen, positions.id
-                )
-            )
-            before = self._totals
-            self._totals = Totals(before.messages, before.requests + 1, before.checksum)
+        for some in requests_of(positions.offsets):
+            self._post_offsets(positions, some, [])
+        for few in settling_requests(positions.settled):
+            self._post_offsets(positions, [], few)
         self._positions.remove(positions)
+
+    def _post_offsets(
+        self, positions: GroupPositions, offsets: list[PartitionOffset], settled: list[Settled]
+    ) -> None:
+        serial, seen = self._serial(), self._serials.seen
+        self._core.post(
+            commands.AddOffsets(
+                self.correlation, serial, positions.group, offsets, self._xid, seen, positions.id, settled
+            )
+        )
+        before = self._totals
+        self._totals = Totals(before.messages, before.requests + 1, before.checksum)
+
+    def _positions_fit(self) -> bool:
+        """Return whether one request may have all positions and settled offsets."""
+        settled = [each for positions in self._positions for each in positions.settled]
+        return (
+            sum([len(each.offsets) for each in self._positions]) + len(settled) <= MAX_REQUEST_ENTRIES
+            and len(settled) <= MAX_SETTLED
+            and sum([len(each.finished) for each in settled]) <= MAX_FINISHED_BYTES
+        )
 
     def _serial(self) -> int:
         """Return its serial. Before its first request that is the next one of the session."""
@@ -200,7 +222,7 @@ class Contents:
 
         From now on they count as sent.
         """
-        while sum([len(each.offsets) for each in self._positions]) > MAX_REQUEST_ENTRIES:
+        while not self._positions_fit():
             self._post_positions(self._positions[0])
         for queue, batch in self._batches.values():
             queue.seal(batch)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import cast
 
 from journal.arguments import checked_xid, micros
-from journal.formats.record import PartitionOffset
+from journal.formats.record import PartitionOffset, Settled
 from journal.message_headers import GivenHeaders
 from journal.transaction_states import State, TransactionNumber
 from journal.xid import Xid
@@ -135,15 +136,17 @@ class Transaction:
             contents.session, contents.correlation = core.session, core.correlation()
             core.watch(cast("Call[Answer]", Adds(contents.correlation, self.refused)))
 
-    async def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
-        """Commit a group's positions with the transaction; an empty list does nothing."""
+    async def add_offsets(
+        self, group: str, offsets: list[PartitionOffset], settled: Sequence[Settled] = ()
+    ) -> None:
+        """Commit a group's positions, and finish offsets, with the transaction; empty lists do nothing."""
         self._check_stage()
-        if not offsets:
+        if not offsets and not settled:
             return
         if not self.contents.has_begun:
             await self._begin()
         self._check_stage()
-        self.contents.add_offsets(group, offsets)
+        self.contents.add_offsets(group, offsets, settled)
 
     def receives(self, receiver: Receiver) -> None:
         """Let the receiver's group move with this transaction; raises if it is not open."""
