@@ -155,6 +155,53 @@ def test_an_interrupted_receive_hands_out_nothing(broker, other, topic):
     assert broker.group_offsets(topic)[0].offset == expected
 
 
+@pytest.mark.parametrize(
+    ("order", "before"), [("partition", [1]), ("key", [1, 3, 5, 6]), (None, [1, 3, 4, 5, 6])]
+)
+def test_an_interrupted_consumer_loses_nothing_of_what_it_has_left_out(broker, other, topic, order, before):
+    """While an undecided transaction holds message 2, and when that has ended."""
+    for number, key in enumerate((b"a", b"b", b"a", None, b"a", None, b"b")):
+        other.send(topic, b"%d" % number, key=key)
+    every = [1, 2, 3, 4, 5, 6]
+
+    def case(at):
+        group = uuid.uuid4().hex
+        messages = hold_the_third(other, topic, group)
+        consumer, found = broker.consume(topic, group, claim=False, order=order), []
+
+        def read(wanted):
+            while sorted(found) != wanted:
+                some = consumer.poll(8.0) or consumer.poll(8.0)  # the first may end early, once
+                assert some, (found, at.raised)
+                found.extend(message.offset for message in some)
+
+        with at:
+            read(before)
+        read(before)
+        other.tpc_rollback(messages)
+        with at:
+            read(every)
+        read(every)
+        consumer.commit()
+        assert [each.offset for each in other.group_offsets(group)] == [7]
+        consumer.close()
+
+    at_every_line(case, most=20_000, step=17)
+
+
+def hold_the_third(connection, topic, group):
+    """Prepare a transaction that finishes message 2, when 0 is finished; return its xid."""
+    consumer = connection.consume(topic, group, claim=False)
+    messages = [next(consumer) for _ in range(3)]
+    consumer.done(messages[0])
+    xid = connection.xid(1, uuid.uuid4().hex, "x")
+    tx = connection.transaction(xid)
+    tx.done(messages[2], consumer)
+    tx.prepare()
+    consumer.close()
+    return xid
+
+
 @pytest.mark.parametrize("way", ["poll", "next"])
 def test_an_interrupted_consumer_hands_out_nothing(broker, other, topic, way):
     got = []

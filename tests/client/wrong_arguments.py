@@ -150,6 +150,8 @@ AT_ONCE = [
         ("begin", b"x", 1.5, True, -1, NAIVE, None),
     ),
     Case("max_wait", lambda c, w: c.consume("t", max_wait=w), SECONDS),
+    Case("order", lambda c, w: c.consume("t", "g", order=w), ("offset", b"key", 5, True)),
+    Case("order", lambda c, w: c.transaction().receive("t", "g", 0, order=w), ("offset", b"key", 5, True)),
     Case("follow", lambda c, w: c.consume("t", follow=w), TRUTH),
     Case("prefetch", lambda c, w: c.consume("t", prefetch=w), (*WHOLE, 0, None)),
     Case("max_bytes", lambda c, w: c.consume("t", max_bytes=w), (*WHOLE, 0, None)),

@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from tests.client.rig import Rig
 from txbroker import errors
@@ -74,27 +75,45 @@ def test_a_commit_without_a_group_is_misuse(rig):
 
 
 def test_an_offset_that_a_transaction_holds_is_waited_for_and_told_once(rig, broker, caplog):
-    held = ["7-1 (1:g:b)"]
+    held, scripted, hanging = [2], broker.on_fetch, []
 
     def before(request, data):
         if type(request) is FetchOffsets:
+            pending = "7-1 (1:g:b)" if held else ""
             return messages.GroupOffsets(
-                request.correlation, [messages.GroupOffset(1, 2, 1, "", held[0] if held else "")], b"g" * 16
+                request.correlation, [messages.GroupOffset(1, 1, 1, "", pending)], b"g" * 16
             )
         return None
 
-    broker.before = before
+    def on_fetch(session, request, data):
+        if request.readers[0].missing and held:
+            hanging.append(request)
+            return None
+        fetched = scripted(session, request, data)
+        if fetched is None:
+            return None
+        [part] = fetched[0].partitions
+        offset = request.positions[0][1]
+        base = min([offset, *(each[2] for each in request.readers[0].missing)])
+        waiting = b"\x02" + bytes([1 << 2 - base]) if held else b""
+        return messages.Fetched(request.correlation, [replace(part, waiting=waiting)]), fetched[1]
+
+    broker.before, broker.on_fetch = before, on_fetch
     core = consumer(rig, "g")
     core.look()
     rig.pump()
+    assert [message.value for message in core.look().rest()] == [b"1"]
     rig.wait(3)
     assert core.look() is None
-    assert not [request for request in broker.requests if type(request) is Fetch]
+    [request] = hanging
+    assert request.positions == [(1, 3, 3)], "nothing is read, and nothing asked again and again"
+    assert request.readers == [messages.Reader("g", 0, [1], [(1, b"\x02\x01", 2)])]
     assert [record.getMessage() for record in caplog.records] == [
         "group g waits at t-0: its offset is held by the undecided transaction 7-1 (1:g:b)"
     ]
     held.clear()
-    rig.wait(1)
+    part = messages.FetchedPartition(1, 0, 3, 0, 5)
+    rig.core.received(encode(messages.Fetched(request.correlation, [part])))
     assert drain(rig, core) == [b"2", b"3", b"4"]
 
 

@@ -323,11 +323,12 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         max_bytes: int = 1 << 20,
         claim: bool = True,
         out_of_range: str = "earliest",
+        order: str | None = "partition",
     ) -> Consumer:
         """Return a consumer; see :class:`txbroker.client.consumer.options.ConsumerOptions` for the arguments."""
         options = consumer_options(
             topics, group, partitions=partitions, start=start, max_wait=max_wait, follow=follow, prefetch=prefetch,
-            max_bytes=max_bytes, claim=claim, out_of_range=out_of_range,
+            max_bytes=max_bytes, claim=claim, out_of_range=out_of_range, order=order,
         )  # fmt: skip
         consumer = Consumer(self, ConsumerCore(self._shared_fetch, options, self.core.options.client))
         self._consumers = [other for other in self._consumers if not other.closed]

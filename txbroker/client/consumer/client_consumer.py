@@ -46,8 +46,15 @@ class ClientConsumer:
         return self._core.whole
 
     def offsets(self) -> list[PartitionOffset]:
-        """Return the positions after the messages handed out so far, for ``Transaction.commit_offsets``."""
+        """Return the positions after the messages handed out so far.
+
+        With another order than "partition" a position is at the first message that was left out, if one was.
+        """
         return self._core.handed_out()
+
+    def settlement(self) -> tuple[list[PartitionOffset], list[Settled]]:
+        """Return what finishes exactly the messages handed out so far, for ``Transaction.commit_offsets``."""
+        return self._core.settlement()
 
     def finished(self, what: Message | Sequence[Message]) -> list[Settled]:
         """Return what finishes these messages for the group, for ``Transaction.done``."""

@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterable, Sequence
 
-from journal.arguments import NOTHING_READ, micros
 from journal.formats import frame
 from journal.formats.record import PartitionOffset, Settled
+from journal.offset_set import OffsetSet
 from txbroker import errors
+from txbroker.client.consumer.beginning import claim, positions_to_read
 from txbroker.client.consumer.delivery import Delivery
-from txbroker.client.consumer.moments import Moments
+from txbroker.client.consumer.group_parts import entries_of, take
+from txbroker.client.consumer.moments import Moments, Wanted
 from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.client.consumer.read_ahead import ReadAhead
-from txbroker.client.consumer.shared_fetch import SharedFetch
+from txbroker.client.consumer.shared_fetch import Part, SharedFetch
 from txbroker.client.core.call import named_error
 from txbroker.client.core.positions import (
     Finishes,
@@ -30,25 +31,19 @@ from txbroker.client.core.positions import (
     stored_positions,
     without_group,
 )
+from txbroker.client.core.positions import (
+    settled as settled_of,
+)
 from txbroker.client.core.promise import Errand, Promise
 from txbroker.client.core.results import Message
 from txbroker.client.core.waits import Turn
 from txbroker.wire.messages import (
-    Claimed,
-    ClaimPartitions,
     CommitOffsets,
-    DescribeTopics,
     Done,
     FetchedPartition,
-    Offsets,
-    OffsetsForTime,
-    Topics,
 )
 
 log = logging.getLogger("txbroker.client")
-
-RECHECK_PENDING = 0.25
-"""Seconds between looks at an offset that an undecided transaction holds."""
 
 
 class ConsumerCore:
@@ -103,9 +98,8 @@ class ConsumerCore:
 
     def _next(self) -> Delivery | None:
         """Go on to the delivery after the present one. After an interrupt anywhere it can be called again."""
-        current = self._current
-        if current is not None and current.messages:
-            current.position.handed = current.messages[-1].offset + 1
+        if self._current is not None:
+            self._current.count()
         self._drop_current()
         if self._returned:
             self._current = self._returned[0]
@@ -162,7 +156,7 @@ class ConsumerCore:
         """Whether the handed out messages are all of one moment. Waiting messages are checked last: other threads add
         some.
         """
-        is_read = self._begun and self._moments.is_read(list(self.positions.values()))
+        is_read = self._begun and self._moments.is_read([*self.positions.values()])
         waits = self._is_doubtful or self.current or self._returned or self._chunks or self._ahead.undecoded
         return is_read and not waits
 
@@ -190,26 +184,58 @@ class ConsumerCore:
             self._reading.cancel()
 
     def handed_out(self) -> list[PartitionOffset]:
-        """The positions after the messages that were handed out, for a commit."""
+        """The positions after the messages that were handed out, for a commit; below what was left out."""
         current = self._current
-        after = {position.number: position.handed for position in self.positions.values()}
-        if current is not None and current.handed >= 0:
-            after[current.position.number] = current.handed
-        return [PartitionOffset(n, at, self.positions[n].generation) for n, at in after.items() if at >= 0]
+        found = []
+        for position in list(self.positions.values()):
+            at = position.handed
+            if current is not None and current.position is position and current.handed >= 0:
+                at = current.handed
+            if position.has_gaps:
+                at = self._given(position).missing_from(position.begin)
+                at = at if at > position.begin else -1
+            if at >= 0:
+                found.append(PartitionOffset(position.number, at, position.generation))
+        return found
+
+    def _given(self, position: Position) -> OffsetSet:
+        """Return the offsets of a position that were handed out, or were finished before, at or above its begin."""
+        given = position.given.copy()
+        if self._current is not None and self._current.position is position:
+            for offset in self._current.handed_offsets():
+                given.add(offset)
+        given.discard_below(position.begin)
+        return given
+
+    def settlement(self) -> tuple[list[PartitionOffset], list[Settled]]:
+        """Return what finishes exactly the messages that were handed out: positions, and offsets where some were left
+        out.
+        """
+        gaps = {each.number: each for each in self.positions.values() if each.has_gaps}
+        settled = []
+        for position in gaps.values():
+            if given := self._given(position):
+                at = PartitionOffset(position.number, 0, position.generation)
+                settled.append(settled_of(at, position.begin, given))
+        return [each for each in self.handed_out() if each.partition not in gaps], settled
 
     async def commit(self, what: Positions = None, joined: Joined | None = None) -> None:
-        """Commit positions ``what`` of the group (None: :meth:`handed_out`); returns once forced. Raises
+        """Commit positions ``what`` of the group (None: :meth:`settlement`); returns once forced. Raises
         GenerationFenced.
 
         With ``joined`` they become part of that transaction instead, and move when it commits.
         """
         if self.options.group is None:
             raise without_group()
-        offsets = self.handed_out() if what is None else positions_of(self.positions.values(), what)
-        if joined is not None:
-            await joined.add_offsets(self.options.group, offsets)
+        settled: list[Settled] = []
+        if what is None:
+            offsets, settled = self.settlement()
         else:
-            await self._settle(self.options.group, offsets, [])
+            offsets = positions_of(self.positions.values(), what)
+        if joined is not None:
+            await joined.add_offsets(self.options.group, offsets, settled)
+        else:
+            await self._settle(self.options.group, offsets, settled)
 
     async def done(self, what: Message | Sequence[Message], joined: Joined | None = None) -> None:
         """Finish these messages for the group, and no others; returns once forced. ``joined`` is as in
@@ -308,92 +334,118 @@ class ConsumerCore:
                     continue
                 if not self.options.follow and not self._behind():
                     break
-                await self._look_at_pending()
                 await self._fetch()
         except Exception as error:  # noqa: BLE001 - the next look() raises it
             self._failure = error
 
     def _behind(self) -> bool:
-        return any(position.next < position.end for position in self.positions.values())
+        return any(each.next < each.end or each.left for each in self.positions.values() if not each.fenced)
 
     async def _begin(self) -> None:
-        core, options = self._core, self.options
-        answer = await core.request(DescribeTopics(core.correlation(), list(options.topics)), Topics)
-        missing = set(options.topics) - {topic.name for topic in answer.topics}
-        if missing:
-            names = ", ".join(map(repr, sorted(missing)))
-            raise errors.UnknownTopic(f"there is no topic {names}; nothing is read. Create it first")
-        for topic in answer.topics:
-            known = {part.index for part in topic.partitions}
-            if unknown := set(options.partitions or ()) - known:
-                raise errors.UnknownPartition(
-                    f"{topic.name} has no partitions {sorted(unknown)}; nothing is read"
-                )
-            for part in topic.partitions:
-                if options.partitions is None or part.index in options.partitions:
-                    position = Position(topic.name, part.index, part.number, part.high_watermark)
-                    position.next = position.begin = self._start_of(part.start_offset, part.high_watermark)
-                    self.positions[part.number] = position
-        if isinstance(options.start, datetime):
-            await self._start_at_time(options.start)
-        if options.group is not None:
-            await self._join(options.group)
+        positions = await positions_to_read(self._core, self.options)
+        if self.options.group is not None and self.options.claim:
+            await claim(self._core, self.options.group, self._member, positions)
+        await self.assign(positions.values())
 
-    def _start_of(self, start_offset: int, high_watermark: int) -> int:
-        where = self.options.start
-        if isinstance(where, int):
-            return where
-        return high_watermark if where == "latest" else start_offset
+    async def assign(self, positions: Iterable[Position]) -> None:
+        """Begin to read partitions, each with its generation, at the group's position or where the options say."""
+        fresh = {position.number: position for position in positions}
+        if self.options.group is not None:
+            for found in await stored_positions(self._core, self.options.group, list(fresh)):
+                position = fresh[found.partition]
+                if found.offset is not None and self.options.start == "committed":
+                    position.next = position.begin = found.offset
+        self.positions.update(fresh)
+        self._shared_fetch.hurry(self)
 
-    async def _start_at_time(self, time: datetime) -> None:
-        core = self._core
-        wall = micros("start", time, NOTHING_READ)
-        for some in requests_of(list(self.positions)):
-            request = OffsetsForTime(core.correlation(), some, wall)
-            for number, offset in (await core.request(request, Offsets)).offsets:
-                self.positions[number].next = self.positions[number].begin = offset
+    def revoke(self, numbers: Collection[int]) -> None:
+        """Stop reading partitions: what was read of them and not handed out is dropped."""
+        for number in numbers:
+            self.positions.pop(number, None)
+        self._drop(numbers)
+        self._shared_fetch.hurry(self)
 
-    async def _join(self, group: str) -> None:
-        """Claim the partitions, then take the group's positions. In this order a late commit of others is fenced."""
-        core, numbers = self._core, list(self.positions)
-        if self.options.claim:
-            for some in requests_of(numbers):
-                request = ClaimPartitions(core.correlation(), group, self._member, some)
-                for number, generation in (await core.request(request, Claimed)).claims:
-                    self.positions[number].generation = generation
-        await self._take_positions(numbers)
-
-    async def _take_positions(self, numbers: list[int]) -> None:
-        for found in await stored_positions(self._core, self.options.group or "", numbers):
-            position = self.positions[found.partition]
-            if found.pending_by and not position.pending:
-                log.warning(
-                    "group %s waits at %s-%d: its offset is held by the undecided transaction %s",
-                    self.options.group, position.topic, position.index, found.pending_by,
-                )  # fmt: skip
-            position.pending = found.pending_by
-            if not found.pending_by and found.offset is not None and self.options.start == "committed":
-                position.next = position.begin = found.offset
-
-    async def _look_at_pending(self) -> None:
-        """Ask again for positions that were held; if all are held, wait a while first."""
-        pending = [position.number for position in self.positions.values() if position.pending]
-        if pending:
-            if self._moments.all_held(self.positions.values()):
-                await self._core.waits.sleep(RECHECK_PENDING)
-            await self._take_positions(pending)
+    def _drop(self, numbers: Collection[int]) -> None:
+        """Drop what was read of these partitions and not handed out."""
+        if self._current is not None and self._current.position.number in numbers:
+            self._current.count()
+            self._current = None
+        for place in reversed(range(len(self._returned))):
+            if self._returned[place].position.number in numbers:
+                del self._returned[place]
+        self._ahead.drop(numbers)
 
     async def _fetch(self) -> None:
+        for position in self.positions.values():
+            position.left.mend(position.next)
         wanted = self._moments.wanted(self.positions.values())
-        if not wanted.positions or self._closed:
+        if self._closed:
             return
-        held_back = any(position.pending for position in self.positions.values())
-        wait = min(self.options.max_wait, RECHECK_PENDING if held_back else math.inf)
-        found = await self._shared_fetch.ask(self, wanted.positions, wanted.max_bytes, wait)
-        if wanted.is_new:
-            self._moments.begin(self.positions, [part for part, _ in found])
+        if self.options.group is not None:
+            found = await self._fetch_for(self.options.group, wanted)
+        elif wanted.positions:
+            found = await self._shared_fetch.ask(
+                self, wanted.positions, wanted.max_bytes, self.options.max_wait
+            )
+            self._begin_moment(wanted, [part for part, _ in found])
+        else:
+            return
         for part, data in found:
             self._take_part(part, data)
+
+    async def _fetch_for(self, group: str, wanted: Wanted) -> list[Part]:
+        """Fetch for a group; take what is told of what waits, and return the errors."""
+        self._check_fenced()
+        entries, reader = entries_of(self.positions.values(), wanted.positions, group)
+        asked = [(each.position.number, each.offset, each.until) for each in entries]
+        if not asked:
+            return []
+        found = await self._shared_fetch.ask(self, asked, wanted.max_bytes, self.options.max_wait, reader)
+        parts = [
+            (entry, part, data)
+            for entry, (part, data) in zip(entries, found, strict=True)
+            if self.positions.get(part.partition) is entry.position  # it was not revoked meanwhile
+        ]
+        self._begin_moment(wanted, [part for _, part, _ in parts])
+        wrong: list[Part] = []
+        for entry, part, data in parts:
+            if part.error and not entry.is_again:
+                wrong.append((part, data))
+            elif part.error == "OffsetOutOfRange":
+                entry.position.left.forget_below(part.start_offset)
+            elif not part.error and (pieces := take(entry, part, data)) is not None:
+                self._moments.took(part.length)
+                self._ahead.undecoded.append((entry.position, pieces))
+        await self._say_what_waits(group)
+        return wrong
+
+    def _begin_moment(self, wanted: Wanted, parts: list[FetchedPartition]) -> None:
+        if wanted.is_new:
+            self._moments.begin(self.positions, parts)
+
+    async def _say_what_waits(self, group: str) -> None:
+        """Log of partitions where something has begun to wait which transaction holds it, if one does."""
+        waits = [each for each in self.positions.values() if each.left.waiting]
+        for each in self.positions.values():
+            if not each.left.waiting:
+                each.pending = ""
+        fresh = {each.number: each for each in waits if not each.pending}
+        if not fresh:
+            return
+        for found in await stored_positions(self._core, group, list(fresh)):
+            position = fresh[found.partition]
+            position.pending = found.pending_by or "nothing that is known"
+            if found.pending_by:
+                log.warning(
+                    "group %s waits at %s-%d: its offset is held by the undecided transaction %s",
+                    group, position.topic, position.index, found.pending_by,
+                )  # fmt: skip
+
+    def _check_fenced(self) -> None:
+        """Raise GenerationFenced if others have claimed all partitions."""
+        fenced = [each.fenced for each in self.positions.values()]
+        if fenced and all(fenced):
+            raise errors.GenerationFenced(fenced[0])
 
     def _take_part(self, part: FetchedPartition, data: memoryview) -> None:
         position = self.positions[part.partition]
@@ -406,6 +458,9 @@ class ConsumerCore:
     def _out_of_range(self, position: Position, part: FetchedPartition) -> None:
         where = f"{position.topic}-{position.index}"
         there = part.start_offset, part.high_watermark
+        if part.error == "GenerationFenced":
+            position.fenced = f"{where}: {part.message}"
+            self._drop([position.number])
         if part.error != "OffsetOutOfRange":
             self._moments.leave(position)
             raise named_error(part.error, f"{where}: {part.message}", part.numbers or {}, part.texts or {})

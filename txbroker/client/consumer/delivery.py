@@ -16,11 +16,15 @@ from txbroker.client.core.waits import Line, Turn
 
 
 class Chunk(NamedTuple):
-    """Decoded messages of one partition, in order. ``before`` counts the bytes that were decoded before."""
+    """Decoded messages of one partition, in order. ``before`` counts the bytes that were decoded before.
+
+    ``is_again``: they were left out before, so later ones may have been handed out already.
+    """
 
     position: Position
     messages: list[frame.Message]
     before: int = 0
+    is_again: bool = False
 
 
 class Delivery:
@@ -51,6 +55,11 @@ class Delivery:
             return self.messages[-1].offset + 1
         return self.left[0].offset if len(self.left) < len(self.messages) else -1
 
+    def handed_offsets(self) -> list[int]:
+        """Return the offsets of the messages that were handed out since it was last settled."""
+        count = len(self.messages) - (0 if self.is_empty else len(self.left))
+        return [message.offset for message in self.messages[:count]]
+
     def one(self) -> Message:
         """Hand out the next message."""
         return self.left.popleft()
@@ -64,6 +73,18 @@ class Delivery:
         """Make all of its messages available again."""
         self.left = deque(self.messages)
         self.whole = [[]]
+
+    def count(self) -> None:
+        """Note in its position that the messages that are not here were handed out. It may be called again."""
+        position = self.position
+        if not self.messages:
+            return
+        if position.left.order == "partition":
+            position.handed = self.handed if self.handed >= 0 else position.handed
+            return
+        for offset in self.handed_offsets():
+            position.given.add(offset)
+        position.handed = max(position.handed, self.handed)
 
     def settle(self) -> None:
         """Count the messages that were handed out as done for good."""

@@ -34,14 +34,10 @@ class Moments:
         self._turn = 0
 
     def _chosen(self, positions: Collection[Position]) -> tuple[list[Position], bool]:
-        free = [position for position in positions if not position.pending]
+        free = [each for each in positions if not each.left.blocks and not each.fenced]
         rest = [position for position in free if position.moment >= 0 and position.next < position.end]
         is_new = not self._number or (self._follow and (not rest or self._room <= 0))
         return (free if is_new else rest), is_new
-
-    def all_held(self, positions: Collection[Position]) -> bool:
-        """Whether there is nothing to ask for, because undecided transactions hold all remaining positions."""
-        return not self._chosen(positions)[0]
 
     def wanted(self, positions: Collection[Position]) -> Wanted:
         """Return what to ask for next: the rest of the moment that is being read, or a new one."""
@@ -75,4 +71,6 @@ class Moments:
 
     def is_read(self, positions: Collection[Position]) -> bool:
         """Return whether all of these positions have been read up to the moment's end."""
-        return all(each.moment == self._number and each.next >= each.end for each in positions)
+        return all(
+            each.moment == self._number and each.next >= each.end and not each.left for each in positions
+        )

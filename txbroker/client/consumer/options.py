@@ -29,6 +29,11 @@ class ConsumerOptions(NamedTuple):
     offset, or a ``datetime`` with a time zone (the first message appended then or later). With ``follow`` the consumer
     waits for new messages at the end. With ``claim`` it claims the partitions for the group. ``out_of_range`` is where
     it goes on if retention removed the position: "earliest", "latest" or "raise".
+
+    ``order`` is what a consumer with a group hands out while a message waits, because an undecided transaction holds it
+    or it is not due yet: "partition" (nothing behind it in its partition), "key" (no later message of its key; messages
+    without a key wait for none), or None (all others). A message that was handed out and is not finished holds up no
+    other.
     """
 
     topics: tuple[str, ...]
@@ -41,6 +46,7 @@ class ConsumerOptions(NamedTuple):
     max_bytes: int = 1 << 20
     claim: bool = True
     out_of_range: str = "earliest"
+    order: str | None = "partition"
 
 
 def consumer_options(topics: str | Sequence[str], group: str | None, **choices: object) -> ConsumerOptions:
@@ -64,6 +70,8 @@ def consumer_options(topics: str | Sequence[str], group: str | None, **choices: 
         raise wrong_value(
             "out_of_range", options.out_of_range, "'earliest', 'latest' or 'raise'", NOTHING_READ
         )
+    if options.order is not None and text("order", options.order, NOTHING_READ) not in ("partition", "key"):
+        raise wrong_value("order", options.order, "'partition', 'key' or None", NOTHING_READ)
     if options.partitions is not None:
         indexes = tuple(map(named_index, listed("partitions", options.partitions, "int", NOTHING_READ)))
         options = options._replace(partitions=indexes)

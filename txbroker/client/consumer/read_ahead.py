@@ -3,14 +3,52 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from journal.formats import frame
+from journal.offset_set import OffsetSet
 from txbroker.client.consumer.delivery import Chunk
+from txbroker.client.core.left_out import LeftOut
 from txbroker.client.core.positions import Position
 
 Pieces = Iterator[tuple[list[frame.Message], int]]
 """How many messages are decoded at once, with their bytes."""
+
+
+class Again:
+    """Messages that were left out, read again: those of a run that do not wait any more."""
+
+    def __init__(
+        self,
+        left: LeftOut,
+        pieces: Pieces,
+        run: tuple[int, int],
+        finished: OffsetSet,
+        waiting: OffsetSet,
+    ) -> None:
+        self._left = left
+        self._pieces = pieces
+        self._run = run
+        self._without = finished, waiting
+
+    def __iter__(self) -> Again:
+        return self
+
+    def __next__(self) -> tuple[list[frame.Message], int]:
+        first, end = self._run
+        finished, waiting = self._without
+        while True:
+            messages, size = next(self._pieces)
+            kept = [
+                each
+                for each in messages
+                if first <= each.offset < end
+                and self._left.has(each.offset)
+                and each.offset not in finished
+                and each.offset not in waiting
+            ]
+            if kept:
+                return kept, size
 
 
 class ReadAhead:
@@ -35,7 +73,7 @@ class ReadAhead:
         try:
             messages, size = next(pieces, ([], 0))
             if messages:
-                chunk = Chunk(position, messages, self._decoded)
+                chunk = Chunk(position, messages, self._decoded, isinstance(pieces, Again))
                 self._taking = chunk, size
                 self.chunks.append(chunk)
                 self._took(chunk, size)
@@ -47,7 +85,10 @@ class ReadAhead:
         return bool(messages)
 
     def _took(self, chunk: Chunk, size: int) -> None:
-        chunk.position.next = chunk.messages[-1].offset + 1
+        if chunk.is_again:
+            chunk.position.left.taken([each.offset for each in chunk.messages])
+        else:
+            chunk.position.next = chunk.messages[-1].offset + 1
         self._decoded = chunk.before + size
         self._taking = None
 
@@ -58,6 +99,15 @@ class ReadAhead:
             if current is chunk or any(each is chunk for each in self.chunks):
                 self._took(chunk, size)
             self._taking = None
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """Drop what is here of some partitions."""
+        for place in reversed(range(len(self.chunks))):
+            if self.chunks[place].position.number in numbers:
+                del self.chunks[place]
+        for place in reversed(range(len(self.undecoded))):
+            if self.undecoded[place][0].number in numbers:
+                del self.undecoded[place]
 
     def clear(self) -> None:
         """Drop everything."""

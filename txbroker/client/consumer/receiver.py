@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from journal.formats.record import PartitionOffset
+from journal.formats.record import PartitionOffset, Settled
+from journal.offset_set import OffsetSet
 from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.consumer.options import consumer_options
 from txbroker.client.consumer.shared_fetch import SharedFetch
+from txbroker.client.core.positions import Position
+from txbroker.client.core.positions import settled as settled_of
 from txbroker.client.core.waits import Line, Turn
 
 
@@ -34,6 +37,7 @@ class Receiver:
         self.discarded = False
         self._consumer = consumer
         self._deliveries: list[Delivery] = []
+        self._fenced = False
 
     @property
     def line(self) -> Line:
@@ -50,19 +54,33 @@ class Receiver:
         Returns None if the topics end here and are not followed. Messages that are taken from it belong to the
         transaction that receives.
         """
-        delivery = self._consumer.look()
+        try:
+            delivery = self._consumer.look()
+        except errors.GenerationFenced:
+            self._fenced = True  # what it has received stays with the transaction, which is refused for it
+            raise
         if delivery is not None and (not self._deliveries or self._deliveries[-1] is not delivery):
             self._deliveries.append(delivery)
         return delivery
 
-    def offsets(self) -> list[PartitionOffset]:
-        """The positions after the messages that the transaction has received."""
+    def settlement(self) -> tuple[list[PartitionOffset], list[Settled]]:
+        """Return what finishes the messages that the transaction has received: positions, and offsets where others
+        were left out.
+        """
         after: dict[int, PartitionOffset] = {}
+        single: dict[int, tuple[Position, OffsetSet]] = {}
         for delivery in self._deliveries:
             position, handed = delivery.position, delivery.handed
-            if handed >= 0:
+            if handed >= 0 and position.has_gaps:
+                for offset in delivery.handed_offsets():
+                    single.setdefault(position.number, (position, OffsetSet()))[1].add(offset)
+            elif handed >= 0:
                 after[position.number] = PartitionOffset(position.number, handed, position.generation)
-        return list(after.values())
+        settled = [
+            settled_of(PartitionOffset(number, 0, position.generation), position.begin, offsets)
+            for number, (position, offsets) in single.items()
+        ]
+        return list(after.values()), settled
 
     def settle(self, committed: bool) -> None:
         """End the transaction: its messages are done, or come again in the same order."""
@@ -74,7 +92,9 @@ class Receiver:
             self._consumer.give_back(self._deliveries)
         self._deliveries.clear()
         self.owner = None
-        self.discarded = False
+        self.discarded = self._fenced
+        if self._fenced:
+            self._consumer.close()
 
     def discard(self) -> None:
         """Read anew from the group's position: another client has the partitions, or knows how the
@@ -97,10 +117,10 @@ class Received:
         if receiver not in self._receivers:
             self._receivers.append(receiver)
 
-    def offsets(self) -> list[tuple[str, list[PartitionOffset]]]:
-        """Return for each group the positions that move with the transaction."""
-        found = [(receiver.group, receiver.offsets()) for receiver in self._receivers]
-        return [(group, offsets) for group, offsets in found if offsets]
+    def settlement(self) -> list[tuple[str, list[PartitionOffset], list[Settled]]]:
+        """Return for each group the positions that move with the transaction, and the offsets that are finished."""
+        found = [(receiver.group, *receiver.settlement()) for receiver in self._receivers]
+        return [(group, offsets, settled) for group, offsets, settled in found if offsets or settled]
 
     def settle(self, committed: bool) -> None:
         """Settle all receivers: the transaction is decided, whether or not the broker knows."""

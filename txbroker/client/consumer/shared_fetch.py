@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from txbroker.client.core.call import Call
 from txbroker.client.core.core import Core
 from txbroker.client.core.promise import Promise
-from txbroker.wire.messages import Cancel, Fetch, Fetched, FetchedPartition
+from txbroker.wire.messages import Cancel, Fetch, Fetched, FetchedPartition, Reader
 
 TURN: Final = 0.25
 """Seconds that a fetch waits at most while other positions take turns with it."""
@@ -22,12 +24,28 @@ Part = tuple[FetchedPartition, memoryview]
 
 
 class Asked(NamedTuple):
-    """What a consumer asks for: ``positions`` as :class:`Fetch` has them, ``until`` by the core's clock."""
+    """What a consumer asks for: ``positions`` as :class:`Fetch` has them, for the group of ``reader`` if there is one.
+
+    ``until`` is by the core's clock.
+    """
 
     positions: list[tuple[int, int, int]]
     until: float
     max_bytes: int
     answer: Promise[list[Part]]
+    reader: Reader | None = None
+
+    def has_news(self, place: int, part: FetchedPartition, untold: dict[int, bytes]) -> bool:
+        """Whether the part of an answer for one of its positions says more than was known.
+
+        ``untold`` are the waiting offsets by partition of which this answer has told nothing yet.
+        """
+        if part.length or part.error:
+            return True
+        if self.reader is None:
+            return False
+        number, offset, _ = self.positions[place]
+        return bool(part.next_offset > offset or part.finished) or part.waiting != untold.pop(number, b"")
 
 
 class SharedFetch:
@@ -44,14 +62,21 @@ class SharedFetch:
         core.on_mend.append(self.mend)
 
     def ask(
-        self, consumer: object, positions: list[tuple[int, int, int]], max_bytes: int, seconds: float
+        self,
+        consumer: object,
+        positions: list[tuple[int, int, int]],
+        max_bytes: int,
+        seconds: float,
+        reader: Reader | None = None,
     ) -> Promise[list[Part]]:
         """Fetch for a consumer: messages of one moment, within the given seconds. Fails as the request does.
+
+        ``reader`` is that of all the positions.
 
         The answer is in the order of its positions, and includes those without messages.
         """
         answer: Promise[list[Part]] = Promise()
-        self._asked[consumer] = Asked(positions, self.core.clock() + seconds, max_bytes, answer)
+        self._asked[consumer] = Asked(positions, self.core.clock() + seconds, max_bytes, answer, reader)
         if self._call is None:
             self._send()
         else:
@@ -62,6 +87,15 @@ class SharedFetch:
         """Remove a consumer's question; it gets no answer."""
         asked = self._asked.pop(consumer, None)
         if asked is not None and any(carried is asked for _, carried in self._carried):
+            self._cancel()
+
+    def hurry(self, consumer: object) -> None:
+        """Have a consumer's question answered now, with what there is: it wants to ask for something else."""
+        asked = self._asked.get(consumer)
+        if asked is not None:
+            hurried = asked._replace(until=self.core.clock())
+            self._asked[consumer] = hurried
+            self._carried = [(each, hurried if known is asked else known) for each, known in self._carried]
             self._cancel()
 
     def mend(self) -> None:
@@ -94,17 +128,20 @@ class SharedFetch:
         core, now = self.core, self.core.clock()
         carried: list[tuple[object, Asked]] = []
         positions: list[tuple[int, int, int]] = []
+        readers: list[Reader] = []
         for consumer, asked in self._asked.items():
             if carried and len(positions) + len(asked.positions) > core.max_fetch_positions:
                 break
             carried.append((consumer, asked))
+            if asked.reader is not None:
+                readers.append(replace(asked.reader, first=len(positions)))
             positions += asked.positions
         wait = min((asked.until for _, asked in carried), default=now) - now
         if len(carried) < len(self._asked):
             wait = min(wait, TURN)
         wait = max(0.0, wait)
         most = max((asked.max_bytes for _, asked in carried), default=1)
-        request = Fetch(core.correlation(), positions, most, int(wait * 1e6))
+        request = Fetch(core.correlation(), positions, most, int(wait * 1e6), readers=readers)
         self._carried = carried
         self._cancelled = False
         call = core.request(request, Fetched, timeout=wait + core.options.timeout)
@@ -138,9 +175,10 @@ class SharedFetch:
         for consumer, asked in carried:
             found: list[Part] = []
             has_some = False
-            for _ in asked.positions:
+            untold = {} if asked.reader is None else {each[0]: each[1] for each in asked.reader.missing}
+            for place in range(len(asked.positions)):
                 part = next(partitions)
-                has_some = has_some or bool(part.length or part.error)
+                has_some = asked.has_news(place, part, untold) or has_some
                 found.append((part, data[begin : begin + part.length]))
                 begin += part.length
             if self._asked.get(consumer) is not asked:

@@ -13,6 +13,7 @@ from journal.formats.record import PartitionOffset, Settled
 from journal.offset_set import OffsetSet
 from txbroker import errors
 from txbroker.client.core.core import Core
+from txbroker.client.core.left_out import LeftOut
 from txbroker.client.core.partitioner import named_index
 from txbroker.client.core.results import Message
 from txbroker.wire.messages import FetchOffsets, GroupOffset, GroupOffsets
@@ -81,28 +82,28 @@ class Finishes(Consumed, Protocol):
     def finished(self, what: Message | Sequence[Message]) -> list[Settled]:
         """Return what finishes these messages."""
 
+    def settlement(self) -> tuple[list[PartitionOffset], list[Settled]]:
+        """Return what finishes exactly the messages that it has handed out."""
+
 
 class Position:
     """The position of a consumer: ``next`` to fetch, ``handed`` the offset after the handed out messages (-1: none).
 
     ``end`` is where the partition ended at the ``moment`` of that number; -1: it is in none. ``begin`` is where its
-    reading began: the group's position then.
+    reading began: the group's position then. For a group, ``left`` is what is left out and comes later. With another
+    order than "partition", ``given`` are the offsets that were handed out, or were finished before; ``has_gaps`` says
+    that something was left out, so that only these may be finished. ``fenced`` is why it is not read any more, and
+    ``pending`` the transaction that it was last said to wait for.
     """
 
     __slots__ = (
-        "begin",
-        "end",
-        "generation",
-        "handed",
-        "index",
-        "moment",
-        "next",
-        "number",
-        "pending",
-        "topic",
-    )
+        "begin", "end", "fenced", "generation", "given", "handed", "has_gaps", "index", "left", "moment", "next",
+        "number", "pending", "topic",
+    )  # fmt: skip
 
-    def __init__(self, topic: str, index: int, number: int, end: int) -> None:
+    def __init__(
+        self, topic: str, index: int, number: int, end: int, order: str | None = "partition"
+    ) -> None:
         self.topic = topic
         self.index = index
         self.number = number
@@ -111,7 +112,10 @@ class Position:
         self.next = self.begin = 0
         self.handed = -1
         self.generation = 0
-        self.pending = ""
+        self.pending = self.fenced = ""
+        self.left = LeftOut(order)
+        self.given = OffsetSet()
+        self.has_gaps = False
 
 
 async def add_finished(
@@ -139,8 +143,10 @@ async def add_finished(
 
 
 async def add_positions(transaction: Joined, consumer: Consumed) -> None:
-    """Have a consumer's positions move with a transaction; raises as :func:`group_of`."""
-    await transaction.add_offsets(group_of(consumer), consumer.offsets())
+    """Finish with a transaction what a consumer has handed out; raises as :func:`group_of`."""
+    group = group_of(consumer)
+    offsets, settled = consumer.settlement() if isinstance(consumer, Finishes) else (consumer.offsets(), [])
+    await transaction.add_offsets(group, offsets, settled)
 
 
 def group_of(consumer: object) -> str:

@@ -126,9 +126,15 @@ class Task(Promise[T]):
             self.fail(Cancelled())
 
     def wake(self) -> None:
-        """Resume the coroutine if its promise is settled. That happens by itself, unless it was interrupted."""
-        if self._awaited is None or self._awaited.done:
+        """Resume the coroutine if its promise is settled, or else when it is. That happens by itself, unless it was
+        interrupted.
+        """
+        awaited = self._awaited
+        if awaited is None or awaited.done:
             self._advance()
+        else:
+            awaited.forget(self._advance)
+            awaited.then(self._advance)
 
     def _advance(self) -> None:
         if self.done or self._coroutine.cr_running:

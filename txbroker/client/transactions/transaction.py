@@ -161,7 +161,7 @@ class Transaction:
     @property
     def is_empty(self) -> bool:
         """Whether it has no contents: neither messages nor positions."""
-        return self.contents.is_empty and not self.received.offsets()
+        return self.contents.is_empty and not self.received.settlement()
 
     @property
     def is_read_only(self) -> bool:
@@ -171,8 +171,8 @@ class Transaction:
     async def _complete(self) -> None:
         """Wait until all of its contents are added; raises if they are not."""
         self._check_stage()
-        for group, offsets in self.received.offsets():
-            await self.add_offsets(group, offsets)
+        for group, offsets, settled in self.received.settlement():
+            await self.add_offsets(group, offsets, settled)
         # Unequal if a call that adds was interrupted: not every counted message was added.
         if self.contents.taken != self.contents.added:
             self.cut_short()

@@ -1,0 +1,115 @@
+"""The fetches of a consumer for its group: what is asked for in which partition, and what the answers tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from journal.formats import frame
+from journal.formats.offset_set_bytes import decode_offsets, encode_offsets
+from journal.offset_set import OffsetSet
+from txbroker.client.consumer.read_ahead import Again, Pieces
+from txbroker.client.core.left_out import LeftOut
+from txbroker.client.core.positions import Position
+from txbroker.wire.messages import FetchedPartition, Reader
+
+MOST_MISSING: Final = 60_000
+"""Most bytes of missing offsets in one fetch; the broker takes 64 KiB."""
+
+
+class Entry(NamedTuple):
+    """One position of a fetch. ``base`` is what the sets in its answer are relative to."""
+
+    position: Position
+    offset: int
+    until: int
+    base: int
+    is_told: bool = False
+    """Whether it asks for what waits in its partition."""
+    is_again: bool = False
+    """Whether it reads again what was left out."""
+
+
+def entries_of(
+    positions: Iterable[Position], wanted: Iterable[tuple[int, int, int]], group: str
+) -> tuple[list[Entry], Reader]:
+    """Return what to ask for: what is wanted, what waits in all partitions, and what was left out and is free."""
+    by_number = {each.number: each for each in positions}
+    entries: list[Entry] = []
+    missing: list[tuple[int, bytes, int]] = []
+    again: list[Entry] = []
+    room = MOST_MISSING
+    asked = {number: (offset, until) for number, offset, until in wanted}
+    for number, position in by_number.items():
+        waiting = position.left.waiting
+        for first, end in position.left.ready() if position.left and not position.fenced else ():
+            again.append(Entry(position, first, end, first, is_again=True))
+        tells = False
+        if waiting and not position.fenced:
+            said = encode_offsets(waiting, waiting.first)
+            room -= len(said)
+            tells = room >= 0
+        if tells:
+            missing.append((number, said, waiting.first))
+            offset, until = asked.get(number, (waiting.end, waiting.end))
+            entries.append(Entry(position, offset, until, min(offset, waiting.first), True))
+        elif number in asked:
+            entries.append(Entry(position, *asked[number], asked[number][0]))
+    order = {number: place for place, (number, _, _) in enumerate(wanted)}
+    entries.sort(key=lambda each: order.get(each.position.number, len(order)))
+    entries += again
+    return entries, Reader(group, 0, [each.position.generation for each in entries], missing)
+
+
+def take(entry: Entry, part: FetchedPartition, data: memoryview) -> Pieces | None:
+    """Take what an answer tells of a partition; return the messages to hand out, None for none."""
+    position, left = entry.position, entry.position.left
+    finished = decode_offsets(part.finished, entry.base)
+    waiting = decode_offsets(part.waiting, entry.base)
+    if entry.is_again:
+        left.told(finished, left.waiting)
+        left.wait_again(waiting)
+        run = entry.offset, entry.until
+        return Again(left, frame.decode_pieces(data, entry.offset), run, finished, waiting)
+    if entry.is_told:
+        left.told(finished, waiting)
+    if part.next_offset <= entry.offset or position.next != entry.offset:
+        return None
+    left.forget_from(entry.offset)
+    end = part.next_offset
+    waits = waiting.within(entry.offset, end)
+    if waits and left.order == "partition":
+        end = waits.first
+        left.block(end)
+    if left.order != "partition":
+        position.given.update(finished.within(entry.offset, end))
+    if not part.length:
+        position.next = end
+        return None
+    pieces = frame.decode_pieces(data, entry.offset)
+    return fresh(position, left, pieces, finished, waits, end)
+
+
+def fresh(
+    position: Position, left: LeftOut, pieces: Pieces, finished: OffsetSet, waiting: OffsetSet, end: int
+) -> Pieces:
+    """Yield the messages below ``end`` that may be handed out now; the others are left out, or finished.
+
+    If it is not drawn to its end, what is left out beyond the last message is read anew.
+    """
+    for messages, size in pieces:
+        if finished or waiting or left or messages[-1].offset >= end:
+            kept = [
+                each
+                for each in messages
+                if each.offset < end
+                and each.offset not in finished
+                and left.admits(each, each.offset in waiting)
+            ]
+        else:
+            kept = messages
+        if len(kept) < len(messages) and left and left.order != "partition":
+            position.has_gaps = True
+        if kept:
+            yield kept, size
+    position.next = max(position.next, end)
