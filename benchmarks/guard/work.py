@@ -22,7 +22,7 @@ from twisted.internet.task import Clock
 
 from benchmarks.harness.frames import BATCH_BYTES, SINGLE
 from journal.folds.table import client_folds
-from journal.formats.record import GroupPositions, PartitionOffset
+from journal.formats.group_entries import GroupPositions, PartitionOffset
 from journal.random_id import ID_BYTES
 from journal.recovery.start import recover
 from journal.settings import TopicSettings

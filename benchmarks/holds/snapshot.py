@@ -6,8 +6,9 @@ import time
 from typing import Final
 
 from journal.folds.groups import GroupsFold
+from journal.formats.group_entries import Settled
 from journal.formats.offset_set_bytes import encode_offsets
-from journal.formats.record import OffsetsCommitted, Settled
+from journal.formats.record import OffsetsCommitted
 from journal.offset_set import OffsetSet
 
 PARTITIONS: Final = 100

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from journal.errors import InvalidFrame
+from journal.formats.group_entries import GroupPositions
 from journal.formats.record import (
-    GroupPositions,
     Messages,
     Placement,
     Started,

@@ -10,8 +10,13 @@ from msgspec.structs import replace
 
 from journal.errors import InvalidFrame
 from journal.folds.settlement import Settlement
+from journal.formats.group_entries import (
+    ClaimKind,
+    PartitionOffset,
+    Settled,
+    Unfinished,
+)
 from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
-from journal.formats.record import ClaimKind, PartitionOffset, Settled, Unfinished
 
 
 class Claim(NamedTuple):

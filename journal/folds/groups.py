@@ -21,14 +21,12 @@ from journal.folds.holds import Held, Pair, Reach, by_pair, reach_of
 from journal.folds.partition_ranges import PartitionRanges, RangeRow
 from journal.folds.settlement import check_extent
 from journal.formats.checkpoint_rows import Count, Fact, RowReader
+from journal.formats.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.formats.offset_set_bytes import decode_offsets
 from journal.formats.record import (
     GroupDeleted,
-    GroupPositions,
     OffsetsCommitted,
-    PartitionOffset,
     PartitionsClaimed,
-    Settled,
     Started,
     TopicAltered,
     TopicCreated,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from journal.formats.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.formats.offset_set_bytes import decode_offsets
-from journal.formats.record import GroupPositions, PartitionOffset, Settled
 from journal.offset_set import OffsetSet
 from journal.transaction_states import TransactionNumber
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from journal.constants import KIB
 from journal.errors import InvalidFrame
+from journal.formats.group_entries import Settled, Unfinished
 from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets
-from journal.formats.record import Settled, Unfinished
 from journal.offset_set import OffsetSet
 
 MAX_SETTLED: Final = 1024

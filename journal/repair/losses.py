@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from journal.check.effects import Effect, LogEnds, Undecided, effect_of
+from journal.formats.group_entries import GroupPositions
 from journal.formats.record import (
-    GroupPositions,
     LogStartMoved,
     OffsetsCommitted,
     PartitionsClaimed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from journal.errors import LimitExceeded, reserved
-from journal.formats.record import GroupPositions
+from journal.formats.group_entries import GroupPositions
 from journal.log.catalog import Catalog
 from journal.transactions.limits import TransactionLimits
 from journal.transactions.state import Transaction, weight_of

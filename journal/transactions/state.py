@@ -11,8 +11,9 @@ import msgspec
 
 from journal.formats.checkpoint_rows import Count
 from journal.formats.filenames import staged_file
+from journal.formats.group_entries import PartitionOffset, Settled
 from journal.formats.outcome import Outcome
-from journal.formats.record import PartitionOffset, Placement, Settled
+from journal.formats.record import Placement
 from journal.parties import Actor, Owner
 from journal.transaction_states import PREPARED, Cause, State, Totals, TransactionNumber
 from journal.transactions.staging import Entry, Staged

@@ -23,13 +23,11 @@ from journal.errors import (
     TransactionRolledBack,
     UnknownTransaction,
 )
+from journal.formats.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.formats.outcome import Outcome
 from journal.formats.record import (
     CoordinatorTold,
-    GroupPositions,
-    PartitionOffset,
     Placement,
-    Settled,
     TransactionAdded,
     TransactionOffsetsAdded,
     TransactionPrepared,

@@ -16,15 +16,14 @@ from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
 from journal.errors import MemoryExhausted, UnknownTransaction
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.checkpoint_rows import Count, RowReader
+from journal.formats.group_entries import PartitionOffset, Settled
 from journal.formats.outcome import Outcome, Told
 from journal.formats.outcome_entry import PartFields
 from journal.formats.record import (
     AnyRecord,
     CoordinatorTold,
-    PartitionOffset,
     Placement,
     Run,
-    Settled,
     Started,
     TopicDeleted,
     TransactionAdded,

@@ -11,8 +11,9 @@ from crc32c import crc32c
 
 from journal.errors import ContentMismatch
 from journal.formats.frame import stamp
+from journal.formats.group_entries import GroupPositions
 from journal.formats.outcome import Outcome
-from journal.formats.record import GroupPositions, Run, TransactionCommitted
+from journal.formats.record import Run, TransactionCommitted
 from journal.transaction_states import Totals, TransactionNumber
 from journal.transactions.state import Transaction
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from journal.formats import spark_decision
-from journal.formats.record import PartitionOffset
+from journal.formats.group_entries import PartitionOffset
 from journal.formats.spark_decision import GROUPS, Decided
 from spark.sink.branches import Branch, RegisterDamaged, Write, branch_of
 from txbroker import errors

@@ -4,7 +4,7 @@ import pytest
 from crc32c import crc32c
 
 from journal.errors import CorruptJournal
-from journal.formats.record import PartitionOffset
+from journal.formats.group_entries import PartitionOffset
 from journal.formats.staged_header import STAGED_HEADER_BYTES
 from journal.parties import Owner
 from journal.settings import TopicSettings

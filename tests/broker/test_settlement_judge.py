@@ -6,8 +6,14 @@ from msgspec.structs import replace
 
 from journal.constants import MAX_REQUEST_ENTRIES
 from journal.folds.settlement import MAX_FINISHED_BYTES, MAX_SETTLED
+from journal.formats.group_entries import (
+    GroupPositions,
+    PartitionOffset,
+    Settled,
+    Unfinished,
+)
 from journal.formats.offset_set_bytes import encode_offsets
-from journal.formats.record import GroupPositions, LogStartMoved, PartitionOffset, Settled, Unfinished
+from journal.formats.record import LogStartMoved
 from journal.offset_set import OffsetSet
 from journal.transaction_states import Totals
 from journal.xid import Xid

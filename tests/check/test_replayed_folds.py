@@ -5,15 +5,9 @@ import pytest
 from journal.check import Level, verify
 from journal.formats.checkpoint import read_checkpoint, write_checkpoint
 from journal.formats.filenames import checkpoint_file
+from journal.formats.group_entries import PartitionOffset, Settled, Unfinished
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
-from journal.formats.record import (
-    GroupDeleted,
-    Messages,
-    PartitionOffset,
-    PartitionsClaimed,
-    Settled,
-    Unfinished,
-)
+from journal.formats.record import GroupDeleted, Messages, PartitionsClaimed
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames

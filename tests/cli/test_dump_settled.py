@@ -4,15 +4,13 @@ import pytest
 
 from journal.check import JournalEntry
 from journal.folds.group import GroupRow, SettlementRow
+from journal.formats.group_entries import GroupPositions, Settled, Unfinished
 from journal.formats.record import (
-    GroupPositions,
     OffsetsCommitted,
     PartitionsClaimed,
-    Settled,
     TransactionCommitted,
     TransactionOffsetsAdded,
     TransactionPrepared,
-    Unfinished,
 )
 from journal.transaction_states import Cause
 from journal.xid import Xid

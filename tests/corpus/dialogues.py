@@ -27,8 +27,8 @@ from twisted.internet.testing import StringTransport
 from journal.constants import MIB
 from journal.engine.settings import JournalSettings
 from journal.formats import frame, outcome_entry
+from journal.formats.group_entries import PartitionOffset
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
-from journal.formats.record import PartitionOffset
 from journal.settings import TopicSettings
 from journal.transaction_states import State, Totals
 from journal.transactions.limits import TransactionLimits

@@ -24,13 +24,12 @@ from journal.engine.settings import JournalSettings
 from journal.errors import TxBrokerError
 from journal.folds.table import client_folds
 from journal.formats import frame, outcome_entry
+from journal.formats.group_entries import GroupPositions, PartitionOffset
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.record import (
     GroupDeleted,
-    GroupPositions,
     LogStartMoved,
     OffsetsCommitted,
-    PartitionOffset,
     PartitionsClaimed,
     ProducerOpened,
     ProducersExpired,

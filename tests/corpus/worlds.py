@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from functools import cache
 from random import Random
 
+from journal.formats.group_entries import PartitionOffset
 from journal.formats.record import (
     LogStartMoved,
     OffsetsCommitted,
-    PartitionOffset,
     PartitionsClaimed,
     ProducerOpened,
     TopicDeleted,

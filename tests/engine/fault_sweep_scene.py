@@ -11,10 +11,10 @@ from journal.constants import KIB
 from journal.engine.engine import Engine
 from journal.folds.table import client_folds
 from journal.formats import frame
+from journal.formats.group_entries import PartitionOffset
 from journal.formats.record import (
     LogStartMoved,
     OffsetsCommitted,
-    PartitionOffset,
     ProducerOpened,
     TopicCreated,
     TopicDeleted,

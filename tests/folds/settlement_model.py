@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from copy import deepcopy
 
+from journal.formats.group_entries import (
+    GroupPositions,
+    PartitionOffset,
+    Settled,
+    Unfinished,
+)
 from journal.formats.offset_set_bytes import encode_offsets
-from journal.formats.record import GroupPositions, PartitionOffset, Settled, Unfinished
 from journal.offset_set import CHUNK, OffsetSet
 
 SIZE = 12

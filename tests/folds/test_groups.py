@@ -6,15 +6,18 @@ from msgspec.structs import replace
 from journal.errors import InvalidFrame
 from journal.folds.group import GroupRow
 from journal.folds.groups import GroupsFold
+from journal.formats.group_entries import (
+    GroupPositions,
+    PartitionOffset,
+    Settled,
+    Unfinished,
+)
 from journal.formats.offset_set_bytes import MAX_SPAN
 from journal.formats.record import (
     GroupDeleted,
-    GroupPositions,
     OffsetsCommitted,
-    PartitionOffset,
     PartitionsAdded,
     PartitionsClaimed,
-    Settled,
     Started,
     TopicAltered,
     TopicCreated,
@@ -23,7 +26,6 @@ from journal.formats.record import (
     TransactionOffsetsAdded,
     TransactionPrepared,
     TransactionRolledBack,
-    Unfinished,
 )
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, Totals, TransactionNumber

@@ -5,7 +5,8 @@ import tracemalloc
 from benchmarks.holds.snapshot import MESSAGES, PARTITIONS, settled_fold
 from journal.constants import MIB
 from journal.folds.groups import GroupsFold
-from journal.formats.record import OffsetsCommitted, Settled
+from journal.formats.group_entries import Settled
+from journal.formats.record import OffsetsCommitted
 from journal.offset_set import OffsetSet
 from tests.support.builders import reread
 

@@ -22,6 +22,7 @@ from journal.formats import (
     outcome_entry,
     record,
 )
+from journal.formats import group_entries as g
 from journal.formats import record as r
 from journal.formats.checkpoint import CheckpointHeader
 from journal.formats.outcome_entry import NEVER_PLACED, ArchivedOutcome, Part
@@ -44,16 +45,16 @@ SECRET = Secret(bytes(range(16, 32)))
 XID = Xid(1, b"day-2013-01-01", b"flights")
 ID = bytes(range(16))
 TOTALS = Totals(3, 2, 0xFFFFFFFF)
-OFFSETS = [r.PartitionOffset(1, 1 << 40, 2, "note"), r.PartitionOffset(2, 0)]
+OFFSETS = [g.PartitionOffset(1, 1 << 40, 2, "note"), g.PartitionOffset(2, 0)]
 PLACED = [r.Placement(1, 1 << 40, 3)]
 RUNS = [r.Run(1, 2, 0, 0xFFFFFFFF), r.Run(2, 1, 57, 7)]
 SETTLED = [
-    r.Settled(
-        1, 2, 1 << 40, b"\x02\x0a", [r.Unfinished(1 << 40, 3, 1 << 50, "why"), r.Unfinished(7)], 1 << 39
+    g.Settled(
+        1, 2, 1 << 40, b"\x02\x0a", [g.Unfinished(1 << 40, 3, 1 << 50, "why"), g.Unfinished(7)], 1 << 39
     ),
-    r.Settled(2, 0, 5),
+    g.Settled(2, 0, 5),
 ]
-MOVED = [r.GroupPositions("group", ID, OFFSETS, SETTLED)]
+MOVED = [g.GroupPositions("group", ID, OFFSETS, SETTLED)]
 SETTINGS = TopicSettings(10, 1_000_000, 1 << 20, 1 << 30, None, 4096, 0)
 ME = Owner("anonymous", "me", "host:1")
 ANN = Actor("ann", "ops")
@@ -82,7 +83,7 @@ RECORDS = [
     r.TransactionsForgotten([(SESSION, 7)], SESSION, 1013, ANN, "why"),
     r.CoordinatorTold(SESSION, 7, 1014, State.COMMITTED, Actor("me@host:1", "anonymous")),
     r.OffsetsCommitted("group", OFFSETS, 1015, ID, SETTLED),
-    r.PartitionsClaimed("group", "member", [(1, 2)], 1016, ID, SETTLED, r.ClaimKind.STATIC_MEMBER),
+    r.PartitionsClaimed("group", "member", [(1, 2)], 1016, ID, SETTLED, g.ClaimKind.STATIC_MEMBER),
     r.GroupDeleted("group", 1017),
     r.Identified("0123456789abcdef" * 2, 1018),
     r.ArchiveSet(True, SETTINGS, 1019),

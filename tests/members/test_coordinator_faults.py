@@ -2,7 +2,7 @@
 
 import pytest
 
-from journal.formats.record import PartitionOffset
+from journal.formats.group_entries import PartitionOffset
 from tests.members.members_room import MembersRoom, settle
 from tests.support.broker_room import refused
 from txbroker.members.coordinator import Coordinator

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from journal.constants import KIB, MIB
 from journal.folds.producers import ProducersFold
 from journal.formats.frame import walk
-from journal.formats.record import LogStartMoved, PartitionOffset, ProducerOpened
+from journal.formats.group_entries import PartitionOffset
+from journal.formats.record import LogStartMoved, ProducerOpened
 from journal.parties import Actor, Owner
 from journal.recovery.start import recover
 from journal.testing import ManualClock

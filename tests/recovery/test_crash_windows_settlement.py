@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from journal.errors import OffsetPending
+from journal.formats.group_entries import GroupPositions, Settled, Unfinished
 from journal.formats.offset_set_bytes import encode_offsets
-from journal.formats.record import GroupPositions, OffsetsCommitted, Settled, Unfinished
+from journal.formats.record import OffsetsCommitted
 from journal.offset_set import OffsetSet
 from journal.transactions.unsent import Unsent
 from tests.support.crash_scene import at_every_operation

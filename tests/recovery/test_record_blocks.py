@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from journal.errors import CorruptJournal
+from journal.formats.group_entries import GroupPositions, PartitionOffset
 from journal.formats.record import (
     HEADER_BYTES,
-    GroupPositions,
     Mark,
     Messages,
-    PartitionOffset,
     Placement,
     Run,
     TransactionCommitted,

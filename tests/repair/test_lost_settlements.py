@@ -2,13 +2,8 @@
 
 import pytest
 
-from journal.formats.record import (
-    GroupPositions,
-    OffsetsCommitted,
-    PartitionOffset,
-    PartitionsClaimed,
-    Settled,
-)
+from journal.formats.group_entries import GroupPositions, PartitionOffset, Settled
+from journal.formats.record import OffsetsCommitted, PartitionsClaimed
 from journal.transactions.unsent import Unsent
 from journal.wal.reader import JournalEntry
 from journal.walks.journal_walk import walk_journal

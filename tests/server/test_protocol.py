@@ -9,7 +9,7 @@ from twisted.internet.testing import StringTransport
 from twisted.logger import globalLogPublisher
 
 from journal.constants import KIB, MIB
-from journal.formats.record import PartitionOffset
+from journal.formats.group_entries import PartitionOffset
 from txbroker.broker.settings import SECOND, BrokerSettings
 from txbroker.server.config import ServiceSettings
 from txbroker.server.connections import Connections

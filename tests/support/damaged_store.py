@@ -23,10 +23,10 @@ from journal.engine.settings import JournalSettings
 from journal.errors import CorruptData, CorruptSegment
 from journal.folds.table import client_folds
 from journal.formats import frame
+from journal.formats.group_entries import PartitionOffset
 from journal.formats.record import (
     LogStartMoved,
     OffsetsCommitted,
-    PartitionOffset,
     PartitionsClaimed,
     ProducerOpened,
     TopicCreated,

@@ -14,24 +14,27 @@ from msgspec.structs import replace
 
 from journal.folds.table import client_folds
 from journal.formats import frame, record
+from journal.formats.group_entries import (
+    ClaimKind,
+    GroupPositions,
+    PartitionOffset,
+    Settled,
+    Unfinished,
+)
 from journal.formats.journal_headers import pack_group_header
 from journal.formats.record import (
     AnyRecord,
     ArchiveSet,
-    ClaimKind,
     GroupDeleted,
-    GroupPositions,
     Identified,
     LogStartMoved,
     Messages,
     OffsetsCommitted,
-    PartitionOffset,
     PartitionsAdded,
     PartitionsClaimed,
     Placement,
     ProducersExpired,
     Run,
-    Settled,
     Started,
     TopicAltered,
     TopicCreated,
@@ -41,7 +44,6 @@ from journal.formats.record import (
     TransactionOffsetsAdded,
     TransactionPrepared,
     TransactionRolledBack,
-    Unfinished,
 )
 from journal.interfaces import IFilesystem
 from journal.recovery.start import recover

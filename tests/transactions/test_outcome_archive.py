@@ -10,8 +10,9 @@ import journal.engine.engine
 from journal.constants import KIB, MIB
 from journal.errors import InvalidName, LimitExceeded
 from journal.formats import outcome_entry
+from journal.formats.group_entries import PartitionOffset
 from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC
-from journal.formats.record import PartitionOffset, TopicDeleted
+from journal.formats.record import TopicDeleted
 from journal.parties import Actor
 from journal.random_id import new_id
 from journal.settings import TopicSettings

@@ -13,8 +13,8 @@ from journal.errors import (
     UnknownPartition,
     UnknownTransaction,
 )
+from journal.formats.group_entries import PartitionOffset, Settled, Unfinished
 from journal.formats.offset_set_bytes import encode_offsets
-from journal.formats.record import PartitionOffset, Settled, Unfinished
 from journal.offset_set import OffsetSet
 from journal.transaction_states import Cause, State, Totals
 from journal.transactions.limits import TransactionLimits

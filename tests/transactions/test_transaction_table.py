@@ -8,7 +8,7 @@ import pytest
 
 from journal.engine.settings import JournalSettings
 from journal.errors import TransactionRolledBack
-from journal.formats.record import PartitionOffset
+from journal.formats.group_entries import PartitionOffset
 from journal.parties import Actor, Owner
 from journal.transaction_states import Cause, State
 from journal.transactions.limits import TransactionLimits

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import msgspec
 
-from journal.formats.record import PartitionOffset
+from journal.formats.group_entries import PartitionOffset
 from journal.parties import Owner
 from journal.transaction_states import Cause
 from tests.support.builders import frames, number, totals, xid

@@ -17,20 +17,22 @@ from hypothesis import strategies as st
 from journal.constants import MAX_FRAME, MAX_PARTITIONS_PER_TOPIC, MIB
 from journal.formats.frame import encode
 from journal.formats.frame_check import check_run
+from journal.formats.group_entries import (
+    GroupPositions,
+    Offset,
+    PartitionOffset,
+    Settled,
+    Unfinished,
+)
 from journal.formats.record import (
     NONCE_BYTES,
     Count,
-    GroupPositions,
     Nonce,
-    Offset,
-    PartitionOffset,
     Partitions,
     PartitionsAdded,
     Placement,
     Run,
-    Settled,
     Some,
-    Unfinished,
 )
 from tests.support.thoroughness import examples
 from txbroker.errors import PeerViolation

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
-from journal.formats.record import (
+from journal.formats.group_entries import (
     ClaimKind,
-    GroupDeleted,
     GroupPositions,
-    OffsetsCommitted,
     PartitionOffset,
-    PartitionsClaimed,
     Settled,
 )
+from journal.formats.record import GroupDeleted, OffsetsCommitted, PartitionsClaimed
 from journal.transaction_states import TransactionNumber
 from txbroker.broker.sends import disk_full, unknown_partition
 from txbroker.broker.session import Session

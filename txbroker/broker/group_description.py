@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
-from journal.formats.record import ClaimKind
+from journal.formats.group_entries import ClaimKind
 from txbroker.broker.consumer_groups import IN_A_STEP, Consuming
 from txbroker.broker.session import Session
 from txbroker.broker.stepwise_answers import Steps, Stepwise

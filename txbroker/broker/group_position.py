@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.folds.groups import GroupsFold
+from journal.formats.group_entries import PartitionOffset
 from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
-from journal.formats.record import PartitionOffset
 from journal.offset_set import OffsetSet
 
 if TYPE_CHECKING:

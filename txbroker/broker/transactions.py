@@ -15,8 +15,8 @@ from twisted.logger import Logger
 from journal.arguments import checked_xid
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.formats.frame_check import check_run
+from journal.formats.group_entries import GroupPositions, Settled
 from journal.formats.outcome import Outcome, verb
-from journal.formats.record import GroupPositions, Settled
 from journal.parties import Actor, Owner, parts_of_actor
 from journal.transaction_states import CLIENT, Cause, State, Totals, TransactionNumber, number_of
 from txbroker.broker.consumer_groups import Consuming

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from journal.folds.groups import GroupsFold
-from journal.formats.record import ClaimKind, PartitionsClaimed, Settled
+from journal.formats.group_entries import ClaimKind, Settled
+from journal.formats.record import PartitionsClaimed
 from txbroker.members.group_table import GroupTable
 from txbroker.members.member import Member
 

@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from journal.folds.groups import GroupsFold
 from journal.formats.filenames import is_internal
-from journal.formats.record import ClaimKind
+from journal.formats.group_entries import ClaimKind
 from txbroker.errors import GroupKindConflict, LimitExceeded, MemberNameInUse, TxBrokerError, UnknownMember
 from txbroker.members.assignment import share_out
 from txbroker.members.claiming import MAX_CLAIMED, CheckRoom, Claiming

@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from journal.formats.record import PartitionOffset, Placement
+from journal.formats.group_entries import PartitionOffset
+from journal.formats.record import Placement
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State
 from journal.xid import Xid

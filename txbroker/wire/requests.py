@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from journal.formats.record import GroupPositions, PartitionOffset, Settled
+from journal.formats.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.random_id import new_id
 from journal.settings import TopicSettings
 from journal.transaction_states import State, Totals

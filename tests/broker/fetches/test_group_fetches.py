@@ -2,8 +2,14 @@
 
 import pytest
 
+from journal.formats.group_entries import (
+    GroupPositions,
+    PartitionOffset,
+    Settled,
+    Unfinished,
+)
 from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
-from journal.formats.record import GroupPositions, LogStartMoved, PartitionOffset, Settled, Unfinished
+from journal.formats.record import LogStartMoved
 from journal.offset_set import OffsetSet
 from journal.xid import Xid
 from tests.broker.fetches.fetch_scene import SECOND, values

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from journal.formats import frame
-from journal.formats.record import PartitionOffset
+from journal.formats.group_entries import PartitionOffset
 from tests.simulation.clients.clients import Client
 from tests.simulation.model.group_model import Key
 from tests.simulation.model.log_model import Floor, require

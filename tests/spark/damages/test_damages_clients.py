@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from journal.engine.engine import Engine
 from journal.folds.table import client_folds
 from journal.formats import filenames, frame
+from journal.formats.group_entries import PartitionOffset
 from journal.formats.record import (
     GroupDeleted,
     Messages,
     OffsetsCommitted,
-    PartitionOffset,
     PartitionsClaimed,
     ProducerOpened,
     ProducersExpired,

@@ -12,9 +12,9 @@ from journal.errors import CompressionUnavailable, InvalidFrame
 from journal.folds.group import GroupRow
 from journal.formats import frame
 from journal.formats.frame import LOST, Message
+from journal.formats.group_entries import GroupPositions, Settled
 from journal.formats.journal_headers import FileHeader
 from journal.formats.offset_set_bytes import decode_offsets
-from journal.formats.record import GroupPositions, Settled
 from journal.formats.segment_header import SegmentHeader
 from journal.formats.staged_header import StagedHeader
 from journal.transaction_states import TransactionNumber

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
-from journal.formats.record import PartitionOffset, Settled
+from journal.formats.group_entries import PartitionOffset, Settled
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.core.client_method import part_method
 from txbroker.client.core.positions import Joined, Positions, finished_of

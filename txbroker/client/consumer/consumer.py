@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 
 from journal.formats import frame
-from journal.formats.record import PartitionOffset, Settled
+from journal.formats.group_entries import PartitionOffset, Settled
 from journal.offset_set import OffsetSet
 from txbroker import errors
 from txbroker.client.consumer.beginning import claim, positions_to_read

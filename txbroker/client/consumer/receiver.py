@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from journal.formats.record import PartitionOffset, Settled
+from journal.formats.group_entries import PartitionOffset, Settled
 from journal.offset_set import OffsetSet
 from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore

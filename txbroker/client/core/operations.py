@@ -18,7 +18,7 @@ from journal.arguments import (
     whole,
     wrong_type,
 )
-from journal.formats.record import PartitionOffset
+from journal.formats.group_entries import PartitionOffset
 from journal.settings import TopicChoices, topic_settings
 from txbroker import errors
 from txbroker.client.core.background_worker import Companion

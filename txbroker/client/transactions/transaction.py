@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import cast
 
 from journal.arguments import checked_xid, micros
-from journal.formats.record import PartitionOffset, Settled
+from journal.formats.group_entries import PartitionOffset, Settled
 from journal.message_headers import GivenHeaders
 from journal.transaction_states import State, TransactionNumber
 from journal.xid import Xid

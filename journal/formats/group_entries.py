@@ -1,0 +1,83 @@
+"""The parts of records that say what consumer groups have finished, and how their partitions are claimed."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Annotated
+
+import msgspec
+
+from journal.formats.checkpoint_rows import Count
+
+
+class PartitionOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A group's position in a partition: the next offset to read. ``generation`` 0 is unfenced."""
+
+    partition: int
+    offset: int
+    generation: int = 0
+    metadata: str = ""
+
+
+Offset = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+"""An offset in what a group settles."""
+
+
+class Unfinished(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An unfinished offset of a group: how often it was tried, when it is due (journal time, 0 for now), and why."""
+
+    offset: Offset
+    attempts: Count = 0
+    due: Count = 0
+    reason: str = ""
+
+    @property
+    def has_details(self) -> bool:
+        """Whether there is something to keep of it."""
+        return bool(self.attempts or self.due or self.reason)
+
+
+class Settled(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What a group has finished in a partition, offset by offset, and what it has to say of unfinished offsets.
+
+    ``finished`` is a set of offsets relative to ``base`` (:mod:`journal.formats.offset_set_bytes`). A group without a
+    position there gets ``base``, the lowest offset that can be unfinished. Each offset of ``unfinished`` is unfinished,
+    also if it was finished before. ``start`` is the start of the log if retention has passed the position, else 0: a
+    position below it becomes it. ``generation`` is as in :class:`PartitionOffset`.
+    """
+
+    partition: Count
+    generation: int
+    base: Offset
+    finished: bytes = b""
+    unfinished: list[Unfinished] = []
+    start: Offset = 0
+
+
+class GroupPositions(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
+    """Positions of a group that a transaction moves, and what it settles behind them.
+
+    ``id`` is the group's id if the commit makes the group. The tag leaves room for other things that a transaction may
+    settle.
+    """
+
+    group: str
+    id: bytes
+    offsets: list[PartitionOffset]
+    settled: list[Settled] = []
+
+
+class ClaimKind(IntEnum):
+    """How partitions are claimed. All claims of a group are of the first kind, or all of the other two."""
+
+    CONSUMER = 0
+    """By a consumer that names its partitions, or takes all."""
+    MEMBER = 1
+    """For a member of the group, by the broker, which shares the partitions out."""
+    STATIC_MEMBER = 2
+    """The same, for a member with a name of its own, for which its partitions are kept while it is away."""
+
+    @property
+    def is_for_member(self) -> bool:
+        """Whether the broker gave the partitions to a member."""
+        return self is not ClaimKind.CONSUMER
