@@ -136,6 +136,7 @@ CASES = [
     Case("timeout", lambda c, w: c.close(w), WAIT),
     Case("timeout", lambda c, w: c.consume("t", "g").poll(w), WAIT),
     Case("timeout", lambda c, w: c.transaction().receive("t", "g", w), WAIT),
+    Case("order", lambda c, w: c.transaction().receive("t", "g", 0, order=w), ("offset", b"key", 5, True)),
 ]
 """Calls that give something to await, where a client does that at all."""
 
@@ -151,7 +152,6 @@ AT_ONCE = [
     ),
     Case("max_wait", lambda c, w: c.consume("t", max_wait=w), SECONDS),
     Case("order", lambda c, w: c.consume("t", "g", order=w), ("offset", b"key", 5, True)),
-    Case("order", lambda c, w: c.transaction().receive("t", "g", 0, order=w), ("offset", b"key", 5, True)),
     Case("follow", lambda c, w: c.consume("t", follow=w), TRUTH),
     Case("prefetch", lambda c, w: c.consume("t", prefetch=w), (*WHOLE, 0, None)),
     Case("max_bytes", lambda c, w: c.consume("t", max_bytes=w), (*WHOLE, 0, None)),
