@@ -1,0 +1,67 @@
+"""Test that a consumer takes and gives up single partitions while it reads the others."""
+
+import pytest
+
+from tests.client.rig import Rig
+from txbroker import errors
+from txbroker.client.consumer.consumer import ConsumerCore
+from txbroker.client.consumer.options import consumer_options
+from txbroker.client.core.positions import Position
+
+
+@pytest.fixture
+def rig(broker):
+    rig = Rig(broker)
+    for partition in (2, 3):
+        for value in (b"a", b"b"):
+            rig.send(b"%d%s" % (partition, value), "t2", key=None)
+    rig.pump()
+    return rig
+
+
+def consumer(rig, broker):
+    """A consumer of the first partition of two, which has read what is there."""
+    core = ConsumerCore(rig.shared_fetch, consumer_options("t2", "g", partitions=[0]), "me")
+    core.look()
+    rig.pump()
+    return core
+
+
+def taken(rig, core):
+    found = []
+    for _ in range(6):
+        delivery = core.look()
+        rig.pump()
+        if delivery is not None:
+            found += [(message.partition, message.offset) for message in delivery.rest()]
+    return found
+
+
+def count(broker, number):
+    return broker.ends[number]
+
+
+def test_a_partition_that_is_assigned_is_read_at_once_from_the_groups_position(rig, broker):
+    core = consumer(rig, broker)
+    assert taken(rig, core) == [(0, offset) for offset in range(count(broker, 2))]
+    broker.offsets[3] = 1
+    position = Position("t2", 1, 3, count(broker, 3))
+    position.generation = 7
+    rig.run(core.assign([position]))
+    rig.pump()
+    assert taken(rig, core) == [(1, offset) for offset in range(1, count(broker, 3))]
+    assert {at.partition: at.generation for at in core.handed_out()}[3] == 7
+
+
+def test_what_was_read_of_a_revoked_partition_is_dropped_and_nothing_more_of_it_comes(rig, broker):
+    core = consumer(rig, broker)
+    rig.run(core.assign([Position("t2", 1, 3, count(broker, 3))]))
+    rig.pump()
+    core.revoke([2])
+    rig.pump()
+    assert {partition for partition, _ in taken(rig, core)} <= {1}
+    rig.send(b"more", "t2")
+    assert {partition for partition, _ in taken(rig, core)} <= {1}
+    assert 2 not in core.positions
+    with pytest.raises(errors.WrongValue):
+        rig.run(core.commit({("t2", 0): 0}))
