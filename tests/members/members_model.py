@@ -39,8 +39,8 @@ class ModelClient:
         self.is_dead = False
         self.stalled_until = self.connect_at = 0
         self.last_sent = self.gone_at = 0
-        self.credit = 0
-        """How long the broker has been late since it was heard of."""
+        self.credit = self.earlier = 0
+        """How long the broker has been late since it was heard of; the same before it was late the last time."""
         self.serial = 0
 
     def __repr__(self):
@@ -371,6 +371,7 @@ class World:
         late = self.random.choice((1, 5, 20)) * 1_000_000
         self.room.clock.advance(late)
         for client in self.clients:
+            client.earlier = client.credit
             client.credit += late + HEARING
         self.late_at = self.now
         if self.random.random() < 0.5 and (client := self.pick()):
@@ -466,7 +467,7 @@ class World:
             limit = GRACE if client.peer is None else client.timeout
             if number not in members:
                 assert silent >= limit - SLACK, f"{client} is lost after {silent} µs"
-                was_late = now - self.late_at < HEARING - SLACK and silent > limit + LATE
+                was_late = now - self.late_at < HEARING - SLACK and silent > limit + client.earlier + LATE
                 assert not was_late, f"{client} is lost before it could be heard"
                 self._went(number, client)
             else:
