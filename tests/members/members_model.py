@@ -370,7 +370,7 @@ class World:
         """Let the broker stand still."""
         late = self.random.choice((1, 5, 20)) * 1_000_000
         self.room.clock.advance(late)
-        for client in self.clients:
+        for client in {*self.clients, *self.known.values()}:
             client.earlier = client.credit
             client.credit += late + HEARING
         self.late_at = self.now
