@@ -48,14 +48,20 @@ MUTANTS: Final = (
     Mutant(
         "a silent member is never lost",
         _COORDINATOR,
-        "            if member.session is not None and not member.session.is_read():\n",
+        "            if member.session is not None and (member.session.parked or not member.session.is_read()):\n",
         "            if member.session is not None:\n",
     ),
     Mutant(
         "a member is lost though its socket is not read",
         _COORDINATOR,
-        "            if member.session is not None and not member.session.is_read():\n",
+        "            if member.session is not None and (member.session.parked or not member.session.is_read()):\n",
         "            if member.session is None and member.session is not None:\n",
+    ),
+    Mutant(
+        "a member is lost though its requests wait",
+        _COORDINATOR,
+        "(member.session.parked or not member.session.is_read())",
+        "not member.session.is_read()",
     ),
     Mutant(
         "nothing that a member says is heard",

@@ -35,8 +35,8 @@ def test_a_request_that_waited_when_its_session_ended_does_not_take_the_member_f
     first.peer = room.peer()
     first.attend()
     room.broker.parked_requests.move()
-    settle(room, first, seconds=20)
-    assert isinstance(first.take() or first.peer.answers[-1], messages.Attended)
+    room.engine.sync()
+    assert first.peer.answer(first.asked) is None
     assert room.broker.coordinator.tables["g"].members[first.number].session is first.peer.session
 
 
@@ -200,6 +200,35 @@ def test_a_broker_that_was_late_hears_its_sockets_before_it_loses_members(room):
     first.attend()
     second.attend()
     assert room.broker.coordinator.count == 3
+
+
+def test_a_member_whose_requests_wait_is_not_silent(room):
+    first = room.member(session_timeout=6_000_000)
+    first.take()
+    park_behind(room, first.peer.session, messages.Attend(90, "g", first.number, first.secret))
+    room.wait(20)
+    assert room.broker.coordinator.count == 1
+    room.broker.parked_requests.move()
+    room.wait(7)
+    assert room.broker.coordinator.count == 0
+
+
+def test_a_member_goes_on_over_the_connection_that_supersedes_its_own(room):
+    first, second = room.member(), room.member()
+    settle(room, first, second)
+    before = dict(first.owned)
+    first.peer = first.peer.again()
+    settle(room, second, seconds=2)
+    first.attend()
+    settle(room, first, second, seconds=10)
+    assert (first.owned, first.lost, owned(second)) == (before, set(), [[3, 4]])
+
+
+def test_a_member_says_nothing_of_its_secrets(room):
+    first = room.member()
+    member = room.broker.coordinator.tables["g"].members[first.number]
+    assert repr(member.nonce) not in repr(member)
+    assert repr(member.nonce)[2:-1] not in repr(member)
 
 
 def test_a_broker_that_was_late_when_a_member_was_due_hears_its_socket_first(room):

@@ -350,7 +350,7 @@ class Coordinator:
             for member in table.members.values():
                 member.heard += now - planned + HEARING
         for member in [each for each in table.members.values() if each.lost_at(grace) <= now]:
-            if member.session is not None and not member.session.is_read():
+            if member.session is not None and (member.session.parked or not member.session.is_read()):
                 member.heard = now
             else:
                 self._lose(table, member, now)

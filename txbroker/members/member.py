@@ -13,14 +13,16 @@ from txbroker.wire.secret import Secret
 
 
 class MemberSession(Protocol):
-    """The part of a session that its members need. ``is_open`` is false once its connection is gone; ``is_read()`` says
-    whether requests that its peer has sent would be read now.
+    """The part of a session that its members need. ``is_open`` is false once its connection is gone;
+    ``is_read()`` says whether requests that its peer has sent would be read now; ``parked`` is the number of those that
+    were read and wait.
     """
 
     number: int
     client: str
     peer: str
     deliver: Callable[[bytes], None]
+    parked: int
     members: dict[Member, None]
     is_read: Callable[[], bool]
 
@@ -29,7 +31,7 @@ class MemberSession(Protocol):
         """Whether the session goes on."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Member:
     """A member. Times are µs of journal time.
 
