@@ -376,3 +376,43 @@ def test_a_commit_of_a_released_partition_is_refused_once_it_is_another_s(room):
     for number in second.owned:
         offsets = [PartitionOffset(number, 0, held[number])]
         refused(first.peer.ask(messages.CommitOffsets, "g", offsets), "GenerationFenced")
+
+
+def test_what_is_to_stay_after_all_is_not_asked_for_any_more(room):
+    first, second = room.member(max_handover=3_000_000), room.member()
+    room.wait(0.6)
+    first.take()
+    before = dict(first.owned)
+    assert first.revoked == {3, 4}
+    second.peer.ask(messages.LeaveGroup, "g", second.number, second.secret)
+    for _ in range(50):
+        room.wait(0.1)
+        first.take()
+    assert (first.owned, first.lost) == (before, set())
+    assert {number: room.generation(number) for number in before} == before
+
+
+def test_an_assignment_for_a_group_that_nobody_is_in_any_more_is_dropped(room):
+    work = []
+    room.broker.coordinator._run_blocking = lambda *of: work.append(of)
+    first = room.member()
+    first.peer.ask(messages.LeaveGroup, "g", first.number, first.secret)
+    [(do, done, failed)] = work
+    done(do())
+    failed(OSError("no thread"))
+    room.wait(3)
+    assert room.broker.coordinator.tables == {}
+    assert not room.timers.getDelayedCalls()
+
+
+def test_an_assignment_that_failed_is_computed_again(room):
+    work = []
+    room.broker.coordinator._run_blocking = lambda *of: work.append(of)
+    first = room.member()
+    work.pop()[2](OSError("no thread"))
+    room.wait(1.1)
+    do, done, _ = work.pop()
+    done(do())
+    room.wait(0.1)
+    first.take()
+    assert owned(first) == [[1, 2, 3, 4]]
