@@ -166,12 +166,6 @@ MUTANTS: Final = (
         "            member.asked.pop(number, None)\n            self.to_place[number] = None\n",
         "            member.asked.pop(number, None)\n",
     ),
-    Mutant(
-        "the owner before keeps what is claimed for another",
-        _TABLE,
-        "        if before is not None and before is not member:\n            before.owned.pop(number, None)\n",
-        "        if before is not None and before is not member:\n",
-    ),
     # -- what is kept
     Mutant(
         "nothing is kept for a static member",
@@ -405,12 +399,6 @@ MUTANTS: Final = (
         _CLAIMING,
         " or self._groups.held(group, number) is not None:",
         ":",
-    ),
-    Mutant(
-        "a claim sets a position back",
-        _CLAIMING,
-        "        if known.position(number) is not None or self._groups.held(group, number) is not None:\n",
-        "        if self._groups.held(group, number) is not None:\n",
     ),
     Mutant(
         "an offset beyond the end is taken",

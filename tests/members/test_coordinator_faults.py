@@ -2,7 +2,9 @@
 
 import pytest
 
+from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.group_entries import PartitionOffset
+from journal.xid import Xid
 from tests.members.members_room import MembersRoom, settle
 from tests.support.broker_room import refused
 from txbroker.members.coordinator import Coordinator
@@ -183,6 +185,7 @@ def test_a_partition_is_not_released_by_a_request_that_its_answer_has_crossed(ro
     room.wait(0.6)
     generations = {number: room.generation(number) for number in (3, 4)}
     second.attend()  # has not read that answer
+    assert second.peer.answer(second.asked).revoked == []
     room.wait(1)
     assert {number: room.generation(number) for number in (3, 4)} == generations
     second.asked -= 1
@@ -416,3 +419,95 @@ def test_an_assignment_that_failed_is_computed_again(room):
     room.wait(0.1)
     first.take()
     assert owned(first) == [[1, 2, 3, 4]]
+
+
+def test_what_a_static_member_leaves_for_good_is_not_kept(room):
+    first, second = room.member(name="worker-1"), room.member(name="worker-2")
+    settle(room, first, second)
+    first.peer.ask(messages.LeaveGroup, "g", first.number, first.secret)
+    settle(room, second, seconds=1)
+    assert owned(second) == [[1, 2, 3, 4]]
+
+
+def test_static_members_that_come_back_in_another_order_get_what_is_kept_for_them():
+    room = MembersRoom()
+    room.topic("orders", 6)
+    names = ("worker-1", "worker-2", "worker-3")
+    members = [room.member(name=name) for name in names]
+    settle(room, *members)
+    before = dict(zip(names, owned(*members), strict=True))
+    for member in members:
+        member.peer.leave()
+    room.wait(6)
+    back = {name: room.member(name=name) for name in ("worker-1", "worker-3", "worker-2")}
+    settle(room, *back.values())
+    assert {name: sorted(member.owned) for name, member in back.items()} == before
+
+
+def test_a_pattern_takes_no_topic_of_the_broker_s_own(room):
+    peer = room.peer()
+    for serial in range(1, 5):
+        xid = Xid(1, serial.to_bytes(), b"")
+        positions = [messages.GroupPositions("other", bytes(16), [PartitionOffset(1, 0, 0)])]
+        peer.ask(messages.Prepare, serial, xid, None, 0, [], positions)
+        peer.ask(messages.Commit, xid=xid)
+    assert OUTCOMES_TOPIC in room.engine.catalog.topics
+    first = room.member(pattern="*")
+    first.take()
+    assert owned(first) == [[1, 2, 3, 4]]
+
+
+def test_what_a_member_has_from_before_and_does_not_read_any_more_is_asked_back(room):
+    room.topic("others", 1)
+    first = room.member()
+    first.take()
+    had = dict(first.owned)
+    room.restart()
+    again = room.member("others", owned=list(had.items()))
+    again.owned = dict(had)
+    again.attend()
+    settle(room, again)
+    assert owned(again) == [[5]]
+
+
+def test_a_member_that_shows_an_old_generation_is_told_that_it_has_lost_it_and_got_it_again(room):
+    first = room.member()
+    first.take()
+    shown = [(number, generation - (number == 2)) for number, generation in first.owned.items()]
+    told = first.peer.ask(messages.Attend, "g", first.number, first.secret, shown)
+    assert told.lost == [2]
+    assert [(each.partition, each.generation) for each in told.assigned] == [(2, first.owned[2])]
+
+
+def test_of_two_that_show_the_same_the_first_has_it(room):
+    first = room.member()
+    first.take()
+    had = dict(first.owned)
+    room.restart()
+    first, second = (room.member(owned=list(had.items())) for _ in range(2))
+    for client in (first, second):
+        client.owned = dict(had)
+        client.attend()
+    second.take()
+    assert (owned(second), second.lost) == ([[]], {1, 2, 3, 4})
+    settle(room, first, second)
+    assert owned(first, second) == [[1, 2], [3, 4]]
+
+
+def test_the_waiting_request_of_a_member_that_leaves_is_answered(room):
+    first = room.member()
+    first.take()
+    first.peer.ask(messages.LeaveGroup, "g", first.number, first.secret)
+    assert first.peer.answer(first.asked) == messages.Attended(first.asked, lost=[1, 2, 3, 4])
+
+
+def test_a_partition_that_is_claimed_after_others_of_its_topic_begins_at_its_start(monkeypatch):
+    monkeypatch.setattr("txbroker.members.coordinator.MAX_CLAIMED", 1)
+    room = MembersRoom()
+    for number in room.topic("orders", 3):
+        room.peer().send(number, b"a")
+    room.member(start="latest")
+    room.restart()
+    room.member(start="latest")
+    room.wait(6)
+    assert [room.broker.groups.find("g").position(number) for number in (1, 2, 3)] == [1, 0, 0]

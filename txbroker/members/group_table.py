@@ -58,14 +58,10 @@ class GroupTable:
         )
 
     def own(self, member: Member, number: int, generation: int) -> None:
-        """Note that a partition is a member's, by a claim of that generation."""
-        before = self.owners.get(number)
-        if before is not None and before is not member:
-            before.owned.pop(number, None)
-            before.asked.pop(number, None)
+        """Note that a partition without an owner is a member's now, by a claim of that generation."""
+        assert number not in self.owners
         self.owners[number] = member
         member.owned[number] = generation
-        member.asked.pop(number, None)
         self.kept.pop(number, None)
 
     def disown(self, number: int) -> None:
