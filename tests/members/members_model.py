@@ -175,7 +175,7 @@ class World:
     def started(self):
         self.coordinator = self.room.broker.coordinator
         self.coordinator._run_blocking = lambda *of: self.pool.append(of)
-        self.since = self.now
+        self.coordinator._guarded = lambda group, do: do()
 
     @property
     def now(self):
