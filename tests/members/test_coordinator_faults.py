@@ -7,7 +7,7 @@ from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from tests.members.members_room import MembersRoom, settle
 from tests.support.broker_room import refused
 from tests.support.builders import small_files
-from txbroker.members.coordinator import Coordinator
+from txbroker.members.coordinator import MAX_LOST, Coordinator
 from txbroker.members.group_table import MAX_LOOKED, GroupTable
 from txbroker.wire import messages
 
@@ -203,6 +203,19 @@ def test_a_broker_that_was_late_hears_its_sockets_before_it_loses_members(room):
     first.attend()
     second.attend()
     assert room.broker.coordinator.count == 3
+
+
+def test_many_members_are_lost_in_several_turns(room):
+    peer = room.peer()
+    for number in range(MAX_LOST + 5):
+        peer.ask(messages.JoinGroup, "g", number.to_bytes(16), ["orders"])
+    peer.leave()
+    room.wait(4.9)
+    room.clock.advance(200_000)
+    room.broker.coordinator._look("g")
+    assert room.broker.coordinator.count == 5
+    room.timers.advance(0)
+    assert room.broker.coordinator.count == 0
 
 
 def test_a_member_whose_requests_wait_is_not_silent(room):

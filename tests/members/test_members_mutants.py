@@ -14,7 +14,7 @@ from tests.support.repository import ROOT
 
 COPIED = ("journal", "txbroker", "tests", "pyproject.toml", "setup.cfg")
 TESTS = ("tests/members/test_coordinator.py", "tests/members/test_coordinator_faults.py")
-SECONDS = 60
+SECONDS = 30
 """A fault by which a group is looked after without end is found by the time that it takes."""
 
 PROGRAM = """

@@ -53,6 +53,9 @@ NEVER: Final = 1 << 60
 AGAIN: Final = 1_000_000
 """µs until something is tried again that has failed: an assignment, or claims that a limit or a full disk refused."""
 
+MAX_LOST: Final = 100
+"""Most members that are lost in a turn."""
+
 GRID: Final = 100_000
 """Answers that have nothing to tell are due at multiples of this many µs, so that one look serves many members."""
 
@@ -349,7 +352,8 @@ class Coordinator:
         if now - planned > LATE:
             for member in table.members.values():
                 member.heard += now - planned + HEARING
-        for member in [each for each in table.members.values() if each.lost_at(grace) <= now]:
+        silent = [each for each in table.members.values() if each.lost_at(grace) <= now]
+        for member in silent[:MAX_LOST]:
             if member.session is not None and (member.session.parked or not member.session.is_read()):
                 member.heard = now
             else:
