@@ -21,16 +21,13 @@ CheckRoom = Callable[[str, bytes, Sequence[int]], object]
 
 
 class Claiming:
-    """Makes claims. ``check_room`` raises if a group may not have these partitions, because of a limit or the disk;
-    ``claimed`` is told of each group and its partitions.
-    """
+    """Makes claims. ``check_room`` raises if a group may not have these partitions, because of a limit or the disk."""
 
     def __init__(self, engine: Engine, groups: GroupsFold, check_room: CheckRoom) -> None:
         self._engine = engine
         self._groups = groups
         self._stores = engine.catalog.stores
         self.check_room = check_room
-        self.on_claimed: Callable[[str, list[int]], object] = lambda group, numbers: None  # noqa: ARG005
 
     def known_topics(self, group: str) -> set[str]:
         """Return the topics of which the group has read partitions."""
@@ -62,7 +59,6 @@ class Claiming:
         )  # fmt: skip
         for number in numbers:
             table.own(member, number, generation)
-        self.on_claimed(group, numbers)
 
     def _begin(
         self, table: GroupTable, group: str, member: Member, number: int, generation: int

@@ -356,7 +356,7 @@ class Attended(Answer, frozen=True, tag=83):
 
     ``assigned`` are its own from now on. ``revoked`` are asked back: hand out nothing more of them, finish what is
     under way, commit it, and then leave them out of ``owned``. ``lost`` are not its own any more: what was
-    not committed is another's by now.
+    not committed is another's by now. The same partition may be in ``lost`` and, by a new claim, in ``assigned``.
     """
 
     assigned: list[AssignedPartition] = []

@@ -405,7 +405,8 @@ class Attend(Request, frozen=True, tag=32):
     It is answered at once if the broker has other partitions for the member, or asks for one back that is not among
     ``releasing``, those that the member is about to release; else after a third of the session time-out. A later
     request of the member answers the earlier one. A partition that was asked back and is not in ``owned`` any more
-    is released: commit first what was finished. Refused with UnknownMember if the member was lost: it may join again.
+    is released: commit first what was finished. One that an answer has given which the request has crossed is not.
+    Refused with UnknownMember if the member was lost: it may join again.
     """
 
     group: str
