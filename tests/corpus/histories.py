@@ -417,7 +417,8 @@ def _producers(fold: Any) -> list[Any]:
 
 def _groups(fold: Any) -> list[Any]:
     groups = [
-        [name, each.id.hex(), sorted(each.positions.items()), sorted(each.claims.items()),
+        [name, each.id.hex(), sorted(each.positions.items()),
+         sorted((partition, claim[:2]) for partition, claim in each.claims.items()),
          sorted(fold.holders(name).items())]
         for name, each in sorted(fold.groups.items())
     ]  # fmt: skip
