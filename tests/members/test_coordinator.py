@@ -420,3 +420,13 @@ def test_a_partition_of_which_a_prepared_transaction_has_the_first_position_can_
     assert room.broker.groups.find("g").position(1) is None
     peer.ask(messages.Commit, xid=Xid(1, b"x", b""))
     assert room.broker.groups.find("g").position(1) == 1
+
+
+def test_after_the_last_member_has_left_the_next_one_gets_all_at_once(room):
+    """Seen to fail: what was claimed since the start was kept as if its member might come again."""
+    first = room.member()
+    first.take()
+    first.peer.ask(messages.LeaveGroup, "g", first.number, first.secret)
+    second = room.member()
+    settle(room, second, seconds=0.1)
+    assert owned(second) == [[1, 2, 3, 4]]

@@ -89,7 +89,7 @@ class Coordinator:
         self._call_later = call_later
         self._random = random
         self._catalog = engine.catalog
-        self._started = engine.now()
+        self._started, self._last_before = engine.now(), groups.last_generation
         self._next_number = engine.start_number << 32 | 1
         self._timers: dict[str, tuple[int, Any]] = {}
         self.on_failure: Callable[[str, BaseException], None] | None = None
@@ -173,8 +173,9 @@ class Coordinator:
             return table
         names: dict[str, list[int]] = {}
         for number, claim in self._groups.find(group).claims.items():
-            name = claim.member if claim.kind is ClaimKind.STATIC_MEMBER else ""
-            names.setdefault(name, []).append(number)
+            if claim.generation <= self._last_before:
+                name = claim.member if claim.kind is ClaimKind.STATIC_MEMBER else ""
+                names.setdefault(name, []).append(number)
         for name, numbers in names.items():
             until = self._started + (settings.rejoin_timeout if name else settings.reconnect_grace)
             if until > now:
