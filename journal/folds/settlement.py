@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
-from journal.constants import KIB
 from journal.errors import InvalidFrame
-from journal.formats.group_entries import Settled, Unfinished
+from journal.formats.group_entries import MAX_FINISHED_BYTES, MAX_SETTLED, Settled, Unfinished
 from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets
 from journal.offset_set import OffsetSet
-
-MAX_SETTLED: Final = 1024
-"""Most partitions that one record settles; with the next bound it bounds what a record, also a forged one, can cost."""
-MAX_FINISHED_BYTES: Final = 64 * KIB
-"""Most bytes of sets of finished offsets in one record: the worst of them are read in 25 ms."""
 
 
 class Settlement:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
+from journal.constants import KIB
 from journal.formats.checkpoint_rows import Count
+
+MAX_SETTLED: Final = 1024
+"""Most partitions that one record settles; with the next bound it bounds what a record, also a forged one, can cost."""
+MAX_FINISHED_BYTES: Final = 64 * KIB
+"""Most bytes of sets of finished offsets in one record: the worst of them are read in 25 ms."""
 
 
 class PartitionOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):

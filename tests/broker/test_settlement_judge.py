@@ -5,8 +5,9 @@ from crc32c import crc32c
 from msgspec.structs import replace
 
 from journal.constants import MAX_REQUEST_ENTRIES
-from journal.folds.settlement import MAX_FINISHED_BYTES, MAX_SETTLED
 from journal.formats.group_entries import (
+    MAX_FINISHED_BYTES,
+    MAX_SETTLED,
     GroupPositions,
     PartitionOffset,
     Settled,

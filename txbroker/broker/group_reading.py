@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.folds.groups import GroupsFold
-from journal.folds.settlement import MAX_FINISHED_BYTES
+from journal.formats.group_entries import MAX_FINISHED_BYTES
 from journal.formats.offset_set_bytes import MAX_SPAN
 from txbroker.broker.group_position import GroupPosition
 from txbroker.broker.settings import BrokerSettings

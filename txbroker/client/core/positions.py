@@ -7,8 +7,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from journal.arguments import NOTHING_SENT, listed, text, whole, wrong_type
 from journal.constants import MAX_REQUEST_ENTRIES
-from journal.folds.settlement import MAX_FINISHED_BYTES, MAX_SETTLED
-from journal.formats.group_entries import PartitionOffset, Settled
+from journal.formats.group_entries import MAX_FINISHED_BYTES, MAX_SETTLED, PartitionOffset, Settled
 from journal.formats.offset_set_bytes import MAX_SPAN, encode_offsets
 from journal.offset_set import OffsetSet
 from txbroker import errors
