@@ -386,6 +386,19 @@ class TestConsuming:
         assert [(each.group, len(each.offsets)) for each in commit.positions] == [("g", 1)]
 
 
+def test_who_polls_beside_another_thread_waits_no_longer_than_it_says(connection):
+    """Seen to fail: the thread that drove slept until its own deadline, however soon the other one's came."""
+    long, short = connection.consume("t", max_wait=8.0), connection.consume("t2", max_wait=8.0)
+    other = threading.Thread(target=long.poll, args=(4.0,))
+    other.start()
+    time.sleep(0.3)
+    for _ in range(3):
+        started = time.monotonic()
+        assert short.poll(0.1) == []
+        assert time.monotonic() - started < 1.5
+    other.join(10)
+
+
 def test_a_forked_child_is_refused_and_the_parents_connection_lives(connection, broker):
     connection.send_async("t", b"a")
     connection.flush()

@@ -55,6 +55,7 @@ class Driver:
         self._user = 0  # the first thread that has waited
         self._is_shared = False
         self._asleep = False
+        self._sleeps_until = 0.0
         self._calling = 0  # the thread that drives, while it is in a user's callback
         self._followers: dict[int, BinarySemaphore] = {}
         self._thread: threading.Thread | None = None
@@ -181,7 +182,7 @@ class Driver:
         self._work.release()
 
     def kick(self) -> None:
-        """Have output sent, and unattended work driven. Call it under the lock."""
+        """Have output sent, unattended work driven, and new alarms rung in time. Call it under the lock."""
         core = self.core
         if core.output_bytes and self.link.is_up and not self.link.unsent:
             if core.output_bytes >= WRITE_AT_ONCE or core.busy <= 1:
@@ -190,6 +191,8 @@ class Driver:
                 self.wake()
         if self.link.unsent and not self.link.wants_write:
             self.wake()
+        if self._asleep and core.wakeup() < self._sleeps_until:
+            self.wake()  # it would ring the alarm that was set just now too late
         if not self._driving and self._producer.unattended:
             self.attend()
 
@@ -270,7 +273,7 @@ class Driver:
         if self.link.is_up:
             self.link.write()
         pause = 0.0 if core.later and not self._calling else self._pause(promise, deadline)
-        self._asleep = pause > 0
+        self._asleep, self._sleeps_until = pause > 0, time.monotonic() + pause
         return False, pause
 
     def _after_sleep(self) -> None:
