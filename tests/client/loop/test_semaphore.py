@@ -62,8 +62,11 @@ def test_whoever_is_interrupted_while_it_waits_or_releases_loses_no_later_word()
         while semaphore.acquire(30.0) and not over.locked():
             back.release()
 
+    armed: list[bool] = []
+
     def interrupt(number, frame):
-        raise Interrupt
+        if armed:  # another thread of the process may take the signal, and tell the main thread of it later
+            raise Interrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
     thread = threading.Thread(target=answers, daemon=True)
@@ -73,12 +76,15 @@ def test_whoever_is_interrupted_while_it_waits_or_releases_loses_no_later_word()
         while interrupted < 300:
             try:
                 try:
+                    armed.append(True)
                     signal.setitimer(signal.ITIMER_REAL, 0.00001 + 0.000001 * (next(numbers) % 100))
                     semaphore.release()
                     back.acquire()
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0)
+                    armed.clear()
             except Interrupt:
+                armed.clear()
                 interrupted += 1
             back.acquire(0.0)  # what has come since, or comes into the next round
             semaphore.release()
