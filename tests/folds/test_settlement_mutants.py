@@ -1,15 +1,11 @@
 """Each fault in the fold of groups can be made, and the model test finds it."""
 
 import ast
-import os
-import shutil
-import subprocess
-import sys
 
 import pytest
 
 from tests.folds.settlement_mutants import MUTANTS
-from tests.simulation.teeth import mutated
+from tests.support.faulty_sources import copy_sources, faulty, mutated, run_python, says_sound
 from tests.support.repository import ROOT
 
 COPIED = ("journal", "txbroker", "tests")
@@ -27,8 +23,7 @@ def test_a_fault_can_be_made_where_it_is_said_to_be(mutant):
 def copy(tmp_path_factory):
     """What the model test needs, to be changed at will."""
     target = tmp_path_factory.mktemp("sources")
-    for name in COPIED:
-        shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_sources(target, COPIED)
     return target
 
 
@@ -49,18 +44,7 @@ print("sound")
 
 def is_sound(copy):
     """Whether the model finds nothing in the copy; with a fault it takes a second, and shrinks nothing."""
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        cwd=copy,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    used, *rest = ran.stdout.splitlines() or [ran.stderr]
-    assert used.startswith(str(copy)), used
-    return rest[-1:] == ["sound"]
+    return says_sound(copy, run_python(copy, "-c", PROGRAM))
 
 
 @pytest.mark.deep
@@ -71,10 +55,5 @@ def test_nothing_is_found_where_there_is_nothing(copy):
 @pytest.mark.deep
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_the_model_finds_the_fault(copy, mutant):
-    path = copy / mutant.path
-    source = path.read_text()
-    path.write_text(mutated(source, mutant))
-    try:
+    with faulty(copy, mutant):
         assert not is_sound(copy)
-    finally:
-        path.write_text(source)

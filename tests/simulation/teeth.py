@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.simulation.mutants import MUTANTS, Mutant
-from tests.support.repository import ROOT
+from tests.simulation.mutants import MUTANTS
+from tests.support.faulty_sources import copy_sources, faulty, run_python
 
 COPIED = ("journal", "txbroker", "tests/simulation")
 SOUND = "no fault at all"
@@ -37,30 +34,11 @@ class Verdict(NamedTuple):
     seed: int | None
 
 
-def copy_sources(target: Path) -> None:
-    """What the simulation needs, to be changed at will."""
-    for name in COPIED:
-        shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
-
-
-def mutated(source: str, mutant: Mutant) -> str:
-    """The source with the fault; raises ``ValueError`` if the line is not there exactly once any more."""
-    if source.count(mutant.old) != 1:
-        raise ValueError(
-            f"{mutant.name!r}: {mutant.path} has {source.count(mutant.old)} times {mutant.old!r}; find its new place"
-        )
-    return source.replace(mutant.old, mutant.new)
-
-
 def judge(copy: Path, name: str, seconds: float, seed: int) -> Verdict:
     """Run a campaign on the copy. A run that ends in any other way than by its own report is an error here."""
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     arguments = ["--seconds", str(seconds), "--seed", str(seed), "--no-shrink", "--json"]
     began = time.monotonic()
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.simulation", *arguments],
-        cwd=copy, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    ran = run_python(copy, "-m", "tests.simulation", *arguments)
     took = time.monotonic() - began
     try:
         found = json.loads(ran.stdout)
@@ -80,12 +58,10 @@ def _headline(problem: str) -> str:
 
 def check_is_used(copy: Path) -> None:
     """Raise unless a process started on the copy imports the copy."""
-    where = subprocess.run(
-        [sys.executable, "-c", "import journal, txbroker; print(journal.__file__, txbroker.__file__)"],
-        cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
-    if not all(Path(each).is_relative_to(copy) for each in where):
-        raise RuntimeError(f"the sources under test would be {where}, not those in {copy}")
+    ran = run_python(copy, "-c", "import journal, txbroker; print(journal.__file__, txbroker.__file__)")
+    where = ran.stdout.split()
+    if not where or not all(Path(each).is_relative_to(copy) for each in where):
+        raise RuntimeError(f"the sources under test would be {where or ran.stderr}, not those in {copy}")
 
 
 HEADINGS = f"{'fault':<62} {'found':<7} {'seconds':>14} {'histories':>15} {'seed':>9}  what was found first"
@@ -124,7 +100,7 @@ def main() -> int:
     print(HEADINGS)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = Path(folder).resolve()
-        copy_sources(copy)
+        copy_sources(copy, COPIED)
         check_is_used(copy)
         sound = judge(copy, SOUND, min(arguments.seconds, 20.0), arguments.seed)
         print(line([sound]), flush=True)
@@ -134,11 +110,8 @@ def main() -> int:
             )
             return 1
         for mutant in chosen:
-            path = copy / mutant.path
-            source = path.read_text()
-            path.write_text(mutated(source, mutant))
-            verdicts = [judge(copy, mutant.name, arguments.seconds, seed) for seed in seeds]
-            path.write_text(source)
+            with faulty(copy, mutant):
+                verdicts = [judge(copy, mutant.name, arguments.seconds, seed) for seed in seeds]
             print(line(verdicts), flush=True)
             if not all(verdict.problem for verdict in verdicts):
                 missed.append(mutant.name)

@@ -5,7 +5,9 @@ import ast
 import pytest
 
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.teeth import ROOT, check_is_used, copy_sources, judge, mutated
+from tests.simulation.teeth import COPIED, check_is_used, judge
+from tests.support.faulty_sources import copy_sources, mutated
+from tests.support.repository import ROOT
 
 
 def test_there_are_many_and_each_has_a_name_of_its_own():
@@ -28,7 +30,7 @@ def test_a_fault_whose_line_has_gone_is_an_error():
 
 @pytest.mark.slow
 def test_an_answer_before_the_force_is_found_and_nothing_where_there_is_nothing(tmp_path):
-    copy_sources(tmp_path)
+    copy_sources(tmp_path, COPIED)
     check_is_used(tmp_path)
     assert judge(tmp_path, "sound", 3.0, 0).problem == ""
     [mutant] = [mutant for mutant in MUTANTS if mutant.name == "answer before the force"]
