@@ -124,14 +124,6 @@ class OffsetSet:
         few, many = sorted((self._chunks, other._chunks), key=len)
         return OffsetSet({n: both for n, chunk in few.items() if (both := chunk & many.get(n, 0))})
 
-    def below(self, offset: int) -> OffsetSet:
-        """Return the set of its offsets that are below ``offset``."""
-        number, place = offset >> CHUNK_BITS, offset & _PLACE
-        chunks = {each: chunk for each, chunk in self._chunks.items() if each < number}
-        if rest := self._chunks.get(number, 0) & (1 << place) - 1:
-            chunks[number] = rest
-        return OffsetSet(chunks)
-
     def runs(self) -> Iterator[tuple[int, int]]:
         """Yield each run of offsets that follow each other, as (first, end); the end is exclusive."""
         begin = end = -1

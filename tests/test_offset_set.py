@@ -142,7 +142,7 @@ def test_what_two_sets_share_and_what_is_below_an_offset(one, other, offset):
     other |= set(list(one)[::2])
     first, second = made(one), made(other)
     assert members(first.shared(second)) == members(second.shared(first)) == one & other
-    assert members(first.below(offset)) == {each for each in one if each < offset}
+    assert members(first.within(0, offset)) == {each for each in one if each < offset}
 
 
 def test_the_part_of_a_set_between_two_offsets_is_a_set_of_its_own():

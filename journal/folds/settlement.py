@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from journal.errors import InvalidFrame
 from journal.formats.group_entries import MAX_FINISHED_BYTES, MAX_SETTLED, Settled, Unfinished
@@ -47,10 +47,16 @@ class Settlement:
         """The offset after the highest one that is finished or has details; 0 if there is none."""
         return max(self.finished.end, self._detailed.end)
 
+    def details_within(self, first: int, end: int) -> Iterator[Unfinished]:
+        """Yield what there is to say of unfinished offsets from ``first`` to below ``end``."""
+        for begin, behind in self._detailed.within(first, end).runs():
+            for offset in range(begin, behind):
+                yield self.unfinished[offset]
+
     def finish_below(self, offset: int) -> int:
         """Finish everything below an offset that is at or above the position."""
         if self.unfinished:
-            self._forget_details(self._detailed.below(offset))
+            self._forget_details(self._detailed.within(0, offset))
         return self._advanced(offset)
 
     def settle(self, position: int, settled: Settled) -> int:

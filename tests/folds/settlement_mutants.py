@@ -39,14 +39,14 @@ MUTANTS: Final = (
     Mutant(
         "a position keeps details below it",
         _SETTLEMENT,
-        "            self._forget_details(self._detailed.below(offset))\n",
+        "            self._forget_details(self._detailed.within(0, offset))\n",
         "            pass\n",
     ),
     Mutant(
         "a position drops details of its own offset",
         _SETTLEMENT,
-        "self._detailed.below(offset)",
-        "self._detailed.below(offset + 1)",
+        "self._detailed.within(0, offset)",
+        "self._detailed.within(0, offset + 1)",
     ),
     Mutant(
         "a position stays below the start of the log",

@@ -415,7 +415,7 @@ MUTANTS: Final = (
     Mutant(
         "limits hold for no claim",
         _CLAIMING,
-        "        self.check_room(group, table.group_id, numbers)\n",
+        "        self._check_room(group, table.group_id, numbers)\n",
         "",
     ),
     Mutant(

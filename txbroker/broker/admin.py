@@ -19,7 +19,7 @@ from journal.transactions import listing
 from journal.transactions.listing import Wanted
 from journal.transactions.state import Transaction
 from txbroker.broker.accounts import Accounts
-from txbroker.broker.sends import disk_full, unknown_partition
+from txbroker.broker.sends import disk_full
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
 from txbroker.broker.slow_forces import SlowForces
@@ -56,7 +56,7 @@ from txbroker.wire.messages import (
     Transactions,
     TransactionShown,
 )
-from txbroker.wire.refusals import check_entries, check_id, encode_bounded
+from txbroker.wire.refusals import check_entries, check_id, encode_bounded, unknown_partition
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine

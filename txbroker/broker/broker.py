@@ -156,10 +156,8 @@ class Broker:
         """Let each module know what it needs of those that are made after it."""
         coordinator = self.coordinator
         coordinator.on_failure = self._failed
-        self.consuming.has_members, self.consuming.on_deleted = (
-            coordinator.has_members,
-            coordinator.group_deleted,
-        )
+        self.consuming.has_members = coordinator.has_members
+        self.consuming.on_deleted = coordinator.group_deleted
         self.describing.on_changed = self.fetching.look_again
         self.describing.on_topic = coordinator.topic_changed
         self.describing.status = self._status

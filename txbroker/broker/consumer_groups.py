@@ -15,10 +15,9 @@ from journal.formats.group_entries import (
 )
 from journal.formats.record import GroupDeleted, OffsetsCommitted, PartitionsClaimed
 from journal.transaction_states import TransactionNumber
-from txbroker.broker.sends import disk_full, unknown_partition
+from txbroker.broker.sends import disk_full
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
-from txbroker.broker.settlement_judge import SettlementJudge
 from txbroker.broker.stepwise_answers import Steps, Stepwise
 from txbroker.errors import (
     GroupInUse,
@@ -30,6 +29,7 @@ from txbroker.errors import (
     PositionMoved,
     UnknownGroup,
 )
+from txbroker.groups.settlement_judge import SettlementJudge
 from txbroker.wire.codec import ArrayPieces
 from txbroker.wire.messages import (
     Claimed,
@@ -44,7 +44,7 @@ from txbroker.wire.messages import (
     Groups,
     ListGroups,
 )
-from txbroker.wire.refusals import check_entries, check_id, check_name, encode_bounded
+from txbroker.wire.refusals import check_entries, check_id, check_name, encode_bounded, unknown_partition
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine

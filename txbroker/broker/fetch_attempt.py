@@ -13,7 +13,7 @@ from txbroker.wire.refusals import error_name, extras
 
 if TYPE_CHECKING:
     from journal.log.message_store import MessageStore
-    from txbroker.broker.group_position import GroupPosition
+    from txbroker.groups.group_position import GroupPosition
 
 
 class Cancellable(Protocol):

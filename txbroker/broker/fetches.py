@@ -21,15 +21,14 @@ from journal.folds.groups import GroupsFold
 from journal.log.read_plan import always
 from txbroker.broker.accounts import Accounts
 from txbroker.broker.fetch_attempt import CallLater, Part, PendingFetch, Reading, run_plans, unreadable
-from txbroker.broker.group_position import GroupPosition
-from txbroker.broker.group_reading import GroupReading
-from txbroker.broker.sends import unknown_partition
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
 from txbroker.errors import CorruptData, LimitExceeded, StorageUnavailable, TxBrokerError
+from txbroker.groups.group_position import GroupPosition
+from txbroker.groups.group_reading import GroupReading
 from txbroker.wire.codec import encode_parts
 from txbroker.wire.messages import Cancel, Fetch, Fetched
-from txbroker.wire.refusals import refusal
+from txbroker.wire.refusals import refusal, unknown_partition
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -84,7 +83,7 @@ class Fetching:
         self._run_blocking = run_blocking
         self._call_later = call_later
         self._answers = answers
-        self._groups = GroupReading(engine, settings, groups, self._look)
+        self._groups = GroupReading(engine, settings.max_ahead, groups, self._look)
         self.goes_on: GoesOn = always
         """Whether the present read may take longer; the scheduler sets it."""
         self.bytes = 0
@@ -381,7 +380,8 @@ class Fetching:
             if self._call_later is not None:
                 wait = min(fetch.command.max_wait, self._settings.max_fetch_wait)
                 fetch.timer = self._call_later(wait / 1e6, partial(self._timed_out, fetch))
-            self._groups.wait(fetch)
+            if fetch.for_groups:
+                self._groups.wait(fetch)
         if fetch.for_groups:
             self._wait_until_due(fetch)
         fetch.wanted = 0

@@ -12,11 +12,11 @@ from journal.transaction_states import State, TransactionNumber
 from journal.transactions.unsent import NOTHING, Unsent, UnsentRun
 from txbroker.broker.consumer_groups import Consuming
 from txbroker.broker.scheduler import REQUEST
-from txbroker.broker.sends import disk_full, frame_limit, unknown_partition
+from txbroker.broker.sends import disk_full, frame_limit
 from txbroker.broker.session import Session
 from txbroker.errors import InvalidFrame
 from txbroker.wire.messages import Commit, Prepare
-from txbroker.wire.refusals import check_entries
+from txbroker.wire.refusals import check_entries, unknown_partition
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine

@@ -20,11 +20,10 @@ from txbroker.errors import (
     MessageTooLarge,
     RequestRefused,
     SequenceOutOfOrder,
-    UnknownPartition,
 )
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import OpenProducer, Send, Sent
-from txbroker.wire.refusals import check_name
+from txbroker.wire.refusals import check_name, unknown_partition
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -154,14 +153,6 @@ def check_same(store: MessageStore, base: int, data: memoryview, command: Send) 
             )
         place += len(stored)
         offset += sum(count for *_, count in walk(stored))
-
-
-def unknown_partition(number: int) -> UnknownPartition:
-    """Return the error for a partition that does not exist."""
-    return UnknownPartition(
-        f"there is no partition number {number}; nothing has changed. Its topic may have been deleted: ask "
-        "for the topics again"
-    )
 
 
 def disk_full() -> DiskFull:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from journal.log.time_lookup import TimeLookup
 from txbroker.broker.fetch_attempt import unreadable
-from txbroker.broker.sends import unknown_partition
 from txbroker.broker.session import Session
 from txbroker.broker.stepwise_answers import Steps, Stepwise
 from txbroker.errors import CorruptData, InvalidSetting, TxBrokerError
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import Offsets, OffsetsForTime
-from txbroker.wire.refusals import check_entries
+from txbroker.wire.refusals import check_entries, unknown_partition
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine

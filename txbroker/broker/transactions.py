@@ -22,7 +22,7 @@ from journal.transaction_states import CLIENT, Cause, State, Totals, Transaction
 from txbroker.broker.consumer_groups import Consuming
 from txbroker.broker.request_content import RequestContent, carries
 from txbroker.broker.scheduler import REQUEST
-from txbroker.broker.sends import disk_full, frame_limit, unknown_partition
+from txbroker.broker.sends import disk_full, frame_limit
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
 from txbroker.errors import (
@@ -50,7 +50,7 @@ from txbroker.wire.messages import (
     Prepare,
     Rollback,
 )
-from txbroker.wire.refusals import check_text
+from txbroker.wire.refusals import check_text, unknown_partition
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine

@@ -27,7 +27,7 @@ class Claiming:
         self._engine = engine
         self._groups = groups
         self._stores = engine.catalog.stores
-        self.check_room = check_room
+        self._check_room = check_room
 
     def known_topics(self, group: str) -> set[str]:
         """Return the topics of which the group has read partitions."""
@@ -45,7 +45,7 @@ class Claiming:
 
     def _claim(self, table: GroupTable, group: str, member: Member, numbers: list[int]) -> None:
         assert len(numbers) <= MAX_CLAIMED
-        self.check_room(group, table.group_id, numbers)
+        self._check_room(group, table.group_id, numbers)
         generation = self._groups.last_generation + 1
         begun = [self._begin(table, group, member, number, generation) for number in numbers]
         made = b"" if group in self._groups.groups else table.group_id

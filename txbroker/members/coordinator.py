@@ -93,7 +93,8 @@ class Coordinator:
         self._next_number = engine.start_number << 32 | 1
         self._timers: dict[str, tuple[int, Any]] = {}
         self.on_failure: Callable[[str, BaseException], None] | None = None
-        self.claiming = Claiming(engine, groups, check_room)
+        self._check_room = check_room
+        self._claiming = Claiming(engine, groups, check_room)
         self.tables: dict[str, GroupTable] = {}
         self.handlers: dict[type, Callable[..., Any]] = {
             JoinGroup: self.join,
@@ -198,7 +199,7 @@ class Coordinator:
         topics = self._catalog.topics
         there = [topics[name] for name in names if name in topics]
         numbers = [store.number for topic in there for store in topic.partitions]
-        self.claiming.check_room(group, table.group_id, numbers)
+        self._check_room(group, table.group_id, numbers)
 
     def _take_back(self, table: GroupTable, member: Member, shown: Iterable[tuple[int, int]]) -> None:
         """Give a member the partitions of which it shows the generation."""
@@ -403,7 +404,7 @@ class Coordinator:
         table.is_assigning = False
         if self.tables.get(group) is not table:
             return
-        stores, known = self._catalog.stores, self.claiming.known_topics(group)
+        stores, known = self._catalog.stores, self._claiming.known_topics(group)
         fresh = {stores[number].topic for number in target if number in stores} - known
         table.new_topics = table.new_topics | fresh if table.to_place or table.refused else fresh
         table.aim(target)
@@ -429,7 +430,7 @@ class Coordinator:
                 break
         for (member, _), numbers in claims.items():
             try:
-                self.claiming.claim(table, group, member, numbers)
+                self._claiming.claim(table, group, member, numbers)
             except TxBrokerError as error:
                 if self._engine.failed:
                     raise

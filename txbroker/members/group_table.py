@@ -52,10 +52,8 @@ class GroupTable:
         return next((member for member in self.members.values() if member.nonce == nonce), None)
 
     def by_name(self, name: str) -> Member | None:
-        """Return the static member of that name."""
-        return (
-            next((member for member in self.members.values() if member.name == name), None) if name else None
-        )
+        """Return the static member of that name; none has the name ""."""
+        return next((member for member in self.members.values() if name and member.name == name), None)
 
     def own(self, member: Member, number: int, generation: int) -> None:
         """Note that a partition without an owner is a member's now, by a claim of that generation."""

@@ -13,6 +13,7 @@ from txbroker.errors import (
     LimitExceeded,
     OffsetOutOfRange,
     TxBrokerError,
+    UnknownPartition,
 )
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import MAX_ANSWER_HEAD, Answer, Refused
@@ -96,3 +97,11 @@ def check_text(kind: str, text: str) -> None:
         raise InvalidName(
             f"{kind} of {len(text)} characters is not printable text of at most {MAX_TEXT}; nothing has changed"
         )
+
+
+def unknown_partition(number: int) -> UnknownPartition:
+    """Return the error for a partition that does not exist."""
+    return UnknownPartition(
+        f"there is no partition number {number}; nothing has changed. Its topic may have been deleted: ask "
+        "for the topics again"
+    )

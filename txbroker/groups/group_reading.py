@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.folds.groups import GroupsFold
 from journal.formats.group_entries import MAX_FINISHED_BYTES
 from journal.formats.offset_set_bytes import MAX_SPAN
-from txbroker.broker.group_position import GroupPosition
-from txbroker.broker.settings import BrokerSettings
 from txbroker.errors import InvalidFrame, InvalidSetting, LimitExceeded
+from txbroker.groups.group_position import GroupPosition
 from txbroker.wire.messages import Fetch, Reader
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
-    from txbroker.broker.fetch_attempt import PendingFetch
 
 MOST_BEHIND: Final = MAX_SPAN - MAX_REQUEST_MESSAGES
 """How far the base of missing offsets may be below the offset that is asked for."""
 
-Waiting = dict[tuple[str, int], dict["PendingFetch", None]]
+
+class GroupFetch(Protocol):
+    """The part of a fetch that its readers need."""
+
+    @property
+    def for_groups(self) -> Mapping[int, GroupPosition]:
+        """Those of its positions that are read for groups, by their places in it."""
+
+
+Waiting = dict[tuple[str, int], dict[GroupFetch, None]]
 """Fetches that wait, by group and partition."""
 
 
@@ -31,12 +38,12 @@ class GroupReading:
     def __init__(
         self,
         engine: Engine,
-        settings: BrokerSettings,
+        max_ahead: int,
         groups: GroupsFold,
-        look_again: Callable[[PendingFetch], None],
+        look_again: Callable[[Any], None],
     ) -> None:
         self._engine = engine
-        self._settings = settings
+        self._max_ahead = max_ahead
         self._groups = groups
         self._look_again = look_again
         self._claimed: Waiting = {}
@@ -91,7 +98,7 @@ class GroupReading:
                 f"a reader of partition {partition} for group {group!r} is at offset {offset} and misses some from "
                 f"{missing[2]} on, which is not 0 to {MOST_BEHIND} below; wait for these first"
             )
-        ahead = self._settings.max_ahead
+        ahead = self._max_ahead
         try:
             return GroupPosition(self._engine, self._groups, group, generation, position, missing, ahead)
         except InvalidFrame as error:
@@ -101,7 +108,7 @@ class GroupReading:
 
     # -- waking -----------------------------------------------------------------------------------
 
-    def wait(self, fetch: PendingFetch) -> None:
+    def wait(self, fetch: GroupFetch) -> None:
         """Note what a waiting fetch is to be woken for."""
         for each in fetch.for_groups.values():
             if each.is_claimed:
@@ -110,7 +117,7 @@ class GroupReading:
                 self._missing.setdefault((each.group, each.partition), {})[fetch] = None
         self._listen()
 
-    def stop(self, fetch: PendingFetch) -> None:
+    def stop(self, fetch: GroupFetch) -> None:
         """Forget a fetch."""
         for each in fetch.for_groups.values():
             key = each.group, each.partition
@@ -139,7 +146,7 @@ class GroupReading:
             for fetch in waiting.get((group, partition), ()):
                 self._engine.when_forced(self._look_again, fetch)
 
-    def is_unforced(self, fetch: PendingFetch) -> bool:
+    def is_unforced(self, fetch: GroupFetch) -> bool:
         """Return whether a crash could still undo what an answer to this fetch tells of its groups."""
         forced, groups = self._engine.forced_lsn, self._groups
         return groups.changed_lsn > forced or any(

@@ -20,16 +20,8 @@ class GroupPosition:
     """One position of a fetch that is read for a group. ``base`` is what the sets in its answer are relative to."""
 
     __slots__ = (
-        "_engine",
-        "_generation",
-        "_groups",
-        "_max_ahead",
-        "_missing",
-        "base",
-        "group",
-        "offset",
-        "partition",
-    )
+        "_engine", "_generation", "_groups", "_max_ahead", "_missing", "base", "group", "offset", "partition",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -83,9 +75,7 @@ class GroupPosition:
         first, end = self._missing.first, self._missing.end
         waiting = self._waiting(first, end)
         waiting.difference_update(self._finished(first, end))
-        left = self._missing.copy()
-        left.difference_update(waiting)
-        return bool(left)
+        return len(self._missing.shared(waiting)) < len(self._missing)
 
     def told(self, end: int) -> tuple[bytes, bytes]:
         """Return what is finished, and what waits: of the offsets that are answered, up to ``end``, and of what is
@@ -94,8 +84,8 @@ class GroupPosition:
         finished, waiting = self._finished(self.offset, end), self._waiting(self.offset, end)
         if self._missing:
             first, behind = self._missing.first, self._missing.end
-            finished.update(_common(self._missing, self._finished(first, behind)))
-            waiting.update(_common(self._missing, self._waiting(first, behind)))
+            finished.update(self._missing.shared(self._finished(first, behind)))
+            waiting.update(self._missing.shared(self._waiting(first, behind)))
         waiting.difference_update(finished)
         return encode_offsets(finished, self.base), encode_offsets(waiting, self.base)
 
@@ -108,9 +98,9 @@ class GroupPosition:
         settlement = self._groups.find(self.group).settlements.get(self.partition)
         if settlement is None or not self._missing:
             return 0
-        now = self._engine.now()
-        kept = settlement.unfinished.values()
-        return min([each.due for each in kept if each.due > now and each.offset in self._missing], default=0)
+        now, missing = self._engine.now(), self._missing
+        kept = settlement.details_within(missing.first, missing.end)
+        return min([each.due for each in kept if each.due > now and each.offset in missing], default=0)
 
     def _finished(self, first: int, end: int) -> OffsetSet:
         """Return what the group has finished, or retention has removed, from ``first`` to below ``end``, as a new
@@ -133,15 +123,7 @@ class GroupPosition:
         settlement = self._groups.find(self.group).settlements.get(self.partition)
         if settlement is not None and settlement.unfinished:
             now = self._engine.now()
-            for offset, details in settlement.unfinished.items():
-                if first <= offset < end and details.due > now:
-                    waiting.add(offset)
+            for details in settlement.details_within(first, end):
+                if details.due > now:
+                    waiting.add(details.offset)
         return waiting
-
-
-def _common(one: OffsetSet, other: OffsetSet) -> OffsetSet:
-    rest = one.copy()
-    rest.difference_update(other)
-    both = one.copy()
-    both.difference_update(rest)
-    return both

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
@@ -15,18 +15,33 @@ from journal.formats.offset_set_bytes import count_walked_runs, decode_offsets, 
 from journal.log.message_store import MessageStore
 from journal.offset_set import OffsetSet
 from journal.transaction_states import TransactionNumber
-from txbroker.broker.sends import unknown_partition
-from txbroker.broker.settings import BrokerSettings
 from txbroker.errors import InvalidFrame, InvalidSetting, LimitExceeded, OffsetOutOfRange
+from txbroker.wire.refusals import unknown_partition
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
 
 
+class SettlementLimits(Protocol):
+    """The part of the broker's settings that bounds what groups settle."""
+
+    @property
+    def max_ahead(self) -> int:
+        """How far above its lowest unfinished offset a group finishes some."""
+
+    @property
+    def max_parked(self) -> int:
+        """Of how many offsets a group keeps details in a partition."""
+
+    @property
+    def max_offset_metadata(self) -> int:
+        """Most characters of a reason."""
+
+
 class SettlementJudge:
     """Judges settled offsets by the logs, by the limits, and by what the group has finished."""
 
-    def __init__(self, engine: Engine, settings: BrokerSettings, groups: GroupsFold) -> None:
+    def __init__(self, engine: Engine, settings: SettlementLimits, groups: GroupsFold) -> None:
         self._stores = engine.catalog.stores
         self._settings = settings
         self._groups = groups
