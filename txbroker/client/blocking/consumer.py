@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Coroutine, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -55,16 +56,20 @@ class Consumer(ClientConsumer):
     def _messages(self) -> Iterator[Message]:
         try:
             while delivery := self._driver.delivery(self._core, math.inf):
-                left, whole, one = delivery.left, delivery.whole, delivery.left.popleft
-                while left and whole and not self.closed:
-                    yield one()
+                left, one = delivery.left, delivery.left.popleft
+                with suppress(IndexError):  # withheld by another thread, between these two lines
+                    while left and not self.closed:
+                        yield one()
         finally:
             self._iterator = None
 
     def poll(self, timeout: float = 0.0) -> list[Message]:
         """Return the next messages, of one partition; an empty list if ``timeout`` seconds pass without any."""
-        delivery = self._driver.delivery(self._core, until(self._driver.core.clock, timeout))
-        return [] if delivery is None else delivery.rest()
+        end = until(self._driver.core.clock, timeout)
+        while delivery := self._driver.delivery(self._core, end):
+            if not delivery.is_empty:  # nothing may come between the next line and the caller
+                return delivery.rest()
+        return []
 
     def close(self) -> None:
         """Stop reading. This commits nothing."""

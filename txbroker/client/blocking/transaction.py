@@ -112,8 +112,10 @@ class Transaction(ClientTransaction):
         end = until(self._core.core.clock, timeout)
         receiver = connection._receivers.of(self._core, topics, group, choices)
         self._core.receives(receiver)
-        delivery = connection._driver.delivery(receiver, end)
-        return None if delivery is None else delivery.one()
+        while delivery := connection._driver.delivery(receiver, end):
+            if not delivery.is_empty:  # nothing may come between the next line and the caller
+                return delivery.one()
+        return None
 
     def prepare(self) -> None:
         """Prepare a transaction that has an xid. From now on it survives everything until it is decided."""

@@ -7,6 +7,8 @@ moment (a signal's handler, a cancellation) finds a message either here, for the
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from journal.formats import frame
@@ -28,51 +30,69 @@ class Chunk(NamedTuple):
 
 
 class Delivery:
-    """A chunk that is being handed out. ``left`` has the remaining messages, unless ``whole`` is empty: then none
-    remain.
+    """A chunk that is being handed out. ``left`` has the messages that remain.
+
+    A message moves out of ``left`` in one step: to the caller (:meth:`one`, :meth:`rest`), or to what is withheld
+    (:meth:`withhold`), also if the steps are of different threads. So what was handed out is known exactly at any
+    moment.
     """
 
-    __slots__ = ("chunk", "left", "messages", "position", "whole")
+    __slots__ = ("_withheld", "chunk", "left", "messages", "position")
 
     def __init__(self, chunk: Chunk) -> None:
         self.chunk = chunk
         self.position = chunk.position
         self.messages = widen(chunk)
         self.left = deque(self.messages)
-        self.whole: list[list[Message]] = [[]]
+        self._withheld: deque[Message] = deque()
 
     @property
     def is_empty(self) -> bool:
-        """Whether all messages have been handed out."""
-        return not (self.left and self.whole)
+        """Whether no message remains to be handed out."""
+        return not self.left
+
+    @property
+    def _count(self) -> int:
+        """How many messages were handed out since it was last settled."""
+        return len(self.messages) - len(self.left) - len(self._withheld)
 
     @property
     def handed(self) -> int:
         """The offset after the messages that were handed out since it was last settled; -1 if there are none."""
-        if not self.messages:
+        count = self._count
+        if not count:
             return -1
-        if self.is_empty:
-            return self.messages[-1].offset + 1
-        return self.left[0].offset if len(self.left) < len(self.messages) else -1
+        return self.messages[count].offset if count < len(self.messages) else self.messages[-1].offset + 1
 
     def handed_offsets(self) -> list[int]:
         """Return the offsets of the messages that were handed out since it was last settled."""
-        count = len(self.messages) - (0 if self.is_empty else len(self.left))
-        return [message.offset for message in self.messages[:count]]
+        return [message.offset for message in self.messages[: self._count]]
 
-    def one(self) -> Message:
-        """Hand out the next message."""
-        return self.left.popleft()
+    def one(self) -> Message | None:
+        """Hand out the next message; None if they are withheld since it was looked at."""
+        try:
+            return self.left.popleft()
+        except IndexError:
+            return None
 
     def rest(self) -> list[Message]:
-        """Hand out all remaining messages at once."""
-        self.whole[:] = [list(self.left)]
-        return self.whole.pop()  # nothing may come between this and the caller
+        """Hand out all remaining messages at once; none if they are withheld since it was looked at."""
+        left = self.left
+        try:
+            return list(islice(iter(left.popleft, None), len(left)))  # in one step: all of these are C functions
+        except IndexError:
+            return []
+
+    def withhold(self) -> None:
+        """Hand out no more of it, from now on. It may be called again."""
+        with suppress(IndexError):
+            # In one step for all threads and for interrupts, because all of these are C functions.
+            self._withheld.extendleft(iter(self.left.pop, None))
 
     def give_back(self) -> None:
         """Make all of its messages available again."""
+        self._withheld = deque()
         self.left = deque(self.messages)
-        self.whole = [[]]
 
     def count(self) -> None:
         """Note in its position that the messages that are not here were handed out. It may be called again."""
@@ -88,7 +108,7 @@ class Delivery:
 
     def settle(self) -> None:
         """Count the messages that were handed out as done for good."""
-        self.messages = list(self.left)
+        self.messages = self.messages[self._count :]
 
 
 def widen(chunk: Chunk) -> list[Message]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable
-from typing import Self
+from typing import Self, cast
 
 from txbroker.client.consumer.client_consumer import ClientConsumer
 from txbroker.client.consumer.consumer import ConsumerCore
@@ -40,7 +40,7 @@ class LoopConsumer(ClientConsumer):
     async def __anext__(self) -> Message:
         current = self._core.current
         if current is not None and self._core.line.is_free:
-            return current.one()  # most messages are here already: no turn of the loop for them
+            return cast(Message, current.one())  # most messages are here: no turn of the loop for them
         message = await self._connection.take(lambda: Take(self._core, math.inf, one_of))
         if message is None:
             raise StopAsyncIteration
