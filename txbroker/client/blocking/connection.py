@@ -30,7 +30,7 @@ from txbroker.client.consumer.options import Start, consumer_options
 from txbroker.client.consumer.receiver import Receivers
 from txbroker.client.consumer.shared_fetch import SharedFetch
 from txbroker.client.core import url as urls
-from txbroker.client.core.core import Core
+from txbroker.client.core.core import LEAVING, Core
 from txbroker.client.core.operations import Operations
 from txbroker.client.core.options import Options
 from txbroker.client.core.partitioner import Partitioner, check_asking
@@ -312,7 +312,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
 
     def consume(
         self,
-        topics: str | Sequence[str],
+        topics: str | Sequence[str] | None = None,
         group: str | None = None,
         *,
         partitions: Sequence[int] | None = None,
@@ -324,11 +324,16 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         claim: bool = True,
         out_of_range: str = "earliest",
         order: str | None = "partition",
+        pattern: str = "",
+        member: str = "",
+        session_timeout: float = 45.0,
+        max_handover: float = 300.0,
     ) -> Consumer:
         """Return a consumer; see :class:`txbroker.client.consumer.options.ConsumerOptions` for the arguments."""
         options = consumer_options(
             topics, group, partitions=partitions, start=start, max_wait=max_wait, follow=follow, prefetch=prefetch,
             max_bytes=max_bytes, claim=claim, out_of_range=out_of_range, order=order,
+            pattern=pattern, member=member, session_timeout=session_timeout, max_handover=max_handover,
         )  # fmt: skip
         consumer = Consumer(self, ConsumerCore(self._shared_fetch, options, self.core.options.client))
         self._consumers = [other for other in self._consumers if not other.closed]
@@ -371,6 +376,8 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
             finally:
                 if self._reporter is not None:
                     self._reporter.stop(limit)
+                with suppress(TimeoutError):
+                    self.run(self.core.leave_groups(), min(limit, LEAVING))
                 for consumer in self._consumers:
                     consumer.close()
                 with self._driver.lock:

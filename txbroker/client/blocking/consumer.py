@@ -78,6 +78,7 @@ class Consumer(ClientConsumer):
         if not self._driver.is_forked:
             with self._driver.lock:
                 self._core.close()
+                self._driver.push()  # that it leaves its group
 
     def __enter__(self) -> Self:
         return self

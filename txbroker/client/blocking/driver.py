@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 WRITE_AT_ONCE = 32 << 10
 """With this many bytes to send, or nothing else in flight, the caller itself writes."""
+LULL = 0.1
+"""Seconds without a driving thread after which the background thread drives for memberships of groups."""
 _MAIN = threading.main_thread().ident
 
 
@@ -55,6 +57,8 @@ class Driver:
         self._user = 0  # the first thread that has waited
         self._is_shared = False
         self._asleep = False
+        self._turns = 0
+        self._watches = False  # whether the background thread looks soon whether another thread drives
         self._sleeps_until = 0.0
         self._calling = 0  # the thread that drives, while it is in a user's callback
         self._followers: dict[int, BinarySemaphore] = {}
@@ -165,12 +169,17 @@ class Driver:
     def _offer(self) -> None:
         """Have a waiting thread or the background thread drive, if none does. Call it under the lock."""
         if self._driving:
+            if self._thread is not None and self._driving == self._thread.ident and not self._drives_on():
+                self.wake()  # it stands in for the threads that wait, and one of these can drive itself
             return
         for thread, woken in self._followers.items():
             if self._may_drive(thread):
                 woken.release()
                 return
         if self._followers or self._producer.unattended:
+            self.attend()
+        elif self.core.attending and not self._watches:
+            self._watches = True
             self.attend()
 
     def attend(self) -> None:
@@ -238,6 +247,7 @@ class Driver:
     def _turn(self, promise: Promise[T] | None, deadline: float | None) -> None:
         """Send the output, wait for something to happen, and receive it."""
         core = self.core
+        self._turns += 1
         if self.is_forked:
             raise fork.refusal()
         if self._closed and core.fatal is not None:
@@ -353,16 +363,9 @@ class Driver:
             self._thread = self._thread or threading.current_thread()  # none: its starter was interrupted
             if self._thread is not threading.current_thread():
                 return
-        while True:
-            self._work.acquire()
-            with self.lock:
-                if self._closed:
-                    return
-                if self._driving or not self._has_work():
-                    continue
-                self._driving = threading.get_ident()
+        while self._comes_to_drive():
             try:
-                while self._has_work() and not self._closed:
+                while self._drives_on() and not self._closed:
                     self._turn(None, None)
             except Exception:
                 log.exception("the client's background thread failed; calls that wait go on without it")
@@ -370,6 +373,30 @@ class Driver:
                 with self.lock:
                     self._hand_over()
                     self._offer()
+
+    def _comes_to_drive(self) -> bool:
+        """Sleep until the background thread has to drive; return False at the end.
+
+        It drives for memberships of groups when no other thread has done so for :data:`LULL`. So a thread that comes
+        again and again to read does that without a change of threads.
+        """
+        pause, seen = None, 0
+        while True:
+            self._work.acquire(pause)
+            with self.lock:
+                if self._closed:
+                    return False
+                is_quiet = pause is not None and seen == self._turns
+                if not self._driving and (self._has_work() or (is_quiet and self._drives_on())):
+                    self._driving = threading.get_ident()
+                    self._watches = False
+                    return True
+                self._watches = bool(self.core.attending) and not self._driving
+                pause, seen = LULL if self._watches else None, self._turns
+
+    def _drives_on(self) -> bool:
+        """Return whether the background thread has to drive, or to stand in while no other thread waits."""
+        return self._has_work() or (bool(self.core.attending) and not self._followers)
 
     def _has_work(self) -> bool:
         """Return whether the background thread has to drive."""

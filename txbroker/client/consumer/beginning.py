@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from journal.arguments import NOTHING_READ, micros
 from txbroker import errors
 from txbroker.client.consumer.options import ConsumerOptions, Start
 from txbroker.client.core.core import Core
-from txbroker.client.core.positions import Position, requests_of
-from txbroker.wire.messages import Claimed, ClaimPartitions, DescribeTopics, Offsets, OffsetsForTime, Topics
+from txbroker.client.core.positions import Position, requests_of, stored_positions
+from txbroker.wire.messages import (
+    AssignedPartition,
+    Claimed,
+    ClaimPartitions,
+    DescribeTopics,
+    Offsets,
+    OffsetsForTime,
+    TopicInfo,
+    Topics,
+)
 
 
-async def positions_to_read(core: Core, options: ConsumerOptions) -> dict[int, Position]:
-    """Return the positions where the options say to begin, by number. Raises UnknownTopic, UnknownPartition."""
+async def check_topics(core: Core, options: ConsumerOptions) -> list[TopicInfo]:
+    """Return the topics that the options name; raises UnknownTopic."""
+    if not options.topics:
+        return []
     answer = await core.request(DescribeTopics(core.correlation(), list(options.topics)), Topics)
     missing = set(options.topics) - {topic.name for topic in answer.topics}
     if missing:
         names = ", ".join(map(repr, sorted(missing)))
         raise errors.UnknownTopic(f"there is no topic {names}; nothing is read. Create it first")
+    return answer.topics
+
+
+async def positions_to_read(core: Core, options: ConsumerOptions) -> dict[int, Position]:
+    """Return the positions where the options say to begin, by number. Raises UnknownTopic, UnknownPartition."""
     found: dict[int, Position] = {}
-    for topic in answer.topics:
+    for topic in await check_topics(core, options):
         known = {part.index for part in topic.partitions}
         if unknown := set(options.partitions or ()) - known:
             raise errors.UnknownPartition(
@@ -50,6 +67,29 @@ async def _start_at_time(core: Core, positions: dict[int, Position], time: datet
         request = OffsetsForTime(core.correlation(), some, wall)
         for number, offset in (await core.request(request, Offsets)).offsets:
             positions[number].next = positions[number].begin = offset
+
+
+async def begin_of(
+    core: Core, options: ConsumerOptions, given: Sequence[AssignedPartition]
+) -> list[Position]:
+    """Return where a member begins to read the partitions that it was given: where the group is, and where the options
+    say if that is nowhere. Raises UnknownPartition if one is gone, with its topic.
+    """
+    numbers = [each.partition for each in given]
+    stored = await stored_positions(core, options.group or "", numbers)
+    offsets = {each.partition: each.offset for each in stored if each.offset is not None}
+    there: dict[int, Position] = {}
+    if not options.follow or len(offsets) < len(given):
+        topics = tuple(dict.fromkeys(each.topic for each in given))
+        there = await positions_to_read(core, options._replace(topics=topics))
+    found = []
+    for each in given:
+        known = there.get(each.partition)
+        position = known or Position(each.topic, each.index, each.partition, 0, options.order)
+        position.generation = each.generation
+        position.next = position.begin = offsets.get(each.partition, position.next)
+        found.append(position)
+    return found
 
 
 async def claim(core: Core, group: str, member: str, positions: dict[int, Position]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from journal.formats.group_entries import PartitionOffset, Settled
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.core.client_method import part_method
-from txbroker.client.core.positions import Joined, Positions, finished_of
+from txbroker.client.core.positions import Joined, Positions
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message
 
@@ -29,7 +29,7 @@ class ClientConsumer:
     def _is_of(self, core: ConsumerCore) -> None:
         """Note its core, and let the connection's transactions find it."""
         self._core = core
-        core.known_as(self)
+        core.commits.known_as(self)
 
     @property
     def group(self) -> str:
@@ -50,15 +50,15 @@ class ClientConsumer:
 
         With another order than "partition" a position is at the first message that was left out, if one was.
         """
-        return self._core.handed_out()
+        return self._core.commits.handed_out()
 
     def settlement(self) -> tuple[list[PartitionOffset], list[Settled]]:
         """Return what finishes exactly the messages handed out so far, for ``Transaction.commit_offsets``."""
-        return self._core.settlement()
+        return self._core.commits.settlement()
 
     def finished(self, what: Message | Sequence[Message]) -> list[Settled]:
         """Return what finishes these messages for the group, for ``Transaction.done``."""
-        return finished_of(self._core.positions.values(), what)
+        return self._core.commits.finished(what)
 
     @part_method
     def done(self, what: Message | Sequence[Message]) -> Coroutine[Promise[Any], None, None]:
@@ -70,7 +70,7 @@ class ClientConsumer:
         holds one of them, LimitExceeded if one is too far beyond the first unfinished message (``max_ahead``), Misuse
         without a group, WrongType, WrongValue.
         """
-        return self._core.done(what, self._connection._joined())
+        return self._core.commits.done(what, self._connection._joined())
 
     @part_method
     def commit(self, what: Positions = None) -> Coroutine[Promise[Any], None, None]:
@@ -81,4 +81,4 @@ class ClientConsumer:
         transaction the positions move with it. Raises GenerationFenced if another consumer has claimed the
         partitions, Misuse without a group, WrongType, WrongValue.
         """
-        return self._core.commit(what, self._connection._joined())
+        return self._core.commits.commit(what, self._connection._joined())

@@ -5,43 +5,25 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 
 from journal.formats import frame
-from journal.formats.group_entries import PartitionOffset, Settled
-from journal.offset_set import OffsetSet
 from txbroker import errors
-from txbroker.client.consumer.beginning import claim, positions_to_read
+from txbroker.client.consumer.beginning import begin_of, check_topics, claim, positions_to_read
+from txbroker.client.consumer.commits import Commits
 from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.consumer.group_parts import entries_of, take
+from txbroker.client.consumer.handover import Handover
+from txbroker.client.consumer.membership import Membership
 from txbroker.client.consumer.moments import Moments, Wanted
 from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.client.consumer.read_ahead import ReadAhead
 from txbroker.client.consumer.shared_fetch import Part, SharedFetch
 from txbroker.client.core.call import named_error
-from txbroker.client.core.positions import (
-    Finishes,
-    Joined,
-    Position,
-    Positions,
-    finished_of,
-    positions_of,
-    requests_of,
-    settling_requests,
-    stored_positions,
-    without_group,
-)
-from txbroker.client.core.positions import (
-    settled as settled_of,
-)
-from txbroker.client.core.promise import Errand, Promise
-from txbroker.client.core.results import Message
+from txbroker.client.core.positions import Position, stored_positions
+from txbroker.client.core.promise import Chore, Promise
 from txbroker.client.core.waits import Turn
-from txbroker.wire.messages import (
-    CommitOffsets,
-    Done,
-    FetchedPartition,
-)
+from txbroker.wire.messages import FetchedPartition
 
 log = logging.getLogger("txbroker.client")
 
@@ -62,17 +44,31 @@ class ConsumerCore:
         self._returned: deque[Delivery] = deque()
         self._is_doubtful = False
         """Whether messages were given back and the broker has not been asked since whether the claim still holds."""
-        self._asking: Errand | None = None
-        self._begun_asking: Promise[None] = Promise()
+        self._asking = Chore(self._find_out, self._found_out)
         self._ahead = ReadAhead()
         self._chunks = self._ahead.chunks
         self._moments = Moments(options.follow, options.max_bytes)
-        self._reading: Errand | None = None
-        self._begun_reading: Promise[None] = Promise()
+        self._reading = Chore(self._read, lambda: self.line.move())
         self._begun = False
         self._closed = False
         self._failure: Exception | None = None
         self._not_told: Exception | None = None  # the error with which asking for the claim failed
+        self._news: Promise[None] = Promise()
+        self._told_news = self._news
+        self.commits = Commits(
+            core,
+            options.group,
+            options.is_member,
+            self.positions,
+            lambda: self._current,
+            self.see_to_handover,
+        )
+        self._membership = Membership(core, options, self) if options.is_member else None
+        self._handover: Handover | None = None
+        if self._membership is not None:
+            self._handover = Handover(
+                core, options.group or "", self._membership, self.positions, self.commits
+            )
 
     # -- for the front ends ------------------------------------------------------------------------
 
@@ -126,7 +122,7 @@ class ConsumerCore:
         anew, as at the beginning.
         """
         self._drop_current()
-        again = [delivery for delivery in deliveries if delivery.messages]
+        again = [each for each in deliveries if each.messages and self._has(each.position)]
         self._is_doubtful = self._is_doubtful or bool(again)
         for delivery in again:
             delivery.give_back()
@@ -136,6 +132,11 @@ class ConsumerCore:
         self._current = None
         self._returned.extendleft(reversed(again))
         self.line.move()
+
+    def _has(self, position: Position) -> bool:
+        """Whether messages of that position may be handed out. A consumer that named its partitions is told why not."""
+        has = self.positions.get(position.number) is position and not position.ended
+        return has or self._membership is None
 
     @property
     def _is_here(self) -> bool:
@@ -156,7 +157,8 @@ class ConsumerCore:
         """Whether the handed out messages are all of one moment. Waiting messages are checked last: other threads add
         some.
         """
-        is_read = self._begun and self._moments.is_read([*self.positions.values()])
+        reading = [each for each in self.positions.values() if not each.ended]
+        is_read = self._begun and self._moments.is_read(reading)
         waits = self._is_doubtful or self.current or self._returned or self._chunks or self._ahead.undecoded
         return is_read and not waits
 
@@ -170,9 +172,19 @@ class ConsumerCore:
         """Stop reading. Messages that have not been handed out stay uncommitted."""
         self._closed = True
         self._forget()
-        if self._asking is not None:
-            self._asking.cancel()
+        self._asking.cancel()
+        self.commits.closed = True
+        if self._handover is not None and self._membership is not None:
+            self._handover.close()
+            self._membership.leave()
         self.line.move()
+
+    def start_over(self) -> None:
+        """Drop all that was read, and read anew from the group's positions."""
+        self._begun, self._failure = False, None
+        self._forget()
+        self.positions.clear()
+        self._is_doubtful = False
 
     def _forget(self) -> None:
         """Drop the messages that were read, and end the reading."""
@@ -180,148 +192,56 @@ class ConsumerCore:
         self._returned.clear()
         self._ahead.clear()
         self._shared_fetch.leave(self)
-        if self._reading is not None:
-            self._reading.cancel()
-
-    def handed_out(self) -> list[PartitionOffset]:
-        """The positions after the messages that were handed out, for a commit; below what was left out."""
-        current = self._current
-        found = []
-        for position in list(self.positions.values()):
-            at = position.handed
-            if current is not None and current.position is position and current.handed >= 0:
-                at = current.handed
-            if position.has_gaps:
-                at = self._given(position).missing_from(position.begin)
-                at = at if at > position.begin else -1
-            if at >= 0:
-                found.append(PartitionOffset(position.number, at, position.generation))
-        return found
-
-    def _given(self, position: Position) -> OffsetSet:
-        """Return the offsets of a position that were handed out, or were finished before, at or above its begin."""
-        given = position.given.copy()
-        if self._current is not None and self._current.position is position:
-            for offset in self._current.handed_offsets():
-                given.add(offset)
-        given.discard_below(position.begin)
-        return given
-
-    def settlement(self) -> tuple[list[PartitionOffset], list[Settled]]:
-        """Return what finishes exactly the messages that were handed out: positions, and offsets where some were left
-        out.
-        """
-        gaps = {each.number: each for each in self.positions.values() if each.has_gaps}
-        settled = []
-        for position in gaps.values():
-            if given := self._given(position):
-                at = PartitionOffset(position.number, 0, position.generation)
-                settled.append(settled_of(at, position.begin, given))
-        return [each for each in self.handed_out() if each.partition not in gaps], settled
-
-    async def commit(self, what: Positions = None, joined: Joined | None = None) -> None:
-        """Commit positions ``what`` of the group (None: :meth:`settlement`); returns once forced. Raises
-        GenerationFenced.
-
-        With ``joined`` they become part of that transaction instead, and move when it commits.
-        """
-        if self.options.group is None:
-            raise without_group()
-        settled: list[Settled] = []
-        if what is None:
-            offsets, settled = self.settlement()
-        else:
-            offsets = positions_of(self.positions.values(), what)
-        if joined is not None:
-            await joined.add_offsets(self.options.group, offsets, settled)
-        else:
-            await self._settle(self.options.group, offsets, settled)
-
-    async def done(self, what: Message | Sequence[Message], joined: Joined | None = None) -> None:
-        """Finish these messages for the group, and no others; returns once forced. ``joined`` is as in
-        :meth:`commit`.
-        """
-        if self.options.group is None:
-            raise without_group()
-        settled = finished_of(self.positions.values(), what)
-        if joined is not None:
-            await joined.add_offsets(self.options.group, [], settled)
-        else:
-            await self._settle(self.options.group, [], settled)
-
-    async def _settle(self, group: str, offsets: list[PartitionOffset], settled: list[Settled]) -> None:
-        core = self._core
-        for some in requests_of(offsets):
-            await core.request(CommitOffsets(core.correlation(), group, some), Done)
-        for few in settling_requests(settled):
-            await core.request(CommitOffsets(core.correlation(), group, [], settled=few), Done)
-
-    def known_as(self, consumer: Finishes) -> None:
-        """Let transactions of the connection find the consumer by what it has handed out."""
-        if self.options.group is not None:
-            self._core.consumers[consumer] = self
-
-    def has_handed_out(self, topic: str, index: int) -> bool:
-        """Whether it reads on and has handed out a message of that partition."""
-        current = None if self._current is None else self._current.position
-        return not self._closed and any(
-            (each.topic, each.index) == (topic, index) and (each.handed >= 0 or each is current)
-            for each in self.positions.values()
-        )
+        self._reading.cancel()
 
     # -- the reading -------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
         """Start a fetch, if none is under way and there is room. After an interrupt anywhere it can be called again."""
-        if self._is_doubtful and not self._closed:
-            self._ask_for_claim()
-        has_ended = self._reading is None or self._reading.done
-        if has_ended and not self._closed and self._ahead.size < self.options.prefetch:
+        if self._closed:
+            return
+        if self._is_doubtful:
+            if not self._asking.is_under_way:
+                self._asking.begin()
+            self._asking.go_on()
+        if self._membership is not None:
+            self._membership.see_to_it()
+            self.see_to_handover()
+        if not self._reading.is_under_way and self._ahead.size < self.options.prefetch:
             self._ahead.mend(None if self._current is None else self._current.chunk)
-            begun: Promise[None] = Promise()
-            reading = Errand(self._read(begun))
-            reading.then(self.line.move)
-            self._begun_reading, self._reading = begun, reading
-        self._begun_reading.resolve(None)
-        if self._reading is not None:
-            self._reading.wake()
+            self._reading.begin()
+        self._reading.go_on()
+        self._told_news.resolve(None)
 
-    def _ask_for_claim(self) -> None:
-        """Ask whether the claim holds, unless that is under way. After an interrupt anywhere it can be called again."""
-        if self._asking is None or self._asking.done:
-            begun: Promise[None] = Promise()
-            asking = Errand(self._find_out(begun))
-            asking.then(self._found_out)
-            self._begun_asking, self._asking = begun, asking
-        self._begun_asking.resolve(None)
-        self._asking.wake()
-
-    async def _find_out(self, begun: Promise[None]) -> None:
-        await begun  # so that the effects of this find the task noted
+    async def _find_out(self) -> None:
         try:
-            if not await self._claim_stands():
-                self._begun, self._failure = False, None
-                self._forget()
-                self.positions.clear()
+            lost = await self._lost_claims()
+            if lost and self._membership is not None:
+                self.lose(lost, "it was given to another consumer")
+                self._membership.forget(lost)
+            elif lost:
+                self.start_over()
             self._is_doubtful = False  # last: after an interrupt before this line, it is asked again
         except Exception as error:  # noqa: BLE001 - the next look() raises it
             self._not_told = error
 
-    async def _claim_stands(self) -> bool:
-        """Return whether the group's partitions are still claimed by this consumer."""
+    async def _lost_claims(self) -> list[int]:
+        """Return the partitions that are not claimed by this consumer any more."""
+        positions = dict(self.positions)
         try:
-            known = await stored_positions(self._core, self.options.group or "", list(self.positions))
+            known = await stored_positions(self._core, self.options.group or "", list(positions))
         except errors.UnknownPartition:
-            return False
-        return all(found.generation == self.positions[found.partition].generation for found in known)
+            return list(positions)
+        return [
+            found.partition for found in known if found.generation != positions[found.partition].generation
+        ]
 
     def _found_out(self) -> None:
         if not self._is_doubtful:
             self._go_on()
         self.line.move()
 
-    async def _read(self, begun: Promise[None]) -> None:
-        await begun  # so that the effects of this find the task noted
+    async def _read(self) -> None:
         try:
             if not self._begun:
                 await self._begin()
@@ -332,42 +252,109 @@ class ConsumerCore:
                     if self._ahead.decode():
                         self.line.move()
                     continue
+                await self._take_up()
                 if not self.options.follow and not self._behind():
                     break
-                await self._fetch()
+                if self._membership is None or any(not each.ended for each in self.positions.values()):
+                    await self._fetch()
+                else:
+                    await self._next_news()
         except Exception as error:  # noqa: BLE001 - the next look() raises it
             self._failure = error
 
     def _behind(self) -> bool:
-        return any(each.next < each.end or each.left for each in self.positions.values() if not each.fenced)
+        member = self._membership
+        if member is not None and (not member.is_answered or member.fresh(self.positions.keys())):
+            return True
+        return any(each.next < each.end or each.left for each in self.positions.values() if not each.ended)
 
     async def _begin(self) -> None:
+        if self._membership is not None:
+            await check_topics(self._core, self.options)
+            await self._membership.entered()
+            return
         positions = await positions_to_read(self._core, self.options)
-        if self.options.group is not None and self.options.claim:
-            await claim(self._core, self.options.group, self._member, positions)
-        await self.assign(positions.values())
-
-    async def assign(self, positions: Iterable[Position]) -> None:
-        """Begin to read partitions, each with its generation, at the group's position or where the options say."""
-        fresh = {position.number: position for position in positions}
-        if self.options.group is not None:
-            for found in await stored_positions(self._core, self.options.group, list(fresh)):
-                position = fresh[found.partition]
-                if found.offset is not None and self.options.start == "committed":
+        group = self.options.group
+        if group is not None and self.options.claim:
+            await claim(self._core, group, self._member, positions)
+        if group is not None and self.options.start == "committed":
+            for found in await stored_positions(self._core, group, list(positions)):
+                if found.offset is not None:
+                    position = positions[found.partition]
                     position.next = position.begin = found.offset
-        self.positions.update(fresh)
-        self._shared_fetch.hurry(self)
+        self.positions.update(positions)
 
-    def revoke(self, numbers: Collection[int]) -> None:
-        """Stop reading partitions: what was read of them and not handed out is dropped."""
+    # -- a member's partitions -----------------------------------------------------------------------
+
+    async def _take_up(self) -> None:
+        """Begin to read what the group has given to this member since."""
+        member = self._membership
+        while member is not None and (fresh := member.fresh(self.positions.keys())):
+            try:
+                begun = await begin_of(self._core, self.options, fresh)
+            except errors.UnknownPartition:
+                member.forget([each.partition for each in fresh])  # the broker says which of them are there
+                return
+            for position in begun:
+                given = member.owned.get(position.number)
+                if given is not None and given.generation == position.generation:
+                    self.commits.take(position)
+                    self.positions[position.number] = position
+
+    async def _next_news(self) -> None:
+        if self._news.done:
+            self._news = Promise()
+        await self._news
+
+    def withhold(self, numbers: Collection[int], why: str) -> None:
+        """Hand out nothing more of these partitions, which are asked back. It may be called again."""
         for number in numbers:
-            self.positions.pop(number, None)
+            if number in self.positions:
+                self.positions[number].ended = self.positions[number].ended or why
         self._drop(numbers)
-        self._shared_fetch.hurry(self)
+
+    def lose(self, numbers: Collection[int], why: str) -> None:
+        """Give up these partitions, which are not this consumer's any more. It may be called again."""
+        self._drop(numbers)
+        for number in numbers:
+            if number in self.positions:
+                self.commits.lose(self.positions[number], why)
+                del self.positions[number]
+
+    def answered(self, has_changed: bool) -> None:
+        """Look at what this member has now."""
+        self.see_to_handover()
+        if has_changed:
+            self._shared_fetch.hurry(self)
+            self._told_news = self._news
+            self._news = Promise()
+            self._told_news.resolve(None)
+            self.line.move()
+
+    def not_joined(self, error: errors.TxBrokerError) -> None:
+        """Raise an error at the next look, and join again then."""
+        self._begun, self._failure = False, error
+        self.line.move()
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it shares its topics with other members of its group."""
+        return self._membership is not None
+
+    def see_to_handover(self) -> None:
+        """Release what was asked back, as far as it is not in use any more."""
+        if self._handover is not None:
+            self._handover.look()
+
+    def tell_in_hand(self, in_hand: Callable[[Position], bool]) -> None:
+        """Let a partition be released when ``in_hand`` says that none of its messages is under way."""
+        if self._handover is not None:
+            self._handover.in_hand = in_hand
 
     def _drop(self, numbers: Collection[int]) -> None:
         """Drop what was read of these partitions and not handed out."""
         if self._current is not None and self._current.position.number in numbers:
+            self._current.withhold()
             self._current.count()
             self._current = None
         for place in reversed(range(len(self._returned))):
@@ -404,7 +391,7 @@ class ConsumerCore:
         parts = [
             (entry, part, data)
             for entry, (part, data) in zip(entries, found, strict=True)
-            if self.positions.get(part.partition) is entry.position  # it was not revoked meanwhile
+            if self.positions.get(part.partition) is entry.position and not entry.position.ended  # meanwhile
         ]
         self._begin_moment(wanted, [part for _, part, _ in parts])
         wrong: list[Part] = []
@@ -442,8 +429,10 @@ class ConsumerCore:
                 )  # fmt: skip
 
     def _check_fenced(self) -> None:
-        """Raise GenerationFenced if others have claimed all partitions."""
-        fenced = [each.fenced for each in self.positions.values()]
+        """Raise GenerationFenced if others have claimed all partitions of a consumer that named them."""
+        if self._membership is not None:
+            return
+        fenced = [each.ended for each in self.positions.values()]
         if fenced and all(fenced):
             raise errors.GenerationFenced(fenced[0])
 
@@ -458,8 +447,12 @@ class ConsumerCore:
     def _out_of_range(self, position: Position, part: FetchedPartition) -> None:
         where = f"{position.topic}-{position.index}"
         there = part.start_offset, part.high_watermark
+        if self._membership is not None and part.error in ("GenerationFenced", "UnknownPartition"):
+            self.lose([position.number], part.message)
+            self._membership.forget([position.number])
+            return
         if part.error == "GenerationFenced":
-            position.fenced = f"{where}: {part.message}"
+            position.ended = f"{where}: {part.message}"
             self._drop([position.number])
         if part.error != "OffsetOutOfRange":
             self._moments.leave(position)

@@ -79,7 +79,9 @@ class Delivery:
         """Hand out all remaining messages at once; none if they are withheld since it was looked at."""
         left = self.left
         try:
-            return list(islice(iter(left.popleft, None), len(left)))  # in one step: all of these are C functions
+            return list(
+                islice(iter(left.popleft, None), len(left))
+            )  # in one step: all of these are C functions
         except IndexError:
             return []
 

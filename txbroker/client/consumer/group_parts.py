@@ -42,10 +42,10 @@ def entries_of(
     asked = {number: (offset, until) for number, offset, until in wanted}
     for number, position in by_number.items():
         waiting = position.left.waiting
-        for first, end in position.left.ready() if position.left and not position.fenced else ():
+        for first, end in position.left.ready() if position.left and not position.ended else ():
             again.append(Entry(position, first, end, first, is_again=True))
         tells = False
-        if waiting and not position.fenced:
+        if waiting and not position.ended:
             said = encode_offsets(waiting, waiting.first)
             room -= len(said)
             tells = room >= 0

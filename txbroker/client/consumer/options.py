@@ -18,6 +18,7 @@ from journal.arguments import (
     wrong_value,
 )
 from txbroker.client.core.partitioner import named_index
+from txbroker.errors import Misuse
 
 Start = str | int | datetime
 
@@ -34,6 +35,14 @@ class ConsumerOptions(NamedTuple):
     or it is not due yet: "partition" (nothing behind it in its partition), "key" (no later message of its key; messages
     without a key wait for none), or None (all others). A message that was handed out and is not finished holds up no
     other.
+
+    A consumer with a group and without ``partitions`` is a member of the group: the broker shares the partitions of the
+    topics out to the members. ``start`` is then where the group begins in a partition of which it has no position yet.
+    ``pattern`` names further topics by shell wildcards, also later ones. ``member`` is the name of a static member,
+    whose partitions are kept for it while it is away for a short time. A member that is not heard of for
+    ``session_timeout`` seconds loses its partitions, and one that does not commit what it has handed out of a partition
+    within ``max_handover`` seconds after the group has asked it back, that one. With ``claim=False`` the consumer only
+    reads where the group is, and any number may do so.
     """
 
     topics: tuple[str, ...]
@@ -47,20 +56,36 @@ class ConsumerOptions(NamedTuple):
     claim: bool = True
     out_of_range: str = "earliest"
     order: str | None = "partition"
+    pattern: str = ""
+    member: str = ""
+    session_timeout: float = 45.0
+    max_handover: float = 300.0
+
+    @property
+    def named(self) -> str:
+        """The topics, for people."""
+        return ", ".join([*self.topics, *([self.pattern] if self.pattern else [])])
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the consumer shares the partitions of its topics with the other consumers of its group."""
+        return self.group is not None and self.partitions is None and self.claim
 
 
-def consumer_options(topics: str | Sequence[str], group: str | None, **choices: object) -> ConsumerOptions:
-    """Check a consumer's options; raises WrongType, WrongValue."""
-    named = (
-        [text("topics", topics, NOTHING_READ)]
-        if isinstance(topics, str)
-        else texts("topics", topics, NOTHING_READ)
-    )
+def consumer_options(
+    topics: str | Sequence[str] | None, group: str | None, **choices: object
+) -> ConsumerOptions:
+    """Check a consumer's options; raises WrongType, WrongValue, Misuse."""
+    named: list[str] = []
+    if topics is not None:
+        is_one = isinstance(topics, str)
+        named = [text("topics", topics, NOTHING_READ)] if is_one else texts("topics", topics, NOTHING_READ)
     options = ConsumerOptions(tuple(named), group, **choices)  # type: ignore[arg-type]
-    if not named:
-        raise wrong_value("topics", None, "the name of a topic, or a list of some", NOTHING_READ)
     if group is not None:
         text("group", group, NOTHING_READ)
+    _check_member(options)
+    if not named and not options.pattern:
+        raise wrong_value("topics", None, "the name of a topic, or a list of some", NOTHING_READ)
     for name in ("follow", "claim"):
         truth(name, getattr(options, name), NOTHING_READ)
     for name in ("prefetch", "max_bytes"):
@@ -76,6 +101,19 @@ def consumer_options(topics: str | Sequence[str], group: str | None, **choices: 
         indexes = tuple(map(named_index, listed("partitions", options.partitions, "int", NOTHING_READ)))
         options = options._replace(partitions=indexes)
     return options._replace(start=_checked_start(options.start))
+
+
+def _check_member(options: ConsumerOptions) -> None:
+    for name in ("pattern", "member"):
+        if text(name, getattr(options, name), NOTHING_READ) and not options.is_member:
+            raise Misuse(
+                f"{name}= is for members of a group, to which the broker gives partitions: say group=, and neither "
+                f"partitions= nor claim=False; {NOTHING_READ}"
+            )
+    for name, least, most in (("session_timeout", 1.0, 3600.0), ("max_handover", 0.0, 86_400.0)):
+        value = seconds(name, getattr(options, name), NOTHING_READ)
+        if not least <= value <= most:
+            raise wrong_value(name, value, f"{least:g} to {most:g} seconds", NOTHING_READ)
 
 
 def _checked_start(start: Start) -> Start:

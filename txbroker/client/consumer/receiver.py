@@ -38,6 +38,7 @@ class Receiver:
         self._consumer = consumer
         self._deliveries: list[Delivery] = []
         self._fenced = False
+        consumer.tell_in_hand(self._has_in_hand)
 
     @property
     def line(self) -> Line:
@@ -95,10 +96,30 @@ class Receiver:
         self.discarded = self._fenced
         if self._fenced:
             self._consumer.close()
+        self._consumer.see_to_handover()
+
+    def _has_in_hand(self, position: Position) -> bool:
+        """Whether the transaction has received messages of that partition."""
+        return any(each.position is position and each.handed >= 0 for each in self._deliveries)
+
+    def fenced(self) -> None:
+        """Read anew from the group's positions: another consumer has a partition, or a transaction holds it.
+
+        A member stays one: its other partitions are its own. A consumer that named its partitions claims them anew.
+        """
+        if not self._consumer.is_member:
+            self.discard()
+            return
+        self.discarded = True  # after an interrupt in here, it leaves the group and joins it anew
+        self._deliveries.clear()
+        self.owner = None
+        self._consumer.start_over()
+        self.discarded = False
 
     def discard(self) -> None:
-        """Read anew from the group's position: another client has the partitions, or knows how the
-        transaction ended.
+        """Read anew from the group's position, with new claims: another client knows how the transaction ended.
+
+        A commit of it that comes late is refused then, or was there before the position was looked up.
         """
         self.discarded = True
         self.owner = None
@@ -128,8 +149,14 @@ class Received:
             receiver.settle(committed)
         self._receivers.clear()
 
+    def fenced(self) -> None:
+        """Read anew: others have partitions, or hold offsets of them."""
+        for receiver in self._receivers:
+            receiver.fenced()
+        self._receivers.clear()
+
     def discard(self) -> None:
-        """Read anew: another party finds out how the transaction ends, or has the partitions."""
+        """Read anew: another party finds out how the transaction ends."""
         for receiver in self._receivers:
             receiver.discard()
         self._receivers.clear()
@@ -140,7 +167,7 @@ class Receivers:
 
     def __init__(self, shared_fetch: SharedFetch) -> None:
         self._shared_fetch = shared_fetch
-        self._found: dict[tuple[tuple[str, ...], str], Receiver] = {}
+        self._found: dict[tuple[tuple[str, ...], str, str], Receiver] = {}
 
     def of(self, owner: Owner, topics: Any, group: str, choices: dict[str, Any]) -> Receiver:
         """Return the receiver for a transaction; ``choices`` (fields of ConsumerOptions) are used when it is made."""
@@ -149,7 +176,7 @@ class Receivers:
             raise errors.Misuse(
                 "receiving in a transaction moves a group's position: say group=; nothing was done"
             )
-        key = (options.topics, group)
+        key = (options.topics, options.pattern, group)
         receiver = self._found.get(key)
         if receiver is not None and receiver.discarded:
             receiver.discard()
@@ -160,7 +187,7 @@ class Receivers:
             receiver.settle(False)  # it ended, interrupted, before it noted that it received from here
         if receiver.owner not in (None, owner):
             raise errors.Misuse(
-                f"another transaction of this connection is receiving from {', '.join(options.topics)} for group "
+                f"another transaction of this connection is receiving from {options.named} for group "
                 f"{group!r} and has not ended: use a connection per worker, or end that one first; nothing was done"
             )
         receiver.owner = owner

@@ -12,7 +12,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from journal.constants import MAX_FRAME, MAX_REQUEST_DATA
@@ -22,6 +22,7 @@ from txbroker.client.core.call import AnswerLost, AnswerType, Call, check, error
 from txbroker.client.core.hello import Greeting, replaced
 from txbroker.client.core.options import Backoff, Lost, Options, repetition
 from txbroker.client.core.phase import Phase
+from txbroker.client.core.promise import settled
 from txbroker.client.core.waits import Waits
 from txbroker.wire import messages
 from txbroker.wire.codec import encode
@@ -29,8 +30,21 @@ from txbroker.wire.messages import Answer, AnyAnswer, Done, Hello, Ping, Refused
 
 log = logging.getLogger("txbroker.client")
 
+LEAVING = 2.0
+"""Seconds that a client that closes waits at most until the broker knows that it leaves its groups."""
+
 WRITTEN = 256 << 10
 """With this many bytes of output or fewer, a caller that waits for the output to be sent resumes."""
+
+
+class Attends(Protocol):
+    """A membership of a group."""
+
+    def see_to_it(self) -> None:
+        """Say to the broker what it is to know, unless that is under way. It may be called at any time."""
+
+    def leave(self) -> Call[Done] | None:
+        """End the membership. Returns the call that tells the broker, if it is to be told."""
 
 
 class Core:
@@ -67,7 +81,9 @@ class Core:
         self.on_tick: list[Callable[[float], float]] = []
         self.on_mend: list[Callable[[], None]] = []
         self.consumers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-        """The consumers of the connection that have a group, each with its core."""
+        """The consumers of the connection that have a group, each with its commits."""
+        self.attending: dict[Attends, None] = {}
+        """The memberships of groups, each of which has a request at the broker all the time."""
         self.abort = ""
         """If not empty, the front end must drop the connection, for this reason, and then call :meth:`lost`."""
         self.output_bytes = 0
@@ -152,6 +168,8 @@ class Core:
         self._drained.mend()
         for callback in self.on_mend:
             callback()
+        for membership in list(self.attending):
+            membership.see_to_it()
 
     def has(self, call: Call[Any]) -> bool:
         """Return whether a call waits for its answer, or for a connection."""
@@ -402,6 +420,13 @@ class Core:
         """Have ``on_tick`` called at ``deadline`` at the latest."""
         if deadline < self._next_expiry:
             self._next_expiry = deadline
+
+    async def leave_groups(self) -> None:
+        """End all memberships of groups; returns once the broker knows, at once without a connection."""
+        leaving = [call for each in list(self.attending) if (call := each.leave()) is not None]
+        if self.phase is Phase.OPEN:
+            for call in leaving:
+                await settled(call)
 
     async def ping(self) -> None:
         """Return once the broker has answered."""

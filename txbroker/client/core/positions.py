@@ -91,13 +91,14 @@ class Position:
     ``end`` is where the partition ended at the ``moment`` of that number; -1: it is in none. ``begin`` is where its
     reading began: the group's position then. For a group, ``left`` is what is left out and comes later. With another
     order than "partition", ``given`` are the offsets that were handed out, or were finished before; ``has_gaps`` says
-    that something was left out, so that only these may be finished. ``fenced`` is why it is not read any more, and
-    ``pending`` the transaction that it was last said to wait for.
+    that something was left out, so that only these may be finished. ``ended`` is why it is not read any more, "" while
+    it is. ``pending`` is the transaction that it was last said to wait for. ``told`` is how far its messages were
+    named in commits, as :attr:`extent`.
     """
 
     __slots__ = (
-        "begin", "end", "fenced", "generation", "given", "handed", "has_gaps", "index", "left", "moment", "next",
-        "number", "pending", "topic",
+        "begin", "end", "ended", "generation", "given", "handed", "has_gaps", "index", "left", "moment", "next",
+        "number", "pending", "told", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -111,10 +112,16 @@ class Position:
         self.next = self.begin = 0
         self.handed = -1
         self.generation = 0
-        self.pending = self.fenced = ""
+        self.pending = self.ended = ""
         self.left = LeftOut(order)
         self.given = OffsetSet()
         self.has_gaps = False
+        self.told = (-1, 0)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The offset after the last message that was handed out, and how many offsets were, where these are noted."""
+        return self.handed, len(self.given)
 
 
 async def add_finished(

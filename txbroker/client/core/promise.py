@@ -174,6 +174,53 @@ class Errand(Task[None]):
             raise error
 
 
+class Chore:
+    """Work that is begun whenever it is wanted, one errand at a time. ``ended`` is called at the end of each.
+
+    After an interrupt anywhere, :meth:`go_on` goes on with it.
+    """
+
+    __slots__ = ("_begun", "_ended", "_errand", "_work")
+
+    def __init__(
+        self,
+        work: Callable[[], Coroutine[Promise[Any], None, None]],
+        ended: Callable[[], object] | None = None,
+    ) -> None:
+        self._work = work
+        self._ended = ended
+        self._begun: Promise[None] = Promise()
+        self._errand: Errand | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether an errand has not ended."""
+        return self._errand is not None and not self._errand.done
+
+    def begin(self) -> None:
+        """Make an errand, which the next :meth:`go_on` starts. Only if none is under way."""
+        begun: Promise[None] = Promise()
+        errand = Errand(self._run(begun))
+        if self._ended is not None:
+            errand.then(self._ended)
+        self._begun, self._errand = begun, errand
+
+    async def _run(self, begun: Promise[None]) -> None:
+        await begun  # so that the effects of the work find the errand noted
+        await self._work()
+
+    def go_on(self) -> None:
+        """Start the errand that was made, or resume it if an interrupt has kept it from that."""
+        self._begun.resolve(None)
+        if self._errand is not None:
+            self._errand.wake()
+
+    def cancel(self) -> None:
+        """End the errand that is under way."""
+        if self._errand is not None:
+            self._errand.cancel()
+
+
 def start(coroutine: Coroutine[Promise[Any], None, T]) -> Task[T]:
     """Run a coroutine until its first unsettled promise; it resumes when that is settled."""
     return Task(coroutine)

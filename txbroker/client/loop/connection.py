@@ -22,7 +22,7 @@ from txbroker.client.consumer.shared_fetch import SharedFetch
 from txbroker.client.core import url as urls
 from txbroker.client.core.answers import MOST_AT_ONCE
 from txbroker.client.core.client_method import client_method
-from txbroker.client.core.core import Core
+from txbroker.client.core.core import LEAVING, Core
 from txbroker.client.core.operations import Operations
 from txbroker.client.core.options import Options
 from txbroker.client.core.partitioner import check_asking
@@ -262,6 +262,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
             if self.core.fatal is None:
                 await self._within(flushing, limit)
                 await self._report_last(limit)
+                await self._within(start(self.core.leave_groups()), min(limit, LEAVING))
         finally:
             self._abort()
         flushing.result()  # it has ended, with all that it waits for

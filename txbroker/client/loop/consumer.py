@@ -33,6 +33,7 @@ class LoopConsumer(ClientConsumer):
     def close(self) -> None:
         """Stop reading; this commits nothing."""
         self._core.close()
+        self._connection._settle()  # that it leaves its group
 
     def __aiter__(self) -> Self:
         return self

@@ -321,7 +321,7 @@ class Transaction:
             raise self._unknown(str(error)) from error
         except (errors.TransactionRolledBack, errors.ContentMismatch, *_FENCED) as error:
             if isinstance(error, _FENCED):
-                self.received.discard()
+                self.received.fenced()
             self._end(Stage.ROLLED_BACK)
             if self._dead is not None and isinstance(error, errors.ContentMismatch):
                 raise self._dead from error  # the reason why not everything has arrived
@@ -407,7 +407,7 @@ class Transaction:
         else:
             error.add_note(f"{self._name} can only be rolled back now")
             if isinstance(error, _FENCED):
-                self.received.discard()
+                self.received.fenced()
             if isinstance(error, (errors.UnknownPartition, errors.MessageTooLarge)):
                 # One of the topics is gone, or takes less than it did: the next send looks.
                 for topic in self.contents.topics:

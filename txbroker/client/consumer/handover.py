@@ -1,0 +1,126 @@
+"""The hand-over of partitions that a group asks back: each is released once what was handed out of it is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from journal.formats.offset_set_bytes import decode_offsets, encode_offsets
+from journal.offset_set import OffsetSet
+from txbroker import errors
+from txbroker.client.consumer.commits import Commits
+from txbroker.client.consumer.group_parts import MOST_MISSING
+from txbroker.client.consumer.membership import Membership
+from txbroker.client.core.core import Core
+from txbroker.client.core.positions import Position
+from txbroker.client.core.promise import Chore
+from txbroker.wire.messages import Fetch, Fetched, FetchedPartition, Reader
+
+MOST_BEHIND: Final = 500_000
+"""How many offsets below the last one that was handed out are asked for; the broker takes a million."""
+
+RELEASED: Final = "the group asked it back, and all that was handed out of it was finished"
+
+
+class Handover:
+    """Releases partitions of a member. ``in_hand`` says of a partition whether messages of it are under way; if it is
+    None, the broker is asked whether all that was handed out is finished.
+    """
+
+    def __init__(
+        self, core: Core, group: str, membership: Membership, positions: dict[int, Position], commits: Commits
+    ) -> None:
+        self.in_hand: Callable[[Position], bool] | None = None
+        self._core = core
+        self._group = group
+        self._membership = membership
+        self._positions = positions
+        self._commits = commits
+        self._asking = Chore(self._ask)
+
+    def look(self) -> None:
+        """Release what can be released, and ask about the rest. It may be called at any time, also after an
+        interrupt anywhere.
+        """
+        releasing = self._membership.releasing
+        if not releasing:
+            return
+        self._commits.count()
+        self._release([number for number in releasing if self._is_free(self._positions.get(number))])
+        if releasing and self.in_hand is None:
+            if not self._asking.is_under_way:
+                self._asking.begin()
+            self._asking.go_on()
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._asking.cancel()
+
+    def _is_free(self, position: Position | None) -> bool:
+        if position is None:
+            return True
+        return position.handed < 0 if self.in_hand is None else not self.in_hand(position)
+
+    def _release(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            position = self._positions.get(number)
+            if position is not None:
+                self._commits.release(position, RELEASED)
+                del self._positions[number]
+        if numbers:
+            self._membership.release(numbers)
+
+    async def _ask(self) -> None:
+        found = [self._positions[each] for each in self._membership.releasing if each in self._positions]
+        for some in self._requests([(each, _handed_out(each)) for each in found]):
+            try:
+                answer = await self._core.request(self._fetch(some), Fetched)
+            except errors.TxBrokerError:
+                return  # it is asked again when the caller comes again, and at each answer of the broker to the member
+            for (position, handed), part in zip(some, answer.partitions, strict=True):
+                if self._positions.get(position.number) is position and _is_finished(handed, part):
+                    self._release([position.number])
+
+    def _requests(
+        self, wanted: Sequence[tuple[Position, OffsetSet]]
+    ) -> Iterator[list[tuple[Position, OffsetSet]]]:
+        """Yield these in lists, each as long as a fetch allows."""
+        some: list[tuple[Position, OffsetSet]] = []
+        room = MOST_MISSING
+        for each in wanted:
+            size = len(encode_offsets(each[1], each[1].first))
+            if some and (size > room or len(some) == self._core.max_fetch_positions):
+                yield some
+                some, room = [], MOST_MISSING
+            some.append(each)
+            room -= size
+        if some:
+            yield some
+
+    def _fetch(self, some: Sequence[tuple[Position, OffsetSet]]) -> Fetch:
+        missing = [(each.number, encode_offsets(handed, handed.first), handed.first) for each, handed in some]
+        reader = Reader(self._group, 0, [each.generation for each, _ in some], missing)
+        positions = [(each.number, handed.end, handed.end) for each, handed in some]
+        return Fetch(self._core.correlation(), positions, 1, 0, readers=[reader])
+
+
+def _handed_out(position: Position) -> OffsetSet:
+    """Return the offsets that were handed out, perhaps with some that were finished before."""
+    handed = OffsetSet()
+    if position.left.order == "partition":
+        handed.add_range(position.begin, position.handed)
+    else:
+        handed.update(position.given)
+    handed.discard_below(max(position.begin, handed.end - MOST_BEHIND))
+    return handed
+
+
+def _is_finished(handed: OffsetSet, part: FetchedPartition) -> bool:
+    if part.error:
+        return False  # the partition is another's, or is gone: the broker tells the member
+    under_way = handed.copy()
+    under_way.difference_update(decode_offsets(part.finished, handed.first))
+    under_way.difference_update(
+        decode_offsets(part.waiting, handed.first)
+    )  # a prepared transaction holds them
+    return not under_way
