@@ -19,6 +19,7 @@ from journal.transaction_states import State
 from txbroker.wire import messages
 from txbroker.wire.codec import encode, request_decoder
 from txbroker.wire.messages import Answer, Request
+from txbroker.wire.secret import SECRET_BYTES, Secret
 
 Reply = tuple[Answer, bytes] | Answer | None
 
@@ -44,6 +45,8 @@ class ScriptedBroker:
         self.outcomes: dict[tuple[int, int], State] = {}
         self.offsets: dict[int, int] = {}
         self.generations: dict[int, int] = {}
+        self.members = 0
+        self.given: dict[int, dict[int, int]] = {}
         self.requests: list[Request] = []
         self.hanging: dict[tuple[int, int], Request] = {}
         self.before: Callable[[Request, memoryview], object] = lambda request, data: None
@@ -177,6 +180,29 @@ class ScriptedBroker:
             self.generations[number] = self.generations.get(number, 0) + 1
         claims = [(number, self.generations[number]) for number in request.partitions]
         return messages.Claimed(request.correlation, claims)
+
+    def on_joingroup(self, session, request, data):
+        self.members += 1
+        topics = [numbers for name, numbers in self.topics if name in request.topics]
+        self.given[self.members] = dict.fromkeys([number for numbers in topics for number in numbers], 0)
+        return messages.Joined(request.correlation, self.members, Secret(b"s" * SECRET_BYTES))
+
+    def on_attend(self, session, request, data):
+        """The member gets all partitions of its topics, each with a generation of its own; else it waits for ever."""
+        given = self.given[request.member]
+        for number in [each for each, generation in given.items() if not generation]:
+            given[number] = self.generations[number] = self.generations.get(number, 0) + 1
+        shown = dict(request.owned)
+        places = {number: (name, i) for name, numbers in self.topics for i, number in enumerate(numbers)}
+        fresh = [
+            messages.AssignedPartition(number, generation, *places[number])
+            for number, generation in given.items()
+            if shown.get(number) != generation
+        ]
+        return messages.Attended(request.correlation, fresh) if fresh else None
+
+    def on_leavegroup(self, session, request, data):
+        return messages.Done(request.correlation)
 
     def on_fetchoffsets(self, session, request, data):
         numbers = request.partitions if request.partitions is not None else list(self.offsets)

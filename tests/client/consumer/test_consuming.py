@@ -20,6 +20,8 @@ def rig(broker):
 
 
 def consumer(rig, group=None, topics="t", follow=False, **choices):
+    if group is not None:
+        choices.setdefault("partitions", [0] if topics == "t" else None)  # a consumer that claims, and is no member
     return ConsumerCore(rig.shared_fetch, consumer_options(topics, group, follow=follow, **choices), "me")
 
 
@@ -64,14 +66,14 @@ def test_a_commit_covers_what_was_handed_out_and_no_more(rig, broker):
     rig.pump()
     delivery = core.look()
     assert [delivery.one().value for _ in range(2)] == [b"0", b"1"]
-    rig.run(core.commit())
+    rig.run(core.commits.commit())
     assert broker.offsets == {1: 2}
     assert broker.requests[-1].offsets[0].generation == 1
 
 
 def test_a_commit_without_a_group_is_misuse(rig):
     with pytest.raises(errors.Misuse):
-        rig.run(consumer(rig).commit())
+        rig.run(consumer(rig).commits.commit())
 
 
 def test_an_offset_that_a_transaction_holds_is_waited_for_and_told_once(rig, broker, caplog):

@@ -40,7 +40,7 @@ def read(consumer, count):
 
 def again(broker, topic):
     """What the group is given by a consumer that begins now."""
-    with broker.consume(topic, topic, follow=False) as consumer:
+    with broker.consume(topic, topic, partitions=[0], follow=False) as consumer:
         return [message.offset for message in consumer]
 
 
@@ -49,7 +49,7 @@ def position(broker, group):
 
 
 def test_the_position_goes_on_over_what_is_finished_without_a_gap(broker, topic):
-    consumer = broker.consume(topic, topic)
+    consumer = broker.consume(topic, topic, partitions=[0])
     messages = read(consumer, 5)
     consumer.done(messages[2])
     assert position(broker, topic) == [0]
@@ -63,7 +63,7 @@ def test_the_position_goes_on_over_what_is_finished_without_a_gap(broker, topic)
 
 
 def test_a_commit_is_still_all_up_to_its_message(broker, topic):
-    consumer = broker.consume(topic, topic)
+    consumer = broker.consume(topic, topic, partitions=[0])
     messages = read(consumer, 4)
     consumer.done(messages[3])
     consumer.commit(messages[1])
@@ -73,9 +73,9 @@ def test_a_commit_is_still_all_up_to_its_message(broker, topic):
 
 
 def test_another_consumers_claim_fences_it(broker, topic):
-    consumer = broker.consume(topic, topic)
+    consumer = broker.consume(topic, topic, partitions=[0])
     messages = read(consumer, 2)
-    read(broker.consume(topic, topic), 1)
+    read(broker.consume(topic, topic, partitions=[0]), 1)
     with pytest.raises(errors.GenerationFenced):
         consumer.done(messages[1])
     assert position(broker, topic) == [None]
@@ -88,7 +88,7 @@ def test_without_a_group_it_is_misuse(broker, topic):
 
 
 def test_a_message_of_a_topic_that_the_consumer_does_not_read_is_refused(broker, topic):
-    consumer = broker.consume(topic, topic)
+    consumer = broker.consume(topic, topic, partitions=[0])
     (message,) = read(consumer, 1)
     other = txbroker.Message("other", 0, 1, 1, None, b"")
     with pytest.raises(errors.WrongValue, match="other-0"):
@@ -98,7 +98,7 @@ def test_a_message_of_a_topic_that_the_consumer_does_not_read_is_refused(broker,
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
 def test_a_transaction_finishes_its_messages_or_none(broker, topic, ends):
-    consumer = broker.consume(topic, topic)
+    consumer = broker.consume(topic, topic, partitions=[0])
     messages = read(consumer, 4)
     tx = broker.transaction()
     tx.done(messages[1])
@@ -112,7 +112,7 @@ def test_a_transaction_finishes_its_messages_or_none(broker, topic, ends):
 
 
 def test_a_prepared_transaction_holds_only_what_it_finishes(broker, topic):
-    consumer = broker.consume(topic, topic)
+    consumer = broker.consume(topic, topic, partitions=[0])
     messages = read(consumer, 4)
     consumer.done(messages[0])
     tx = broker.transaction(broker.xid(1, uuid.uuid4().hex, "x"))
@@ -127,7 +127,7 @@ def test_a_prepared_transaction_holds_only_what_it_finishes(broker, topic):
 
 
 def test_between_tpc_begin_and_its_end_it_joins_that_transaction(broker, topic):
-    consumer = broker.consume(topic, topic)
+    consumer = broker.consume(topic, topic, partitions=[0])
     messages = read(consumer, 2)
     broker.tpc_begin(broker.xid(1, uuid.uuid4().hex, "x"))
     consumer.done(messages)
@@ -141,7 +141,7 @@ def test_thousands_of_messages_are_finished_in_one_transaction(broker, topic):
     with broker.transaction() as tx:
         for number in range(5000):
             tx.send(topic, b"%d" % number)
-    consumer = broker.consume(topic, topic)
+    consumer = broker.consume(topic, topic, partitions=[0])
     messages = read(consumer, 3000)
     with broker.transaction() as tx:
         for message in messages[1::2]:
@@ -165,13 +165,13 @@ class TestWhichConsumer:
             tx.done(message)
         tx.done(message, second)
         tx.commit()
-        assert (position(broker, "ga"), position(broker, "gb")) == ([None], [1])
+        assert (position(broker, "ga"), position(broker, "gb")) == ([0], [1])
 
     def test_those_without_a_group_closed_ones_and_those_of_other_topics_do_not_count(self, broker, topic):
         closed, plain, mine = (
             broker.consume(topic, "closed"),
             broker.consume(topic),
-            broker.consume(topic, topic),
+            broker.consume(topic, topic, partitions=[0]),
         )
         for consumer in (closed, plain):
             read(consumer, 1)
@@ -185,7 +185,7 @@ class TestWhichConsumer:
 def test_on_a_loop_too(process, topic):
     async def run():
         async with await asyncio_client.connect(process.address) as broker:
-            consumer = broker.consume(topic, topic)
+            consumer = broker.consume(topic, topic, partitions=[0])
             messages = [await anext(consumer) for _ in range(4)]
             await consumer.done(messages[1])
             async with broker.transaction() as tx:

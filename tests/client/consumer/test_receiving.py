@@ -70,16 +70,16 @@ def test_a_position_alone_is_committed(broker, topic):
 
 def test_it_can_be_prepared_and_is_held_until_it_is_decided(broker, process, topic):
     tx = broker.transaction(broker.xid(1, uuid.uuid4().hex, "x"))
-    assert tx.receive(topic, group=topic, timeout=5.0).value == b"0"
+    assert tx.receive(topic, group=topic, partitions=[0], timeout=5.0).value == b"0"
     tx.prepare()
     (held,) = broker.group_offsets(topic)
     assert str(tx.number) in held.pending_by
     with txbroker.connect(process.address) as other, other.transaction() as theirs:
-        assert theirs.receive(topic, group=topic, timeout=0.5) is None  # nobody reads on meanwhile
+        assert theirs.receive(topic, group=topic, partitions=[0], timeout=0.5) is None  # nobody reads on meanwhile
     tx.commit()
     assert offsets(broker, topic) == [1]
     with txbroker.connect(process.address) as other, other.transaction() as theirs:
-        assert theirs.receive(topic, group=topic, timeout=5.0).value == b"1"
+        assert theirs.receive(topic, group=topic, partitions=[0], timeout=5.0).value == b"1"
 
 
 def test_two_transactions_of_a_connection_cannot_receive_for_one_group_at_a_time(broker, topic):
@@ -97,9 +97,9 @@ def test_two_transactions_of_a_connection_cannot_receive_for_one_group_at_a_time
 def test_who_has_lost_the_partition_is_fenced_once_and_then_claims_anew(broker, process, topic):
     with txbroker.connect(process.address) as other:
         fenced = broker.transaction()
-        assert fenced.receive(topic, group=topic, timeout=5.0).value == b"0"
+        assert fenced.receive(topic, group=topic, partitions=[0], timeout=5.0).value == b"0"
         with other.transaction() as theirs:
-            assert theirs.receive(topic, group=topic, timeout=5.0).value == b"0"
+            assert theirs.receive(topic, group=topic, partitions=[0], timeout=5.0).value == b"0"
         with pytest.raises((errors.GenerationFenced, errors.TransactionRolledBack)) as caught:
             fenced.commit()
         error = caught.value
@@ -107,7 +107,7 @@ def test_who_has_lost_the_partition_is_fenced_once_and_then_claims_anew(broker, 
             error if isinstance(error, errors.GenerationFenced) else error.__cause__, errors.GenerationFenced
         )
         with broker.transaction() as again:
-            assert again.receive(topic, group=topic, timeout=5.0).value == b"1"
+            assert again.receive(topic, group=topic, partitions=[0], timeout=5.0).value == b"1"
     assert offsets(broker, topic) == [2]
 
 
