@@ -21,7 +21,9 @@ def rig(broker):
 
 def consumer(rig, group=None, topics="t", follow=False, **choices):
     if group is not None:
-        choices.setdefault("partitions", [0] if topics == "t" else None)  # a consumer that claims, and is no member
+        choices.setdefault(
+            "partitions", [0] if topics == "t" else None
+        )  # a consumer that claims, and is no member
     return ConsumerCore(rig.shared_fetch, consumer_options(topics, group, follow=follow, **choices), "me")
 
 

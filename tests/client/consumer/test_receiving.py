@@ -75,7 +75,9 @@ def test_it_can_be_prepared_and_is_held_until_it_is_decided(broker, process, top
     (held,) = broker.group_offsets(topic)
     assert str(tx.number) in held.pending_by
     with txbroker.connect(process.address) as other, other.transaction() as theirs:
-        assert theirs.receive(topic, group=topic, partitions=[0], timeout=0.5) is None  # nobody reads on meanwhile
+        assert (
+            theirs.receive(topic, group=topic, partitions=[0], timeout=0.5) is None
+        )  # nobody reads on meanwhile
     tx.commit()
     assert offsets(broker, topic) == [1]
     with txbroker.connect(process.address) as other, other.transaction() as theirs:

@@ -102,7 +102,10 @@ def test_with_several_partitions_one_that_is_lost_is_enough_to_read_all_anew(bro
     for partition in range(2):
         broker.send(wide, b"%d" % partition, partition=partition)
     tx = broker.transaction()
-    assert {tx.receive(wide, group=wide, timeout=5.0, partitions=[0, 1]).value for _ in range(2)} == {b"0", b"1"}
+    assert {tx.receive(wide, group=wide, timeout=5.0, partitions=[0, 1]).value for _ in range(2)} == {
+        b"0",
+        b"1",
+    }
     tx.rollback()
     consumer = other.consume(wide, group=wide, partitions=[1])
     consumer.commit(next(iter(consumer)))
@@ -122,7 +125,9 @@ def test_a_topic_that_was_deleted_meanwhile_is_told_and_one_that_was_made_anew_i
     assert received(broker, topic, commit=False) == b"0"
     other.delete_topic(topic)
     with broker.transaction() as tx, pytest.raises((errors.UnknownTopic, errors.UnknownPartition)):
-        tx.receive(topic, group=topic, timeout=5.0, partitions=[0])  # the fetch that hung, or the look at the claim
+        tx.receive(
+            topic, group=topic, timeout=5.0, partitions=[0]
+        )  # the fetch that hung, or the look at the claim
     for _ in range(2):
         with broker.transaction() as tx, pytest.raises(errors.UnknownTopic, match="Create it first"):
             tx.receive(topic, group=topic, timeout=5.0, partitions=[0])
@@ -191,7 +196,9 @@ def test_twisted_receives_what_another_has_not_handled(process, topic, tmp_path)
 class TestAConsumer:
     """One that commits by itself, without a transaction."""
 
-    def test_fenced_it_hands_out_nothing_more_and_none_of_its_commits_moves_anything(self, broker, other, topic):
+    def test_fenced_it_hands_out_nothing_more_and_none_of_its_commits_moves_anything(
+        self, broker, other, topic
+    ):
         fenced = broker.consume(topic, group=topic, partitions=[0])
         messages = iter(fenced)
         first = next(messages)

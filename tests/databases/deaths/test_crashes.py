@@ -65,9 +65,7 @@ def test_a_program_that_is_killed_leaves_both_or_neither(url, broker, shared_bro
     assert numbers(url) == ([7] if there else [])
     assert values(broker, topic) == ([b"7 from a"] if there else [])
     eventually(lambda: all(not at.pending_by for at in broker.group_offsets(topic)))
-    assert [at.offset for at in broker.group_offsets(topic) if at.offset is not None] == (
-        [1] if there else []
-    )
+    assert [at.offset for at in broker.group_offsets(topic)] in ([[1]] if there else [[], [0]])
     with broker.transaction() as tx:
         again = tx.receive(f"{topic}-in", group=topic, timeout=0.2 if there else 10.0)
     assert (again is None) is there

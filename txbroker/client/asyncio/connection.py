@@ -48,6 +48,7 @@ class Connection(LoopConnection):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._opening: asyncio.Task[None] | None = None
+        self._calls: set[asyncio.Task[None]] = set()
 
     def _connect(self) -> None:
         self._opening = self._loop.create_task(self._open())
@@ -113,6 +114,11 @@ class Connection(LoopConnection):
             turn.leave()
             self._settle()
 
+    def _begin_call(self, calling: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(calling)
+        self._calls.add(task)  # the loop keeps no reference
+        task.add_done_callback(self._calls.discard)
+
     def _current_task(self) -> object:
         return asyncio.current_task()
 
@@ -120,7 +126,9 @@ class Connection(LoopConnection):
         """Return a one-phase transaction; ``async with`` commits at its end, and rolls back on an exception."""
         return Transaction(self, self._transaction(xid))
 
-    def consume(self, topics: str | Sequence[str], group: str | None = None, **choices: Any) -> Consumer:
+    def consume(
+        self, topics: str | Sequence[str] | None = None, group: str | None = None, **choices: Any
+    ) -> Consumer:
         """Return a consumer, which reads on and on; ``choices`` are the fields of :class:`ConsumerOptions`."""
         return Consumer(self, self._consumer(topics, group, choices))
 

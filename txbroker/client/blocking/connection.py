@@ -26,6 +26,7 @@ from txbroker.client.blocking.reports import Reporter
 from txbroker.client.blocking.send_future import SendFuture, flush
 from txbroker.client.blocking.transaction import Transaction
 from txbroker.client.consumer.consumer import ConsumerCore
+from txbroker.client.consumer.notices import Callback
 from txbroker.client.consumer.options import Start, consumer_options
 from txbroker.client.consumer.receiver import Receivers
 from txbroker.client.consumer.shared_fetch import SharedFetch
@@ -328,12 +329,15 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         member: str = "",
         session_timeout: float = 45.0,
         max_handover: float = 300.0,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
     ) -> Consumer:
         """Return a consumer; see :class:`txbroker.client.consumer.options.ConsumerOptions` for the arguments."""
         options = consumer_options(
             topics, group, partitions=partitions, start=start, max_wait=max_wait, follow=follow, prefetch=prefetch,
             max_bytes=max_bytes, claim=claim, out_of_range=out_of_range, order=order,
             pattern=pattern, member=member, session_timeout=session_timeout, max_handover=max_handover,
+            on_revoked=on_revoked, on_lost=on_lost,
         )  # fmt: skip
         consumer = Consumer(self, ConsumerCore(self._shared_fetch, options, self.core.options.client))
         self._consumers = [other for other in self._consumers if not other.closed]

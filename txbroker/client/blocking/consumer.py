@@ -8,9 +8,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
+from txbroker import errors
 from txbroker.client.blocking.driver import Driver
 from txbroker.client.consumer.client_consumer import ClientConsumer, Joins
 from txbroker.client.consumer.consumer import ConsumerCore
+from txbroker.client.consumer.delivery import Delivery
+from txbroker.client.consumer.notices import Notices
 from txbroker.client.core.partitioner import check_asking
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message
@@ -43,6 +46,7 @@ class Consumer(ClientConsumer):
         self._driver = connection._driver
         self._is_of(core)
         self._iterator: Iterator[Message] | None = None
+        self._is_telling = False
         self.closed = False
 
     def __iter__(self) -> Iterator[Message]:
@@ -55,7 +59,7 @@ class Consumer(ClientConsumer):
 
     def _messages(self) -> Iterator[Message]:
         try:
-            while delivery := self._driver.delivery(self._core, math.inf):
+            while delivery := self._delivery(math.inf):
                 left, one = delivery.left, delivery.left.popleft
                 with suppress(IndexError):  # withheld by another thread, between these two lines
                     while left and not self.closed:
@@ -66,10 +70,39 @@ class Consumer(ClientConsumer):
     def poll(self, timeout: float = 0.0) -> list[Message]:
         """Return the next messages, of one partition; an empty list if ``timeout`` seconds pass without any."""
         end = until(self._driver.core.clock, timeout)
-        while delivery := self._driver.delivery(self._core, end):
+        while delivery := self._delivery(end):
             if not delivery.is_empty:  # nothing may come between the next line and the caller
                 return delivery.rest()
         return []
+
+    def _delivery(self, end: float) -> Delivery | None:
+        """Return the next delivery; None if none comes until ``end``. Meanwhile make the calls that are due to
+        ``on_revoked`` and ``on_lost``: on this thread, because it is the one that handles messages.
+        """
+        notices = self._core.notices
+        if notices is None:
+            return self._driver.delivery(self._core, end)
+        while True:
+            self._tell(notices)
+            delivery = self._driver.delivery(self._core, end)
+            if delivery is not None or not notices:
+                return delivery
+
+    def _tell(self, notices: Notices) -> None:
+        while notice := notices.next():
+            if self._is_telling:
+                raise errors.Misuse(
+                    "reading inside of on_revoked or on_lost, which must return first; nothing was read"
+                )
+            self._is_telling = True
+            try:
+                notice.call()
+            finally:
+                self._is_telling = False
+            with self._driver.lock:
+                notices.called(notice)
+                self._core.see_to_handover()
+                self._driver.push()
 
     def close(self) -> None:
         """Stop reading. This commits nothing."""

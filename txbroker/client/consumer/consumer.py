@@ -16,6 +16,7 @@ from txbroker.client.consumer.group_parts import entries_of, take
 from txbroker.client.consumer.handover import Handover
 from txbroker.client.consumer.membership import Membership
 from txbroker.client.consumer.moments import Moments, Wanted
+from txbroker.client.consumer.notices import Notices
 from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.client.consumer.read_ahead import ReadAhead
 from txbroker.client.consumer.shared_fetch import Part, SharedFetch
@@ -65,10 +66,13 @@ class ConsumerCore:
         )
         self._membership = Membership(core, options, self) if options.is_member else None
         self._handover: Handover | None = None
+        self.notices: Notices | None = None
+        """What the caller is to be told before it gets further messages."""
+        self.on_notice: Callable[[], object] | None = None
+        """Called when there may be something to tell, for clients that tell it themselves."""
         if self._membership is not None:
-            self._handover = Handover(
-                core, options.group or "", self._membership, self.positions, self.commits
-            )
+            self._handover = Handover(core, options, self._membership, self.positions, self.commits)
+            self.notices = self._handover.notices
 
     # -- for the front ends ------------------------------------------------------------------------
 
@@ -82,6 +86,8 @@ class ConsumerCore:
         """Return the next delivery to hand out, if it is here; raise the error of the reading (the next call tries
         again).
         """
+        if self.notices and self.on_notice is None:
+            return None
         current = None if self._is_doubtful else self.current or self._next()
         if self._is_doubtful and self._not_told is not None:
             failure, self._not_told = self._not_told, None
@@ -140,6 +146,8 @@ class ConsumerCore:
 
     @property
     def _is_here(self) -> bool:
+        if self.notices and self.on_notice is None:
+            return True
         if self._is_doubtful:
             return self._not_told is not None
         return bool(self.current or self._returned or self._chunks or self._failure is not None)
@@ -319,11 +327,17 @@ class ConsumerCore:
         for number in numbers:
             if number in self.positions:
                 self.commits.lose(self.positions[number], why)
+                if self.notices is not None:
+                    self.notices.lose(self.positions[number])
                 del self.positions[number]
+        if self.on_notice is not None:
+            self.on_notice()
 
     def answered(self, has_changed: bool) -> None:
         """Look at what this member has now."""
         self.see_to_handover()
+        if self.on_notice is not None:
+            self.on_notice()
         if has_changed:
             self._shared_fetch.hurry(self)
             self._told_news = self._news

@@ -11,6 +11,8 @@ from txbroker import errors
 from txbroker.client.consumer.commits import Commits
 from txbroker.client.consumer.group_parts import MOST_MISSING
 from txbroker.client.consumer.membership import Membership
+from txbroker.client.consumer.notices import Notices
+from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.client.core.core import Core
 from txbroker.client.core.positions import Position
 from txbroker.client.core.promise import Chore
@@ -28,11 +30,17 @@ class Handover:
     """
 
     def __init__(
-        self, core: Core, group: str, membership: Membership, positions: dict[int, Position], commits: Commits
+        self,
+        core: Core,
+        options: ConsumerOptions,
+        membership: Membership,
+        positions: dict[int, Position],
+        commits: Commits,
     ) -> None:
         self.in_hand: Callable[[Position], bool] | None = None
         self._core = core
-        self._group = group
+        self.notices = Notices(options.on_revoked, options.on_lost, self._asked_back)
+        self._group = options.group or ""
         self._membership = membership
         self._positions = positions
         self._commits = commits
@@ -56,9 +64,15 @@ class Handover:
         """Ask no more."""
         self._asking.cancel()
 
+    def _asked_back(self) -> list[Position]:
+        """Return the partitions that are asked back, and of which messages may have been handed out."""
+        return [self._positions[each] for each in self._membership.releasing if each in self._positions]
+
     def _is_free(self, position: Position | None) -> bool:
         if position is None:
             return True
+        if not self.notices.may_release(position):
+            return False
         return position.handed < 0 if self.in_hand is None else not self.in_hand(position)
 
     def _release(self, numbers: Sequence[int]) -> None:
@@ -66,12 +80,13 @@ class Handover:
             position = self._positions.get(number)
             if position is not None:
                 self._commits.release(position, RELEASED)
+                self.notices.release(position)
                 del self._positions[number]
         if numbers:
             self._membership.release(numbers)
 
     async def _ask(self) -> None:
-        found = [self._positions[each] for each in self._membership.releasing if each in self._positions]
+        found = [each for each in self._asked_back() if self.notices.may_release(each)]
         for some in self._requests([(each, _handed_out(each)) for each in found]):
             try:
                 answer = await self._core.request(self._fetch(some), Fetched)

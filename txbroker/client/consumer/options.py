@@ -15,8 +15,10 @@ from journal.arguments import (
     texts,
     truth,
     whole,
+    wrong_type,
     wrong_value,
 )
+from txbroker.client.consumer.notices import Callback
 from txbroker.client.core.partitioner import named_index
 from txbroker.errors import Misuse
 
@@ -41,8 +43,10 @@ class ConsumerOptions(NamedTuple):
     ``pattern`` names further topics by shell wildcards, also later ones. ``member`` is the name of a static member,
     whose partitions are kept for it while it is away for a short time. A member that is not heard of for
     ``session_timeout`` seconds loses its partitions, and one that does not commit what it has handed out of a partition
-    within ``max_handover`` seconds after the group has asked it back, that one. With ``claim=False`` the consumer only
-    reads where the group is, and any number may do so.
+    within ``max_handover`` seconds after the group has asked it back, that one. ``on_revoked`` is called with a list of
+    (topic, index) of partitions that the group asks back, before they are given back: nothing more of them is handed
+    out, and what was can still be committed. ``on_lost`` is called with those that are another's already. With
+    ``claim=False`` the consumer only reads where the group is, and any number may do so.
     """
 
     topics: tuple[str, ...]
@@ -60,6 +64,8 @@ class ConsumerOptions(NamedTuple):
     member: str = ""
     session_timeout: float = 45.0
     max_handover: float = 300.0
+    on_revoked: Callback | None = None
+    on_lost: Callback | None = None
 
     @property
     def named(self) -> str:
@@ -105,11 +111,17 @@ def consumer_options(
 
 def _check_member(options: ConsumerOptions) -> None:
     for name in ("pattern", "member"):
-        if text(name, getattr(options, name), NOTHING_READ) and not options.is_member:
+        text(name, getattr(options, name), NOTHING_READ)
+    for name in ("pattern", "member", "on_revoked", "on_lost"):
+        if getattr(options, name) and not options.is_member:
             raise Misuse(
                 f"{name}= is for members of a group, to which the broker gives partitions: say group=, and neither "
                 f"partitions= nor claim=False; {NOTHING_READ}"
             )
+    for name in ("on_revoked", "on_lost"):
+        callback: object = getattr(options, name)
+        if callback is not None and not callable(callback):
+            raise wrong_type(name, callback, "to be called with a list of (topic, index)", NOTHING_READ)
     for name, least, most in (("session_timeout", 1.0, 3600.0), ("max_handover", 0.0, 86_400.0)):
         value = seconds(name, getattr(options, name), NOTHING_READ)
         if not least <= value <= most:

@@ -176,6 +176,11 @@ class Receivers:
             raise errors.Misuse(
                 "receiving in a transaction moves a group's position: say group=; nothing was done"
             )
+        if options.on_revoked or options.on_lost:
+            raise errors.Misuse(
+                "on_revoked= and on_lost= are for consumers: a transaction gives a partition back when it ends, and is "
+                "refused if that is lost before; nothing was done"
+            )
         key = (options.topics, options.pattern, group)
         receiver = self._found.get(key)
         if receiver is not None and receiver.discarded:

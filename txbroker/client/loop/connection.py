@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import random
 import time
@@ -100,6 +101,27 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
     @abstractmethod
     def take(self, begin: Callable[[], Take[T]]) -> Awaitable[T]:
         """Take messages and return an awaitable for them. It fails with what ``begin`` raises."""
+
+    @abstractmethod
+    def _begin_call(self, calling: Coroutine[Any, Any, None]) -> None:
+        """Have the loop run a coroutine that nobody waits for."""
+
+    def _call_user(self, call: Callable[[], Any], ended: Callable[[], object]) -> None:
+        """Call a function of the user's, and ``ended`` when it, or what it returns to wait for, has ended. An error is
+        logged.
+        """
+
+        async def calling() -> None:
+            try:
+                found = call()
+                if inspect.isawaitable(found):
+                    await found
+            except Exception:  # noqa: BLE001 - it is the user's
+                log.exception("a call of on_revoked or on_lost failed")
+            finally:
+                ended()
+
+        self._begin_call(calling())
 
     def _current_task(self) -> object:
         """Return the key of the present task, by which blocks that run at the same time are distinguished, if the loop

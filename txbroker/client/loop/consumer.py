@@ -9,6 +9,7 @@ from typing import Self, cast
 from txbroker.client.consumer.client_consumer import ClientConsumer
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.delivery import Delivery
+from txbroker.client.consumer.notices import Notice
 from txbroker.client.core.results import Message
 from txbroker.client.core.waits import until
 from txbroker.client.loop.connection import LoopConnection
@@ -23,12 +24,36 @@ class LoopConsumer(ClientConsumer):
     def __init__(self, connection: LoopConnection, core: ConsumerCore) -> None:
         self._connection = connection
         self._is_of(core)
+        self._telling: Notice | None = None
+        if core.notices is not None:
+            core.on_notice = self._tell_soon
 
     @taking_method
     def poll(self, timeout: float = 0.0) -> Awaitable[list[Message]]:
         """Return the next messages, of one partition; an empty list if ``timeout`` seconds pass without any."""
         connection = self._connection
         return connection.take(lambda: Take(self._core, until(connection.core.clock, timeout), _rest_of))
+
+    def _tell_soon(self) -> None:
+        self._connection.core.waits.soon(self._tell)
+
+    def _tell(self) -> None:
+        """Call ``on_revoked`` and ``on_lost``, one call after the other; one may be a coroutine function."""
+        notices = self._core.notices
+        if notices is None or self._telling is not None:
+            return
+        self._telling = notices.next()
+        if self._telling is not None:
+            self._connection._call_user(self._telling.call, self._told)
+
+    def _told(self) -> None:
+        """Note that the call has ended, whatever its end was."""
+        notice, self._telling = self._telling, None
+        if notice is not None and self._core.notices is not None:
+            self._core.notices.called(notice)
+            self._core.see_to_handover()
+            self._tell_soon()
+            self._connection._settle()
 
     def close(self) -> None:
         """Stop reading; this commits nothing."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, ensureDeferred, fail
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
@@ -146,11 +146,16 @@ class Connection(LoopConnection):
         turn.then(granted)
         return deferred
 
+    def _begin_call(self, calling: Coroutine[Any, Any, None]) -> None:
+        ensureDeferred(calling)
+
     def transaction(self, xid: Xid | None = None) -> Transaction:
         """Return a one-phase transaction; ``async with`` commits at its end, and rolls back on an exception."""
         return Transaction(self, self._transaction(xid))
 
-    def consume(self, topics: str | Sequence[str], group: str | None = None, **choices: Any) -> Consumer:
+    def consume(
+        self, topics: str | Sequence[str] | None = None, group: str | None = None, **choices: Any
+    ) -> Consumer:
         """Return a consumer, which reads on and on; ``choices`` are the fields of :class:`ConsumerOptions`."""
         return Consumer(self, self._consumer(topics, group, choices))
 
