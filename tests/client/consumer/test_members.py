@@ -1,4 +1,4 @@
-"""Test that consumers of a group share its partitions, over a real broker: they join, hand over, are lost and told so."""
+"""Test that consumers of a group share its partitions: they join, hand over, are lost, and are told so."""
 
 import asyncio
 import signal
