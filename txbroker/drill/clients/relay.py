@@ -18,6 +18,7 @@ def relay(life: Life) -> None:
         consumer = connection.consume(
             life.plan.topic(SOURCE),
             life.plan.group,
+            member="relay",  # which has its partitions again at once after each death
             max_wait=0.5,
             max_bytes=MOST_BYTES,
             prefetch=4 * MOST_BYTES,
