@@ -134,7 +134,7 @@ def test_a_receive_whose_message_is_here_when_its_caller_is_cancelled_leaves_it(
     through(process, work)
 
 
-@pytest.mark.parametrize("way", ["anext", "poll"])
+@pytest.mark.parametrize("way", ["anext", "poll", "poll some"])
 def test_a_cancelled_consumer_hands_out_nothing(process, way):
     async def work(broker, topic):
         consumer = broker.consume(topic, group=topic, max_wait=1.0)
@@ -143,10 +143,10 @@ def test_a_cancelled_consumer_hands_out_nothing(process, way):
         async def one():
             if way == "anext":
                 return [await anext(consumer)]
-            return await consumer.poll(20.0)
+            return await consumer.poll(20.0, None if way == "poll" else 2)
 
         async def case(turns, times):
-            await broker.send(topic, b"")
+            await asyncio.gather(*[broker.send(topic, b"") for _ in range(3 if way == "poll some" else 1)])
             was_through, messages = await cancelled(one(), turns, times)
             got.extend(message.offset for message in messages or [])
             return was_through

@@ -202,16 +202,20 @@ def hold_the_third(connection, topic, group):
     return xid
 
 
-@pytest.mark.parametrize("way", ["poll", "next"])
+@pytest.mark.parametrize("way", ["poll", "poll some", "next"])
 def test_an_interrupted_consumer_hands_out_nothing(broker, other, topic, way):
     got = []
     consumer = broker.consume(topic, group=topic)
 
     def one():
-        return consumer.poll(10.0) if way == "poll" else [next(consumer)]
+        if way == "next":
+            return [next(consumer)]
+        return consumer.poll(10.0, None if way == "poll" else 2)
 
     def case(at):
-        other.send(topic, b"")
+        for _ in range(3 if way == "poll some" else 1):
+            other.send_async(topic, b"")
+        other.flush()
         messages = []
         with at:
             messages = one()

@@ -33,7 +33,7 @@ def blocking_calls(c: blocking.Connection, xid: Xid) -> None:
     assert_type(tx.done(MESSAGE), None)
     assert_type(consumer.done([MESSAGE]), None)
     assert_type(tx.commit(), None)
-    assert_type(consumer.poll(1.0), list[Message])
+    assert_type(consumer.poll(1.0, max_messages=5), list[Message])
     assert_type(consumer.commit({("t", 0): 5}), None)
 
 
@@ -56,7 +56,7 @@ async def asyncio_calls(c: asyncio.Connection, xid: Xid) -> None:
     assert_type(tx.done(MESSAGE), Future[None])
     assert_type(consumer.done([MESSAGE]), Future[None])
     assert_type(tx.commit(), Future[None])
-    assert_type(await consumer.poll(1.0), list[Message])
+    assert_type(await consumer.poll(1.0, max_messages=5), list[Message])
     assert_type(consumer.commit({("t", 0): 5}), Future[None])
     assert_type(await c.status(), dict[str, int | float | str])
 
@@ -80,7 +80,7 @@ async def twisted_calls(c: twisted.Connection, xid: Xid) -> None:
     assert_type(tx.done(MESSAGE), Deferred[None])
     assert_type(consumer.done([MESSAGE]), Deferred[None])
     assert_type(tx.commit(), Deferred[None])
-    assert_type(consumer.poll(1.0), Deferred[list[Message]])
+    assert_type(consumer.poll(1.0, max_messages=5), Deferred[list[Message]])
     assert_type(consumer.commit({("t", 0): 5}), Deferred[None])
     assert_type(await c.status(), dict[str, int | float | str])
 

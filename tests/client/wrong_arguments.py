@@ -135,6 +135,7 @@ CASES = [
     Case("what to commit", lambda c, w: c.consume("t", "g").commit({("t", w): 1}), (0, 7)),
     Case("timeout", lambda c, w: c.close(w), WAIT),
     Case("timeout", lambda c, w: c.consume("t", "g").poll(w), WAIT),
+    Case("max_messages", lambda c, w: c.consume("t", "g").poll(0.0, w), (*WHOLE, 0, -1)),
     Case("timeout", lambda c, w: c.transaction().receive("t", "g", w), WAIT),
     Case("order", lambda c, w: c.transaction().receive("t", "g", 0, order=w), ("offset", b"key", 5, True)),
 ]

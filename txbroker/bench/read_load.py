@@ -110,6 +110,6 @@ async def _next(reader: ConsumerCore) -> list[Message]:
     try:
         await turn
         delivery = reader.look()
-        return [] if delivery is None else delivery.rest()
+        return [] if delivery is None else delivery.some()
     finally:
         turn.leave()

@@ -94,6 +94,25 @@ def test_a_message_commits_all_up_to_it_in_its_partition_and_nothing_else(connec
     assert commits(broker) == [("g", {3: 3})]
 
 
+def test_a_poll_hands_out_at_most_so_many_and_a_commit_covers_no_others(connection, broker):
+    consumer = connection.consume("t2", "g", partitions=[0])
+    assert [message.offset for message in consumer.poll(5.0, max_messages=2)] == [0, 1]
+    consumer.commit()
+    assert [message.offset for message in consumer.poll(5.0, max_messages=1)] == [2]
+    assert next(consumer).offset == 3
+    consumer.commit()
+    assert [message.offset for message in consumer.poll(5.0, max_messages=9)] == [4]
+    consumer.commit()
+    assert commits(broker) == [("g", {2: 2}), ("g", {2: 4}), ("g", {2: 5})]
+    assert consumer.poll(0.0, max_messages=1) == []
+
+
+def test_a_consumer_that_leaves_out_some_finishes_what_a_poll_has_handed_out(connection, broker):
+    consumer = connection.consume("t2", "g", partitions=[0], order=None)
+    assert [message.offset for message in consumer.poll(5.0, max_messages=3)] == [0, 1, 2]
+    assert [(each.partition, each.offset) for each in consumer.offsets()] == [(2, 3)]
+
+
 def test_offsets_by_place_are_committed_as_they_are_said(connection, broker):
     consumer = connection.consume("t2", "g")
     read(consumer, 1)

@@ -33,7 +33,7 @@ def drain(rig, core):
         delivery = core.look()
         rig.pump()
         if delivery is not None:
-            values += [message.value for message in delivery.rest()]
+            values += [message.value for message in delivery.some()]
         elif core.finished:
             return values
         else:
@@ -106,7 +106,7 @@ def test_an_offset_that_a_transaction_holds_is_waited_for_and_told_once(rig, bro
     core = consumer(rig, "g")
     core.look()
     rig.pump()
-    assert [message.value for message in core.look().rest()] == [b"1"]
+    assert [message.value for message in core.look().some()] == [b"1"]
     rig.wait(3)
     assert core.look() is None
     [request] = hanging
@@ -164,7 +164,7 @@ def test_reading_goes_on_over_a_lost_connection(rig, broker):
     rig.cut()
     broker.before = lambda request, data: None
     rig.connect()
-    assert [message.value for message in core.look().rest()] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [message.value for message in core.look().some()] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_an_error_is_raised_once_and_the_next_look_tries_again(rig):
@@ -214,7 +214,7 @@ class TestGivenBack:
         assert broker.requests == []
         assert core.look() is None
         rig.pump()
-        assert [message.value for message in core.look().rest()] == [b"0", b"1", b"2", b"3", b"4"]
+        assert [message.value for message in core.look().some()] == [b"0", b"1", b"2", b"3", b"4"]
         assert core.look() is None
         rig.pump()
         asked = [request for request in broker.requests if type(request) is not Fetch]
@@ -248,20 +248,20 @@ class TestGivenBack:
 
     def test_at_the_end_it_comes_again_before_the_end_does(self, rig, broker):
         core, delivery = self.begin(rig, broker, follow=False)
-        delivery.rest()
+        delivery.some()
         assert core.look() is None
         assert core.finished
         core.give_back([delivery])
         assert not core.finished
         assert core.look() is None
         rig.pump()
-        assert [message.value for message in core.look().rest()] == [b"0", b"1", b"2", b"3", b"4"]
+        assert [message.value for message in core.look().some()] == [b"0", b"1", b"2", b"3", b"4"]
         assert core.look() is None
         assert core.finished
 
     def test_what_failed_while_others_had_the_partition_is_forgotten_with_it(self, rig, broker):
         core, delivery = self.begin(rig, broker)
-        delivery.rest()
+        delivery.some()
         assert core.look() is None
         rig.pump()
         [(_, hanging)] = broker.hanging
@@ -270,13 +270,13 @@ class TestGivenBack:
         assert core.look() is None
         rig.core.received(encode(messages.Refused(hanging, "UnknownPartition", "gone")))
         rig.pump()
-        assert [message.value for message in core.look().rest()][-1:] == [b"4"]
+        assert [message.value for message in core.look().some()][-1:] == [b"4"]
         assert core.look() is None
 
     def test_what_fails_before_the_look_is_answered_gives_nobody_the_turn(self, rig, broker):
         """Seen to fail: the caller was given its turn for the failure, which was forgotten before it looked."""
         core, delivery = self.begin(rig, broker)
-        delivery.rest()
+        delivery.some()
         assert core.look() is None
         rig.pump()
         [(_, hanging)] = broker.hanging
@@ -291,7 +291,7 @@ class TestGivenBack:
 
     def test_a_failure_counts_once_the_claim_is_found_to_stand(self, rig, broker):
         core, delivery = self.begin(rig, broker)
-        delivery.rest()
+        delivery.some()
         assert core.look() is None
         rig.pump()
         [(_, hanging)] = broker.hanging
@@ -301,7 +301,7 @@ class TestGivenBack:
         assert not turn.done
         rig.pump()
         with turn:
-            assert core.look().rest()[0].value == b"0"
+            assert core.look().some()[0].value == b"0"
         with pytest.raises(errors.StorageUnavailable, match="no disk"):
             core.look()
 

@@ -170,7 +170,7 @@ def handed_out(rig, core):
         try:
             delivery = core.look()
             if delivery is not None:
-                found += [message.value.decode() for message in delivery.rest()]
+                found += [message.value.decode() for message in delivery.some()]
                 found += ["+"] * core.whole
         except errors.TxBrokerError as error:
             found.append(type(error).__name__)

@@ -212,7 +212,7 @@ def taken(core, rig):
         delivery = core.look()
         rig.pump()
         if delivery is not None:
-            found += [message.offset for message in delivery.rest()]
+            found += [message.offset for message in delivery.some()]
     return found
 
 
@@ -241,7 +241,7 @@ def test_what_cannot_be_opened_is_an_error_at_its_place_and_all_before_it_is_rea
     broken = frame.encode_wrapper(SIZE.pack(100) + b"not what it says it is", 2, 1, 1)
     broker.append(1, memoryview(broken))
     core = reader(rig)
-    assert [message.value for message in core.look().rest()] == [b"before"]
+    assert [message.value for message in core.look().some()] == [b"before"]
     for _ in range(2):  # and again, for whoever goes on asking
         with pytest.raises(errors.InvalidFrame, match="the wrapper at offset 1 cannot be opened by zstd"):
             taken(core, rig)

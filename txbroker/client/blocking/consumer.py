@@ -12,7 +12,7 @@ from txbroker import errors
 from txbroker.client.blocking.driver import Driver
 from txbroker.client.consumer.client_consumer import ClientConsumer, Joins
 from txbroker.client.consumer.consumer import ConsumerCore
-from txbroker.client.consumer.delivery import Delivery
+from txbroker.client.consumer.delivery import Delivery, checked_most
 from txbroker.client.consumer.notices import Notices
 from txbroker.client.core.partitioner import check_asking
 from txbroker.client.core.promise import Promise
@@ -67,12 +67,17 @@ class Consumer(ClientConsumer):
         finally:
             self._iterator = None
 
-    def poll(self, timeout: float = 0.0) -> list[Message]:
-        """Return the next messages, of one partition; an empty list if ``timeout`` seconds pass without any."""
+    def poll(self, timeout: float = 0.0, max_messages: int | None = None) -> list[Message]:
+        """Return the next messages, of one partition; an empty list if ``timeout`` seconds pass without any.
+
+        They are at most ``max_messages`` (None: all that are here). The next call has those that are left, and
+        :meth:`commit` covers none of them. Raises WrongType, WrongValue.
+        """
+        most = checked_most(max_messages)
         end = until(self._driver.core.clock, timeout)
         while delivery := self._delivery(end):
             if not delivery.is_empty:  # nothing may come between the next line and the caller
-                return delivery.rest()
+                return delivery.some(most)
         return []
 
     def _delivery(self, end: float) -> Delivery | None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple, Protocol
 
+from journal.arguments import whole
 from journal.formats import frame
 from txbroker.client.core.positions import Position
 from txbroker.client.core.results import Message
@@ -32,7 +33,7 @@ class Chunk(NamedTuple):
 class Delivery:
     """A chunk that is being handed out. ``left`` has the messages that remain.
 
-    A message moves out of ``left`` in one step: to the caller (:meth:`one`, :meth:`rest`), or to what is withheld
+    A message moves out of ``left`` in one step: to the caller (:meth:`one`, :meth:`some`), or to what is withheld
     (:meth:`withhold`), also if the steps are of different threads. So what was handed out is known exactly at any
     moment.
     """
@@ -75,13 +76,15 @@ class Delivery:
         except IndexError:
             return None
 
-    def rest(self) -> list[Message]:
-        """Hand out all remaining messages at once; none if they are withheld since it was looked at."""
+    def some(self, most: int | None = None) -> list[Message]:
+        """Hand out the next messages at once, at most so many (None: all that remain); none if they are withheld since
+        it was looked at.
+        """
         left = self.left
+        count = len(left) if most is None else min(most, len(left))
         try:
-            return list(
-                islice(iter(left.popleft, None), len(left))
-            )  # in one step: all of these are C functions
+            # In one step for all threads and for interrupts, because all of these are C functions.
+            return list(islice(iter(left.popleft, None), count))
         except IndexError:
             return []
 
@@ -111,6 +114,13 @@ class Delivery:
     def settle(self) -> None:
         """Count the messages that were handed out as done for good."""
         self.messages = self.messages[self._count :]
+
+
+def checked_most(value: int | None) -> int | None:
+    """Return a ``max_messages``: None or an int from 1; raises WrongType, WrongValue."""
+    if value is None:
+        return None
+    return whole("max_messages", value, "nothing was taken", least=1, wanted="an int or None")
 
 
 def widen(chunk: Chunk) -> list[Message]:

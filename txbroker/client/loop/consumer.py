@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable
+from functools import partial
 from typing import Self, cast
 
 from txbroker.client.consumer.client_consumer import ClientConsumer
 from txbroker.client.consumer.consumer import ConsumerCore
-from txbroker.client.consumer.delivery import Delivery
+from txbroker.client.consumer.delivery import Delivery, checked_most
 from txbroker.client.consumer.notices import Notice
 from txbroker.client.core.results import Message
 from txbroker.client.core.waits import until
@@ -29,10 +30,18 @@ class LoopConsumer(ClientConsumer):
             core.on_notice = self._tell_soon
 
     @taking_method
-    def poll(self, timeout: float = 0.0) -> Awaitable[list[Message]]:
-        """Return the next messages, of one partition; an empty list if ``timeout`` seconds pass without any."""
-        connection = self._connection
-        return connection.take(lambda: Take(self._core, until(connection.core.clock, timeout), _rest_of))
+    def poll(self, timeout: float = 0.0, max_messages: int | None = None) -> Awaitable[list[Message]]:
+        """Return the next messages, of one partition; an empty list if ``timeout`` seconds pass without any.
+
+        ``max_messages`` is as in the blocking client.
+        """
+        clock = self._connection.core.clock
+
+        def begin() -> Take[list[Message]]:
+            hand_out = partial(_some_of, checked_most(max_messages))
+            return Take(self._core, until(clock, timeout), hand_out)
+
+        return self._connection.take(begin)
 
     def _tell_soon(self) -> None:
         self._connection.core.waits.soon(self._tell)
@@ -73,5 +82,5 @@ class LoopConsumer(ClientConsumer):
         return message
 
 
-def _rest_of(delivery: Delivery | None) -> list[Message]:
-    return [] if delivery is None else delivery.rest()
+def _some_of(most: int | None, delivery: Delivery | None) -> list[Message]:
+    return [] if delivery is None else delivery.some(most)
