@@ -26,7 +26,7 @@ from journal.formats.frame_check import check_run
 from journal.formats.record import LogStartMoved
 from journal.interfaces import IClock, IFilesystem
 from journal.log.message_store import MessageStore
-from journal.message_headers import GivenHeaders
+from journal.message_headers import GivenHeaders, GivenId, message_id, with_id
 from journal.random_id import new_id
 from journal.recovery.start import recover
 from journal.settings import TopicChoices, topic_settings
@@ -138,10 +138,11 @@ class Log:
         key: bytes | None = None,
         headers: GivenHeaders | None = None,
         partition: int = 0,
+        id: GivenId = None,
     ) -> int:
-        """Append one message; return its offset, once it is forced to disk."""
+        """Append one message; return its offset, once it is forced to disk. ``id`` True makes a new id."""
         store = self._store(topic, partition)
-        frames = frame.encode(value, time.time_ns() // 1000, key, headers)
+        frames = _frame_of(value, key, headers, id)
         count = check_run(frames)
         if self.engine.full:
             raise DiskFull(
@@ -230,10 +231,11 @@ class EmbeddedTransaction:
         key: bytes | None = None,
         headers: GivenHeaders | None = None,
         partition: int = 0,
+        id: GivenId = None,
     ) -> None:
-        """Add one message. It gets its offset at commit."""
+        """Add one message. It gets its offset at commit. ``id`` True makes a new id."""
         store = self._log._store(topic, partition)
-        frames = frame.encode(value, time.time_ns() // 1000, key, headers)
+        frames = _frame_of(value, key, headers, id)
         self._log.engine.transactions.add(self._number, store.number, frames, check_run(frames))
         sent = self._totals
         self._totals = Totals(sent.messages + 1, sent.requests + 1, crc32c(frames, sent.checksum))
@@ -269,3 +271,13 @@ class EmbeddedTransaction:
             self.commit()
         else:
             self.rollback()
+
+
+def _frame_of(value: bytes | None, key: bytes | None, headers: GivenHeaders | None, id: GivenId) -> bytes:
+    given = message_id(id, NOTHING_CHANGED)
+    return frame.encode(
+        value,
+        time.time_ns() // 1000,
+        key,
+        headers if given is None else with_id(headers, given, NOTHING_CHANGED),
+    )

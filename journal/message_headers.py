@@ -5,11 +5,12 @@ Kafka's and AMQP's messages have such pairs too; a mapping would lose what comes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
 
-from journal.arguments import NOTHING_SENT, OCTETS_OR_NONE, index_of, micros, octets, text
+from journal.arguments import NOTHING_SENT, OCTETS_OR_NONE, index_of, micros, octets, text, wrong_value
 from journal.errors import WrongType
+from journal.random_id import new_id
 
 Headers = tuple[tuple[str, bytes], ...]
 """The headers of a message, in the order in which its sender gave them."""
@@ -17,6 +18,19 @@ Headers = tuple[tuple[str, bytes], ...]
 GivenHeaders = Mapping[str, bytes] | Iterable[tuple[str, bytes]]
 """What callers give as a message's headers."""
 
+ID_HEADER: Final = "txbroker.id"
+"""The header that has a message's id."""
+
+MAX_ID: Final = 255
+"""Most bytes of an id."""
+
+GivenId = bool | str | bytes | None
+"""What callers give as a message's id; True for a new one."""
+
+GivenIds = Sequence[GivenId] | Literal[True] | None
+"""What callers give as the ids of several messages; True for a new one each."""
+
+_ID: Final = "a str, bytes, bytearray or memoryview, True for a new one, or None"
 _WANTED: Final = "a dict of names (str) and values (bytes), a list of pairs of these, or None"
 
 
@@ -70,6 +84,35 @@ def last_value(headers: Headers, name: str) -> bytes | None:
     return next((value for each, value in reversed(headers) if each == name), None)
 
 
+def message_id(given: Any, state: str = NOTHING_SENT) -> bytes | None:
+    """Return the id that a caller gave (a str as UTF-8), or a new one for True: 32 hex digits that nothing else has.
+
+    None and False give None. Raises :class:`WrongType`, and :class:`WrongValue` for an id that is empty or longer than
+    ``MAX_ID`` bytes.
+    """
+    if given is None or given is False:
+        return None
+    if given is True:
+        return new_id().hex().encode()
+    found = (
+        text("id", given, state).encode()
+        if isinstance(given, str)
+        else octets("id", given, state, wanted=_ID)
+    )
+    if not 1 <= len(found) <= MAX_ID:
+        raise wrong_value("id", given, f"of 1 to {MAX_ID} bytes", state)
+    return found
+
+
+def with_id(headers: GivenHeaders | None, id: bytes, state: str = NOTHING_SENT) -> Headers:
+    """Return the headers that a caller gave, with the id of :func:`message_id` in place of one that is in them.
+
+    Raises :class:`WrongType`.
+    """
+    pairs = () if headers is None else headers_of(headers, state)
+    return (*(pair for pair in pairs if pair[0] != ID_HEADER), (ID_HEADER, id))
+
+
 def size_of(headers: Headers | None) -> int:
     """How many characters and bytes names and values have."""
     return sum(len(name) + len(value) for name, value in headers or ())
@@ -79,19 +122,21 @@ Message = tuple[str, bytes | None, bytes | None, Headers | None, int | None, int
 
 
 def message_of(
-    topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp: Any, state: str = NOTHING_SENT
+    topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp: Any, id: Any = None
 ) -> Message:
     """A message that is kept for later: checked where the caller is, and a copy, whatever he does with his own.
 
     Raises :class:`WrongType`, :class:`WrongValue`.
     """
-    pairs = None if headers is None else headers_of(headers, state)
-    check_names(pairs or (), state)
+    pairs = None if headers is None else headers_of(headers)
+    check_names(pairs or ())
+    if (given := message_id(id)) is not None:
+        pairs = with_id(pairs, given)
     return (
-        text("topic", topic, state),
-        None if value is None else octets("value", value, state, wanted=OCTETS_OR_NONE),
-        None if key is None else octets("key", key, state, wanted=OCTETS_OR_NONE),
+        text("topic", topic),
+        None if value is None else octets("value", value, wanted=OCTETS_OR_NONE),
+        None if key is None else octets("key", key, wanted=OCTETS_OR_NONE),
         pairs,
-        None if partition is None else index_of(partition, state),
-        None if timestamp is None else micros("timestamp", timestamp, state),
+        None if partition is None else index_of(partition),
+        None if timestamp is None else micros("timestamp", timestamp),
     )

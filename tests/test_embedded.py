@@ -64,6 +64,23 @@ def test_what_was_appended_is_read_after_a_restart_with_all_its_parts(path):
         assert log.append("orders", b"c") == 2
 
 
+def test_a_message_has_the_id_that_it_was_given_or_a_new_one(path):
+    with opened(path) as log:
+        log.create_topic("orders")
+        log.append("orders", b"a", headers={"h": b"1"}, id="order-1")
+        with log.transaction() as tx:
+            tx.append("orders", b"b", id=True)
+        log.append("orders", b"c")
+        given, new, none = log.read("orders")
+        assert (given.id, given.header("h"), none.id) == (b"order-1", b"1", None)
+        assert len(new.id) == 32
+        with pytest.raises(
+            WrongValue, match=r"id is b.., .* it must be of 1 to 255 bytes; nothing has changed"
+        ):
+            log.append("orders", b"d", id=b"")
+        assert len(list(log.read("orders"))) == 3
+
+
 def test_a_partition_that_was_trimmed_begins_there_over_restarts_too(path):
     with opened(path) as log:
         log.create_topic("orders")

@@ -24,7 +24,7 @@ from journal.constants import MAX_ATTRIBUTE, MIB
 from journal.errors import InvalidFrame, MessageTooLarge, RequestRefused
 from journal.formats.compression import open_payload
 from journal.formats.version import FORMAT
-from journal.message_headers import GivenHeaders, Headers, check_names, headers_of, last_value
+from journal.message_headers import ID_HEADER, GivenHeaders, Headers, check_names, headers_of, last_value
 
 HEADER = Struct(">IIQqIII")
 HEADER_BYTES = HEADER.size
@@ -76,6 +76,11 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     def header(self, name: str) -> bytes | None:
         """The value of the last header of that name, None if there is none."""
         return last_value(self.headers, name)
+
+    @property
+    def id(self) -> bytes | None:
+        """The id that its sender gave it, None if it has none."""
+        return last_value(self.headers, ID_HEADER)
 
 
 _encode_attribute = msgspec.msgpack.Encoder().encode

@@ -98,7 +98,7 @@ def test_a_message_in_json_has_every_field():
     message = Message("orders", 1, 7, 5, None, b"\xff", (("h", b"x"), ("h", b"y")))
     assert message_json(message) == {
         "topic": "orders", "partition": 1, "offset": 7, "timestamp": 5, "key": None,
-        "value": {"base64": "/w=="}, "headers": [["h", "x"], ["h", "y"]],
+        "value": {"base64": "/w=="}, "id": None, "headers": [["h", "x"], ["h", "y"]],
     }  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def test_in_json_each_receipt_is_a_line_and_there_is_no_summary(capsys):
     tally.add(Receipt("orders", 1, 4))
     tally.tell()
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
-        {"topic": "orders", "partition": 1, "offset": 4, "durability": "forced"}
+        {"topic": "orders", "partition": 1, "offset": 4, "durability": "forced", "id": None}
     ]
 
 

@@ -23,6 +23,15 @@ class TestSending:
         assert [m["value"] for m in read] == ["Köln", "zwei"]
         assert all((m["key"], m["headers"]) == ("42", [["kind", "new"]]) for m in read)
 
+    def test_messages_get_new_ids_if_wanted_which_receipts_and_tail_show(self, run, topic):
+        receipts = lines(run("send", topic, "a", "b", "--new-ids", "--partition", "0", "--json"))
+        ids = [receipt["id"] for receipt in receipts]
+        assert len(set(ids)) == 2
+        assert {len(each) for each in ids} == {32}
+        read = lines(run("tail", topic, "--from-offset", "0", "--json"))
+        assert [(m["id"], m["headers"]) for m in read] == [(each, [["txbroker.id", each]]) for each in ids]
+        assert lines(run("send", topic, "c", "--json"))[0]["id"] is None
+
     def test_lines_of_stdin_keep_their_order_however_many(self, run, topic):
         said = "".join(f"line {number}\n" for number in range(5_000))
         told = run("send", topic, "--partition", "1", stdin=said).stdout

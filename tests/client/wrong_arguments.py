@@ -16,6 +16,7 @@ TEXT = (b"x", 5, 1.5, True, ["x"], object(), "\udcff")
 WHOLE = ("1", 1.5, b"1", True, [1], 1 << 70)
 INDEX = WHOLE[:-1]
 """As an index in a topic the others are numbers of partitions that there are not."""
+IDS = (5, 1.5, [b"x"], "", b"", "x" * 256, "\udcff")
 NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001
 OCTETS = ("text", 5, True, 1.5, [b"x"], object())
 HEADERS = (
@@ -59,6 +60,10 @@ CASES = [
     Case("header", lambda c, w: c.send("t", b"v", headers=w), HEADERS),
     Case("partition", lambda c, w: c.send("t2", b"v", partition=w), INDEX),
     Case("timestamp", lambda c, w: c.send("t", b"v", timestamp=w), MOMENT),
+    Case("id", lambda c, w: c.send("t", b"v", id=w), IDS),
+    Case("id", lambda c, w: c.transaction().send("t", b"v", id=w), IDS),
+    Case("ids", lambda c, w: c.transaction().send_many("t", [b"v"], ids=w), ("k", b"k", 5)),
+    Case("id", lambda c, w: c.transaction().send_many("t", [b"v"], ids=[w]), IDS),
     Case("topic", lambda c, w: c.transaction().send(w, b"v"), (*TEXT, None)),
     Case("value", lambda c, w: c.transaction().send("t", w), OCTETS),
     Case("key", lambda c, w: c.transaction().send("t", b"v", key=w), OCTETS),

@@ -11,7 +11,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from journal.message_headers import GivenHeaders
+from journal.message_headers import GivenHeaders, GivenId
 from txbroker import errors
 from txbroker.client.asyncio import Connection, Transaction
 from txbroker.client.core.promise import Promise
@@ -96,9 +96,10 @@ class AsyncAtomic(Block[Transaction]):
         headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
+        id: GivenId = None,
     ) -> Receipt:
         """Send a message with the block; the receipt has no offset yet."""
-        return await self._transaction().send(topic, value, key, headers, partition, timestamp)
+        return await self._transaction().send(topic, value, key, headers, partition, timestamp, id)
 
     async def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any

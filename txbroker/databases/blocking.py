@@ -8,7 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from journal.message_headers import GivenHeaders
+from journal.message_headers import GivenHeaders, GivenId
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.blocking.transaction import Transaction
@@ -85,6 +85,7 @@ class Calls(Begun, Protocol):
         headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
+        id: GivenId = None,
     ) -> Receipt:
         """Add a message."""
 
@@ -105,9 +106,10 @@ class Atomic(Block[Calls]):
         headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
+        id: GivenId = None,
     ) -> Receipt:
         """Send a message with the block; the receipt has no offset yet. Arguments as in ``Connection.send``."""
-        return self._transaction().send(topic, value, key, headers, partition, timestamp)
+        return self._transaction().send(topic, value, key, headers, partition, timestamp, id)
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from journal.message_headers import GivenHeaders
+from journal.message_headers import GivenHeaders, GivenId
 
 try:
     import twisted.internet as _twisted  # noqa: F401 - what follows needs it
@@ -158,9 +158,10 @@ class ThreadTransaction:
         headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
+        id: GivenId = None,
     ) -> Receipt:
         """Add a message."""
-        return self._call(self._transaction.send, topic, value, key, headers, partition, timestamp)
+        return self._call(self._transaction.send, topic, value, key, headers, partition, timestamp, id)
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any

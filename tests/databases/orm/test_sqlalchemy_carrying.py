@@ -25,7 +25,7 @@ def test_commit_carries_the_messages_and_rollback_drops_them(any_engine, broker,
     factory, messages = carrying(any_engine, broker)
     with factory() as session:
         session.add(Order(number=1))
-        messages.send(session, topic, b"1", key=b"k", headers={"h": b"v"})
+        messages.send(session, topic, b"1", key=b"k", headers={"h": b"v"}, id="order-1")
         assert [message.value for message in messages.waiting(session)] == [b"1"]
         assert values(broker, topic) == []
         session.commit()
@@ -39,7 +39,7 @@ def test_commit_carries_the_messages_and_rollback_drops_them(any_engine, broker,
         messages.send(session, topic, b"4")  # closed without a commit
     assert (numbers(any_engine), values(broker, topic)) == ([1, 3], [b"1", b"3"])
     first = broker.read(topic, 0, 0)[0]
-    assert (first.key, first.headers) == (b"k", (("h", b"v"),))
+    assert (first.key, first.header("h"), first.id) == (b"k", b"v", b"order-1")
 
 
 def test_begin_blocks_and_connection_commits_carry_too(any_engine, broker, topic, nothing_left):

@@ -15,7 +15,7 @@ from journal.formats.compression import NAMES as CODECS
 from txbroker.cli.arguments import Parsed, header
 from txbroker.cli.exits import Failure, exit_for
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
-from txbroker.cli.output import count_text, json_line
+from txbroker.cli.output import bytes_json, count_text, json_line
 from txbroker.errors import TxBrokerError
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ WINDOW = 1_000
     type=click.Choice(list(CODECS)),
     help="Compress batches; the broker stores them compressed.",
 )
+@click.option("--new-ids", is_flag=True, help="Give each message a new id, which --json prints.")
 @pass_invocation
 def send(
     invocation: Invocation,
@@ -63,6 +64,7 @@ def send(
     files: tuple[Path, ...],
     partition: int | None,
     compression: str | None,
+    new_ids: bool,
 ) -> None:
     """Send messages to TOPIC.
 
@@ -74,7 +76,7 @@ def send(
     tally = Tally(topic, invocation.as_json)
     encoded_key = None if key is None else key.encode("utf-8", "surrogateescape")
     with invocation.connect(compression) as broker:
-        sending = Sending(broker, topic, encoded_key, headers, partition)
+        sending = Sending(broker, topic, encoded_key, headers, partition, new_ids)
         try:
             for receipt in sending.receipts(bodies(values, files)):
                 tally.add(receipt)
@@ -103,6 +105,7 @@ class Sending:
     key: bytes | None
     headers: tuple[tuple[str, bytes], ...]
     partition: int | None
+    new_ids: bool
 
     def receipts(self, values: Iterable[bytes]) -> Iterator[Receipt]:
         """Send all and yield each receipt; raises the error of the first failed send."""
@@ -110,7 +113,12 @@ class Sending:
         for value in values:
             waiting.append(
                 self.broker.send_async(
-                    self.topic, value, key=self.key, headers=self.headers, partition=self.partition
+                    self.topic,
+                    value,
+                    key=self.key,
+                    headers=self.headers,
+                    partition=self.partition,
+                    id=self.new_ids,
                 )
             )
             while waiting and (len(waiting) >= WINDOW or waiting[0].done()):
@@ -166,4 +174,5 @@ def receipt_json(receipt: Receipt) -> dict[str, object]:
         "partition": receipt.partition,
         "offset": receipt.offset,
         "durability": durability_text(receipt),
+        "id": bytes_json(receipt.id),
     }

@@ -165,5 +165,6 @@ def message_json(message: Message) -> dict[str, object]:
         "timestamp": message.timestamp,
         "key": bytes_json(message.key),
         "value": bytes_json(message.value),
+        "id": bytes_json(message.id),
         "headers": [[name, bytes_json(value)] for name, value in message.headers],
     }

@@ -26,18 +26,21 @@ class SendFuture:
     does not take it; ``Connection.flush`` waits for all.
     """
 
-    __slots__ = ("_batch", "_driver", "_position", "_queue")
+    __slots__ = ("_batch", "_driver", "_id", "_position", "_queue")
 
-    def __init__(self, driver: Driver, queue: PartitionQueue, batch: Batch, position: int) -> None:
+    def __init__(
+        self, driver: Driver, queue: PartitionQueue, batch: Batch, position: int, id: bytes | None = None
+    ) -> None:
         self._driver = driver
         self._queue = queue
         self._batch = batch
         self._position = position
+        self._id = id
 
     def result(self, timeout: float | None = None) -> Receipt:
         """Wait for the receipt; raises the error of the send, or ``TimeoutError``."""
         offset = self._wait(timeout).base_offset + self._position
-        return Receipt(self._queue.topic, self._queue.index, offset)
+        return Receipt(self._queue.topic, self._queue.index, offset, id=self._id)
 
     def _wait(self, timeout: float | None) -> Sent:
         """Wait for the answer. If the caller gives up before it comes, a flush reports a failure."""

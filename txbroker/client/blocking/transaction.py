@@ -9,7 +9,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from journal.message_headers import GivenHeaders
+from journal.message_headers import GivenHeaders, GivenId, GivenIds
 from txbroker import errors
 from txbroker.client.blocking.driver import Driver
 from txbroker.client.consumer.receiver import Receivers
@@ -57,11 +57,12 @@ class Transaction(ClientTransaction):
         headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
+        id: GivenId = None,
     ) -> Receipt:
         """Add a message. Its receipt has no offset yet. The arguments are those of ``Connection.send``."""
         before = self._core.contents.added
         try:
-            found: Receipt = self._run(self._core.send(topic, value, key, headers, partition, timestamp))
+            found: Receipt = self._run(self._core.send(topic, value, key, headers, partition, timestamp, id))
             return found
         except BaseException as error:
             self._core.interrupted(before, error)
@@ -75,6 +76,7 @@ class Transaction(ClientTransaction):
         headers: Sequence[GivenHeaders | None] | None = None,
         partitions: Sequence[int | None] | None = None,
         timestamps: Sequence[int | datetime | None] | None = None,
+        ids: GivenIds = None,
         *,
         by_key: bool = True,
     ) -> None:
@@ -82,7 +84,7 @@ class Transaction(ClientTransaction):
 
         See :func:`txbroker.client.transactions.bulk.send_many`.
         """
-        columns = (topic, values, keys, headers, partitions, timestamps)
+        columns = (topic, values, keys, headers, partitions, timestamps, ids)
         before = self._core.contents.added
         try:
             self._run(bulk.send_many(self._core, *columns, by_key=by_key))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from journal.formats import frame
-from journal.message_headers import Headers, last_value
+from journal.message_headers import ID_HEADER, Headers, last_value
 from txbroker.wire.messages import GroupMembers, MemberInfo, MemberPartition, TransactionInfo
 
 
@@ -25,13 +25,14 @@ class Receipt(NamedTuple):
     """Where a message was stored: ``partition`` is the index in the topic, ``offset`` the place in the partition.
 
     Inside a transaction ``offset`` is None until the commit; the receipts of ``Transaction.receipts`` have it
-    afterwards.
+    afterwards. ``id`` is the message's id, if its sender gave it one or had one made.
     """
 
     topic: str
     partition: int
     offset: int | None
     durability: Durability = Durability.FORCED
+    id: bytes | None = None
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -53,6 +54,11 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     def header(self, name: str) -> bytes | None:
         """The value of the last header of that name, None if there is none."""
         return last_value(self.headers, name)
+
+    @property
+    def id(self) -> bytes | None:
+        """The id that its sender gave it, None if it has none."""
+        return last_value(self.headers, ID_HEADER)
 
 
 class Frames(NamedTuple):

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from journal.arguments import micros, seconds
-from journal.message_headers import GivenHeaders
+from journal.message_headers import GivenHeaders, GivenId, message_id, with_id
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
@@ -226,12 +226,13 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
+        id: GivenId = None,
     ) -> Awaitable[Receipt]:
         """Send a message; the receipt comes once it is forced. Sends are pipelined and batched, in order per partition.
 
         The arguments are those of the blocking client's ``send``.
         """
-        return self.run(self._send(topic, value, key, headers, partition, timestamp))
+        return self.run(self._send(topic, value, key, headers, partition, timestamp, id))
 
     send_async = send
 
@@ -243,10 +244,14 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         headers: GivenHeaders | None,
         partition: int | None,
         timestamp: int | datetime | None,
+        id: GivenId,
     ) -> Receipt:
         current = self._two_phase.current
         if current is not None:
-            return await current.send(topic, value, key, headers, partition, timestamp)
+            return await current.send(topic, value, key, headers, partition, timestamp, id)
+        given = message_id(id)
+        if given is not None:
+            headers = with_id(headers, given)
         moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
         queue, batch, position = await self._producer.append(
             topic, value, moment, key, headers, partition, True
@@ -256,7 +261,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         finally:
             # If its caller has given up, the next flush, or the end, reports its failure.
             batch.untold = batch.untold or not batch.done
-        return Receipt(topic, queue.index, sent.base_offset + position, Durability.FORCED)
+        return Receipt(topic, queue.index, sent.base_offset + position, Durability.FORCED, given)
 
     @client_method
     def flush(self) -> Coroutine[Promise[Any], None, None]:

@@ -7,7 +7,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from journal.message_headers import GivenHeaders
+from journal.message_headers import GivenHeaders, GivenId, GivenIds
 from txbroker import errors
 from txbroker.client.core.results import Message, Receipt
 from txbroker.client.core.waits import until
@@ -37,9 +37,10 @@ class LoopTransaction(ClientTransaction):
         headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
+        id: GivenId = None,
     ) -> Awaitable[Receipt]:
         """Add a message; the receipt has no offset yet."""
-        sending = self._core.send(topic, value, key, headers, partition, timestamp)
+        sending = self._core.send(topic, value, key, headers, partition, timestamp, id)
         return self._connection.run(sending, self._core.cut_short)
 
     @loop_part_method
@@ -51,11 +52,12 @@ class LoopTransaction(ClientTransaction):
         headers: Sequence[GivenHeaders | None] | None = None,
         partitions: Sequence[int | None] | None = None,
         timestamps: Sequence[int | datetime | None] | None = None,
+        ids: GivenIds = None,
         *,
         by_key: bool = True,
     ) -> Awaitable[None]:
         """Add messages from columns of equal length, in their order: see :func:`bulk.send_many`."""
-        columns = (topic, values, keys, headers, partitions, timestamps)
+        columns = (topic, values, keys, headers, partitions, timestamps, ids)
         sending = bulk.send_many(self._core, *columns, by_key=by_key)
         return self._connection.run(sending, self._core.cut_short)
 

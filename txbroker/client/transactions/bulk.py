@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import Any, Final, TypeVar
 
 from journal.arguments import LEAST_TIME, MOST_TIME, micros, wrong_type
-from journal.message_headers import GivenHeaders
+from journal.message_headers import GivenHeaders, GivenId, GivenIds, message_id, with_id
 from txbroker import errors
 from txbroker.client.producer.batch import Frames
 from txbroker.client.transactions.transaction import Transaction
@@ -31,41 +31,36 @@ async def send_many(
     headers: Sequence[GivenHeaders | None] | None = None,
     partitions: Sequence[int | None] | None = None,
     timestamps: Sequence[int | datetime | None] | None = None,
+    ids: GivenIds = None,
     *,
     by_key: bool = True,
 ) -> None:
     """Add messages in their order. Each column is as long as ``values``, or None.
 
     Where ``partitions`` has None the key chooses the partition; without ``by_key``, whole batches go to one partition
-    after the other. Raises as :meth:`txbroker.client.blocking.Transaction.send` does; the messages before the refused
-    one have been added then.
+    after the other. With ``ids`` True each message gets a new id. Raises as
+    :meth:`txbroker.client.blocking.Transaction.send` does; the messages before the refused one have been added then.
     """
-    _check_column("values", values)
-    for name, column in {
-        "keys": keys,
-        "headers": headers,
-        "partitions": partitions,
-        "timestamps": timestamps,
-    }.items():
-        if column is not None:
-            _check_column(name, column)
-    columns = (keys, headers, partitions, timestamps)
-    if any(column is not None and len(column) != len(values) for column in columns):
-        lengths = [len(column) if column is not None else None for column in (values, *columns)]
-        raise errors.Misuse(f"columns of different lengths, {lengths}; nothing was added")
+    own_ids = None if ids is True else ids
+    _check_columns(
+        values, keys=keys, headers=headers, partitions=partitions, timestamps=timestamps, ids=own_ids
+    )
     core = transaction.core
     now = core.wall()
     route = await transaction.ready(topic)
     choose, append = route.choose, transaction.contents.append
     given: Iterable[GivenHeaders | None] = _column(headers)
-    rows = zip(values, _column(keys), given, _column(partitions), _column(timestamps), strict=False)
-    for value, key, header, partition, timestamp in rows:
+    each_id: Iterable[GivenId] = repeat(True) if ids is True else _column(own_ids)
+    rows = zip(values, _column(keys), given, _column(partitions), _column(timestamps), each_id, strict=False)
+    for value, key, header, partition, timestamp, id in rows:
         if timestamp is None:
             moment = now
         elif type(timestamp) is int and LEAST_TIME <= timestamp <= MOST_TIME:
             moment = timestamp
         else:
             moment = micros("timestamp", timestamp, _HALF_ADDED)
+        if id is not None and (own := message_id(id, _HALF_ADDED)) is not None:
+            header = with_id(header, own, _HALF_ADDED)
         append(choose(key if by_key else None, partition), value, moment, key, header)
         if core.output_bytes > EAGER:
             await core.drained()
@@ -89,6 +84,16 @@ async def send_frames(
             if core.output_bytes > EAGER:
                 await core.drained()
                 await transaction.ready(topic)
+
+
+def _check_columns(values: Any, **others: Any) -> None:
+    _check_column("values", values)
+    given = {name: column for name, column in others.items() if column is not None}
+    for name, column in given.items():
+        _check_column(name, column)
+    if any(len(column) != len(values) for column in given.values()):
+        lengths = [len(values), *(len(column) if column is not None else None for column in others.values())]
+        raise errors.Misuse(f"columns of different lengths, {lengths}; nothing was added")
 
 
 def _check_column(name: str, column: Any) -> None:

@@ -10,7 +10,7 @@ from typing import cast
 
 from journal.arguments import checked_xid, micros
 from journal.formats.group_entries import PartitionOffset, Settled
-from journal.message_headers import GivenHeaders
+from journal.message_headers import GivenHeaders, GivenId, message_id, with_id
 from journal.transaction_states import State, TransactionNumber
 from journal.xid import Xid
 from txbroker import errors
@@ -76,9 +76,13 @@ class Transaction:
         headers: GivenHeaders | None,
         partition: int | None,
         timestamp: int | datetime | None = None,
+        id: GivenId = None,
     ) -> Receipt:
         """Add a message; returns once the client has it, before the broker does. ``timestamp`` None is now."""
         moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
+        given = message_id(id)
+        if given is not None:
+            headers = with_id(headers, given)
         came_through = False
         try:
             route = await self.ready(topic)
@@ -91,7 +95,7 @@ class Transaction:
                 self.cut_short()
         queue = route.choose(key, partition)
         self.contents.append(queue, value, moment, key, headers)
-        return Receipt(topic, queue.index, None, Durability.STAGED)
+        return Receipt(topic, queue.index, None, Durability.STAGED, given)
 
     def interrupted(self, before: int, error: BaseException) -> None:
         """Note that a call that adds, begun with ``before`` messages, ended with ``error``. A refusal changes
