@@ -10,6 +10,7 @@ from journal.walks.checkpoint_walk import checkpoints
 from journal.walks.file_walk import FileKind, IndexItem, Item, SectionItem, kind_of, walk_any
 from journal.walks.findings import Affected, Finding, second_crc32c
 from journal.walks.journal_walk import walk_journal
+from journal.walks.log_search import is_behind, newest_checkpoint, search_log
 from journal.walks.outcome_walk import (
     Archived,
     archive_from,
@@ -36,11 +37,14 @@ __all__ = [
     "archive_state",
     "archived",
     "checkpoints",
+    "is_behind",
     "journal_files",
     "journaled_archive",
     "kind_of",
+    "newest_checkpoint",
     "partitions",
     "planned_bytes",
+    "search_log",
     "second_crc32c",
     "segments",
     "verify",

@@ -46,6 +46,47 @@ def contents(directory):
     return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
+def test_find_reads_a_directory_without_a_broker_and_touches_nothing(directory):
+    with journal.embedded.open_log(directory, SMALL) as log:
+        log.append("orders", b"three", key=b"42", id="order-3", partition=1)
+        log.append("orders", b"four", key=b"42", partition=1)
+    before = contents(directory)
+    result = run("find", "orders", "--key", "42", "--data", directory, "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    found = [json.loads(line) for line in result.output.splitlines()]
+    assert [(each["partition"], each["value"], each["id"]) for each in found] == [
+        (1, "three", "order-3"), (1, "four", None)
+    ]  # fmt: skip
+    assert (
+        len(run("find", "orders", "--key", "42", "--id", "order-3", "--data", directory).output.splitlines())
+        == 1
+    )
+    assert run("find", "orders", "--key", "42", "--partition", "0", "--data", directory).exit_code == Exit.NO
+    missing = run("find", "payments", "--key", "42", "--data", directory)
+    assert (missing.exit_code, "has no topic payments" in missing.stderr) == (Exit.NO, True)
+    assert run("find", "orders", "--key", "42", "--partition", "7", "--data", directory).exit_code == Exit.NO
+    assert contents(directory) == before
+
+
+def test_find_says_of_a_directory_that_was_not_closed_that_it_does_not_see_everything(tmp_path):
+    log = journal.embedded.open_log(tmp_path / "data", SMALL)
+    log.create_topic("orders")
+    log.append("orders", b"one", key=b"42")
+    log.engine.housekeeping.checkpoint_inline()
+    log.append("orders", b"two", key=b"42")
+    shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    log.close()
+    result = run("find", "orders", "--key", "42", "--data", tmp_path / "killed")
+    assert len(result.stdout.splitlines()) == 1
+    assert "what it took after its newest checkpoint is not searched" in result.stderr
+
+
+def test_find_in_damage_says_so(directory):
+    flip(segment(directory), 120)
+    result = run("find", "orders", "--key", "x", "--data", directory)
+    assert (result.exit_code, "fails its checksum" in result.stderr) == (Exit.CORRUPT, True)
+
+
 def segment(directory):
     [path] = directory.glob("partitions/orders-0.*/*.log")
     return path

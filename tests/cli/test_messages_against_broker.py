@@ -64,6 +64,28 @@ class TestSending:
         assert "0 messages had been acknowledged" in run("send", "nothing", "x", code=1).stderr
 
 
+class TestFind:
+    def test_a_message_is_found_by_its_id_and_key_and_printed_as_tail_does(self, run, topic):
+        run("send", topic, "one", "--key", "42", "--header", "txbroker.id=order-1")
+        run("send", topic, "two", "--key", "42", "--header", "txbroker.id=order-2")
+        [found] = lines(run("find", topic, "--id", "order-2", "--json"))
+        assert (found["value"], found["key"], found["id"]) == ("two", "42", "order-2")
+        assert [each["value"] for each in lines(run("find", topic, "--key", "42", "--json"))] == [
+            "one",
+            "two",
+        ]
+        assert run("find", topic, "--id", "order-1").stdout == run("tail", topic).stdout.splitlines(True)[0]
+        limited = run("find", topic, "--key", "42", "--limit", "1", partly=True)
+        assert "These are the first 1" in limited.stderr
+
+    def test_nothing_found_is_a_no(self, run, topic):
+        told = run("find", topic, "--id", "nobody", "--key", "42", code=1).stderr
+        assert f"{topic} has no message with the id nobody and the key 42" in told
+        run("find", "nothing", "--id", "x", code=1)
+        run("find", topic, "--id", "x", "--partition", "5", code=1)
+        assert "say --id, --key, or both" in run("find", topic, code=2).stderr
+
+
 class TestTail:
     @pytest.fixture(autouse=True)
     def full(self, topic, connection):

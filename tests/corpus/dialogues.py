@@ -259,7 +259,7 @@ class Stage:
                 return xid(value)
             case "id" | "nonce", _:
                 return named_id(value)
-            case "global_prefix", _:
+            case "global_prefix" | "key", _:
                 return value.encode()
             case "states", _:
                 return [State(each) for each in value]

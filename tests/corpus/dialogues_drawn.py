@@ -282,6 +282,13 @@ class _Author:
     def offsets_for_time(self, name: str) -> Request:
         return ["OffsetsForTime", {"partitions": [self.partition()], "wall": self.usually(0, 1 << 61)}]
 
+    def find_messages(self, name: str) -> Request:
+        wanted = self.random.choice(
+            ({"key": "gone"}, {"key": "gone"}, {"id": "none"}, {"key": "", "id": "none"}, {})
+        )
+        return ["FindMessages", {"partition": self.partition(), "offset": self.usually(0, 1 << 61), **wanted,
+                                 "most": self.usually(2, 0)}]  # fmt: skip
+
     def commit_offsets(self, name: str) -> Request:
         group, offsets = self.read_group(), self.offsets()
         expected = [self.random.choice((None, 0, 1, 2)) for _ in offsets] if self.chance(0.3) else None
@@ -485,6 +492,7 @@ _WORDS: dict[Callable[[_Author, str], list[Any]], int] = {
     _Author.fetch: 6,
     _Author.cancel: 2,
     _Author.offsets_for_time: 1,
+    _Author.find_messages: 4,
     _Author.transaction: 36,
     _Author.add_more: 5,
     _Author.go_on: 10,

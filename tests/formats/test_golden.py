@@ -131,6 +131,7 @@ REQUESTS = [
     c.Attend(32, "group", SESSION, SECRET, [(1, 1 << 40), (2, 3)], [2]),
     c.LeaveGroup(33, "group", SESSION, SECRET, False),
     c.DescribeGroup(34, "group"),
+    c.FindMessages(40, 1, 1 << 40, b"key", b"id", 1 << 41, 7),
 ]
 ANSWERS = [
     c.Welcome(1, 2, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000),
@@ -162,6 +163,7 @@ ANSWERS = [
         [c.MemberPartition("orders", 2, None, 5, 1 << 40, SESSION, True, "4294967297-7 1:x:y", 9, "w")],
         ID,
     ),
+    c.MessagesFound(40, [5, 1 << 40], 1 << 40, 3, 1 << 41),
 ]
 
 MESSAGE = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})

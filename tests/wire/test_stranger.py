@@ -95,6 +95,8 @@ def _reading(stranger, number):
     assert (part["length"], part["next_offset"], part["high_watermark"]) == (len(FRAME), 1, 2)
     assert data[16:] == FRAME[16:]
     assert stranger.ask("OffsetsForTime", partitions=[number], wall=1)["offsets"] == [(number, 0)]
+    looked = stranger.ask("FindMessages", partition=number, offset=0, id=b"nobody's")
+    assert (looked["offsets"], looked["next_offset"], looked["high_watermark"]) == ([], 2, 2)
     waits = stranger.say("Fetch", positions=[(number, 2, 0)], max_wait=20_000_000)
     stranger.say("Cancel", fetch=waits)
     assert stranger.hear()[0]["correlation"] == waits

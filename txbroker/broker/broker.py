@@ -29,6 +29,7 @@ from txbroker.broker.fetches import Fetching, RunBlocking, run_inline
 from txbroker.broker.file_pins import Pinning
 from txbroker.broker.group_description import GroupDescription
 from txbroker.broker.hello import Greeting
+from txbroker.broker.message_search import MessageSearch
 from txbroker.broker.orphan_policy import Orphans
 from txbroker.broker.parked_requests import LARGE, Disconnected, ParkedRequests
 from txbroker.broker.request_times import Timing
@@ -72,6 +73,7 @@ from txbroker.wire.messages import (
     Done,
     Fetch,
     FetchOffsets,
+    FindMessages,
     Forget,
     Hello,
     ListGroups,
@@ -178,6 +180,7 @@ class Broker:
             Fetch: self.fetching.fetch,
             Cancel: self.fetching.cancel,
             OffsetsForTime: TimeOffsets(self.engine, self.stepwise).find,
+            FindMessages: MessageSearch(self.engine, self.stepwise).find,
             Add: transacting.add,
             AddOffsets: transacting.add_offsets,
             Prepare: transacting.prepare,

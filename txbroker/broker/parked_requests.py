@@ -32,6 +32,7 @@ from txbroker.wire.messages import (
     DescribeTopics,
     Fetch,
     FetchOffsets,
+    FindMessages,
     OffsetsForTime,
     OpenProducer,
     PinFiles,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from journal.engine.engine import Engine
 
 READING: Final = frozenset(
-    {Ping, Fetch, Cancel, DescribeTopics, OffsetsForTime, AskStatus, PinFiles, UnpinFiles}
+    {Ping, Fetch, Cancel, DescribeTopics, OffsetsForTime, FindMessages, AskStatus, PinFiles, UnpinFiles}
 )
 """Requests that decide nothing and do not depend on what a commit under way is changing."""
 

@@ -16,6 +16,7 @@ COMMANDS = (
     "topics",
     "send",
     "tail",
+    "find",
     "status",
     "groups",
     "transactions",

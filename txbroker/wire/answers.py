@@ -405,6 +405,19 @@ class GroupMembers(Answer, frozen=True, tag=84):
     id: bytes
 
 
+class MessagesFound(Answer, frozen=True, tag=90):
+    """Answers :class:`FindMessages`: the offsets of the messages that were found, ascending.
+
+    The messages from the offset asked for to below ``next_offset`` were examined, so far as they are in the log, which
+    goes from ``start_offset`` to ``high_watermark``.
+    """
+
+    offsets: list[int]
+    next_offset: int
+    start_offset: int
+    high_watermark: int
+
+
 AnyAnswer = (
     Welcome
     | Done
@@ -427,4 +440,5 @@ AnyAnswer = (
     | Joined
     | Attended
     | GroupMembers
+    | MessagesFound
 )

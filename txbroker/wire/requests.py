@@ -434,6 +434,21 @@ class DescribeGroup(Request, frozen=True, tag=34):
     group: str
 
 
+class FindMessages(Request, frozen=True, tag=40):
+    """Search a partition for messages with this key, this id (the header ``txbroker.id``), or both, from ``offset`` on.
+
+    Answered by :class:`MessagesFound` with the offsets of at most ``most``, of messages below ``until`` (0: the high
+    watermark). An answer examines a part of the log: ask again from its ``next_offset`` on.
+    """
+
+    partition: int
+    offset: int
+    key: bytes | None = None
+    id: bytes | None = None
+    until: int = 0
+    most: int = 100
+
+
 AnyRequest = (
     Hello
     | Ping
@@ -469,4 +484,5 @@ AnyRequest = (
     | Attend
     | LeaveGroup
     | DescribeGroup
+    | FindMessages
 )

@@ -285,6 +285,7 @@ class ConsumingClient(Client):
                 (messages.AskStatus,),
                 (messages.OffsetsForTime, self.world.partitions()[:4], self.world.clock.wall() - 1_000_000),
                 (messages.ListTransactions, [], (0, 0), 2),
+                (messages.FindMessages, self.world.partitions()[0], 0, b"1"),
             )
         )
         self.ask(kind, *fields)

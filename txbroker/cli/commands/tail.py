@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import click
@@ -138,12 +138,13 @@ def read_on(broker: Connection, topic: str, start: dict[int, int], follow: bool)
             yield from consumer.poll(LOOK / len(consumers))
 
 
-def print_lines(messages: Iterable[Message], count: int | None, as_json: bool) -> None:
-    """Print each message as a line as soon as it comes."""
-    for printed, message in enumerate(messages, 1):
+def print_lines(messages: Iterable[Message], count: int | None, as_json: bool) -> int:
+    """Print each message as a line as soon as it comes, at most so many; return how many there were."""
+    printed = 0
+    for message in islice(messages, count):
         click.echo(json_line(message_json(message)) if as_json else message_text(message))
-        if printed == count:
-            return
+        printed += 1
+    return printed
 
 
 def message_text(message: Message) -> str:

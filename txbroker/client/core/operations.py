@@ -25,6 +25,7 @@ from txbroker.client.core.background_worker import Companion
 from txbroker.client.core.call import Call, named_error
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
+from txbroker.client.core.message_search import checked_question, messages_found
 from txbroker.client.core.partitioner import named_index
 from txbroker.client.core.positions import requests_of
 from txbroker.client.core.promise import Promise
@@ -240,6 +241,31 @@ class Operations:
         """
         wall = micros("time", time, NOTHING_READ, MOST)  # any later time is behind the last message
         return await _first_since(self.core, await self._topic(topic), wall)
+
+    @client_method
+    async def find(
+        self,
+        topic: str,
+        *,
+        key: bytes | None = None,
+        id: str | bytes | None = None,
+        partition: int | None = None,
+        start: int = 0,
+        limit: int = 100,
+    ) -> list[Message]:
+        """Return the messages of a topic with this key, this id, or both, in the order of partitions and offsets.
+
+        They are at most ``limit``; of all partitions, or of one, from the offset ``start`` on. The broker looks through
+        what the log has at the call. Raises UnknownTopic, UnknownPartition, CorruptSegment (which says where to go on),
+        Misuse without key and id, WrongType, WrongValue.
+        """
+        question = checked_question(key, id, start, limit)
+        chosen = None if partition is None else named_index(partition)
+        info = await self._topic(text("topic", topic, NOTHING_READ))
+        if chosen is not None:
+            _number(info, chosen)
+        parts = [part for part in info.partitions if chosen in (None, part.index)]
+        return await messages_found(self.core, topic, parts, question, self._fetch)
 
     # -- groups ------------------------------------------------------------------------------------
 

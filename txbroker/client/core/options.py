@@ -37,6 +37,7 @@ RULES: dict[type[Request], Lost] = {
     commands.Purge: Lost.REPEAT,  # a start of a log never goes back
     commands.Fetch: Lost.READ,
     commands.OffsetsForTime: Lost.READ,
+    commands.FindMessages: Lost.READ,
     commands.Add: Lost.ASK,
     commands.AddOffsets: Lost.ASK,
     commands.Prepare: Lost.ASK,
