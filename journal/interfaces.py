@@ -237,6 +237,9 @@ class IHousekeeping(Interface):
     def want_flush() -> None:
         """Flush all tails that may be flushed."""
 
+    def keep_table(segment: Any, table: bytes) -> None:
+        """Have the table of keys of a segment written."""
+
     def pin() -> Any:
         """Keep all files from being removed; return a :class:`journal.engine.garbage.Pin`. Raises DiskFull if space is
         scarce.

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from journal.check.block_check import Block, blocks_of, failing
-from journal.check.index_check import all_of, made_again, misled, read_index
+from journal.check.index_check import MADE_AGAIN, all_of, made_again, misled, read_index
 from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.formats.filenames import SegmentKind
@@ -17,9 +17,17 @@ from journal.formats.index import MAX_GAP, Anchor
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.formats.store_state import SegmentState, StoreState
 from journal.interfaces import IFilesystem
+from journal.log.key_tables import read_table
 from journal.log.segment import BrokenChain, Read, Segment, header_fault, walk_headers
 from journal.vfs.file_window import file_size, opened, read_some
-from journal.walks.findings import Affected, Finding, of_partition, second_crc32c, told_if_unreadable
+from journal.walks.findings import (
+    Affected,
+    Finding,
+    of_partition,
+    second_crc32c,
+    told_if_unreadable,
+    unreadable,
+)
 from journal.walks.segment_walk import FrameEntry, is_known_flag, walk_segment
 from journal.words import span
 
@@ -90,6 +98,7 @@ class _SegmentCheck:
             if fault.foreign:
                 return
         yield from indexes
+        yield from self._table()
         with opened(self._filesystem, path) as file:
             blocks = blocks_of(state, known, len(known) if quick else 0)
             wrong = list(failing(file.read, blocks, lambda size: self._count(0, size)))
@@ -103,6 +112,17 @@ class _SegmentCheck:
             self._count(state.end_offset - blocks[0].start.offset, 0)
         if not sound or deep:
             yield from self._walk(blocks[0].start, wrong, deep, counted=sound)
+
+    def _table(self) -> Iterator[Finding]:
+        """Yield that the table of keys is not sound: a crash may leave such a one, and nothing depends on it."""
+        segment = self._segment
+        try:
+            is_there = self._filesystem.exists(segment.keys_path)
+            if is_there and read_table(self._filesystem, segment, second_crc32c) is None:
+                what = "the table of keys is not one of this segment as it is" + MADE_AGAIN
+                yield Finding(segment.keys_path, 0, what, True)
+        except OSError as error:
+            yield unreadable(segment.keys_path, error, of_partition(segment.keys_path))
 
     def _gaps(self, read: Read, known: list[Anchor]) -> Iterator[Finding]:
         """Yield the places where an index has no entry for a frame that must have one."""

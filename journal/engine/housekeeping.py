@@ -27,6 +27,7 @@ from journal.engine.jobs import (
     Job,
     StageFrames,
     WriteCheckpoint,
+    WriteKeyTable,
     WriteWitness,
 )
 from journal.engine.settings import JournalSettings
@@ -38,12 +39,17 @@ from journal.formats.witness import NOTHING, WITNESS_INTERVAL, Witness
 from journal.interfaces import IHousekeeping
 from journal.log.flush import FlushJob
 from journal.log.message_store import MessageStore
+from journal.log.segment import Segment
 from journal.settings import TopicSettings
 
 FLUSHES_AT_ONCE = 64
 """Most flushes that begin in one turn, 20 µs each: ten thousand logs may be due at once."""
 NO_ROOM_PAUSE = 10_000_000
 """µs after which a spare that found no room on the disk is tried again."""
+
+
+MOST_TABLES = 4
+"""Most tables of keys that wait to be written, up to 32 MiB each; others are made again when they are wanted."""
 
 
 TRIM_INTERVAL = 10_000_000
@@ -97,6 +103,7 @@ class Housekeeping:
         self._witness = NOTHING
         self._witnessed_at = 0
         self._trimmed_at = 0
+        self._tables: list[WriteKeyTable] = []
         self._gone: list[MessageStore] = []
         self._discarding: set[MessageStore] = set()
 
@@ -125,6 +132,8 @@ class Housekeeping:
         found += self._flushes(now)
         if self.phase is Phase.FLUSHING and self._may_write():
             found.append(self._write())
+        found += self._tables
+        self._tables = []
         if self._collecting is not None:
             found.append(self._collecting)
             self._collecting = None
@@ -189,6 +198,11 @@ class Housekeeping:
     def want_flush(self) -> None:
         """Flush all that is published at the next call of :meth:`jobs`."""
         self._flush_wanted = True
+
+    def keep_table(self, segment: Segment, table: bytes) -> None:
+        """Have the table of keys of a segment written at the next call of :meth:`jobs`, if it is not one too many."""
+        if len(self._tables) < MOST_TABLES and not self._engine.full:
+            self._tables.append(WriteKeyTable(self._engine.filesystem, segment, table))
 
     def _witness_due(self, now: int) -> bool:
         if self._witness.checkpoint != self.checkpoint_lsn:

@@ -6,6 +6,7 @@ A job that raises ends the process (:meth:`Engine.fail <journal.engine.engine.En
 from __future__ import annotations
 
 import errno
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
@@ -18,10 +19,13 @@ from journal.formats.witness import Witness, write_witness
 from journal.interfaces import IFilesystem
 from journal.log.flush import FlushJob
 from journal.log.message_store import MessageStore
+from journal.log.segment import Segment
 from journal.transactions.staging import StagingPlan
-from journal.vfs.filesystem import zero_fill
+from journal.vfs.filesystem import write_fully, zero_fill
 from journal.vfs.open_files import OpenFiles
 from journal.wal.writer import RECYCLED_FILES
+
+log = logging.getLogger(__name__)
 
 
 class Job(ABC):
@@ -174,3 +178,29 @@ class FillBallast(Job):
         finally:
             file.close()
         filesystem.force_directory("")
+
+
+class WriteKeyTable(Job):
+    """Writes the table of keys that a search has made of a segment. It is not forced: a torn one is made again."""
+
+    def __init__(self, filesystem: IFilesystem, segment: Segment, table: bytes) -> None:
+        self._filesystem = filesystem
+        self._segment = segment
+        self._table = table
+
+    def run(self) -> None:
+        """Write it, unless the segment is gone. A full or failing disk is no failure here: nothing depends on the
+        file.
+        """
+        filesystem, path = self._filesystem, self._segment.keys_path
+        if not filesystem.exists(self._segment.path):
+            return  # removed by a job before this one; a later one removes the table with it
+        try:
+            file = filesystem.open(path, create=True)
+            try:
+                write_fully(file, 0, [self._table])
+                file.truncate(len(self._table))
+            finally:
+                file.close()
+        except OSError as error:
+            log.warning("%s could not be written: %s", path, error)

@@ -12,7 +12,7 @@
         journal/<first LSN>.recycled                    a dead journal file that waits to become the spare
     checkpoints/<LSN>.checkpoint                    with .tmp behind while it is being written
     staged/<session>-<serial>.staged                likewise
-    partitions/<topic>-<index>.<number>/<base offset>.log, .index, .time
+    partitions/<topic>-<index>.<number>/<base offset>.log, .index, .time, .keys
     repairs.json                                    what repairs have done here, oldest first
     repair.plan                                     a repair that has been decided and is being carried out
     repair.new/<number>                             files that it will put in place
@@ -73,7 +73,7 @@ _checkpoint = re.compile(_POSITION + r"\.checkpoint")
 _staged = re.compile(_NUMBER + "-" + _NUMBER + r"\.staged")
 _partition = re.compile(f"({_TOPIC})-{_NUMBER}" + r"\." + _NUMBER)
 _evidence = re.compile(EVIDENCE + r"-[0-9]{8}T[0-9]{6}Z(-[0-9]+)?")
-_segment = re.compile(_POSITION + r"\.(log|index|time)")
+_segment = re.compile(_POSITION + r"\.(log|index|time|keys)")
 
 
 class SegmentKind(Enum):
@@ -82,6 +82,7 @@ class SegmentKind(Enum):
     LOG = "log"
     INDEX = "index"
     TIME = "time"
+    KEYS = "keys"
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,6 +291,11 @@ class MessageStore:
         """Return the offset, or the nearest one that can be read from."""
         return max(self.start_offset, min(offset, self.high_watermark))
 
+    def sealed_segment(self, offset: int) -> Segment | None:
+        """Return the segment that holds ``offset`` if it is not written any more."""
+        found = self._segments.holding(offset)
+        return found[0] if found is not None and found[1] else None
+
     # -- messages go to segments --------------------------------------------------------------------
 
     def begin_flush(self, most: int | None = None) -> FlushJob | None:

@@ -80,9 +80,14 @@ class Segment(msgspec.Struct, frozen=True):
         return segment_file(self.directory, self.base_offset, SegmentKind.TIME)
 
     @property
+    def keys_path(self) -> str:
+        """The path of the table of keys, which may not exist."""
+        return segment_file(self.directory, self.base_offset, SegmentKind.KEYS)
+
+    @property
     def paths(self) -> list[str]:
-        """All files of the segment."""
-        return [self.path, self.index_path, self.time_path]
+        """All files of the segment. The log is the first: what is beside it is written while it is there."""
+        return [self.path, self.index_path, self.time_path, self.keys_path]
 
     @property
     def frame_bytes(self) -> int:

@@ -68,7 +68,7 @@ def kind_of(name: str) -> FileKind | None:
             SegmentKind.INDEX: FileKind.INDEX,
             SegmentKind.TIME: FileKind.TIME,
         }
-        return kinds[segment.kind]
+        return kinds.get(segment.kind)
     if filenames.parse_journal_file(name) is not None or filenames.parse_recycled_file(name) is not None:
         return FileKind.JOURNAL
     finished = name.removesuffix(filenames.TEMPORARY)

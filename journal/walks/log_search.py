@@ -14,6 +14,7 @@ from journal.formats.record import Messages, TransactionCommitted
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.formats.store_state import StoreState
 from journal.interfaces import IFilesystem
+from journal.log.key_tables import hash_of, read_table
 from journal.log.search import Wanted, examine
 from journal.log.segment import BrokenChain, Segment, read_run, segments_of
 from journal.vfs.file_window import opened
@@ -55,17 +56,30 @@ def search_log(
     """
     first, end = max(start, store.start_offset), min(store.end_offset, store.flushed_offset)
     for segment in segments_of(store):
-        if segment.end_offset > first and segment.base_offset < end:
-            for message in _search(filesystem, segment, first, wanted):
-                if message.offset >= end:
-                    return
-                yield message
+        until = min(_until(filesystem, segment, wanted), end)
+        if first < until and segment.base_offset < until:
+            yield from (
+                each for each in _search(filesystem, segment, first, until, wanted) if each.offset < end
+            )
 
 
-def _search(filesystem: IFilesystem, segment: Segment, first: int, wanted: Wanted) -> Iterator[Message]:
+def _until(filesystem: IFilesystem, segment: Segment, wanted: Wanted) -> int:
+    """Return the offset up to which a segment has to be searched, as its table of keys says: 0 for not at all."""
+    try:
+        table = read_table(filesystem, segment)
+    except OSError:
+        table = None
+    if table is None or not table.is_complete:
+        return segment.end_offset
+    return max(table.offsets(hash_of(wanted)), default=-1) + 1
+
+
+def _search(
+    filesystem: IFilesystem, segment: Segment, first: int, until: int, wanted: Wanted
+) -> Iterator[Message]:
     offset, position = segment.base_offset, SEGMENT_HEADER_BYTES
     with opened(filesystem, segment.path) as file:
-        while offset < segment.end_offset:
+        while offset < until:
             try:
                 frames, behind = read_run(file.read, segment, offset, position, _PIECE)
             except BrokenChain as broken:

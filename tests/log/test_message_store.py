@@ -162,7 +162,7 @@ class TestGoing:
         assert [path[-7:-4] for path in store.take_dropped() if path.endswith(".log")] == ["000"]
         store.move_start(20)
         dropped = store.take_dropped()
-        assert dropped == [f"{DIRECTORY}/{10:032d}.{kind}" for kind in ("log", "index", "time")]
+        assert dropped == [f"{DIRECTORY}/{10:032d}.{kind}" for kind in ("log", "index", "time", "keys")]
         assert filesystem.exists(dropped[0])
         assert store.take_dropped() == []
         assert drain(store) == [20, 21, 22, 23, 24]
@@ -174,7 +174,7 @@ class TestGoing:
         assert store.take_dropped() == []
         fill(store, 1)
         flush(store)
-        assert len(store.take_dropped()) == 3
+        assert len(store.take_dropped()) == 4
         assert [(s.base_offset, s.end_offset) for s in store.state().segments] == [(5, 6)]
         assert drain(store) == [5]
 

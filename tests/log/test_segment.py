@@ -34,7 +34,7 @@ def made(filesystem, data, messages):
 
 def test_files_are_named_after_the_base_offset():
     assert Segment(17, DIRECTORY, 50).paths == [
-        f"{DIRECTORY}/00000000000000000000000000000050.{kind}" for kind in ("log", "index", "time")
+        f"{DIRECTORY}/00000000000000000000000000000050.{kind}" for kind in ("log", "index", "time", "keys")
     ]
 
 

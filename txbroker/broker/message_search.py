@@ -1,16 +1,23 @@
-"""Messages by key or id: a search through a partition, a part of it for each request, on the reader pool."""
+"""Messages by key or id: a search through a partition, a part of it for each request, on the reader pool.
+
+Of a segment that is not written any more its table of keys says which messages to look at; it is made when the first
+search comes by. The newest messages, and segments without a sound table, are examined frame by frame.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Generator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from journal.constants import MAX_ATTRIBUTE, MAX_REQUEST_ENTRIES, MIB
+from journal.log.key_tables import LookedUp, look_up
 from journal.log.read_plan import ReadPlan
 from journal.log.search import Examined, Wanted, examine
 from txbroker.broker.fetch_attempt import unreadable
 from txbroker.broker.session import Session
-from txbroker.broker.stepwise_answers import Steps, Stepwise
+from txbroker.broker.stepwise_answers import Steps, Stepwise, Work
 from txbroker.errors import (
     CompressionUnavailable,
     CorruptData,
@@ -26,6 +33,10 @@ from txbroker.wire.refusals import unknown_partition
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
     from journal.log.message_store import MessageStore
+    from journal.log.segment import Segment
+
+T = TypeVar("T")
+_Part = Generator[Work, Any, T]
 
 IN_A_STEP: Final = 4 * MIB
 """Bytes that are examined on the pool at once, so that other reads come in between: about 3 ms."""
@@ -38,6 +49,7 @@ class MessageSearch:
     """The meaning of FindMessages."""
 
     def __init__(self, engine: Engine, stepwise: Stepwise) -> None:
+        self._engine = engine
         self._stores = engine.catalog.stores
         self._stepwise = stepwise
 
@@ -47,30 +59,53 @@ class MessageSearch:
         self._stepwise.answer(session, command, self._steps(command))
 
     def _steps(self, command: FindMessages) -> Steps:
-        wanted = Wanted(command.key, command.id)
-        found: list[int] = []
-        offset, left = command.offset, IN_AN_ANSWER
+        search = _Search(command)
+        searched: Segment | None = None  # the segment that has no table of use
         while True:
             store = self._store(command.partition)
-            offset = max(offset, store.start_offset)
-            end = min(command.until or store.high_watermark, store.high_watermark)
-            if offset >= end or left <= 0 or len(found) >= command.most:
+            search.offset = max(search.offset, store.start_offset)
+            end = min(search.until, store.high_watermark)
+            if search.is_over(end):
                 break
-            result = yield partial(_search, _planned(store, offset, end), offset, wanted)
-            if isinstance(result, TxBrokerError):
-                if offset < self._store(command.partition).start_offset:
-                    continue  # retention has removed it meanwhile
-                if left < IN_AN_ANSWER:
-                    break  # the request that begins there is told
-                raise result
-            examined, size = result
-            found += [message.offset for message in examined.found]
-            offset, left = examined.end, left - size
-        if len(found) > command.most:
-            offset = found[command.most]
-        found = [each for each in found[: command.most] if each < offset]
-        answer = MessagesFound(command.correlation, found, offset, store.start_offset, store.high_watermark)
-        return encode(answer)
+            segment = store.sealed_segment(search.offset)
+            if segment is not None and segment != searched:
+                searched = yield from self._by_table(search, store, segment, end)
+                continue
+            yield from self._through(search, store, end, IN_A_STEP)
+        return encode(search.answer(store.start_offset, store.high_watermark))
+
+    def _by_table(
+        self, search: _Search, store: MessageStore, segment: Segment, end: int
+    ) -> _Part[Segment | None]:
+        """Search a segment by its table of keys; return it if there is none of use."""
+        engine = self._engine
+        looked: LookedUp = yield partial(look_up, engine.filesystem, segment, search.wanted, not engine.full)
+        search.left -= MIB
+        if looked.made:
+            search.left -= segment.size
+            engine.housekeeping.keep_table(segment, looked.made)
+        if looked.offsets is None:
+            return segment
+        for offset in looked.offsets:
+            if search.offset <= offset < end and not search.is_full:
+                if self._store(store.number).start_offset > offset:
+                    continue
+                search.offset = offset
+                yield from self._through(search, store, end, 1)
+        if not search.is_full:
+            search.offset = max(search.offset, min(segment.end_offset, end))
+        return None
+
+    def _through(self, search: _Search, store: MessageStore, end: int, size: int) -> _Part[None]:
+        """Examine some of the log from the search's offset on: about ``size`` bytes, or one frame if it is larger."""
+        offset = search.offset
+        result: tuple[Examined, int] | TxBrokerError = yield partial(
+            _examine, _planned(store, offset, end, size), offset, search.wanted
+        )
+        if not isinstance(result, TxBrokerError):
+            search.take(*result)
+        elif self._store(store.number).start_offset <= offset:  # else retention has removed it meanwhile
+            search.fail(result)
 
     def _store(self, number: int) -> MessageStore:
         store = self._stores.get(number)
@@ -79,14 +114,55 @@ class MessageSearch:
         return store
 
 
-def _planned(store: MessageStore, offset: int, end: int) -> ReadPlan | CorruptData:
+class _Search:
+    """One request: what was found so far, and how far the log was examined."""
+
+    def __init__(self, command: FindMessages) -> None:
+        self.wanted = Wanted(command.key, command.id)
+        self.offset = self._begin = command.offset
+        self.until = command.until or sys.maxsize
+        self.left = IN_AN_ANSWER
+        self._correlation = command.correlation
+        self._most = command.most
+        self._found: list[int] = []
+        self._failed = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the answer has as many messages as were wanted, or what follows cannot be read."""
+        return self._failed or len(self._found) >= self._most
+
+    def is_over(self, end: int) -> bool:
+        """Whether the request is answered: all below ``end`` was examined, or enough for one answer."""
+        return self.is_full or self.offset >= end or self.left <= 0
+
+    def take(self, examined: Examined, size: int) -> None:
+        """Add what was found, in so many bytes."""
+        self._found += [each.offset for each in examined.found if each.offset < self.until]
+        self.offset = examined.end
+        self.left -= size
+
+    def fail(self, error: TxBrokerError) -> None:
+        """Raise the error if it is the first that the request meets; else what was found is answered first."""
+        if self.offset == self._begin and not self._found:
+            raise error
+        self._failed = True
+
+    def answer(self, start: int, end: int) -> MessagesFound:
+        """Return the answer; the log goes from ``start`` to ``end``."""
+        if len(self._found) > self._most:
+            self.offset = self._found[self._most]
+        return MessagesFound(self._correlation, self._found[: self._most], self.offset, start, end)
+
+
+def _planned(store: MessageStore, offset: int, end: int, size: int) -> ReadPlan | CorruptData:
     try:
-        return store.plan_read(offset, IN_A_STEP, end)
+        return store.plan_read(offset, size, end)
     except CorruptData as missing:
         return missing
 
 
-def _search(
+def _examine(
     plan: ReadPlan | CorruptData, offset: int, wanted: Wanted
 ) -> tuple[Examined, int] | TxBrokerError:
     """Read and examine on a thread of the pool; the reactor judges the errors."""

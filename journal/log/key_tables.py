@@ -1,0 +1,139 @@
+"""The use of a segment's table of keys: read and proven, or made anew from the frames. It runs on a reader's thread."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from journal.constants import MIB
+from journal.errors import InvalidFrame, RequestRefused
+from journal.formats.checksum import Checksum
+from journal.formats.frame import (
+    COMPRESSION,
+    HEADER,
+    HEADER_BYTES,
+    WRAPPER,
+    decode_attribute,
+    open_wrapper,
+)
+from journal.formats.keys import (
+    MOST_ENTRIES,
+    KeyEntries,
+    KeyTable,
+    Source,
+    hash_of_id,
+    hash_of_key,
+    open_table,
+)
+from journal.formats.segment_header import SEGMENT_HEADER_BYTES
+from journal.interfaces import IFilesystem
+from journal.log.search import Wanted
+from journal.log.segment import BrokenChain, Read, Segment, read_run
+from journal.message_headers import ID_HEADER
+from journal.vfs.file_window import file_size, opened, read_some
+
+_PIECE = 4 * MIB
+_unpack_header = HEADER.unpack_from
+
+
+class LookedUp(NamedTuple):
+    """The offsets of a segment's messages that may have what is wanted; None if no table says so.
+
+    ``made`` are the bytes of a table that had to be made, to be kept, b"" if none was.
+    """
+
+    offsets: list[int] | None
+    made: bytes = b""
+
+
+def look_up(filesystem: IFilesystem, segment: Segment, wanted: Wanted, makes: bool = True) -> LookedUp:
+    """Look a key or an id up in the table of a segment that is not written any more.
+
+    A missing or unsound table is made anew if ``makes``. Without one, and where the segment is damaged or gone, the
+    segment itself has to be searched, which tells of the damage.
+    """
+    source, made = source_of(segment), b""
+    try:
+        table = read_table(filesystem, segment)
+        if table is None and makes:
+            with opened(filesystem, segment.path) as file:
+                made = make_table(file.read, segment)
+            table = open_table(made, source)
+    except (OSError, BrokenChain, RequestRefused):
+        return LookedUp(None)
+    if table is None or not table.is_complete:
+        return LookedUp(None, made)
+    return LookedUp(table.offsets(hash_of(wanted)), made)
+
+
+def hash_of(wanted: Wanted) -> int:
+    """Return the hash to look up: of the id, which is the rarer one, if there is one."""
+    return hash_of_id(wanted.id) if wanted.id is not None else hash_of_key(wanted.key or b"")
+
+
+def source_of(segment: Segment) -> Source:
+    """Return what a table of the segment has to name."""
+    return Source(segment.base_offset, segment.end_offset, segment.size, segment.checksum, segment.seed)
+
+
+def read_table(filesystem: IFilesystem, segment: Segment, checksum: Checksum = crc32c) -> KeyTable | None:
+    """Return the table of a segment as it is on the disk; None if it is missing or not sound."""
+    if not filesystem.exists(segment.keys_path):
+        return None
+    data = read_some(filesystem, segment.keys_path, 0, file_size(filesystem, segment.keys_path))
+    return open_table(data, source_of(segment), checksum)
+
+
+def make_table(read: Read, segment: Segment) -> bytes:
+    """Return the table of a segment, made of its frames, each with its checksum checked: 1 µs a message.
+
+    Raises :class:`BrokenChain` at damage, and what :func:`open_wrapper` raises.
+    """
+    entries = KeyEntries(segment.base_offset)
+    offset, position = segment.base_offset, SEGMENT_HEADER_BYTES
+    while offset < segment.end_offset and len(entries) <= MOST_ENTRIES:
+        frames, offset = read_run(read, segment, offset, position, _PIECE)
+        position += len(frames)
+        _collect(frames, entries)
+    return entries.packed(source_of(segment))
+
+
+def _collect(frames: bytes, entries: KeyEntries) -> None:
+    """Add the keys and ids of a run of stamped frames."""
+    position = 0
+    while position < len(frames):
+        length, _, offset, _, _, flag, attribute = _unpack_header(frames, position)
+        begin, position = position, position + length
+        if flag & COMPRESSION:
+            frame = memoryview(frames)[begin:position]
+            _collect_inner(open_wrapper(frame, f"the wrapper at offset {offset}"), offset, entries)
+        elif flag & WRAPPER:
+            _collect_inner(frames[begin + HEADER_BYTES : position], offset, entries)
+        elif attribute:
+            _add(frames[begin + HEADER_BYTES : begin + HEADER_BYTES + attribute], offset, entries)
+
+
+def _collect_inner(frames: bytes, offset: int, entries: KeyEntries) -> None:
+    """Add those of the frames in a wrapper, of which the first has that offset."""
+    position = 0
+    while position < len(frames):
+        length, _, _, _, _, _, attribute = _unpack_header(frames, position)
+        if length < HEADER_BYTES:
+            raise InvalidFrame(f"a frame of {length} bytes in the wrapper that holds offset {offset}")
+        if attribute:
+            _add(frames[position + HEADER_BYTES : position + HEADER_BYTES + attribute], offset, entries)
+        position += length
+        offset += 1
+
+
+def _add(attribute: bytes, offset: int, entries: KeyEntries) -> None:
+    found = decode_attribute(attribute)
+    if found.key is not None:
+        entries.add(hash_of_key(found.key), offset)
+    id = None
+    for name, value in found.headers:
+        if name == ID_HEADER:
+            id = value
+    if id is not None:
+        entries.add(hash_of_id(id), offset)
