@@ -25,8 +25,11 @@ from journal.formats.frame import Message
 from journal.formats.frame_check import check_run
 from journal.formats.record import LogStartMoved
 from journal.interfaces import IClock, IFilesystem
+from journal.log.key_tables import look_up
 from journal.log.message_store import MessageStore
-from journal.message_headers import GivenHeaders, GivenId, message_id, with_id
+from journal.log.search import Wanted, examine
+from journal.log.segment import Segment
+from journal.message_headers import GivenHeaders, GivenId, key_and_id, message_id, with_id
 from journal.random_id import new_id
 from journal.recovery.start import recover
 from journal.settings import TopicChoices, topic_settings
@@ -168,6 +171,45 @@ class Log:
             for messages, _ in frame.decode_pieces(data, offset):
                 yield from messages
                 offset = messages[-1].offset + 1
+
+    def find(
+        self,
+        topic: str,
+        *,
+        key: bytes | None = None,
+        id: str | bytes | None = None,
+        offset: int = 0,
+        partition: int = 0,
+    ) -> Iterator[Message]:
+        """Return the messages of a partition with this key, this id, or both, from ``offset`` on, one by one.
+
+        Those below the start of the log are left out. The first search through a full segment leaves a table of keys
+        beside it, by which later ones read only what they return. Raises ``CorruptSegment`` at damage, and ``Misuse``
+        without key and id.
+        """
+        wanted = Wanted(*key_and_id(key, id))
+        return self._search(self._store(topic, partition), whole("offset", offset, NOTHING_READ), wanted)
+
+    def _search(self, store: MessageStore, offset: int, wanted: Wanted) -> Iterator[Message]:
+        without_table: Segment | None = None
+        while (offset := max(offset, store.start_offset)) < store.high_watermark:
+            segment = store.sealed_segment(offset)
+            if segment is None or segment == without_table:
+                found, offset = examine(store.read(offset, _READ_BYTES), offset, wanted)
+                yield from found
+                continue
+            looked = look_up(self.engine.filesystem, segment, wanted, not self.engine.full)
+            if looked.made:
+                self.engine.housekeeping.keep_table(segment, looked.made)
+                self.engine.housekeeping.run_inline()
+            if looked.offsets is None:
+                without_table = segment
+                continue
+            for place in looked.offsets:
+                if max(offset, store.start_offset) <= place:
+                    found, offset = examine(store.read(place, 1), place, wanted)
+                    yield from found
+            offset = max(offset, segment.end_offset)
 
     def start_offset(self, topic: str, partition: int = 0) -> int:
         """Return the offset of a partition's first message, or of the next one to come if it has none."""

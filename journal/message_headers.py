@@ -8,8 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from journal.arguments import NOTHING_SENT, OCTETS_OR_NONE, index_of, micros, octets, text, wrong_value
-from journal.errors import WrongType
+from journal.arguments import (
+    NOTHING_READ,
+    NOTHING_SENT,
+    OCTETS_OR_NONE,
+    index_of,
+    micros,
+    octets,
+    text,
+    wrong_type,
+    wrong_value,
+)
+from journal.errors import Misuse, WrongType
 from journal.random_id import new_id
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -102,6 +112,18 @@ def message_id(given: Any, state: str = NOTHING_SENT) -> bytes | None:
     if not 1 <= len(found) <= MAX_ID:
         raise wrong_value("id", given, f"of 1 to {MAX_ID} bytes", state)
     return found
+
+
+def key_and_id(key: Any, id: Any, state: str = NOTHING_READ) -> tuple[bytes | None, bytes | None]:
+    """Return the key and the id that a caller looks for.
+
+    Raises :class:`Misuse` without any, :class:`WrongType` and :class:`WrongValue`.
+    """
+    if key is None and id is None:
+        raise Misuse(f"find looks for messages by key=, by id=, or by both: say one; {state}")
+    if isinstance(id, bool):
+        raise wrong_type("id", id, "a str, bytes, bytearray, memoryview or None", state)
+    return None if key is None else octets("key", key, state, wanted=OCTETS_OR_NONE), message_id(id, state)
 
 
 def with_id(headers: GivenHeaders | None, id: bytes, state: str = NOTHING_SENT) -> Headers:

@@ -18,6 +18,7 @@ from journal.errors import (
     LockLost,
     LogClosed,
     MessageTooLarge,
+    Misuse,
     OffsetOutOfRange,
     TopicExists,
     TransactionRolledBack,
@@ -79,6 +80,25 @@ def test_a_message_has_the_id_that_it_was_given_or_a_new_one(path):
         ):
             log.append("orders", b"d", id=b"")
         assert len(list(log.read("orders"))) == 3
+
+
+def test_messages_are_found_by_key_and_id_with_tables_and_without(path):
+    with opened(path) as log:
+        log.create_topic("orders", segment_bytes=1 << 16, force_messages=1)
+        for number in range(9):
+            log.append("orders", bytes(30_000), key=b"k%d" % (number % 3), id=f"id-{number}")
+        for _ in range(2):
+            assert [message.offset for message in log.find("orders", key=b"k1")] == [1, 4, 7]
+            assert [message.offset for message in log.find("orders", key=b"k1", offset=2)] == [4, 7]
+            assert [message.id for message in log.find("orders", id="id-5")] == [b"id-5"]
+            assert list(log.find("orders", key=b"k1", id="id-5")) == []
+        assert len(log.engine.catalog.topics["orders"].partitions[0].sealed_segments) >= 3
+        log.trim("orders", 3)
+        assert [message.offset for message in log.find("orders", key=b"k1")] == [4, 7]
+        with pytest.raises(Misuse, match="say one; nothing was read"):
+            log.find("orders")
+    with opened(path) as log:
+        assert [message.offset for message in log.find("orders", key=b"k1")] == [4, 7]
 
 
 def test_a_partition_that_was_trimmed_begins_there_over_restarts_too(path):
@@ -277,6 +297,7 @@ def test_a_log_that_has_been_closed_says_so_whatever_is_asked_of_it(path):
     for call in (
         lambda: log.append("orders", b"x"),
         lambda: list(log.read("orders")),
+        lambda: log.find("orders", key=b"k"),
         lambda: log.create_topic("more"),
         lambda: log.topics,
         lambda: log.trim("orders", 1),
@@ -311,6 +332,10 @@ class TestArguments:
         ),
         ("topic", lambda log, wrong: next(log.read(wrong)), (b"orders", 5)),
         ("offset", lambda log, wrong: next(log.read("orders", wrong)), ("0", 0.0, False, None)),
+        ("offset", lambda log, wrong: log.find("orders", key=b"k", offset=wrong), ("0", 0.0, True, None)),
+        ("key", lambda log, wrong: log.find("orders", key=wrong), ("text", 5)),
+        ("id", lambda log, wrong: log.find("orders", id=wrong), (5, True, "", "x" * 256)),
+        ("id", lambda log, wrong: log.append("orders", b"x", id=wrong), (5, "", "x" * 256)),
         ("offset", lambda log, wrong: log.trim("orders", wrong), ("0", 0.0, True, None)),
         ("value", lambda log, wrong: log.transaction().append("orders", wrong), ("text", 5)),
         (

@@ -230,6 +230,18 @@ def test_an_interrupted_consumer_hands_out_nothing(broker, other, topic, way):
     assert got == list(range(end))
 
 
+def test_an_interrupted_search_leaves_the_connection_as_it_was(broker, other, topic):
+    for number in range(2):
+        other.send(topic, b"", key=b"k", id=f"id-{number}")
+
+    def case(at):
+        with at:
+            assert [message.offset for message in broker.find(topic, key=b"k")] == [0, 1]
+        assert [message.offset for message in broker.find(topic, id="id-1")] == [1], at.raised
+
+    at_every_line(case, step=3)
+
+
 def test_an_interrupted_send_is_in_the_log_once_or_not_at_all_and_later_ones_follow(broker, other, topic):
     answered = []
 

@@ -1,37 +1,14 @@
 """Test that every face of the clients gives a message the id that is asked for, and hands it out."""
 
 import asyncio
-import inspect
 
 import pytest
 
 import txbroker
-from journal.embedded import EmbeddedTransaction, Log
 from journal.message_headers import ID_HEADER, message_id, message_of, with_id
 from tests.client.scripted_broker import ScriptedServer
 from txbroker import errors
 from txbroker.client import asyncio as asyncio_client
-from txbroker.client import blocking
-from txbroker.client import twisted as twisted_client
-from txbroker.coordinator.joined_transaction import Messages as JoinedMessages
-from txbroker.databases.asyncio import AsyncAtomic
-from txbroker.databases.django.transaction_messages import send as django_send
-from txbroker.databases.sqlalchemy.session_messages import Messages as SessionMessages
-from txbroker.databases.twisted import ThreadTransaction
-
-APIS = (blocking, asyncio_client, twisted_client)
-SENDS = [
-    *(api.Connection.send for api in APIS),
-    *(api.Connection.send_async for api in APIS),
-    *(api.Transaction.send for api in APIS),
-    *(
-        each.send
-        for each in (txbroker.Atomic, AsyncAtomic, ThreadTransaction, JoinedMessages, SessionMessages)
-    ),
-    django_send,
-    Log.append,
-    EmbeddedTransaction.append,
-]
 
 
 @pytest.fixture
@@ -39,11 +16,6 @@ def server(broker):
     server = ScriptedServer(broker)
     yield server
     server.close()
-
-
-@pytest.mark.parametrize("send", SENDS, ids=lambda send: f"{send.__module__}.{send.__qualname__}")
-def test_whatever_sends_takes_an_id(send):
-    assert inspect.signature(send).parameters["id"].default is None
 
 
 def test_the_blocking_client_gives_ids_and_hands_them_out(server):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
 
-from journal.arguments import NOTHING_READ, OCTETS_OR_NONE, octets, whole
+from journal.arguments import NOTHING_READ, whole
 from journal.constants import MAX_REQUEST_ENTRIES
-from journal.message_headers import message_id
-from txbroker import errors
+from journal.message_headers import key_and_id
 from txbroker.client.core.core import Core
 from txbroker.client.core.results import Message, decoded
 from txbroker.wire.messages import FetchedPartition, FindMessages, MessagesFound, PartitionInfo
@@ -28,13 +27,8 @@ class Question(NamedTuple):
 
 def checked_question(key: Any, id: Any, start: Any, limit: Any) -> Question:
     """Return what callers gave; raises WrongType, WrongValue, and Misuse without key and id."""
-    if key is None and id is None:
-        raise errors.Misuse("find looks for messages by key=, by id=, or by both: say one; nothing was read")
-    if isinstance(id, bool):
-        raise errors.WrongType(f"id is {id}, of type bool; it must be a str, bytes or None; {NOTHING_READ}")
     return Question(
-        None if key is None else octets("key", key, NOTHING_READ, wanted=OCTETS_OR_NONE),
-        message_id(id, NOTHING_READ),
+        *key_and_id(key, id),
         whole("start", start, NOTHING_READ, least=0),
         whole("limit", limit, NOTHING_READ, least=1),
     )
