@@ -34,9 +34,10 @@ class Examined(NamedTuple):
 def examine(frames: bytes, offset: int, wanted: Wanted) -> Examined:
     """Search a run of whole, checked frames for messages at ``offset`` and above.
 
-    Key and id lie in a frame as they are, so only frames that hold their bytes are decoded: 1 GB of frames of 1 KiB
-    takes 0.4 s. It ends early after ``MOST_OPENED``. Raises :class:`journal.errors.CompressionUnavailable` and
-    :class:`journal.errors.InvalidFrame` for a frame that cannot be opened.
+    Key and id lie in a frame as they are, so only frames that hold their bytes are decoded: 1 GB of messages of 1 KiB
+    takes 0.7 s, with reading them from the system's memory. It ends early after ``MOST_OPENED``. Raises
+    :class:`journal.errors.CompressionUnavailable` and :class:`journal.errors.InvalidFrame` for a frame that cannot be
+    opened.
     """
     parts = [part for part in wanted if part]
     is_plain = all(part in frames for part in parts)

@@ -156,6 +156,21 @@ def test_a_table_of_the_segment_in_an_earlier_life_is_not_used(room, partition, 
     assert made == [here.path]
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_after_a_power_cut_a_search_finds_the_same_whatever_is_left_of_the_tables(room, partition, seed):
+    """Also of tables whose segments no checkpoint has: a start makes these anew, with another salt."""
+    if seed % 2:
+        room.engine.housekeeping.checkpoint_inline()
+    assert find(room, partition) == EXPECTED
+    room.engine.sync()
+    room.filesystem = room.filesystem.crash_clone(seed)
+    room.start()
+    for _ in range(2):
+        assert find(room, partition) == EXPECTED
+        assert find(room, partition, id=b"id-5") == [5]
+    assert [each for each in check.verify(filesystem_of(room)) if not each.harmless] == []
+
+
 def test_a_segment_that_is_damaged_gets_no_table_and_the_damage_is_told(room, partition, made):
     segment = sealed(room, partition)[1]
     file = room.filesystem.open(segment.path)
