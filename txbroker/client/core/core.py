@@ -61,9 +61,7 @@ class Core:
         wall: Callable[[], int],
     ) -> None:
         self.options = options.check()
-        self.clock = clock
-        self.wall = wall
-        self.random = random
+        self.clock, self.wall, self.random = clock, wall, random
         self.phase = Phase.DOWN
         self.session = 0
         self.former: messages.FormerSession | None = None
