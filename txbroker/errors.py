@@ -11,6 +11,7 @@ from journal import errors as _journal_errors
 from journal.errors import *  # noqa: F403
 from journal.errors import (
     HeuristicOutcome,
+    LimitExceeded,
     Misuse,
     OutcomeUnknown,
     RequestRefused,
@@ -51,6 +52,14 @@ class UnknownMember(RequestRefused):
 
 class MemberNameInUse(RequestRefused):
     """A static member of that name is there; nothing has changed."""
+
+
+class AlreadyFinished(RequestRefused):
+    """A message is to be tried again that the group has finished; nothing has changed."""
+
+
+class TooManyParked(LimitExceeded):
+    """The group has as many messages of the partition to try again as it may; nothing has changed."""
 
 
 class PositionMoved(RequestRefused):

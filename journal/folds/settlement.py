@@ -106,10 +106,14 @@ class Settlement:
 
 
 def check_extent(settled: Iterable[Settled]) -> None:
-    """Raise :class:`InvalidFrame` if this is more than a broker puts into one record."""
+    """Raise :class:`InvalidFrame` if this is more than a broker puts into one record, or is said in requests only."""
     size = 0
     for number, each in enumerate(settled, 1):
         size += len(each.finished)
+        if each.retried:
+            raise InvalidFrame(
+                "it says that offsets are tried again, and neither when nor how often they were tried"
+            )
         if number > MAX_SETTLED or size > MAX_FINISHED_BYTES:
             raise InvalidFrame(
                 f"it settles more than {MAX_SETTLED} partitions, or more than {MAX_FINISHED_BYTES} bytes of offsets"

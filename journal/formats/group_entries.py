@@ -14,6 +14,8 @@ MAX_SETTLED: Final = 1024
 """Most partitions that one record settles; with the next bound it bounds what a record, also a forged one, can cost."""
 MAX_FINISHED_BYTES: Final = 64 * KIB
 """Most bytes of sets of finished offsets in one record: the worst of them are read in 25 ms."""
+MAX_PAUSE: Final = 366 * 24 * 3600 * 1_000_000
+"""The longest time until an offset is tried again, in µs: a year."""
 
 
 class PartitionOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -43,6 +45,19 @@ class Unfinished(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return bool(self.attempts or self.due or self.reason)
 
 
+class Retried(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An offset that a request has tried again later: ``after`` µs from now (None: as the broker says), and why.
+
+    ``attempts`` is how many the message had when it was handed out. If the group has counted more since, this failure
+    is noted already, because the request is a repetition.
+    """
+
+    offset: Offset
+    attempts: Count = 0
+    after: int | None = None
+    reason: str = ""
+
+
 class Settled(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What a group has finished in a partition, offset by offset, and what it has to say of unfinished offsets.
 
@@ -50,6 +65,9 @@ class Settled(msgspec.Struct, array_like=True, frozen=True, gc=False):
     position there gets ``base``, the lowest offset that can be unfinished. Each offset of ``unfinished`` is unfinished,
     also if it was finished before. ``start`` is the start of the log if retention has passed the position, else 0: a
     position below it becomes it. ``generation`` is as in :class:`PartitionOffset`.
+
+    ``base``, ``start`` and ``unfinished`` of a record are the broker's. A request has ``retried`` instead of the last;
+    a record has none.
     """
 
     partition: Count
@@ -58,6 +76,7 @@ class Settled(msgspec.Struct, array_like=True, frozen=True, gc=False):
     finished: bytes = b""
     unfinished: list[Unfinished] = []
     start: Offset = 0
+    retried: list[Retried] = []
 
 
 class GroupPositions(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):

@@ -10,13 +10,15 @@ from journal.formats.group_entries import (
     MAX_SETTLED,
     GroupPositions,
     PartitionOffset,
+    Retried,
     Settled,
     Unfinished,
 )
 from journal.formats.offset_set_bytes import encode_offsets
 from journal.formats.record import LogStartMoved
 from journal.offset_set import OffsetSet
-from journal.transaction_states import Totals
+from journal.transaction_states import Totals, TransactionNumber
+from journal.transactions.unsent import Unsent
 from journal.xid import Xid
 from tests.support.broker_room import Room, refused
 from txbroker.errors import (
@@ -55,6 +57,10 @@ def settled(partition, *offsets, base=0, unfinished=(), generation=0):
     return Settled(partition, generation, base, encode_offsets(finished, base), said)
 
 
+def retried(partition, *what, base=0):
+    return Settled(partition, 0, base, retried=[Retried(*each) for each in what])
+
+
 def settle(room, *what, offsets=()):
     room.broker.consuming.settle("g", ID, list(offsets), list(what))
     room.engine.sync()
@@ -86,6 +92,15 @@ def prepare(room, *what, xid=XID, peer=None, serial=1):
     return (peer or room.peer()).ask(
         messages.Prepare, serial, xid, None, positions=[GroupPositions("g", ID, [], list(what))]
     )
+
+
+def prepare_directly(room, *what):
+    """Prepare what no request can say: details that the broker makes."""
+    positions = room.broker.consuming.recorded([GroupPositions("g", ID, [], list(what))])
+    room.broker.consuming.check_settled(positions)
+    number = TransactionNumber(room.peer().session.number, 1)
+    room.engine.transactions.prepare(number, XID, None, 0, room.peer().session.owner, Unsent([], positions))
+    room.engine.sync()
 
 
 def end(room, kind, xid=XID):
@@ -181,17 +196,17 @@ def test_a_dead_letter_too_far_below_an_offset_with_details_is_refused(room, par
 
 def test_what_may_become_unfinished_when_a_prepared_transaction_ends_counts_as_lowest(room, partition):
     settle(room, settled(partition, *range(10)))
-    assert isinstance(prepare(room, settled(partition, unfinished=[(2, 1)])), messages.Done)
+    prepare_directly(room, settled(partition, unfinished=[(2, 0, 1)]))
     settle(room, settled(partition, 2 + AHEAD))
     text = "above offset 2, the lowest"
     refuses(room, partition, LimitExceeded, text, settled(partition, 3 + AHEAD))
     assert isinstance(end(room, messages.Commit), messages.Committed)
-    assert state(room, partition) == (2, f"3-9, {2 + AHEAD}", {2: 1})
+    assert state(room, partition) == (2, f"3-9, {2 + AHEAD}", {2: 0})
 
 
 def test_only_so_many_offsets_have_details(room, partition):
     settle(room, settled(partition, unfinished=[(1, 1), (2, 1)]))
-    assert isinstance(prepare(room, settled(partition, unfinished=[(3, 1)])), messages.Done)
+    assert isinstance(prepare(room, retried(partition, (3,))), messages.Done)
     text = rf"4 offsets of orders-0 would have attempts.*limit is {PARKED} \(max_parked\)"
     refuses(room, partition, LimitExceeded, text, settled(partition, unfinished=[(4, 1)]))
     settle(room, settled(partition, unfinished=[(1, 2), (5,)]))
@@ -203,7 +218,7 @@ def test_only_so_many_offsets_have_details(room, partition):
 def test_prepared_retries_and_what_loses_its_details_take_no_room_of_others(room, partition):
     settle(room, settled(partition, unfinished=[(1, 1), (2, 1)]))
     what = settled(partition, unfinished=[(1, 2), (2, 2), (7,), (8,)])
-    assert isinstance(prepare(room, what), messages.Done)
+    prepare_directly(room, what)
     settle(room, settled(partition, unfinished=[(3, 1)]))
     text = "4 offsets of orders-0 would have"
     refuses(room, partition, LimitExceeded, text, settled(partition, unfinished=[(4, 1)]))
@@ -282,7 +297,9 @@ class TestHolds:
     @pytest.fixture
     def held(self, room, partition):
         settle(room, settled(partition, 0, 1, 5))
-        assert isinstance(prepare(room, settled(partition, 3, unfinished=[(7, 1)])), messages.Done)
+        assert isinstance(
+            prepare(room, replace(retried(partition, (7,)), finished=b"\x02\x08")), messages.Done
+        )
         return partition
 
     def test_other_offsets_go_on(self, room, held):

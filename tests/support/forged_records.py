@@ -18,6 +18,7 @@ from journal.formats.group_entries import (
     ClaimKind,
     GroupPositions,
     PartitionOffset,
+    Retried,
     Settled,
     Unfinished,
 )
@@ -362,6 +363,9 @@ REFUSED |= {
     "an offset far below what is finished that is unfinished again": lambda _: [
         settles(Settled(1, 1, 1 << 60)),
         settles(Settled(1, 1, 0, b"", [Unfinished(5, 1)])),
+    ],
+    "offsets that are tried again in the words of a request": lambda _: [
+        settles(Settled(1, 1, 0, retried=[Retried(5)]))
     ],
     "a claim that settles with a set of offsets that is none": lambda _: [
         plain(PartitionsClaimed("g", "m", [(2, 9)], 10**9, b"", [Settled(1, 1, 0, b"\x07")]))

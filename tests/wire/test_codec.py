@@ -21,6 +21,7 @@ from journal.formats.group_entries import (
     GroupPositions,
     Offset,
     PartitionOffset,
+    Retried,
     Settled,
     Unfinished,
 )
@@ -57,8 +58,10 @@ PARTS = (
     PartitionOffset,
     PartitionsAdded,
     Unfinished,
+    Retried,
     Settled,
     GroupPositions,
+    commands.FetchedPartition,
     commands.Reader,
 )
 """What records and messages have lists of; each after those that it has."""

@@ -29,6 +29,7 @@ from txbroker.errors import (
     PositionMoved,
     UnknownGroup,
 )
+from txbroker.groups.retries import check_said
 from txbroker.groups.settlement_judge import SettlementJudge
 from txbroker.wire.codec import ArrayPieces
 from txbroker.wire.messages import (
@@ -157,6 +158,7 @@ class Consuming:
         """Move a group's positions, or settle single offsets."""
         if command.expected is not None:
             self._check_no_members(command.group)
+        check_said(command.settled)
         self.settle(command.group, command.id, command.offsets, command.settled, command.expected)
         return Done(command.correlation)
 

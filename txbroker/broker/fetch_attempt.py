@@ -49,16 +49,19 @@ class PendingFetch:
 
 class Part:
     """The result of one partition: ``data`` up to offset ``end``, or an ``error``; where its log began and
-    ended then; and what its group has ``finished`` and what is ``waiting``, encoded.
+    ended then; what its group has ``finished`` and what is ``waiting``, encoded; and the ``attempts`` by offset.
     """
 
-    __slots__ = ("data", "end", "error", "finished", "high_watermark", "partition", "start_offset", "waiting")
+    __slots__ = (
+        "attempts", "data", "end", "error", "finished", "high_watermark", "partition", "start_offset", "waiting",
+    )  # fmt: skip
 
     def __init__(self, partition: int, offset: int, store: MessageStore | None) -> None:
         self.partition = partition
         self.end = offset
         self.data = b""
         self.finished = self.waiting = b""
+        self.attempts: list[tuple[int, int]] = []
         self.error: TxBrokerError | None = None
         self.start_offset, self.high_watermark = (
             (store.start_offset, store.high_watermark) if store is not None else (0, 0)
@@ -68,10 +71,11 @@ class Part:
         """Return its part of the answer."""
         place = (self.end, self.start_offset, self.high_watermark)
         if self.error is None:
-            if self.finished or self.waiting:
+            if self.finished or self.waiting or self.attempts:
                 return FetchedPartition(
-                    self.partition, len(self.data), *place, finished=self.finished, waiting=self.waiting
-                )
+                    self.partition, len(self.data), *place,
+                    finished=self.finished, waiting=self.waiting, attempts=self.attempts,
+                )  # fmt: skip
             return FetchedPartition(self.partition, len(self.data), *place)
         return FetchedPartition(
             self.partition, 0, *place, error_name(self.error), str(self.error), *extras(self.error)

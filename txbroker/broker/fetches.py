@@ -24,7 +24,7 @@ from txbroker.broker.fetch_attempt import CallLater, Part, PendingFetch, Reading
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
 from txbroker.errors import CorruptData, LimitExceeded, StorageUnavailable, TxBrokerError
-from txbroker.groups.group_position import GroupPosition
+from txbroker.groups.group_position import GroupPosition, Told
 from txbroker.groups.group_reading import GroupReading
 from txbroker.wire.codec import encode_parts
 from txbroker.wire.messages import Cancel, Fetch, Fetched
@@ -42,7 +42,10 @@ MOST_LOGGED = 1000
 """How many different failures of reading are logged during one start."""
 
 MOST_SETS: Final = 1 << 20
-"""Most bytes of sets of offsets in one answer."""
+"""Most bytes of sets of offsets, and of attempts, in one answer."""
+
+SIZE_OF_ATTEMPTS: Final = 12
+"""About how many bytes an offset with its attempts takes."""
 
 MOST_COLD_READS: Final = 32
 """How many partitions one fetch reads on the reader pool: each of them holds a file open until its turn."""
@@ -325,16 +328,16 @@ class Fetching:
                 continue
             try:
                 position.check()
-                finished, waiting = position.told(part.end)
+                told = position.told(part.end)
             except TxBrokerError as error:
                 part.error, part.data, reading.failed = error, b"", True
                 continue
-            room -= len(finished) + len(waiting)
+            room -= len(told.finished) + len(told.waiting) + SIZE_OF_ATTEMPTS * len(told.attempts)
             if room < 0:  # the next fetch gets the rest
                 reading.found -= len(part.data)
                 part.data, part.end = b"", position.offset
-                finished, waiting = b"", position.still()
-            part.finished, part.waiting = finished, waiting
+                told = Told(b"", position.still(), [])
+            part.finished, part.waiting, part.attempts = told
 
     def _answer(self, fetch: PendingFetch, reading: Reading) -> None:
         self._stop(fetch)

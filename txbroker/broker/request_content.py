@@ -15,6 +15,7 @@ from txbroker.broker.scheduler import REQUEST
 from txbroker.broker.sends import disk_full, frame_limit
 from txbroker.broker.session import Session
 from txbroker.errors import InvalidFrame
+from txbroker.groups.retries import check_said
 from txbroker.wire.messages import Commit, Prepare
 from txbroker.wire.refusals import check_entries, unknown_partition
 
@@ -64,7 +65,9 @@ class RequestContent:
         check_entries("positions", sum([len(group.offsets) + len(group.settled) for group in positions]))
         judge, settles = self._consuming.judge, False
         for group in positions:
-            settles = settles or bool(group.settled)
+            if group.settled:
+                check_said(group.settled)
+                settles = True
             judge(group.group, group.id, group.offsets, group.settled)
         if settles:
             positions = self._consuming.recorded(positions)

@@ -26,6 +26,7 @@ from txbroker.broker.sends import disk_full, frame_limit
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
 from txbroker.errors import (
+    AlreadyFinished,
     GenerationFenced,
     InvalidSetting,
     LimitExceeded,
@@ -38,6 +39,7 @@ from txbroker.errors import (
     TransactionRolledBack,
     UnknownTransaction,
 )
+from txbroker.groups.retries import check_said
 from txbroker.wire import messages
 from txbroker.wire.messages import (
     Add,
@@ -114,6 +116,7 @@ class Transacting:
             self._consuming.judge(command.group, command.id, command.offsets, command.settled)
             settled: list[Settled] = []
             if command.settled:
+                check_said(command.settled)
                 asked = GroupPositions(command.group, command.id, command.offsets, command.settled)
                 positions = self._consuming.recorded([asked])
                 self._consuming.check_settled(positions, number)
@@ -366,7 +369,7 @@ class Transacting:
         """Roll back a transaction whose consumer has lost a partition or meets another's decision; raise the reason."""
         try:
             self._consuming.check_staged(number)
-        except (GenerationFenced, InvalidSetting, LimitExceeded, OffsetPending) as error:
+        except (AlreadyFinished, GenerationFenced, InvalidSetting, LimitExceeded, OffsetPending) as error:
             self._transactions.rollback(number, Cause.REFUSED_ADD, why=str(error))
             raise type(error)(f"{error}. Transaction {number} has been rolled back") from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.folds.groups import GroupsFold
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from journal.engine.engine import Engine
 
 _NOTHING = OffsetSet()
+
+
+class Told(NamedTuple):
+    """What an answer tells of a position: sets of offsets, encoded, and (offset, attempts)."""
+
+    finished: bytes
+    waiting: bytes
+    attempts: list[tuple[int, int]]
 
 
 class GroupPosition:
@@ -77,9 +85,9 @@ class GroupPosition:
         waiting.difference_update(self._finished(first, end))
         return len(self._missing.shared(waiting)) < len(self._missing)
 
-    def told(self, end: int) -> tuple[bytes, bytes]:
+    def told(self, end: int) -> Told:
         """Return what is finished, and what waits: of the offsets that are answered, up to ``end``, and of what is
-        missing.
+        missing. Attempts are those of the offsets that are answered and do not wait.
         """
         finished, waiting = self._finished(self.offset, end), self._waiting(self.offset, end)
         if self._missing:
@@ -87,7 +95,8 @@ class GroupPosition:
             finished.update(self._missing.shared(self._finished(first, behind)))
             waiting.update(self._missing.shared(self._waiting(first, behind)))
         waiting.difference_update(finished)
-        return encode_offsets(finished, self.base), encode_offsets(waiting, self.base)
+        attempts = self._attempts(self.offset, end, waiting)
+        return Told(encode_offsets(finished, self.base), encode_offsets(waiting, self.base), attempts)
 
     def still(self) -> bytes:
         """Return as waiting all that is missing: for an answer that has no room for more."""
@@ -113,6 +122,17 @@ class GroupPosition:
         start = 0 if store is None else store.start_offset
         finished.add_range(first, min(max(group.position(self.partition) or 0, start), end))
         return finished
+
+    def _attempts(self, first: int, end: int, waiting: OffsetSet) -> list[tuple[int, int]]:
+        """Return (offset, attempts) of what has failed before and does not wait, from ``first`` to below ``end``."""
+        settlement = self._groups.find(self.group).settlements.get(self.partition)
+        if settlement is None or not settlement.unfinished:
+            return []
+        return [
+            (each.offset, each.attempts)
+            for each in settlement.details_within(first, end)
+            if each.attempts and each.offset not in waiting
+        ]
 
     def _waiting(self, first: int, end: int) -> OffsetSet:
         """Return what is held, or not due yet, from ``first`` to below ``end``, in a new set."""

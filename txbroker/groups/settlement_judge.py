@@ -15,7 +15,8 @@ from journal.formats.offset_set_bytes import count_walked_runs, decode_offsets, 
 from journal.log.message_store import MessageStore
 from journal.offset_set import OffsetSet
 from journal.transaction_states import TransactionNumber
-from txbroker.errors import InvalidFrame, InvalidSetting, LimitExceeded, OffsetOutOfRange
+from txbroker.errors import InvalidFrame, InvalidSetting, LimitExceeded, OffsetOutOfRange, TooManyParked
+from txbroker.groups.retries import Retries
 from txbroker.wire.refusals import unknown_partition
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class SettlementJudge:
         self._stores = engine.catalog.stores
         self._settings = settings
         self._groups = groups
+        self._retries = Retries(engine, groups, settings.max_offset_metadata)
 
     # -- what a client says -------------------------------------------------------------------------
 
@@ -76,6 +78,9 @@ class SettlementJudge:
             raise InvalidFrame(
                 f"what group {name!r} has finished in {place(store)}: {error}; nothing has changed"
             ) from error
+        if wanted.retried:
+            noted = self._retries.noted(name, store.number, wanted.retried)
+            wanted = replace(wanted, unfinished=[*wanted.unfinished, *noted], retried=[])
         self._check_unfinished(name, store, wanted, finished)
         self._check_range(name, store, wanted, finished)
         base, start = self._base(name, store, wanted.base)
@@ -153,6 +158,7 @@ class SettlementJudge:
         position = self._groups.find(name).position(store.number)
         if position is None:
             position = settled[0].base
+        self._retries.check_unfinished(name, store, settled)
         self._check_ahead(name, store, max(position, settled[0].start), settled)
         self._check_parked(name, store, settled)
 
@@ -196,7 +202,7 @@ class SettlementJudge:
                 fresh.update(offset for offset in range(first, end) if offset not in known)
         count = len(known) + len(fresh)
         if count > self._settings.max_parked:
-            raise LimitExceeded(
+            raise TooManyParked(
                 f"{count} offsets of {place(store)} would have attempts, a due time or a reason for group {name!r}; "
                 f"the limit is {self._settings.max_parked} (max_parked); nothing has changed. Finish some of them first"
             )
@@ -216,7 +222,9 @@ def _check_extent(positions: Iterable[GroupPositions]) -> None:
             f"the finished offsets of the request take {size} bytes, {MAX_FINISHED_BYTES} are allowed; nothing has "
             "changed. Settle them in several requests"
         )
-    parts = sum([1 + len(each.unfinished) + count_walked_runs(each.finished) for each in settled])
+    parts = sum(
+        [1 + len(each.unfinished) + len(each.retried) + count_walked_runs(each.finished) for each in settled]
+    )
     if parts > MAX_REQUEST_ENTRIES:
         raise LimitExceeded(
             f"the request settles {parts} partitions, unfinished offsets and runs of finished ones, "

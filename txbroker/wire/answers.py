@@ -106,6 +106,8 @@ class FetchedPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
     base of ``missing`` if that is lower. They tell of the offsets from the one asked for to below ``next_offset``, and
     of ``missing``, which the group has finished, or retention has removed; and which are held by a prepared
     transaction, or not due yet. All others of these may be handed out. The data may begin behind finished offsets.
+    ``attempts`` are (offset, how often it was tried), of those from the one asked for to below ``next_offset`` that may
+    be handed out and have failed before.
     """
 
     partition: int
@@ -119,6 +121,7 @@ class FetchedPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
     texts: dict[str, str] | None = None
     finished: bytes = b""
     waiting: bytes = b""
+    attempts: list[tuple[int, int]] = []
 
 
 class Fetched(Answer, frozen=True, tag=70):

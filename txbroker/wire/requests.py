@@ -264,8 +264,10 @@ class CommitOffsets(Request, frozen=True, tag=19):
     ``id``, 16 random bytes, is the group's id if this makes the group. With ``expected`` nothing is moved
     (PositionMoved) unless the group's positions are these: an offset, or None for no position yet, for each of
     ``offsets``, in their order; nor while the group has members (GroupInUse), which would go on from where they are.
-    ``settled`` has what is finished, offset by offset, of partitions that ``offsets`` does not name; ``base`` is the
-    group's position as the client knows it. Offsets that are finished already change nothing.
+    ``settled`` has what is finished, and tried again, offset by offset, of partitions that ``offsets`` does not name;
+    ``base`` is the group's position as the client knows it. Offsets that are finished already change nothing, and are
+    not tried again (AlreadyFinished). How often an offset was tried, and when it is due, the broker says
+    (InvalidSetting for ``unfinished``).
     """
 
     group: str

@@ -82,7 +82,9 @@ def _named(value: Any) -> Any:
     if isinstance(value, Xid | TransactionNumber):
         return str(value)
     if isinstance(value, Settled):
-        return _shape(value) | {"finished": _finished(value.finished, value.base)}
+        shape = _shape(value) | {"finished": _finished(value.finished, value.base)}
+        del shape["retried"]  # no record has any
+        return shape
     if isinstance(value, GroupRow):
         positions = {partition: offset for partition, offset, _ in value.positions}
         settlements = [

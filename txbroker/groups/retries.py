@@ -1,0 +1,78 @@
+"""Retries: what a group's reader wants tried again becomes an unfinished offset with attempts, a due time and a reason.
+
+The broker counts the attempts and reads its journal's clock; both are in the record. So a client can neither forge a
+count nor a time, and its clock does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from journal.folds.groups import GroupsFold
+from journal.formats.group_entries import MAX_PAUSE, Retried, Settled, Unfinished
+from txbroker.errors import AlreadyFinished, InvalidSetting
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+    from journal.log.message_store import MessageStore
+
+DEFAULT_PAUSE: Final = 10_000_000
+"""µs until a message is tried again, if neither its reader nor anything else says when."""
+
+
+def check_said(settled: Iterable[Settled]) -> None:
+    """Raise InvalidSetting for a request that states what only the broker does: attempts and due times."""
+    if any(each.unfinished for each in settled):
+        raise InvalidSetting(
+            "a request states attempts and due times of offsets, which the broker counts and sets; nothing has "
+            "changed. Say with `retried` what is tried again, and after which time"
+        )
+
+
+class Retries:
+    """Makes what a record says of retried offsets."""
+
+    def __init__(self, engine: Engine, groups: GroupsFold, max_reason: int) -> None:
+        self._engine = engine
+        self._groups = groups
+        self._max_reason = max_reason
+
+    def noted(self, name: str, partition: int, retried: Sequence[Retried]) -> list[Unfinished]:
+        """Return the offsets with one attempt more than the group has counted, due after their pauses.
+
+        A reason is cut, not refused: it is the text of an error, and the message must not come back at once for its
+        length.
+        What is known of an offset is returned as it is if that attempt is counted already: the request is a repetition,
+        whose first answer was lost. Raises InvalidSetting for a pause that is not 0 to :data:`MAX_PAUSE`.
+        """
+        kept = self._groups.find(name).settlements.get(partition)
+        known = kept.unfinished if kept is not None else {}
+        now = self._engine.now()
+        return [self._noted(each, known.get(each.offset), now) for each in retried]
+
+    def _noted(self, each: Retried, known: Unfinished | None, now: int) -> Unfinished:
+        if known is not None and each.attempts < known.attempts:
+            return known
+        pause = DEFAULT_PAUSE if each.after is None else each.after
+        if not 0 <= pause <= MAX_PAUSE:
+            raise InvalidSetting(
+                f"offset {each.offset} is to be tried again after {pause} µs, 0 to {MAX_PAUSE} (a year) are "
+                "allowed; nothing has changed. Say another pause"
+            )
+        attempts = 1 if known is None else known.attempts + 1
+        return Unfinished(each.offset, attempts, now + pause, each.reason[: self._max_reason])
+
+    def check_unfinished(self, name: str, store: MessageStore, settled: Iterable[Settled]) -> None:
+        """Raise AlreadyFinished for an offset with attempts that the group has finished."""
+        group = self._groups.find(name)
+        position, kept = group.position(store.number) or 0, group.settlements.get(store.number)
+        for one in settled:
+            for each in one.unfinished:
+                offset = each.offset
+                if each.attempts and (offset < position or (kept is not None and offset in kept.finished)):
+                    raise AlreadyFinished(
+                        f"offset {offset} of {store.topic}-{store.index} cannot be tried again for group {name!r}, "
+                        "which has finished it (with done, or with a commit of a position behind it); nothing has "
+                        "changed. Retry a message before it is finished"
+                    )
