@@ -202,6 +202,32 @@ def hold_the_third(connection, topic, group):
     return xid
 
 
+@pytest.mark.parametrize("order", ["partition", "key", None])
+def test_an_interrupted_retry_loses_neither_its_message_nor_others(broker, other, topic, order):
+    for number, key in enumerate((b"a", b"b", b"a", None, b"a", None)):
+        other.send(topic, b"%d" % number, key=key)
+
+    def case(at):
+        group = uuid.uuid4().hex
+        consumer = broker.consume(topic, group, claim=False, order=order)
+        found = {next(consumer).offset, (second := next(consumer)).offset}
+        with at:
+            consumer.retry(second, after=0)
+        broker.ping()
+        found.discard(1)
+        if at.raised:
+            consumer.retry(second, after=0)  # an attempt is counted once, however often it is said
+        while found != set(range(6)):
+            some = consumer.poll(8.0) or consumer.poll(8.0)
+            assert some, (found, at.raised)
+            found.update(message.offset for message in some)
+        consumer.commit()
+        assert [each.offset for each in other.group_offsets(group)] == [6]
+        consumer.close()
+
+    at_every_line(case, step=7)
+
+
 @pytest.mark.parametrize("way", ["poll", "poll some", "next"])
 def test_an_interrupted_consumer_hands_out_nothing(broker, other, topic, way):
     got = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from crc32c import crc32c
 
-from journal.formats.group_entries import PartitionOffset
+from journal.formats.group_entries import PartitionOffset, Retried, Settled
 from journal.settings import TopicSettings
 from journal.transaction_states import State, Totals
 from journal.xid import Xid
@@ -227,6 +227,29 @@ def test_a_claim_that_is_repeated_gets_a_newer_generation(rig, broker, room, par
     claimed = lost(rig, broker, messages.ClaimPartitions, ask())
     rig.connect()
     assert claimed.result().claims == [(partition, 2)]
+
+
+def test_a_retry_that_is_repeated_is_counted_once(rig, broker, room, partition):
+    """Also if the message has come again meanwhile; the second delivery's failure is another one."""
+    core = rig.core
+
+    def request(attempts):
+        said = Settled(partition, 0, 0, retried=[Retried(1, attempts, 0, "why")])
+        return messages.CommitOffsets(core.correlation(), "g", [], settled=[said])
+
+    async def ask(attempts):
+        return await core.request(request(attempts), messages.Done)
+
+    def attempts():
+        return room.broker.groups.find("g").settlements[partition].unfinished[1].attempts
+
+    first = lost(rig, broker, messages.CommitOffsets, ask(0))
+    assert attempts() == 1
+    rig.connect()
+    assert isinstance(first.result(), messages.Done)
+    assert attempts() == 1
+    rig.run(ask(1))
+    assert attempts() == 2
 
 
 def test_a_topic_that_is_there_is_described_by_its_id(rig, broker, room):

@@ -1,6 +1,7 @@
 """The types of each client's calls. Nothing runs this: mypy reads it (``test_types.py``)."""
 
 from asyncio import Future
+from datetime import timedelta
 from typing import assert_type
 
 from twisted.internet.defer import Deferred
@@ -33,6 +34,8 @@ def blocking_calls(c: blocking.Connection, xid: Xid) -> None:
     assert_type(tx.commit_offsets(consumer), None)
     assert_type(tx.done(MESSAGE), None)
     assert_type(consumer.done([MESSAGE]), None)
+    assert_type(tx.retry(MESSAGE, 1.5, "why"), None)
+    assert_type(consumer.retry([MESSAGE], timedelta(1)), None)
     assert_type(tx.commit(), None)
     assert_type(consumer.poll(1.0, max_messages=5), list[Message])
     assert_type(consumer.commit({("t", 0): 5}), None)
@@ -57,6 +60,8 @@ async def asyncio_calls(c: asyncio.Connection, xid: Xid) -> None:
     assert_type(tx.commit_offsets(consumer), Future[None])
     assert_type(tx.done(MESSAGE), Future[None])
     assert_type(consumer.done([MESSAGE]), Future[None])
+    assert_type(tx.retry(MESSAGE, 1.5, "why"), Future[None])
+    assert_type(consumer.retry([MESSAGE], timedelta(1)), Future[None])
     assert_type(tx.commit(), Future[None])
     assert_type(await consumer.poll(1.0, max_messages=5), list[Message])
     assert_type(consumer.commit({("t", 0): 5}), Future[None])
@@ -82,6 +87,8 @@ async def twisted_calls(c: twisted.Connection, xid: Xid) -> None:
     assert_type(tx.commit_offsets(consumer), Deferred[None])
     assert_type(tx.done(MESSAGE), Deferred[None])
     assert_type(consumer.done([MESSAGE]), Deferred[None])
+    assert_type(tx.retry(MESSAGE, 1.5, "why"), Deferred[None])
+    assert_type(consumer.retry([MESSAGE], timedelta(1)), Deferred[None])
     assert_type(tx.commit(), Deferred[None])
     assert_type(consumer.poll(1.0, max_messages=5), Deferred[list[Message]])
     assert_type(consumer.commit({("t", 0): 5}), Deferred[None])

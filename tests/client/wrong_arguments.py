@@ -141,6 +141,15 @@ CASES = [
     Case(
         "what to finish", lambda c, w: c.consume("t", "g").done(w), (5, "t", b"t", [5], [MESSAGE, None], None)
     ),
+    Case("consumer", lambda c, w: c.transaction().retry(MESSAGE, consumer=w), (5, "g", object())),
+    Case("what to try again", lambda c, w: c.transaction().retry(w), (5, None, [MESSAGE], object())),
+    Case(
+        "what to try again",
+        lambda c, w: c.consume("t", "g").retry(w),
+        (5, "t", b"t", [5], [MESSAGE, None], None),
+    ),
+    Case("after", lambda c, w: c.consume("t", "g").retry([], w), ("5", b"5", -1, 1e9, True, float("nan"))),
+    Case("why", lambda c, w: c.consume("t", "g").retry([], 1, w), (5, b"why", None)),
     Case("place", lambda c, w: c.consume("t", "g").commit({w: 1}), (5, "t", ("t",), ("t", 0, 1))),
     Case("offset", lambda c, w: c.consume("t", "g").commit({("t", 0): w}), (*WHOLE, -1, None)),
     Case("what to commit", lambda c, w: c.consume("t", "g").commit({("t", w): 1}), (0, 7)),

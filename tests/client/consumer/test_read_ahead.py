@@ -21,7 +21,7 @@ def messages(first, end):
 @pytest.mark.parametrize("is_handed_out", [False, True])
 def test_a_chunk_that_is_here_is_not_fetched_again(is_handed_out):
     ahead, position = Torn(), Position("t", 0, 1, 9)
-    ahead.undecoded.append((position, iter([(messages(0, 3), 30), (messages(3, 5), 20)])))
+    ahead.undecoded.append((position, iter([(messages(0, 3), 30), (messages(3, 5), 20)]), {}))
     with pytest.raises(KeyboardInterrupt):
         ahead.decode()
     assert not ahead.undecoded, "the rest is fetched again"
@@ -32,13 +32,13 @@ def test_a_chunk_that_is_here_is_not_fetched_again(is_handed_out):
 
 def test_a_chunk_that_did_not_come_to_be_here_is_fetched_again():
     ahead, position = Torn(), Position("t", 0, 1, 9)
-    ahead.undecoded.append((position, iter([(messages(0, 3), 30)])))
+    ahead.undecoded.append((position, iter([(messages(0, 3), 30)]), {}))
     with pytest.raises(KeyboardInterrupt):
         ahead.decode()
     ahead.chunks.clear()
     ahead.mend(None)
     assert (position.next, ahead.size) == (0, 0)
-    ahead.undecoded.append((position, iter([(messages(0, 3), 30)])))
+    ahead.undecoded.append((position, iter([(messages(0, 3), 30)]), {}))
     with pytest.raises(KeyboardInterrupt):
         ahead.decode()
     assert len(ahead.chunks) == 1

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from journal.formats.group_entries import PartitionOffset, Settled
 from txbroker.client.consumer.consumer import ConsumerCore
+from txbroker.client.consumer.retries import Parking, Pause, parking_of, retry
 from txbroker.client.core.client_method import part_method
 from txbroker.client.core.positions import Joined, Positions
 from txbroker.client.core.promise import Promise
@@ -71,6 +72,24 @@ class ClientConsumer:
         without a group, WrongType, WrongValue.
         """
         return self._core.commits.done(what, self._connection._joined())
+
+    @part_method
+    def retry(
+        self, what: Message | Sequence[Message], after: Pause = None, why: str = ""
+    ) -> Coroutine[Promise[Any], None, None]:
+        """Have a message, or each of a list, come again ``after`` a pause; it ends once that is forced.
+
+        ``after`` is in seconds or a ``timedelta``; None is the broker's pause, 10 s. The broker counts the attempts
+        (``message.attempts`` when it comes again) and keeps ``why``. Until then nothing behind the message is handed
+        out, or nothing of its key, as ``order`` says. For other groups nothing changes. Between ``tpc_begin`` and the
+        end of that transaction it is tried again if that commits. Raises AlreadyFinished for a message that the group
+        has finished, TooManyParked while ``max_parked`` messages of the partition wait, else as :meth:`done`.
+        """
+        return retry(self._core, what, after, why, self._connection._joined())
+
+    def retrying(self, message: Message, after: Pause, why: str) -> Parking:
+        """Return what tries a message again, for ``Transaction.retry``."""
+        return parking_of(self._core, message, after, why)
 
     @part_method
     def commit(self, what: Positions = None) -> Coroutine[Promise[Any], None, None]:

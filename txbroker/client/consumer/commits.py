@@ -96,10 +96,9 @@ class Commits:
         """Whether a message of that partition was handed out."""
         delivery = self._delivery()
         current = None if delivery is None else delivery.position
-        places = [*self._positions.values(), *self._lost.values()]
         return not self.closed and any(
             (each.topic, each.index) == (topic, index) and (each.handed >= 0 or each is current)
-            for each in places
+            for each in self.known()
         )
 
     # -- partitions that are gone ---------------------------------------------------------------------
@@ -119,6 +118,10 @@ class Commits:
         """Note that a partition was given back, with all that was handed out of it finished."""
         self.lose(position, why)
         position.told = position.extent
+
+    def known(self) -> list[Position]:
+        """Return the positions of the consumer's partitions, and of those that it has lost."""
+        return [*self._positions.values(), *self._lost.values()]
 
     def _unsaid(self) -> list[Position]:
         """Return the lost positions with messages that no commit has named since they were handed out."""
@@ -143,7 +146,7 @@ class Commits:
                 "messages are another's to handle; nothing was committed"
             )
 
-    def _check_messages(self, messages: Iterable[Message]) -> None:
+    def check_messages(self, messages: Iterable[Message]) -> None:
         """Raise for messages of lost partitions, also if these are the consumer's again since."""
         messages = list(messages)
         self._check_places([(each.topic, each.partition) for each in messages])
@@ -169,7 +172,7 @@ class Commits:
         group = self._checked_group()
         if what is not None:
             if isinstance(what, Message):
-                self._check_messages([what])
+                self.check_messages([what])
             elif isinstance(what, Mapping):
                 self._check_places(what)
             await self._settle(group, positions_of(self._positions.values(), what), [], joined)
@@ -193,8 +196,8 @@ class Commits:
 
     def finished(self, what: Message | Sequence[Message]) -> list[Settled]:
         """Return what finishes these messages; raises WrongType, WrongValue, GenerationFenced for lost ones."""
-        settled = finished_of([*self._positions.values(), *self._lost.values()], what)
-        self._check_messages([what] if isinstance(what, Message) else what)
+        settled = finished_of(self.known(), what)
+        self.check_messages([what] if isinstance(what, Message) else what)
         return settled
 
     def _checked_group(self) -> str:

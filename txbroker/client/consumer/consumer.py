@@ -11,7 +11,7 @@ from journal.formats import frame
 from txbroker import errors
 from txbroker.client.consumer.beginning import begin_of, check_topics, claim, positions_to_read
 from txbroker.client.consumer.commits import Commits
-from txbroker.client.consumer.delivery import Delivery
+from txbroker.client.consumer.delivery import NO_ATTEMPTS, Delivery
 from txbroker.client.consumer.group_parts import entries_of, take
 from txbroker.client.consumer.handover import Handover
 from txbroker.client.consumer.membership import Membership
@@ -19,6 +19,7 @@ from txbroker.client.consumer.moments import Moments, Wanted
 from txbroker.client.consumer.notices import Notices
 from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.client.consumer.read_ahead import ReadAhead
+from txbroker.client.consumer.retries import Retry, hold_back
 from txbroker.client.consumer.shared_fetch import Part, SharedFetch
 from txbroker.client.core.call import named_error
 from txbroker.client.core.positions import Position, stored_positions
@@ -38,7 +39,7 @@ class ConsumerCore:
         self.positions: dict[int, Position] = {}
         self.line = core.waits.line(lambda: self._is_here or self.finished)
         """The callers that wait for messages, or for the end of the reading."""
-        self._core = core
+        self.core = self._core = core
         self._shared_fetch = shared_fetch
         self._member = member
         self._current: Delivery | None = None
@@ -201,6 +202,27 @@ class ConsumerCore:
         self._ahead.clear()
         self._shared_fetch.leave(self)
         self._reading.cancel()
+
+    def park(self, retries: Iterable[Retry]) -> None:
+        """Leave messages out until the broker tells that they are due, with what may not come before them."""
+        for each in retries:
+            position = each.position
+            if self.positions.get(position.number) is not position:
+                continue
+            self._drop_current()
+            current = self._current
+            if current is not None and current.position is position:
+                current.count()
+                self._returned.appendleft(current.remaining())
+                self._current = None
+                current.end()
+            hold_back(each, self._returned, self._ahead)
+
+    def look_again(self) -> None:
+        """Ask the broker for what waits now."""
+        self._shared_fetch.hurry(self)
+        self._go_on()
+        self.line.move()
 
     # -- the reading -------------------------------------------------------------------------------
 
@@ -400,6 +422,8 @@ class ConsumerCore:
         entries, reader = entries_of(self.positions.values(), wanted.positions, group)
         asked = [(each.position.number, each.offset, each.until) for each in entries]
         if not asked:
+            for position in self.positions.values():
+                await position.left.answered()  # all others wait for messages that are being retried
             return []
         found = await self._shared_fetch.ask(self, asked, wanted.max_bytes, self.options.max_wait, reader)
         parts = [
@@ -416,7 +440,7 @@ class ConsumerCore:
                 entry.position.left.forget_below(part.start_offset)
             elif not part.error and (pieces := take(entry, part, data)) is not None:
                 self._moments.took(part.length)
-                self._ahead.undecoded.append((entry.position, pieces))
+                self._ahead.undecoded.append((entry.position, pieces, dict(part.attempts)))
         await self._say_what_waits(group)
         return wrong
 
@@ -456,7 +480,7 @@ class ConsumerCore:
             self._out_of_range(position, part)
         elif part.length:
             self._moments.took(part.length)
-            self._ahead.undecoded.append((position, frame.decode_pieces(data, position.next)))
+            self._ahead.undecoded.append((position, frame.decode_pieces(data, position.next), NO_ATTEMPTS))
 
     def _out_of_range(self, position: Position, part: FetchedPartition) -> None:
         where = f"{position.topic}-{position.index}"

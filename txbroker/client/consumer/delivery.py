@@ -7,6 +7,7 @@ moment (a signal's handler, a cancellation) finds a message either here, for the
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -17,17 +18,21 @@ from txbroker.client.core.positions import Position
 from txbroker.client.core.results import Message
 from txbroker.client.core.waits import Line, Turn
 
+NO_ATTEMPTS: Mapping[int, int] = {}
+
 
 class Chunk(NamedTuple):
     """Decoded messages of one partition, in order. ``before`` counts the bytes that were decoded before.
 
-    ``is_again``: they were left out before, so later ones may have been handed out already.
+    ``is_again``: they were left out before, so later ones may have been handed out already. ``attempts`` are those of
+    offsets that have failed before.
     """
 
     position: Position
     messages: list[frame.Message]
     before: int = 0
     is_again: bool = False
+    attempts: Mapping[int, int] = NO_ATTEMPTS
 
 
 class Delivery:
@@ -40,10 +45,10 @@ class Delivery:
 
     __slots__ = ("_withheld", "chunk", "left", "messages", "position")
 
-    def __init__(self, chunk: Chunk) -> None:
+    def __init__(self, chunk: Chunk, messages: list[Message] | None = None) -> None:
         self.chunk = chunk
         self.position = chunk.position
-        self.messages = widen(chunk)
+        self.messages = widen(chunk) if messages is None else messages
         self.left = deque(self.messages)
         self._withheld: deque[Message] = deque()
 
@@ -94,17 +99,30 @@ class Delivery:
             # In one step for all threads and for interrupts, because all of these are C functions.
             self._withheld.extendleft(iter(self.left.pop, None))
 
+    def remaining(self) -> Delivery:
+        """Return a delivery of what has not been handed out, which may be nothing."""
+        return Delivery(self.chunk, [] if self.is_empty else list(self.left))
+
+    def without(self, key: bytes) -> Delivery:
+        """Return a delivery of what has not been handed out and has another key."""
+        left = [] if self.is_empty else self.left
+        return Delivery(self.chunk, [each for each in left if each.key != key])
+
+    def end(self) -> None:
+        """Keep only what was handed out: the rest is in :meth:`remaining`, also for who holds ``left``."""
+        self.withhold()
+        self.messages, self._withheld = self.messages[: self._count], deque()
+
     def give_back(self) -> None:
         """Make all of its messages available again."""
-        self._withheld = deque()
-        self.left = deque(self.messages)
+        self.left, self._withheld = deque(self.messages), deque()
 
     def count(self) -> None:
         """Note in its position that the messages that are not here were handed out. It may be called again."""
         position = self.position
         if not self.messages:
             return
-        if position.left.order == "partition":
+        if not position.has_gaps and position.left.order == "partition":
             position.handed = self.handed if self.handed >= 0 else position.handed
             return
         for offset in self.handed_offsets():
@@ -125,11 +143,14 @@ def checked_most(value: int | None) -> int | None:
 
 def widen(chunk: Chunk) -> list[Message]:
     """Return a chunk's messages with topic and partition."""
-    topic, index = chunk.position.topic, chunk.position.index
+    topic, index, attempts = chunk.position.topic, chunk.position.index, chunk.attempts
     return [
-        Message(topic, index, message.offset, message.timestamp, message.key, message.value, message.headers)
+        Message(
+            topic, index, message.offset, message.timestamp, message.key, message.value, message.headers,
+            attempts.get(message.offset, 0) if attempts else 0,
+        )
         for message in chunk.messages
-    ]
+    ]  # fmt: skip
 
 
 class Source(Protocol):

@@ -17,6 +17,9 @@ MOST_MISSING: Final = 60_000
 """Most bytes of missing offsets in one fetch; the broker takes 64 KiB."""
 
 
+_NOTHING = OffsetSet()
+
+
 class Entry(NamedTuple):
     """One position of a fetch. ``base`` is what the sets in its answer are relative to."""
 
@@ -24,8 +27,8 @@ class Entry(NamedTuple):
     offset: int
     until: int
     base: int
-    is_told: bool = False
-    """Whether it asks for what waits in its partition."""
+    missing: OffsetSet | None = None
+    """What it asks for of that which waits in its partition."""
     is_again: bool = False
     """Whether it reads again what was left out."""
 
@@ -41,7 +44,7 @@ def entries_of(
     room = MOST_MISSING
     asked = {number: (offset, until) for number, offset, until in wanted}
     for number, position in by_number.items():
-        waiting = position.left.waiting
+        waiting = position.left.missing
         for first, end in position.left.ready() if position.left and not position.ended else ():
             again.append(Entry(position, first, end, first, is_again=True))
         tells = False
@@ -52,7 +55,7 @@ def entries_of(
         if tells:
             missing.append((number, said, waiting.first))
             offset, until = asked.get(number, (waiting.end, waiting.end))
-            entries.append(Entry(position, offset, until, min(offset, waiting.first), True))
+            entries.append(Entry(position, offset, until, min(offset, waiting.first), waiting.copy()))
         elif number in asked:
             entries.append(Entry(position, *asked[number], asked[number][0]))
     order = {number: place for place, (number, _, _) in enumerate(wanted)}
@@ -64,16 +67,17 @@ def entries_of(
 def take(entry: Entry, part: FetchedPartition, data: memoryview) -> Pieces | None:
     """Take what an answer tells of a partition; return the messages to hand out, None for none."""
     position, left = entry.position, entry.position.left
+    is_blocked = left.blocks
     finished = decode_offsets(part.finished, entry.base)
     waiting = decode_offsets(part.waiting, entry.base)
     if entry.is_again:
-        left.told(finished, left.waiting)
+        left.told(_NOTHING, finished, waiting)
         left.wait_again(waiting)
-        run = entry.offset, entry.until
+        run = entry.offset, left.readable(entry.until)
         return Again(left, frame.decode_pieces(data, entry.offset), run, finished, waiting)
-    if entry.is_told:
-        left.told(finished, waiting)
-    if part.next_offset <= entry.offset or position.next != entry.offset:
+    if entry.missing is not None:
+        left.told(entry.missing, finished, waiting)
+    if part.next_offset <= entry.offset or position.next != entry.offset or is_blocked:
         return None
     left.forget_from(entry.offset)
     end = part.next_offset
@@ -81,7 +85,7 @@ def take(entry: Entry, part: FetchedPartition, data: memoryview) -> Pieces | Non
     if waits and left.order == "partition":
         end = waits.first
         left.block(end)
-    if left.order != "partition":
+    if left.order != "partition" or position.has_gaps:
         position.given.update(finished.within(entry.offset, end))
     if not part.length:
         position.next = end

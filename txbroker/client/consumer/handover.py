@@ -122,7 +122,7 @@ class Handover:
 def _handed_out(position: Position) -> OffsetSet:
     """Return the offsets that were handed out, perhaps with some that were finished before."""
     handed = OffsetSet()
-    if position.left.order == "partition":
+    if position.left.order == "partition" and not position.has_gaps:
         handed.add_range(position.begin, position.handed)
     else:
         handed.update(position.given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from journal.formats import frame
 from journal.offset_set import OffsetSet
@@ -46,6 +46,7 @@ class Again:
                 and self._left.has(each.offset)
                 and each.offset not in finished
                 and each.offset not in waiting
+                and each.offset not in self._left.waiting
             ]
             if kept:
                 return kept, size
@@ -56,7 +57,8 @@ class ReadAhead:
 
     def __init__(self) -> None:
         self.chunks: deque[Chunk] = deque()
-        self.undecoded: deque[tuple[Position, Pieces]] = deque()
+        self.undecoded: deque[tuple[Position, Pieces, Mapping[int, int]]] = deque()
+        """What each has: the position, the pieces, and the attempts by offset."""
         self._decoded = 0
         self._taking: tuple[Chunk, int] | None = None
 
@@ -69,11 +71,11 @@ class ReadAhead:
         """Decode a part; compressed frames may become larger than all that may wait. Return whether there was
         anything.
         """
-        position, pieces = self.undecoded[0]
+        position, pieces, attempts = self.undecoded[0]
         try:
             messages, size = next(pieces, ([], 0))
             if messages:
-                chunk = Chunk(position, messages, self._decoded, isinstance(pieces, Again))
+                chunk = Chunk(position, messages, self._decoded, isinstance(pieces, Again), attempts)
                 self._taking = chunk, size
                 self.chunks.append(chunk)
                 self._took(chunk, size)

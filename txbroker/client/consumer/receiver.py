@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from journal.formats.group_entries import PartitionOffset, Settled
+from journal.formats.group_entries import PartitionOffset, Retried, Settled
 from journal.offset_set import OffsetSet
 from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.consumer.options import consumer_options
+from txbroker.client.consumer.retries import Retry, with_retries
 from txbroker.client.consumer.shared_fetch import SharedFetch
-from txbroker.client.core.positions import Position
+from txbroker.client.core.positions import Position, TakesPart
 from txbroker.client.core.positions import settled as settled_of
+from txbroker.client.core.results import Message
 from txbroker.client.core.waits import Line, Turn
 
 
@@ -37,6 +39,8 @@ class Receiver:
         self.discarded = False
         self._consumer = consumer
         self._deliveries: list[Delivery] = []
+        self._retries: dict[tuple[int, int], Retry] = {}
+        """Those of its messages that the transaction tries again, by partition and offset."""
         self._fenced = False
         consumer.tell_in_hand(self._has_in_hand)
 
@@ -74,14 +78,27 @@ class Receiver:
             position, handed = delivery.position, delivery.handed
             if handed >= 0 and position.has_gaps:
                 for offset in delivery.handed_offsets():
-                    single.setdefault(position.number, (position, OffsetSet()))[1].add(offset)
+                    if (position.number, offset) not in self._retries:
+                        single.setdefault(position.number, (position, OffsetSet()))[1].add(offset)
             elif handed >= 0:
                 after[position.number] = PartitionOffset(position.number, handed, position.generation)
         settled = [
             settled_of(PartitionOffset(number, 0, position.generation), position.begin, offsets)
             for number, (position, offsets) in single.items()
         ]
-        return list(after.values()), settled
+        return list(after.values()), with_retries(settled, self._retries.values())
+
+    def retry(self, message: Message, after: int | None, why: str) -> bool:
+        """Have a message tried again that the transaction has received; return whether it has."""
+        for delivery in self._deliveries:
+            position = delivery.position
+            at = position.topic, position.index
+            if at == (message.topic, message.partition) and message.offset in delivery.handed_offsets():
+                position.finish_singly()
+                said = Retried(message.offset, message.attempts, after, why)
+                self._retries[position.number, message.offset] = Retry(position, message, said)
+                return True
+        return False
 
     def settle(self, committed: bool) -> None:
         """End the transaction: its messages are done, or come again in the same order."""
@@ -89,9 +106,11 @@ class Receiver:
         if committed:
             for delivery in self._deliveries:
                 delivery.settle()
+            self._consumer.park(self._retries.values())
         else:
             self._consumer.give_back(self._deliveries)
         self._deliveries.clear()
+        self._retries.clear()
         self.owner = None
         self.discarded = self._fenced
         if self._fenced:
@@ -112,6 +131,7 @@ class Receiver:
             return
         self.discarded = True  # after an interrupt in here, it leaves the group and joins it anew
         self._deliveries.clear()
+        self._retries.clear()
         self.owner = None
         self._consumer.start_over()
         self.discarded = False
@@ -124,16 +144,17 @@ class Receiver:
         self.discarded = True
         self.owner = None
         self._deliveries.clear()
+        self._retries.clear()
         self._consumer.close()
 
 
 class Received:
-    """The receivers of one transaction."""
+    """The receivers of one transaction, and what else takes part in its end."""
 
     def __init__(self) -> None:
-        self._receivers: list[Receiver] = []
+        self._receivers: list[TakesPart] = []
 
-    def add(self, receiver: Receiver) -> None:
+    def add(self, receiver: TakesPart) -> None:
         """Add a receiver to the transaction."""
         if receiver not in self._receivers:
             self._receivers.append(receiver)
@@ -142,6 +163,10 @@ class Received:
         """Return for each group the positions that move with the transaction, and the offsets that are finished."""
         found = [(receiver.group, *receiver.settlement()) for receiver in self._receivers]
         return [(group, offsets, settled) for group, offsets, settled in found if offsets or settled]
+
+    def retry(self, message: Message, after: int | None, why: str) -> bool:
+        """Have a message tried again that the transaction has received; return whether it has."""
+        return any(each.retry(message, after, why) for each in self._receivers if isinstance(each, Receiver))
 
     def settle(self, committed: bool) -> None:
         """Settle all receivers: the transaction is decided, whether or not the broker knows."""

@@ -1,17 +1,18 @@
 """What a consumer for a group has left out in one partition, to hand it out later: nothing of it may be lost.
 
-An offset *waits* if the broker told so: a prepared transaction holds it, or it is not due yet. With ``order="key"``
-messages stay behind a waiting one of their key. Messages without a key stay behind none. What is left out is not kept,
-but read again: it may be much, and for a long time.
+An offset *waits* if the broker told so: a prepared transaction holds it, or it is not due yet, because it is tried
+again later. With ``order="key"`` messages stay behind a waiting one of their key. Messages without a key stay behind
+none. What is left out is not kept, but read again: it may be much, and for a long time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from journal.formats import frame
 from journal.offset_set import OffsetSet
+from txbroker.client.core.promise import Promise, settled
 
 MOST_RUNS: Final = 50
 """How many runs of offsets are read again at a time in one partition."""
@@ -20,14 +21,19 @@ MOST_RUNS: Final = 50
 class LeftOut:
     """The offsets of one partition that are left out. ``waiting`` are those that wait by themselves.
 
-    With ``order="partition"`` ``waiting`` has one offset at most, and nothing at or above it has been taken.
+    With ``order="partition"`` these are messages that were handed out and are tried again, and at most one other, at
+    which the reading has stopped: nothing at or above that one has been taken.
     """
 
-    __slots__ = ("_held", "_keys", "order", "waiting")
+    __slots__ = ("_asked", "_held", "_keys", "_stop", "_top", "order", "waiting")
 
     def __init__(self, order: str | None) -> None:
         self.waiting = OffsetSet()
         self.order = order
+        self._stop: int | None = None
+        self._top = -1
+        """No offset that is left out is above it."""
+        self._asked: dict[int, Promise[Any]] = {}
         self._keys: dict[int, bytes | None] = {}
         self._held: set[bytes | None] | None = None
 
@@ -37,12 +43,51 @@ class LeftOut:
     @property
     def blocks(self) -> bool:
         """Whether nothing behind what waits may be read."""
-        return self.order == "partition" and bool(self.waiting)
+        return self.order == "partition" and bool(self)
 
     def block(self, offset: int) -> None:
         """Let all messages from ``offset`` on wait for that one."""
-        self.waiting = OffsetSet()
+        self._forget_stop()
+        self._stop = offset
         self.waiting.add(offset)
+
+    def _forget_stop(self) -> None:
+        if self._stop is not None and self._stop not in self._keys:
+            self.waiting.discard(self._stop)
+        self._stop = None
+
+    # -- messages that are tried again ----------------------------------------------------------------
+
+    def park(self, offset: int, key: bytes | None) -> None:
+        """Leave out a message that was handed out: it is tried again."""
+        self._add(offset, key)
+        self.waiting.add(offset)
+
+    def asked(self, offset: int, answer: Promise[Any]) -> None:
+        """Note by which request a message is tried again: until its answer it is not known whether it waits."""
+        self._asked[offset] = answer
+
+    def put_back(self, offset: int, key: bytes | None) -> None:
+        """Leave out a message that was read and not handed out."""
+        self._add(offset, key)
+
+    @property
+    def missing(self) -> OffsetSet:
+        """What the broker is asked for: all that waits, without what it has not answered yet."""
+        if not self._asked:
+            return self.waiting
+        self._asked = {offset: answer for offset, answer in self._asked.items() if not answer.done}
+        missing = self.waiting.copy()
+        for offset in self._asked:
+            missing.discard(offset)
+        return missing
+
+    async def answered(self) -> None:
+        """Wait until it is known of all messages that are tried again whether they wait."""
+        for answer in list(self._asked.values()):
+            await settled(answer)
+
+    # -- what the broker tells ------------------------------------------------------------------------
 
     def admits(self, message: frame.Message, waits: bool) -> bool:
         """Return whether a message that was read may be handed out; if not, it is left out."""
@@ -54,11 +99,11 @@ class LeftOut:
         self._add(message.offset, message.key)
         return False
 
-    def told(self, finished: OffsetSet, waiting: OffsetSet) -> None:
-        """Take what the broker told of ``waiting``: what of it is finished, and what waits still."""
+    def told(self, missing: OffsetSet, finished: OffsetSet, waiting: OffsetSet) -> None:
+        """Take what the broker told of ``missing``: what of it is finished, and what waits still."""
         for offset in [each for each in self._keys if each in finished]:
             self._remove(offset)
-        gone = self.waiting.copy()
+        gone = missing.copy()
         gone.difference_update(waiting)
         gone.update(finished)
         self.waiting.difference_update(gone)
@@ -73,13 +118,16 @@ class LeftOut:
         """Forget what is at or above ``offset``: it is read anew."""
         self.taken([each for each in self._keys if each >= offset])
         self.waiting = self.waiting.within(0, offset)
+        self._top = max(self._keys, default=-1)
+        if self._stop is not None and self._stop >= offset:
+            self._stop = None
 
     def mend(self, following: int) -> None:
         """Repair after an interrupt: what is at or above ``following``, the next offset to read, is read anew."""
-        if self.order == "partition":
-            if self.waiting and self.waiting.first != following:
-                self.waiting = OffsetSet()
-        elif self.waiting.end > following or (self._keys and next(reversed(self._keys)) >= following):
+        if self._stop is not None and (self._stop != following or self._stop not in self.waiting):
+            self._forget_stop()
+        free = following if self._stop is None else following + 1
+        if self.waiting.end > free or self._top >= following:
             self.forget_from(following)
 
     def forget_below(self, offset: int) -> None:
@@ -98,11 +146,17 @@ class LeftOut:
         free = OffsetSet()
         for offset, key in sorted(self._keys.items()):
             if offset in self.waiting:
+                if self.order == "partition":
+                    break
                 if key is not None and self.order == "key":
                     behind.add(key)
             elif key is None or key not in behind:
                 free.add(offset)
         return [run for run, _ in zip(free.runs(), range(MOST_RUNS), strict=False)]
+
+    def readable(self, end: int) -> int:
+        """Return the end of what may be handed out of a run of ready offsets: nothing is, behind one that waits."""
+        return min(end, self.waiting.first) if self.order == "partition" and self.waiting else end
 
     def has(self, offset: int) -> bool:
         """Return whether an offset is left out."""
@@ -117,6 +171,7 @@ class LeftOut:
     def _add(self, offset: int, key: bytes | None) -> None:
         if self.order == "key":
             self._held_keys().add(key)
+        self._top = max(self._top, offset)
         self._keys[offset] = key
 
     def _remove(self, offset: int) -> None:

@@ -42,15 +42,36 @@ async def stored_positions(core: Core, group: str, numbers: Sequence[int]) -> li
 def settling_requests(settled: Sequence[Settled]) -> Iterator[list[Settled]]:
     """Yield these in lists, each as long as a request allows."""
     some: list[Settled] = []
-    size = 0
+    size = entries = 0
     for each in settled:
         size += len(each.finished)
-        if some and (len(some) == MAX_SETTLED or size > MAX_FINISHED_BYTES):
+        entries += 1 + len(each.retried)
+        if some and (len(some) == MAX_SETTLED or size > MAX_FINISHED_BYTES or entries > MAX_REQUEST_ENTRIES):
             yield some
-            some, size = [], len(each.finished)
+            some, size, entries = [], len(each.finished), 1 + len(each.retried)
         some.append(each)
     if some:
         yield some
+
+
+class TakesPart(Protocol):
+    """What takes part in a transaction: messages that it has received, or tries again."""
+
+    @property
+    def group(self) -> str:
+        """The group that they are read for."""
+
+    def settlement(self) -> tuple[list[PartitionOffset], list[Settled]]:
+        """Return what the transaction is to settle for the group."""
+
+    def settle(self, committed: bool) -> None:
+        """The transaction is decided."""
+
+    def discard(self) -> None:
+        """Nobody here knows how the transaction ends."""
+
+    def fenced(self) -> None:
+        """The transaction is refused: others have partitions, or hold offsets of them."""
 
 
 class Joined(Protocol):
@@ -59,7 +80,10 @@ class Joined(Protocol):
     async def add_offsets(
         self, group: str, offsets: list[PartitionOffset], settled: Sequence[Settled] = ()
     ) -> None:
-        """Have positions move, and single offsets be finished, when the transaction commits."""
+        """Have positions move, and single offsets be settled, when the transaction commits."""
+
+    def joined_by(self, other: TakesPart) -> None:
+        """Tell another party how the transaction ends."""
 
 
 @runtime_checkable
@@ -89,11 +113,11 @@ class Position:
     """The position of a consumer: ``next`` to fetch, ``handed`` the offset after the handed out messages (-1: none).
 
     ``end`` is where the partition ended at the ``moment`` of that number; -1: it is in none. ``begin`` is where its
-    reading began: the group's position then. For a group, ``left`` is what is left out and comes later. With another
-    order than "partition", ``given`` are the offsets that were handed out, or were finished before; ``has_gaps`` says
-    that something was left out, so that only these may be finished. ``ended`` is why it is not read any more, "" while
-    it is. ``pending`` is the transaction that it was last said to wait for. ``told`` is how far its messages were
-    named in commits, as :attr:`extent`.
+    reading began: the group's position then. For a group, ``left`` is what is left out and comes later. ``has_gaps``
+    says that something was left out, or is tried again: then only the offsets in ``given`` may be finished, which were
+    handed out, or were finished before. With the order "partition" they are noted from that moment on. ``ended`` is
+    why it is not read any more, "" while it is. ``pending`` is the transaction that it was last said to wait for.
+    ``told`` is how far its messages were named in commits, as :attr:`extent`.
     """
 
     __slots__ = (
@@ -122,6 +146,13 @@ class Position:
     def extent(self) -> tuple[int, int]:
         """The offset after the last message that was handed out, and how many offsets were, where these are noted."""
         return self.handed, len(self.given)
+
+    def finish_singly(self) -> None:
+        """Note that a message comes again, so that from now on only what was handed out may be finished."""
+        if not self.has_gaps:
+            if self.left.order == "partition" and self.handed > self.begin:
+                self.given.add_range(self.begin, self.handed)
+            self.has_gaps = True
 
 
 async def add_finished(
@@ -221,6 +252,12 @@ def set_of(partition: int, generation: int, base: int, offsets: OffsetSet) -> Se
         )
     base = min(base, offsets.first)
     return Settled(partition, generation, base, encode_offsets(offsets, base))
+
+
+def place_of(places: Mapping[tuple[str, int], Position], message: Message) -> Position:
+    """Return the position that a message is of; raises WrongValue if there is none."""
+    _at(places, (message.topic, message.partition), message.offset)
+    return places[message.topic, message.partition]
 
 
 def _at(places: Mapping[tuple[str, int], Position], place: tuple[str, int], offset: int) -> PartitionOffset:

@@ -40,7 +40,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     UTC.
 
     ``value`` is None for a tombstone. ``headers`` are pairs of name and value in the order in which they were sent; a
-    name may come more than once.
+    name may come more than once. ``attempts`` is how often the group of the consumer that handed it out has failed with
+    it before: 0 at the first delivery.
     """
 
     topic: str
@@ -50,6 +51,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+    attempts: int = 0
 
     def header(self, name: str) -> bytes | None:
         """The value of the last header of that name, None if there is none."""

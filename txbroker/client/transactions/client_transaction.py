@@ -15,6 +15,7 @@ from weakref import ref
 
 from journal.transaction_states import TransactionNumber
 from txbroker import errors
+from txbroker.client.consumer.retries import Pause, Retries, retry_in
 from txbroker.client.core.client_method import part_method
 from txbroker.client.core.positions import Consumed, Finishes, add_finished, add_positions
 from txbroker.client.core.promise import Promise
@@ -59,6 +60,21 @@ class ClientTransaction:
         """
         read = [each for each, core in self._core.core.consumers.items() if _has_read(core, message)]
         return add_finished(self._core, read, message, consumer)
+
+    @part_method
+    def retry(
+        self, message: Message, after: Pause = None, why: str = "", consumer: Retries | None = None
+    ) -> Coroutine[Promise[Any], None, None]:
+        """Have a message tried again if the transaction commits: it comes again ``after`` a pause, and is not
+        finished.
+
+        ``after`` is in seconds or a ``timedelta``, from when the broker learns of it; None is the broker's pause, 10 s.
+        ``why`` is kept with the message. It is tried again for the group of ``consumer``; without it for the one that
+        this transaction has received it for, else as in :meth:`done`. Rolled back, the message is as before. Raises as
+        :meth:`done`; the commit raises AlreadyFinished and TooManyParked.
+        """
+        read = [each for each, core in self._core.core.consumers.items() if _has_read(core, message)]
+        return retry_in(self._core, read, message, after, why, consumer)
 
     @part_method
     def commit(self) -> Coroutine[Promise[Any], None, None]:

@@ -209,6 +209,7 @@ class Contents:
         return (
             sum([len(each.offsets) for each in self._positions]) + len(settled) <= MAX_REQUEST_ENTRIES
             and len(settled) <= MAX_SETTLED
+            and sum([1 + len(each.retried) for each in settled]) <= MAX_REQUEST_ENTRIES
             and sum([len(each.finished) for each in settled]) <= MAX_FINISHED_BYTES
         )
 

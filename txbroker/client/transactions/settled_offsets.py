@@ -21,11 +21,17 @@ def joined(settled: Iterable[Settled]) -> list[Settled]:
 
 
 def _both(one: Settled, other: Settled) -> Settled:
-    finished = decode_offsets(one.finished, one.base)
-    finished.update(decode_offsets(other.finished, other.base))
-    return set_of(
-        one.partition, one.generation, max(min(one.base, other.base), finished.end - MAX_SPAN), finished
-    )
+    """Return both in one; what the later one says of an offset counts."""
+    finished, later = decode_offsets(one.finished, one.base), decode_offsets(other.finished, other.base)
+    again = {each.offset: each for each in one.retried if each.offset not in later}
+    again |= {each.offset: each for each in other.retried}
+    for offset in again:
+        finished.discard(offset)
+    finished.update(later)
+    base = max(min(one.base, other.base), finished.end - MAX_SPAN)
+    if not finished:
+        return replace(one, base=base, finished=b"", retried=list(again.values()))
+    return replace(set_of(one.partition, one.generation, base, finished), retried=list(again.values()))
 
 
 def merged(positions: Sequence[GroupPositions]) -> list[GroupPositions]:

@@ -19,8 +19,9 @@ from txbroker.client.core.call import AnswerLost, Call
 from txbroker.client.core.core import Core
 from txbroker.client.core.options import Lost
 from txbroker.client.core.phase import Phase
+from txbroker.client.core.positions import TakesPart
 from txbroker.client.core.promise import start
-from txbroker.client.core.results import Durability, Receipt, Run
+from txbroker.client.core.results import Durability, Message, Receipt, Run
 from txbroker.client.producer.producer import Producer
 from txbroker.client.producer.route import Route
 from txbroker.client.transactions.contents import Adds, Contents, Unsent
@@ -156,6 +157,15 @@ class Transaction:
         """Let the receiver's group move with this transaction; raises if it is not open."""
         self._check_stage()
         self.received.add(receiver)
+
+    def retry_received(self, message: Message, after: int | None, why: str) -> bool:
+        """Try a message again that it has received, if it commits; return whether it has received it."""
+        self._check_stage()
+        return self.received.retry(message, after, why)
+
+    def joined_by(self, other: TakesPart) -> None:
+        """Tell another party how this ends."""
+        self.received.add(other)
 
     @property
     def is_over(self) -> bool:
