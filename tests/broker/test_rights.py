@@ -70,6 +70,8 @@ NOBODYS = Secret(bytes(16))
         (messages.LeaveGroup(1, "g", 1, NOBODYS), ["read"]),
         (messages.DescribeGroup(1, "g"), ["describe"]),
         (messages.FindMessages(1, 1, 0, b"k"), ["read"]),
+        (messages.ListParked(1, "g", 1), ["describe"]),
+        (messages.ReleaseParked(1, "g", bytes(16), 1, [1]), ["read"]),
         (messages.AskOutcome(1, xid=XID), ["describe"]),
         (messages.Timed(1, messages.Send(1, 1)), ["write"]),
         (messages.Timed(1, messages.Commit(1, xid=XID)), ["decide"]),

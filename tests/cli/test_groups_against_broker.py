@@ -57,6 +57,27 @@ class TestGroups:
         assert described["held"] == []
         assert described["lag"] == 5
 
+    def test_what_is_to_be_tried_again_is_listed_and_released_or_skipped(self, run, run_json, url, group):
+        assert "Nothing is to be tried again." in run("groups", "parked", group).stdout
+        with txbroker.connect(url, client="test") as own:
+            consumer = own.consume(group, group=group, partitions=[0], order=None)
+            messages = [next(consumer) for _ in range(4)]
+            consumer.retry(messages[:3], after=3600, why="no database")
+            consumer.done(messages[3])
+            found = run_json("groups", "parked", group)
+            assert [(p["offset"], p["attempts"], p["why"]) for p in found] == [
+                (offset, 1, "no database") for offset in (4, 5, 6)
+            ]
+            assert all(3500 < p["due"] <= 3600 for p in found)
+            assert re.search(r"4 +1 +in .*no database", run("groups", "parked", group).stdout)
+            assert run_json("groups", "retry", group, group, "0", "5", "7")["offsets"] == [5]
+            assert [p["due"] == 0 for p in run_json("groups", "parked", group)] == [False, True, False]
+            run("groups", "skip", group, group, "0", "4", "8", "--yes")
+            assert "2 messages to be tried again now" in run("groups", "retry", group, group, "0").stdout
+            again = [next(consumer) for _ in range(4)]
+            assert sorted((m.offset, m.attempts) for m in again) == [(5, 1), (6, 1), (8, 0), (9, 0)]
+            assert own.group_offsets(group)[0].offset == 5
+
     def test_a_group_without_positions_that_waits_for_a_transaction_names_it(self, run, run_json, url, topic):
         group = f"new-{topic}"
         with txbroker.connect(url, client="test") as own:

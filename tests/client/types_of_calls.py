@@ -10,7 +10,7 @@ from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker.client import asyncio, blocking, twisted
 from txbroker.client.blocking.send_future import SendFuture
-from txbroker.client.core.results import GroupDescription, Message, Receipt, TransactionDetails
+from txbroker.client.core.results import GroupDescription, Message, ParkedMessage, Receipt, TransactionDetails
 from txbroker.wire.messages import TopicInfo, TransactionInfo
 
 MESSAGE = Message("t", 0, 1, 1, None, b"")
@@ -26,6 +26,8 @@ def blocking_calls(c: blocking.Connection, xid: Xid) -> None:
     assert_type(c.transactions([State.PREPARED], forced=True), list[TransactionInfo])
     assert_type(c.show_transaction("1-2", max_bytes=5), TransactionDetails)
     assert_type(c.describe_group("g"), GroupDescription)
+    assert_type(c.parked("g"), list[ParkedMessage])
+    assert_type(c.skip("g", "t", 0, [1]), None)
     assert_type(c.wait_outcome(xid, 1.0), State)
     assert_type(c.tpc_recover(), list[Xid])
     tx, consumer = c.transaction(xid), c.consume("t", group="g")

@@ -34,6 +34,7 @@ from journal.transaction_states import State, Totals
 from journal.transactions.limits import TransactionLimits
 from journal.xid import Xid
 from tests.corpus.dialogue_members import Members
+from tests.corpus.dialogue_settlement import settled
 from tests.support.broker_room import Room
 from txbroker.broker.settings import OrphanAction
 from txbroker.server.config import ServiceSettings
@@ -253,8 +254,8 @@ class Stage:
                 return [(self.partitions.get(each, UNKNOWN), start, end) for each, start, end in value]
             case "starts", _:
                 return [(self.partitions.get(each, UNKNOWN), start) for each, start in value]
-            case "offsets", _:
-                return [self.offset(fields["group"], *each) for each in value]
+            case "offsets" | "settled", _:
+                return [self.settles(fields, name, each) for each in value]
             case "xid", str():
                 return xid(value)
             case "id" | "nonce", _:
@@ -271,6 +272,14 @@ class Stage:
                     sent.messages + messages_more, sent.requests + requests_more, sent.checksum ^ wrong
                 )
         return value
+
+    def settles(self, fields: dict[str, Any], name: str, each: Any) -> Any:
+        """A position, what is settled in a partition, or an offset by itself, as the request has it."""
+        group = fields["group"]
+        if name == "settled":
+            partition = self.partitions.get(each[0], UNKNOWN)
+            return settled(partition, self.generations.get((group, partition), 0), *each[1:])
+        return self.offset(group, *each) if isinstance(each, list) else each
 
     def offset(
         self, group: str, place: str, offset: int, generation: int | None, metadata: str

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from tests.corpus.dialogue_settlement import list_parked, release_parked, settle
+
 Request = list[Any]
+
 LONG = 3_600_000_000
 NAMES = ("a", "b", "c")
 TOPICS = ("t1", "t2", "t3")
@@ -502,6 +505,9 @@ _WORDS: dict[Callable[[_Author, str], list[Any]], int] = {
     _Author.list_transactions: 3,
     _Author.forget: 4,
     _Author.commit_offsets: 6,
+    settle: 5,
+    list_parked: 3,
+    release_parked: 3,
     _Author.fetch_offsets: 3,
     _Author.claim: 6,
     _Author.list_groups: 1,

@@ -132,6 +132,8 @@ REQUESTS = [
     c.LeaveGroup(33, "group", SESSION, SECRET, False),
     c.DescribeGroup(34, "group"),
     c.FindMessages(40, 1, 1 << 40, b"key", b"id", 1 << 41, 7),
+    c.ListParked(35, "group", 2, 1 << 40),
+    c.ReleaseParked(36, "group", ID, 2, [1, 1 << 40], True),
 ]
 ANSWERS = [
     c.Welcome(1, 2, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000),
@@ -164,6 +166,7 @@ ANSWERS = [
         ID,
     ),
     c.MessagesFound(40, [5, 1 << 40], 1 << 40, 3, 1 << 41),
+    c.Parked(27, [c.ParkedOffset(1 << 40, 3, 1 << 33, "why")], True, ID),
 ]
 
 MESSAGE = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})

@@ -149,6 +149,10 @@ def _groups(stranger, number):
     fetched, data = stranger.read("Fetch", positions=[(number, 3, 3)], readers=[reader])
     [part] = fetched["partitions"]
     assert (part["finished"], part["waiting"], part["next_offset"], len(data)) == (b"\x02\x01", b"", 3, 0)
+    listed = stranger.ask("ListParked", group="g", partition=number)
+    assert (listed["offsets"], listed["more"]) == ([], False)
+    again = {"group": "g", "id": listed["id"], "partition": number, "offsets": [2]}
+    assert stranger.ask("ReleaseParked", **again)[""] == "Done"
     known = stranger.ask("FetchOffsets", group="g")
     assert known["offsets"] == [position | {"pending_by": ""}]
     [group] = stranger.ask("ListGroups")["groups"]

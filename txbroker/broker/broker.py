@@ -50,6 +50,7 @@ from txbroker.broker.stepwise_answers import Stepwise
 from txbroker.broker.time_offsets import TimeOffsets
 from txbroker.broker.transactions import Transacting
 from txbroker.errors import JournalPoisoned, LimitExceeded, MemoryExhausted, PeerViolation, TxBrokerError
+from txbroker.groups.parked_offsets import ParkedOffsets
 from txbroker.members.coordinator import Coordinator
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
@@ -199,6 +200,7 @@ class Broker:
             DescribeGroup: GroupDescription(
                 self.engine, consuming, self.groups, self.coordinator, self.stepwise
             ).describe,
+            **ParkedOffsets(self.engine, self.groups, consuming.settle).handlers,
             AskStatus: describing.ask_status,
             **self.pinning.handlers,
             Disconnected: self._disconnect,

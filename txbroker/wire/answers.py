@@ -408,7 +408,7 @@ class GroupMembers(Answer, frozen=True, tag=84):
     id: bytes
 
 
-class MessagesFound(Answer, frozen=True, tag=90):
+class MessagesFound(Answer, frozen=True, tag=86):
     """Answers :class:`FindMessages`: the offsets of the messages that were found, ascending.
 
     The messages from the offset asked for to below ``next_offset`` were examined, so far as they are in the log, which
@@ -419,6 +419,23 @@ class MessagesFound(Answer, frozen=True, tag=90):
     next_offset: int
     start_offset: int
     high_watermark: int
+
+
+class ParkedOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An offset that a group is to try again: how often it was tried, in how many µs it is due (0: now), and why."""
+
+    offset: int
+    attempts: int
+    left: int
+    reason: str
+
+
+class Parked(Answer, frozen=True, tag=90):
+    """Answers :class:`ListParked`. ``more``: there may be others behind the last."""
+
+    offsets: list[ParkedOffset]
+    more: bool
+    id: bytes
 
 
 AnyAnswer = (
@@ -444,4 +461,5 @@ AnyAnswer = (
     | Attended
     | GroupMembers
     | MessagesFound
+    | Parked
 )

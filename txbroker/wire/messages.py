@@ -12,6 +12,8 @@ Times are µs: ``at`` and ``age`` journal time, ``wall`` and what is said to be 
 from __future__ import annotations
 
 from txbroker.wire.answers import *  # noqa: F403
+from txbroker.wire.any_request import *  # noqa: F403
+from txbroker.wire.parked_requests import *  # noqa: F403
 from txbroker.wire.requests import *  # noqa: F403
 
 MAGIC = "txbroker"

@@ -436,7 +436,7 @@ class DescribeGroup(Request, frozen=True, tag=34):
     group: str
 
 
-class FindMessages(Request, frozen=True, tag=40):
+class FindMessages(Request, frozen=True, tag=36):
     """Search a partition for messages with this key, this id (the header ``txbroker.id``), or both, from ``offset`` on.
 
     Answered by :class:`MessagesFound` with the offsets of at most ``most``, of messages below ``until`` (0: the high
@@ -449,42 +449,3 @@ class FindMessages(Request, frozen=True, tag=40):
     id: bytes | None = None
     until: int = 0
     most: int = 100
-
-
-AnyRequest = (
-    Hello
-    | Ping
-    | Send
-    | OpenProducer
-    | DescribeTopics
-    | CreateTopic
-    | DeleteTopic
-    | Fetch
-    | OffsetsForTime
-    | Add
-    | AddOffsets
-    | Prepare
-    | Commit
-    | Rollback
-    | AskOutcome
-    | ListTransactions
-    | ShowTransaction
-    | Forget
-    | CommitOffsets
-    | FetchOffsets
-    | ClaimPartitions
-    | ListGroups
-    | DeleteGroup
-    | AskStatus
-    | Timed
-    | Cancel
-    | PinFiles
-    | UnpinFiles
-    | Purge
-    | AlterTopic
-    | JoinGroup
-    | Attend
-    | LeaveGroup
-    | DescribeGroup
-    | FindMessages
-)

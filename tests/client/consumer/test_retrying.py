@@ -175,10 +175,11 @@ def test_after_a_refusal_the_message_stays_handed_out(tmp_path):
         consumer.retry(messages[0], after=LONG, why="x" * 100_000)
         with pytest.raises(errors.TooManyParked, match="max_parked"):
             consumer.retry(messages[1], after=0)
-        assert told(read(consumer, 1)) == [(3, 0)]
+        assert told(read(consumer, 2)) == [(3, 0), (4, 0)]
+        assert offsets(consumer) == []
         consumer.done(messages[0])
         consumer.commit()
-        assert position(broker, "g") == [4]
+        assert position(broker, "g") == [5]
 
 
 def test_it_comes_again_after_a_restart_with_its_attempts(tmp_path):

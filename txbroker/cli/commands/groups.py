@@ -14,7 +14,7 @@ from txbroker.cli.commands.topics import known_topic
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.group_description import description_json, kind_text, members_table, partitions_table
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
-from txbroker.cli.output import count_text, emit, table
+from txbroker.cli.output import age_text, count_text, emit, table
 from txbroker.cli.positions import nearest
 from txbroker.client.core.results import GroupDescription
 from txbroker.errors import UnknownGroup
@@ -192,6 +192,67 @@ def delete(invocation: Invocation, name: str, yes: bool) -> None:
         confirm(f"Delete group {name} with {count_text(len(group.positions), 'position')}?", yes)
         broker.delete_group(name, group.id)  # the one that was shown
     emit(invocation.as_json, {"deleted": name}, lambda: f"Deleted group {name}.")
+
+
+@groups.command()
+@click.argument("name")
+@pass_invocation
+def parked(invocation: Invocation, name: str) -> None:
+    """List the messages that the group NAME is to try again: how often it failed, when they are due, and why."""
+    with invocation.connect() as broker:
+        known_group(broker.groups(), name)
+        found = broker.parked(name)
+    columns = ("topic", "partition", "offset", "attempts", "due", "why")
+    rows = [(p.topic, p.partition, p.offset, p.attempts, due_text(p.due), p.why) for p in found]
+    emit(
+        invocation.as_json,
+        [each._asdict() for each in found],
+        lambda: table(columns, rows, "Nothing is to be tried again."),
+    )
+
+
+def due_text(seconds: float) -> str:
+    """Return when a message is due."""
+    return "now" if seconds <= 0 else f"in {age_text(int(seconds * 1e6))}"
+
+
+@groups.command()
+@click.argument("name")
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(0))
+@click.argument("offsets", metavar="[OFFSET]...", nargs=-1, type=click.IntRange(0))
+@pass_invocation
+def retry(invocation: Invocation, name: str, topic: str, partition: int, offsets: tuple[int, ...]) -> None:
+    """Have messages tried again now that the group NAME is to try again later: these, or all of the partition.
+
+    Their attempts stay counted. Others stay as they are.
+    """
+    with invocation.connect() as broker:
+        known_group(broker.groups(), name)
+        waiting = [p.offset for p in broker.parked(name) if (p.topic, p.partition) == (topic, partition)]
+        wanted = [offset for offset in waiting if not offsets or offset in offsets]
+        broker.retry_parked(name, topic, partition, wanted)
+    said = {"group": name, "topic": topic, "partition": partition, "offsets": wanted}
+    emit(invocation.as_json, said, lambda: f"{count_text(len(wanted), 'message')} to be tried again now.")
+
+
+@groups.command()
+@click.argument("name")
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(0))
+@click.argument("offsets", metavar="OFFSET...", nargs=-1, required=True, type=click.IntRange(0))
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_invocation
+def skip(
+    invocation: Invocation, name: str, topic: str, partition: int, offsets: tuple[int, ...], yes: bool
+) -> None:
+    """Finish messages for the group NAME without handling them, whoever reads for it. They stay in the topic."""
+    with invocation.connect() as broker:
+        known_group(broker.groups(), name)
+        confirm(f"Skip {count_text(len(offsets), 'message')} of {topic}-{partition} for group {name}?", yes)
+        broker.skip(name, topic, partition, offsets)
+    said = {"group": name, "topic": topic, "partition": partition, "offsets": list(offsets)}
+    emit(invocation.as_json, said, lambda: f"Skipped {count_text(len(offsets), 'message')}.")
 
 
 @dataclass(frozen=True)

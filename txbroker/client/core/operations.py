@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
@@ -10,6 +10,7 @@ from journal.arguments import (
     MOST,
     NOTHING_CHANGED,
     NOTHING_READ,
+    listed,
     micros,
     octets,
     seconds,
@@ -26,6 +27,7 @@ from txbroker.client.core.call import Call, named_error
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
 from txbroker.client.core.message_search import checked_question, messages_found
+from txbroker.client.core.parked import parked_messages, release
 from txbroker.client.core.partitioner import named_index
 from txbroker.client.core.positions import requests_of
 from txbroker.client.core.promise import Promise
@@ -34,6 +36,7 @@ from txbroker.client.core.results import (
     GroupDescription,
     GroupPosition,
     Message,
+    ParkedMessage,
     decoded,
     described_group,
 )
@@ -299,6 +302,40 @@ class Operations:
         if not (told.id or told.members or told.partitions):
             raise errors.UnknownGroup(f"there is no group {group!r}; groups() returns those that there are")
         return described_group(group, told)
+
+    @client_method
+    async def parked(self, group: str) -> list[ParkedMessage]:
+        """Return the messages that a group is to try again, sorted by topic, partition and offset."""
+        return await parked_messages(self.core, text("group", group, NOTHING_READ))
+
+    @client_method
+    async def retry_parked(self, group: str, topic: str, partition: int, offsets: Sequence[int]) -> None:
+        """Have messages that a group is to try again tried again now; their attempts stay counted.
+
+        Those that are not to be tried again stay as they are. Raises UnknownGroup, and OffsetPending while a prepared
+        transaction holds one of them.
+        """
+        await self._release(group, topic, partition, offsets, False)
+
+    @client_method
+    async def skip(self, group: str, topic: str, partition: int, offsets: Sequence[int]) -> None:
+        """Finish messages for a group by hand, whoever reads for it; raises as :meth:`retry_parked`.
+
+        A consumer that has been handed one may still handle it.
+        """
+        await self._release(group, topic, partition, offsets, True)
+
+    async def _release(
+        self, group: str, topic: str, partition: int, offsets: Sequence[int], skip: bool
+    ) -> None:
+        group, topic = text("group", group, NOTHING_CHANGED), text("topic", topic, NOTHING_CHANGED)
+        index = named_index(partition)
+        some = [
+            whole("offset", each, NOTHING_CHANGED, least=0)
+            for each in listed("offsets", offsets, "int", NOTHING_CHANGED)
+        ]
+        number, meant = _number(await self._topic(topic), index), await self._group_id(group)
+        await release(self.core, group, meant, number, some, skip)
 
     @client_method
     async def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:

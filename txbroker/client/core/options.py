@@ -60,6 +60,8 @@ RULES: dict[type[Request], Lost] = {
     commands.Attend: Lost.REPEAT,  # it says all that the member has, so the last one counts
     commands.LeaveGroup: Lost.REPEAT,  # a member that has left already is no error
     commands.DescribeGroup: Lost.READ,
+    commands.ListParked: Lost.READ,
+    commands.ReleaseParked: Lost.REPEAT,  # what has been released, or finished, stays as it is
     commands.Timed: Lost.ASK,  # never of a call: a repetition sends the measured request itself
 }
 

@@ -88,6 +88,19 @@ class GroupPosition(NamedTuple):
     pending_by: str
 
 
+class ParkedMessage(NamedTuple):
+    """A message that a group is to try again: how often it has failed with it, in how many seconds it is ``due`` (0:
+    now), and why, as the program said.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    attempts: int
+    due: float
+    why: str
+
+
 class GroupMember(NamedTuple):
     """A member of a group: what its client calls itself, its ``name`` if it is a static member, else "".
 

@@ -1,0 +1,127 @@
+"""Faults in what becomes of messages that are tried again, each of which its tests must find."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.mutants import Mutant
+
+_BROKER, _POSITION = "txbroker/groups/retries.py", "txbroker/groups/group_position.py"
+_RETRIES, _LEFT = "txbroker/client/consumer/retries.py", "txbroker/client/core/left_out.py"
+_CONSUMER, _PARTS = "txbroker/client/consumer/consumer.py", "txbroker/client/consumer/group_parts.py"
+_DELIVERY, _RECEIVER = "txbroker/client/consumer/delivery.py", "txbroker/client/consumer/receiver.py"
+
+MUTANTS: Final = (
+    # -- the broker
+    Mutant("a repetition is counted", _BROKER, "each.attempts < known.attempts", "each.attempts < 0"),
+    Mutant(
+        "a new failure is none", _BROKER, "each.attempts < known.attempts", "each.attempts <= known.attempts"
+    ),
+    Mutant("the client's count is believed", _BROKER, "known.attempts + 1", "each.attempts + 1"),
+    Mutant("it is due by the client's clock", _BROKER, "attempts, now + pause", "attempts, pause"),
+    Mutant("what is finished comes back", _BROKER, "if each.attempts and (offset", "if False and (offset"),
+    Mutant(
+        "a request may state counts",
+        _BROKER,
+        "if any(each.unfinished for",
+        "if False and any(each.unfinished for",
+    ),
+    Mutant(
+        "attempts are told of what waits",
+        _POSITION,
+        "each.attempts and each.offset not in waiting",
+        "each.attempts",
+    ),
+    # -- the client
+    Mutant(
+        "what was handed out counts as finished", _RETRIES, "        position.given.discard(offset)\n", ""
+    ),
+    Mutant("it is not left out", _RETRIES, "        left.park(offset, message.key)\n", ""),
+    Mutant(
+        "what was read of the partition goes on",
+        _RETRIES,
+        "        _read_anew(position, returned, ahead)\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "what was read of the key goes on",
+        _RETRIES,
+        "        _take_away(position, message.key, returned, ahead)\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "a refused one stays left out",
+        _RETRIES,
+        "            each.position.left.taken([each.said.offset])\n",
+        "",
+    ),
+    Mutant(
+        "a refused one is not finished",
+        _RETRIES,
+        "            each.position.given.add(each.said.offset)\n",
+        "            pass\n",
+    ),
+    Mutant("a rolled back one is left out", _RETRIES, "        if committed:\n", "        if True:\n"),
+    Mutant("what was read after a stop is lost", _RETRIES, "    position.next = following\n", "    pass\n"),
+    Mutant(
+        "it waits with what it has not been told",
+        _LEFT,
+        "            missing.discard(offset)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "an answer frees what it was not asked",
+        _LEFT,
+        "        gone = missing.copy()\n",
+        "        gone = self.waiting.copy()\n",
+    ),
+    Mutant(
+        "a later one overtakes it when it is due",
+        _LEFT,
+        '                if self.order == "partition":\n                    break\n',
+        "",
+    ),
+    Mutant(
+        "the partition goes on meanwhile",
+        _LEFT,
+        'return self.order == "partition" and bool(self)',
+        "return False",
+    ),
+    Mutant(
+        "a position finishes it",
+        _DELIVERY,
+        'if not position.has_gaps and position.left.order == "partition"',
+        'if position.left.order == "partition"',
+    ),
+    Mutant(
+        "the iteration goes on with what was taken away",
+        _DELIVERY,
+        "        self.left.clear()\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "a received one is finished, too",
+        _RECEIVER,
+        "if (position.number, offset) not in self._retries:",
+        "if True:",
+    ),
+    Mutant(
+        "a received one does not come again",
+        _RECEIVER,
+        "            self._consumer.park(self._retries.values())\n",
+        "",
+    ),
+    Mutant(
+        "a rolled back transaction's are parked by the next",
+        _RECEIVER,
+        "        self._retries.clear()\n        self.owner = None\n        self.discarded = self._fenced",
+        "        self.owner = None\n        self.discarded = self._fenced",
+    ),
+    Mutant("attempts are not told", _CONSUMER, "pieces, dict(part.attempts)", "pieces, {}"),
+    Mutant(
+        "it asks without end while the answer is awaited",
+        _CONSUMER,
+        "                await position.left.answered()",
+        "                pass",
+    ),
+)

@@ -1,0 +1,82 @@
+"""The union of all requests, which a broker decodes."""
+
+from __future__ import annotations
+
+from txbroker.wire.parked_requests import ListParked, ReleaseParked
+from txbroker.wire.requests import (
+    Add,
+    AddOffsets,
+    AlterTopic,
+    AskOutcome,
+    AskStatus,
+    Attend,
+    Cancel,
+    ClaimPartitions,
+    Commit,
+    CommitOffsets,
+    CreateTopic,
+    DeleteGroup,
+    DeleteTopic,
+    DescribeGroup,
+    DescribeTopics,
+    Fetch,
+    FetchOffsets,
+    FindMessages,
+    Forget,
+    Hello,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    ListTransactions,
+    OffsetsForTime,
+    OpenProducer,
+    PinFiles,
+    Ping,
+    Prepare,
+    Purge,
+    Rollback,
+    Send,
+    ShowTransaction,
+    Timed,
+    UnpinFiles,
+)
+
+AnyRequest = (
+    Hello
+    | Ping
+    | Send
+    | OpenProducer
+    | DescribeTopics
+    | CreateTopic
+    | DeleteTopic
+    | Fetch
+    | OffsetsForTime
+    | Add
+    | AddOffsets
+    | Prepare
+    | Commit
+    | Rollback
+    | AskOutcome
+    | ListTransactions
+    | ShowTransaction
+    | Forget
+    | CommitOffsets
+    | FetchOffsets
+    | ClaimPartitions
+    | ListGroups
+    | DeleteGroup
+    | AskStatus
+    | Timed
+    | Cancel
+    | PinFiles
+    | UnpinFiles
+    | Purge
+    | AlterTopic
+    | JoinGroup
+    | Attend
+    | LeaveGroup
+    | DescribeGroup
+    | FindMessages
+    | ListParked
+    | ReleaseParked
+)
