@@ -73,6 +73,21 @@ def test_a_commit_covers_what_was_handed_out_and_no_more(rig, broker):
     assert broker.requests[-1].offsets[0].generation == 1
 
 
+def test_what_was_handed_out_is_finished_also_after_more_than_a_set_can_have(rig):
+    """A consumer with a message that is tried again finishes offset by offset, and may read for months."""
+    core = consumer(rig, "g", "t2", partitions=[0])
+    core.look()
+    rig.pump()
+    position = core.positions[2]
+    position.finish_singly()
+    position.given.add_range(0, MAX_SPAN + 50)
+    position.given.discard(MAX_SPAN + 20)
+    offsets, [said] = core.commits.settlement()
+    finished = decode_offsets(said.finished, said.base)
+    assert (offsets, finished.first, finished.end) == ([], 50, MAX_SPAN + 50)
+    assert [at.offset for at in core.commits.handed_out()] == [MAX_SPAN + 20]
+
+
 def test_a_commit_without_a_group_is_misuse(rig):
     with pytest.raises(errors.Misuse):
         rig.run(consumer(rig).commits.commit())

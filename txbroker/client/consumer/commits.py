@@ -86,8 +86,9 @@ class Commits:
         for position in positions:
             at = position.handed
             if position.has_gaps:
-                at = _given(position).missing_from(position.begin)
-                at = at if at > position.begin else -1
+                given = _given(position)
+                at = given.missing_from(position.floor(given))
+                at = at if at > position.floor(given) else -1
             if at >= 0:
                 found.append(PartitionOffset(position.number, at, position.generation))
         return found
@@ -227,7 +228,7 @@ class Commits:
 def _given(position: Position) -> OffsetSet:
     """Return the offsets of a position that were handed out, or were finished before, at or above its begin."""
     given = position.given.copy()
-    given.discard_below(position.begin)
+    given.discard_below(position.floor(given))
     return given
 
 

@@ -147,6 +147,13 @@ class Position:
         """The offset after the last message that was handed out, and how many offsets were, where these are noted."""
         return self.handed, len(self.given)
 
+    def floor(self, given: OffsetSet) -> int:
+        """Return from where on a commit says again what was handed out: as far back as one set can have.
+
+        A broker lets nobody finish an offset so far above an unfinished one, so what is below has been said.
+        """
+        return max(self.begin, given.end - MAX_SPAN)
+
     def finish_singly(self) -> None:
         """Note that a message comes again, so that from now on only what was handed out may be finished."""
         if not self.has_gaps:
