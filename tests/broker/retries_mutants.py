@@ -46,8 +46,26 @@ MUTANTS: Final = (
     Mutant(
         "what was read of the key goes on",
         _RETRIES,
-        "        _take_away(position, message.key, returned, ahead)\n",
-        "        pass\n",
+        'key = message.key if left.order == "key" else None',
+        "key = None",
+    ),
+    Mutant(
+        "one that is retried twice comes twice",
+        _RETRIES,
+        "return each.offset == offset or (key is not None",
+        "return (key is not None",
+    ),
+    Mutant(
+        "a later run overtakes one that has ended early",
+        _PARTS,
+        "                ended.add(part.partition)\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "a delivery of nothing is handed out",
+        _RETRIES,
+        "            if not kept:\n                del ahead.chunks[place]\n",
+        "",
     ),
     Mutant(
         "a refused one stays left out",

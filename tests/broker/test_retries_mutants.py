@@ -14,8 +14,9 @@ TESTS = (
     "tests/broker/test_retries.py",
     "tests/client/core/test_left_out.py",
     "tests/client/consumer/test_retrying.py",
+    "tests/client/consumer/test_retry_histories.py",
 )
-SECONDS = 90
+SECONDS = 200
 """A fault by which a message does not come again is found by the time that it takes."""
 
 

@@ -1,6 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
+from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets
 from tests.client.rig import Rig
 from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore

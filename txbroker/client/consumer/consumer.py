@@ -12,7 +12,7 @@ from txbroker import errors
 from txbroker.client.consumer.beginning import begin_of, check_topics, claim, positions_to_read
 from txbroker.client.consumer.commits import Commits
 from txbroker.client.consumer.delivery import NO_ATTEMPTS, Delivery
-from txbroker.client.consumer.group_parts import entries_of, take
+from txbroker.client.consumer.group_parts import entries_of, in_order, take
 from txbroker.client.consumer.handover import Handover
 from txbroker.client.consumer.membership import Membership
 from txbroker.client.consumer.moments import Moments, Wanted
@@ -213,7 +213,8 @@ class ConsumerCore:
             current = self._current
             if current is not None and current.position is position:
                 current.count()
-                self._returned.appendleft(current.remaining())
+                if not current.is_empty:
+                    self._returned.appendleft(current.remaining())
                 self._current = None
                 current.end()
             hold_back(each, self._returned, self._ahead)
@@ -433,7 +434,7 @@ class ConsumerCore:
         ]
         self._begin_moment(wanted, [part for _, part, _ in parts])
         wrong: list[Part] = []
-        for entry, part, data in parts:
+        for entry, part, data in in_order(parts):
             if part.error and not entry.is_again:
                 wrong.append((part, data))
             elif part.error == "OffsetOutOfRange":

@@ -7,7 +7,7 @@ moment (a signal's handler, a cancellation) finds a message either here, for the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -100,13 +100,13 @@ class Delivery:
             self._withheld.extendleft(iter(self.left.pop, None))
 
     def remaining(self) -> Delivery:
-        """Return a delivery of what has not been handed out, which may be nothing."""
-        return Delivery(self.chunk, [] if self.is_empty else list(self.left))
+        """Return a delivery of what has not been handed out; there is something."""
+        return Delivery(self.chunk, list(self.left))
 
-    def without(self, key: bytes) -> Delivery:
-        """Return a delivery of what has not been handed out and has another key."""
+    def without(self, which: Callable[[Message], bool]) -> Delivery:
+        """Return a delivery of what has not been handed out, without these."""
         left = [] if self.is_empty else self.left
-        return Delivery(self.chunk, [each for each in left if each.key != key])
+        return Delivery(self.chunk, [each for each in left if not which(each)])
 
     def end(self) -> None:
         """Keep only what was handed out: the rest is in :meth:`remaining`, also for who holds ``left``."""

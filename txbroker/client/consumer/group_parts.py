@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from journal.formats import frame
@@ -62,6 +62,24 @@ def entries_of(
     entries.sort(key=lambda each: order.get(each.position.number, len(order)))
     entries += again
     return entries, Reader(group, 0, [each.position.generation for each in entries], missing)
+
+
+def in_order(
+    parts: Iterable[tuple[Entry, FetchedPartition, memoryview]],
+) -> Iterator[tuple[Entry, FetchedPartition, memoryview]]:
+    """Yield the parts of an answer, without runs that are read again behind one that has ended early.
+
+    An answer may end anywhere in a partition. What comes of a later run would overtake the rest of the earlier one; it
+    is left out still, and read in the next fetch.
+    """
+    ended: set[int] = set()
+    for entry, part, data in parts:
+        if entry.is_again and entry.position.left.order is not None:
+            if part.partition in ended:
+                continue
+            if part.error or part.next_offset < entry.until:
+                ended.add(part.partition)
+        yield entry, part, data
 
 
 def take(entry: Entry, part: FetchedPartition, data: memoryview) -> Pieces | None:

@@ -37,6 +37,7 @@ class Again:
     def __next__(self) -> tuple[list[frame.Message], int]:
         first, end = self._run
         finished, waiting = self._without
+        held = self._left.lowest_waiting() if self._left.waiting else {}
         while True:
             messages, size = next(self._pieces)
             kept = [
@@ -47,6 +48,7 @@ class Again:
                 and each.offset not in finished
                 and each.offset not in waiting
                 and each.offset not in self._left.waiting
+                and (not held or each.key is None or held.get(each.key, each.offset) >= each.offset)
             ]
             if kept:
                 return kept, size

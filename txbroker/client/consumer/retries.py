@@ -8,8 +8,9 @@ whether it waits. So it may come once more than it must, but never once less.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from msgspec.structs import replace
@@ -269,18 +270,24 @@ def hold_back(retry: Retry, returned: deque[Delivery], ahead: ReadAhead) -> None
     """Leave out a message that is tried again, and what was read and may not be handed out before it.
 
     With the order "partition" that is all of the partition, which is read anew; with "key" what has the same key. After
-    an interrupt some of it may come twice.
+    an interrupt some of it may come twice. The message itself may be here again, if it is retried twice.
     """
     position, message = retry.position, retry.message
     left, offset = position.left, message.offset
     position.finish_singly()
     if left.order == "partition":
         _read_anew(position, returned, ahead)
-    elif left.order == "key" and message.key is not None:
-        _take_away(position, message.key, returned, ahead)
+    else:
+        key = message.key if left.order == "key" else None
+        _take_away(position, partial(_stays_behind, offset, key), returned, ahead)
     if offset < position.next:
         left.park(offset, message.key)
         position.given.discard(offset)
+
+
+def _stays_behind(offset: int, key: bytes | None, each: frame.Message | Message) -> bool:
+    """Return whether a message that was read is the one that is tried again, or has that key."""
+    return each.offset == offset or (key is not None and each.key == key)
 
 
 def _read_anew(position: Position, returned: deque[Delivery], ahead: ReadAhead) -> None:
@@ -299,20 +306,26 @@ def _read_anew(position: Position, returned: deque[Delivery], ahead: ReadAhead) 
     ahead.drop([position.number])
 
 
-def _take_away(position: Position, key: bytes, returned: deque[Delivery], ahead: ReadAhead) -> None:
-    """Leave out what was read of a key and not handed out."""
+def _take_away(
+    position: Position, which: Callable[[Any], bool], returned: deque[Delivery], ahead: ReadAhead
+) -> None:
+    """Leave out some of what was read and not handed out."""
     for _, messages in _undelivered(position, returned, ahead):
         for each in messages:
-            if each.key == key:
-                position.left.put_back(each.offset, key)
-    for place, delivery in enumerate(returned):
-        if delivery.position is position:
-            returned[place] = delivery.without(key)
-    for place, chunk in enumerate(ahead.chunks):
+            if which(each):
+                position.left.put_back(each.offset, each.key)
+    for place in reversed(range(len(returned))):
+        if returned[place].position is position:
+            returned[place] = returned[place].without(which)
+            if returned[place].is_empty:
+                del returned[place]
+    for place in reversed(range(len(ahead.chunks))):
+        chunk = ahead.chunks[place]
         if chunk.position is position:
-            ahead.chunks[place] = chunk._replace(
-                messages=[each for each in chunk.messages if each.key != key]
-            )
+            kept = [each for each in chunk.messages if not which(each)]
+            ahead.chunks[place] = chunk._replace(messages=kept)
+            if not kept:
+                del ahead.chunks[place]
 
 
 def _undelivered(

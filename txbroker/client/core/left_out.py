@@ -158,6 +158,15 @@ class LeftOut:
         """Return the end of what may be handed out of a run of ready offsets: nothing is, behind one that waits."""
         return min(end, self.waiting.first) if self.order == "partition" and self.waiting else end
 
+    def lowest_waiting(self) -> dict[bytes, int]:
+        """Return the lowest offset that waits, by key, if messages stay behind those of their key."""
+        found: dict[bytes, int] = {}
+        if self.order == "key":
+            for offset, key in self._keys.items():
+                if key is not None and offset in self.waiting:
+                    found[key] = min(offset, found.get(key, offset))
+        return found
+
     def has(self, offset: int) -> bool:
         """Return whether an offset is left out."""
         return offset in self._keys
