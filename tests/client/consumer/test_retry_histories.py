@@ -8,13 +8,17 @@ import random
 
 import pytest
 
+from journal.formats import frame
 from tests.client.rig import Rig
 from tests.support.broker_room import Room
+from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.options import consumer_options
+from txbroker.client.consumer.receiver import Receivers
 from txbroker.client.consumer.retries import parking_of, retry
 from txbroker.client.core.positions import finished_of
 from txbroker.client.core.promise import start
+from txbroker.wire import messages
 from txbroker.wire.codec import request_decoder
 
 MESSAGES = 24
@@ -88,13 +92,13 @@ class History:
         self.draw = random.Random(f"{seed} {order}")
         self.order = order
         self.broker = RoomBroker()
-        [self.partition] = self.broker.room.topic("t")
+        [self.partition, _] = self.broker.room.topic("t", 2)
         self.keys = [self.draw.choice([None, b"a", b"b", b"c"]) for _ in range(MESSAGES)]
-        self.rig = RoomRig(self.broker)
-        for key in self.keys:
-            self.rig.send(b"", key=key)
-        self.rig.pass_time(1)
-        self.consumer = ConsumerCore(self.rig.shared_fetch, consumer_options("t", "g", order=order), "me")
+        self.rig = RoomRig(self.broker, client="me")
+        frames = b"".join(frame.encode(b"", 1, key=key) for key in self.keys)
+        self.broker.room.peer().ask(messages.Send, self.partition, data=frames)
+        options = consumer_options("t", "g", order=order, partitions=[0])
+        self.consumer = ConsumerCore(self.rig.shared_fetch, options, "me")
         self.hand = {}
         self.finished = set()
         self.parked = set()
@@ -129,16 +133,16 @@ class History:
         return [self.hand[offset] for offset in offsets]
 
     def done(self):
-        self.rig.run(self.consumer.done(messages := self.some()))
-        self.are_done(messages)
+        self.rig.run(self.consumer.done(some := self.some()))
+        self.are_done(some)
 
-    def are_done(self, messages):
-        for message in messages:
+    def are_done(self, some):
+        for message in some:
             self.finished.add(message.offset)
             del self.hand[message.offset]
 
-    def have_failed(self, messages):
-        for message in messages:
+    def have_failed(self, some):
+        for message in some:
             self.failed[message.offset] += 1
             self.parked.add(message.offset)
             del self.hand[message.offset]
@@ -148,9 +152,9 @@ class History:
         self.are_done(list(self.hand.values()))
 
     def retry(self):
-        messages, after = self.some(), self.draw.choice([0, 0, 1, 3])
-        task = start(retry(self.consumer, messages, after, "why", None))
-        self.have_failed(messages)
+        failing, after = self.some(), self.draw.choice([0, 0, 1, 3])
+        task = start(retry(self.consumer, failing, after, "why", None))
+        self.have_failed(failing)
         match self.draw.choice(["answered", "answered", "cancelled", "lost", "repeated"]):
             case "cancelled":
                 task.cancel()
@@ -161,7 +165,7 @@ class History:
                 task.result()
             case "repeated":
                 self.rig.pump()
-                self.rig.run(retry(self.consumer, messages, after, "again", None))
+                self.rig.run(retry(self.consumer, failing, after, "again", None))
             case _:
                 self.rig.pump()
                 assert task.done
@@ -223,10 +227,76 @@ class History:
         assert self.broker.room.broker.groups.find("g").position(self.partition) == MESSAGES
 
 
+class Transactions(History):
+    """The same in transactions that receive: each finishes what it has received, or tries it again."""
+
+    def __init__(self, seed, order):
+        super().__init__(seed, order)
+        self.receivers = Receivers(self.rig.shared_fetch)
+
+    def step(self):
+        match self.draw.choice(["transact", "transact", "transact", "time", "lose", "restart"]):
+            case "transact":
+                self.transact()
+            case "time":
+                self.rig.pass_time(self.draw.choice([0.5, 1, 3]))
+            case "lose":
+                self.rig.lose()
+            case "restart" if self.draw.random() < 0.3:
+                self.rig.lose(restart=True)
+
+    def transact(self, ends=("commit", "commit", "rollback", "lose"), failing=0.4):
+        """Receive some messages, try some of them again, and end."""
+        tx = self.rig.transaction()
+        self.consumer = receiver = self.receivers.of(tx, "t", "g", {"order": self.order, "partitions": [0]})
+        tx.receives(receiver)
+        before = set(self.parked)
+        while len(self.hand) < 4 and self.take():
+            pass
+        again = [each for each in self.hand.values() if self.draw.random() < failing]
+        for message in again:
+            assert tx.retry_received(message, self.draw.choice([0, SECOND, 3 * SECOND]), "why")
+        match self.draw.choice(ends):
+            case "commit":
+                self.rig.run(tx.commit())
+                self.have_failed(again)
+                self.are_done(list(self.hand.values()))
+            case "rollback":
+                self.rig.run(tx.rollback())
+                self.parked = before
+            case "lose":
+                self.rig.run(tx.send("t", b"", None, None, 1))
+                self.rig.lose()
+                with pytest.raises(errors.TransactionRolledBack):
+                    self.rig.run(tx.commit())
+                self.rig.run(tx.rollback())
+                self.parked = before
+        self.hand.clear()
+
+    def end(self):
+        for _ in range(200):
+            self.transact(ends=("commit",), failing=0)
+            if len(self.finished) == MESSAGES:
+                break
+            self.rig.pass_time(1)
+        left = sorted(set(range(MESSAGES)) - self.finished)
+        assert not left, f"{left} do not come again, of these {self.parked} were to"
+        assert self.broker.room.broker.groups.find("g").position(self.partition) == MESSAGES
+
+
 @pytest.mark.parametrize("order", ["partition", "key", None])
 @pytest.mark.parametrize("seed", range(40))
 def test_every_message_is_finished_once_and_none_overtakes_one_that_failed(seed, order):
     history = History(seed, order)
     for _ in range(120):
+        history.step()
+    history.end()
+
+
+@pytest.mark.parametrize("order", ["partition", "key", None])
+@pytest.mark.parametrize("seed", range(40))
+def test_so_it_is_in_transactions_that_receive(seed, order):
+    history = Transactions(seed, order)
+    for _ in range(25):
         history.step()
     history.end()
