@@ -133,7 +133,7 @@ class History:
         return [self.hand[offset] for offset in offsets]
 
     def done(self):
-        self.rig.run(self.consumer.done(some := self.some()))
+        self.rig.run(self.consumer.commits.done(some := self.some()))
         self.are_done(some)
 
     def are_done(self, some):
@@ -148,7 +148,7 @@ class History:
             del self.hand[message.offset]
 
     def commit(self):
-        self.rig.run(self.consumer.commit())
+        self.rig.run(self.consumer.commits.commit())
         self.are_done(list(self.hand.values()))
 
     def retry(self):

@@ -7,7 +7,7 @@ moment (a signal's handler, a cancellation) finds a message either here, for the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -103,10 +103,10 @@ class Delivery:
         """Return a delivery of what has not been handed out; there is something."""
         return Delivery(self.chunk, list(self.left))
 
-    def without(self, which: Callable[[Message], bool]) -> Delivery:
-        """Return a delivery of what has not been handed out, without these."""
+    def without(self, gone: Collection[int]) -> Delivery:
+        """Return a delivery of what has not been handed out, without these offsets."""
         left = [] if self.is_empty else self.left
-        return Delivery(self.chunk, [each for each in left if not which(each)])
+        return Delivery(self.chunk, [each for each in left if each.offset not in gone])
 
     def end(self) -> None:
         """Keep only what was handed out: the rest is in :meth:`remaining`, also for who holds ``left``."""
@@ -144,12 +144,16 @@ def checked_most(value: int | None) -> int | None:
 def widen(chunk: Chunk) -> list[Message]:
     """Return a chunk's messages with topic and partition."""
     topic, index, attempts = chunk.position.topic, chunk.position.index, chunk.attempts
+    if not attempts:
+        return [
+            Message(topic, index, each.offset, each.timestamp, each.key, each.value, each.headers)
+            for each in chunk.messages
+        ]
     return [
         Message(
-            topic, index, message.offset, message.timestamp, message.key, message.value, message.headers,
-            attempts.get(message.offset, 0) if attempts else 0,
+            topic, index, each.offset, each.timestamp, each.key, each.value, each.headers, attempts.get(each.offset, 0)
         )
-        for message in chunk.messages
+        for each in chunk.messages
     ]  # fmt: skip
 
 

@@ -8,9 +8,8 @@ whether it waits. So it may come once more than it must, but never once less.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from msgspec.structs import replace
@@ -279,15 +278,10 @@ def hold_back(retry: Retry, returned: deque[Delivery], ahead: ReadAhead) -> None
         _read_anew(position, returned, ahead)
     else:
         key = message.key if left.order == "key" else None
-        _take_away(position, partial(_stays_behind, offset, key), returned, ahead)
+        _take_away(position, offset, key, returned, ahead)
     if offset < position.next:
         left.park(offset, message.key)
         position.given.discard(offset)
-
-
-def _stays_behind(offset: int, key: bytes | None, each: frame.Message | Message) -> bool:
-    """Return whether a message that was read is the one that is tried again, or has that key."""
-    return each.offset == offset or (key is not None and each.key == key)
 
 
 def _read_anew(position: Position, returned: deque[Delivery], ahead: ReadAhead) -> None:
@@ -307,25 +301,37 @@ def _read_anew(position: Position, returned: deque[Delivery], ahead: ReadAhead) 
 
 
 def _take_away(
-    position: Position, which: Callable[[Any], bool], returned: deque[Delivery], ahead: ReadAhead
+    position: Position, offset: int, key: bytes | None, returned: deque[Delivery], ahead: ReadAhead
 ) -> None:
-    """Leave out some of what was read and not handed out."""
-    for _, messages in _undelivered(position, returned, ahead):
-        for each in messages:
-            if which(each):
-                position.left.put_back(each.offset, each.key)
+    """Leave out a message, and those of a key, of what was read and not handed out."""
     for place in reversed(range(len(returned))):
-        if returned[place].position is position:
-            returned[place] = returned[place].without(which)
+        delivery = returned[place]
+        if delivery.position is position and (gone := _left_out(position, delivery.left, offset, key)):
+            returned[place] = delivery.without(gone)
             if returned[place].is_empty:
                 del returned[place]
     for place in reversed(range(len(ahead.chunks))):
         chunk = ahead.chunks[place]
-        if chunk.position is position:
-            kept = [each for each in chunk.messages if not which(each)]
+        if chunk.position is position and (gone := _left_out(position, chunk.messages, offset, key)):
+            kept = [each for each in chunk.messages if each.offset not in gone]
             ahead.chunks[place] = chunk._replace(messages=kept)
             if not kept:
                 del ahead.chunks[place]
+
+
+def _left_out(
+    position: Position, messages: Sequence[frame.Message | Message], offset: int, key: bytes | None
+) -> set[int]:
+    """Leave out that message and those of the key; return their offsets."""
+    if key is not None:
+        found = [each for each in messages if each.key == key or each.offset == offset]
+    elif messages and messages[0].offset <= offset <= messages[-1].offset:
+        found = [each for each in messages if each.offset == offset]
+    else:
+        return set()
+    for each in found:
+        position.left.put_back(each.offset, each.key)
+    return {each.offset for each in found}
 
 
 def _undelivered(
