@@ -300,3 +300,24 @@ def test_so_it_is_in_transactions_that_receive(seed, order):
     for _ in range(25):
         history.step()
     history.end()
+
+
+def test_a_consumer_that_may_ask_for_nothing_waits_for_the_answer_to_its_retry():
+    """A fetch ends while the request is on its way, and until its answer there is nothing to ask for."""
+    history = History(0, "partition")
+    while not history.take():
+        pass
+    while history.take():
+        pass
+    message = history.hand[MESSAGES - 1]
+    history.rig.run(retry(history.consumer, message, 1, "first", None))
+    task = start(retry(history.consumer, message, 0, "again", None))
+    history.rig.now += 6
+    history.broker.room.timers.advance(6)
+    history.broker.room.engine.sync()
+    history.rig.core.received(history.broker.taken())
+    assert not task.done
+    history.rig.pump()
+    task.result()
+    history.have_failed([message])
+    history.end()

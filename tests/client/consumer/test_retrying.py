@@ -233,6 +233,22 @@ class TestTransactions:
         else:
             assert told(read(consumer, 1)) == [(2, 0)]
 
+    @pytest.mark.parametrize("ends", ["commit", "rollback"])
+    def test_committing_what_was_handed_out_leaves_out_what_the_transaction_tries_again(
+        self, broker, topic, ends
+    ):
+        consumer = broker.consume(topic, topic)
+        messages = read(consumer, 3)
+        tx = broker.transaction()
+        tx.retry(messages[1], after=0, consumer=consumer)
+        tx.commit_offsets(consumer)
+        getattr(tx, ends)()
+        if ends == "commit":
+            assert position(broker, topic) == [1]
+            assert told(read(consumer, 2)) == [(1, 1), (3, 0)]
+        consumer.commit()
+        assert position(broker, topic) == [4 if ends == "commit" else 3]
+
     def test_what_is_said_last_of_a_message_counts(self, broker, topic):
         consumer = broker.consume(topic, topic, order=None)
         messages = read(consumer, 3)

@@ -228,6 +228,7 @@ class Commits:
 def _given(position: Position) -> OffsetSet:
     """Return the offsets of a position that were handed out, or were finished before, at or above its begin."""
     given = position.given.copy()
+    given.difference_update(position.retrying)
     given.discard_below(position.floor(given))
     return given
 

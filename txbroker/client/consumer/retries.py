@@ -106,18 +106,30 @@ class Parking:
             each.position.given.add(each.said.offset)
             each.position.left.taken([each.said.offset])
 
+    def begin(self) -> None:
+        """A transaction is to try them again: until its end no commit of what was handed out finishes them."""
+        for each in self._retries:
+            each.position.finish_singly()
+            each.position.retrying.add(each.said.offset)
+
+    def _end(self) -> None:
+        for each in self._retries:
+            each.position.retrying.discard(each.said.offset)
+
     def settlement(self) -> tuple[list[PartitionOffset], list[Settled]]:
         """Return nothing: it was added when the program said it, in the order of what else it says."""
         return [], []
 
     def settle(self, committed: bool) -> None:
         """The transaction has ended: rolled back, the messages are as before."""
+        self._end()
         if committed:
             self._consumer.park(self._retries)
             self._consumer.look_again()
 
     def discard(self) -> None:
         """Nobody here knows how the transaction ends: the broker tells whether the messages wait."""
+        self._end()
         self._consumer.park(self._retries)
         self._consumer.look_again()
 
@@ -261,7 +273,12 @@ async def retry_in(
 
 async def park_with(transaction: Joined, parking: Parking) -> None:
     """Have messages be tried again if a transaction commits."""
-    await transaction.add_offsets(parking.group, [], parking.settled)
+    parking.begin()
+    try:
+        await transaction.add_offsets(parking.group, [], parking.settled)
+    except errors.TxBrokerError:
+        parking.settle(False)
+        raise
     transaction.joined_by(parking)
 
 

@@ -115,14 +115,15 @@ class Position:
     ``end`` is where the partition ended at the ``moment`` of that number; -1: it is in none. ``begin`` is where its
     reading began: the group's position then. For a group, ``left`` is what is left out and comes later. ``has_gaps``
     says that something was left out, or is tried again: then only the offsets in ``given`` may be finished, which were
-    handed out, or were finished before. With the order "partition" they are noted from that moment on. ``ended`` is
-    why it is not read any more, "" while it is. ``pending`` is the transaction that it was last said to wait for.
-    ``told`` is how far its messages were named in commits, as :attr:`extent`.
+    handed out, or were finished before. With the order "partition" they are noted from that moment on. ``retrying`` are
+    those of them that undecided transactions try again. ``ended`` is why it is not read any more, "" while it is.
+    ``pending`` is the transaction that it was last said to wait for. ``told`` is how far its messages were named in
+    commits, as :attr:`extent`.
     """
 
     __slots__ = (
         "begin", "end", "ended", "generation", "given", "handed", "has_gaps", "index", "left", "moment", "next",
-        "number", "pending", "told", "topic",
+        "number", "pending", "retrying", "told", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -139,6 +140,7 @@ class Position:
         self.pending = self.ended = ""
         self.left = LeftOut(order)
         self.given = OffsetSet()
+        self.retrying = OffsetSet()
         self.has_gaps = False
         self.told = (-1, 0)
 
