@@ -198,7 +198,7 @@ class Log:
                 found, offset = examine(store.read(offset, _READ_BYTES), offset, wanted)
                 yield from found
                 continue
-            looked = look_up(self.engine.filesystem, segment, wanted, not self.engine.full)
+            looked = look_up(self.engine.filesystem, segment, offset, wanted, not self.engine.full)
             if looked.made:
                 self.engine.housekeeping.keep_table(segment, looked.made)
                 self.engine.housekeeping.run_inline()
@@ -209,7 +209,7 @@ class Log:
                 if max(offset, store.start_offset) <= place:
                     found, offset = examine(store.read(place, 1), place, wanted)
                     yield from found
-            offset = max(offset, segment.end_offset)
+            offset = max(offset, looked.end)
 
     def start_offset(self, topic: str, partition: int = 0) -> int:
         """Return the offset of a partition's first message, or of the next one to come if it has none."""

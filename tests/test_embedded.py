@@ -28,6 +28,7 @@ from journal.errors import (
     WrongType,
     WrongValue,
 )
+from journal.log import key_tables
 from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.transactions.limits import TransactionLimits
@@ -82,16 +83,22 @@ def test_a_message_has_the_id_that_it_was_given_or_a_new_one(path):
         assert len(list(log.read("orders"))) == 3
 
 
-def test_messages_are_found_by_key_and_id_with_tables_and_without(path):
+@pytest.mark.parametrize("at_once", [1, 4096])
+def test_messages_are_found_by_key_and_id_with_tables_and_without(path, at_once, monkeypatch):
+    monkeypatch.setattr(key_tables, "MOST_AT_ONCE", at_once)
     with opened(path) as log:
         log.create_topic("orders", segment_bytes=1 << 16, force_messages=1)
         for number in range(9):
             log.append("orders", bytes(30_000), key=b"k%d" % (number % 3), id=f"id-{number}")
+        log.create_topic("same", segment_bytes=1 << 16, force_messages=1)
+        for _ in range(5):
+            log.append("same", bytes(30_000), key=b"k")
         for _ in range(2):
             assert [message.offset for message in log.find("orders", key=b"k1")] == [1, 4, 7]
             assert [message.offset for message in log.find("orders", key=b"k1", offset=2)] == [4, 7]
             assert [message.id for message in log.find("orders", id="id-5")] == [b"id-5"]
             assert list(log.find("orders", key=b"k1", id="id-5")) == []
+            assert [message.offset for message in log.find("same", key=b"k")] == list(range(5))
         assert len(log.engine.catalog.topics["orders"].partitions[0].sealed_segments) >= 3
         log.trim("orders", 3)
         assert [message.offset for message in log.find("orders", key=b"k1")] == [4, 7]

@@ -28,7 +28,7 @@ KEYS_MAGIC: Final = b"TXBKEYS" + bytes((FORMAT,))
 _HEAD = Struct(">8sI")
 _FACTS = Struct(">IQQII")
 HEADER_BYTES: Final = _HEAD.size + _FACTS.size
-ENTRY = Struct(">II")
+ENTRY = Struct(">Q")
 MOST_ENTRIES: Final = 4 << 20
 """With more entries the segment is searched without a table."""
 
@@ -103,19 +103,28 @@ class KeyTable:
     def __len__(self) -> int:
         return (len(self._data) - HEADER_BYTES) // ENTRY.size
 
-    def offsets(self, hashed: int) -> list[int]:
-        """Return the offsets, ascending, of all messages whose key or id has this hash, and perhaps of others."""
-        data, number = self._data, bisect_left(range(len(self)), hashed, key=self._hash)
-        found = []
-        while number < len(self):
-            other, place = _entry(data, HEADER_BYTES + number * ENTRY.size)
-            if other != hashed:
-                break
-            found.append(self._source.base_offset + place)
-            number += 1
-        return found
+    def offsets(self, hashed: int, first: int = 0, most: int = MOST_ENTRIES) -> list[int]:
+        """Return the offsets from ``first`` on of all messages whose key or id has this hash, and perhaps of others.
 
-    def _hash(self, number: int) -> int:
+        They ascend, and are the first ``most`` of these.
+        """
+        base = self._source.base_offset
+        number = self._number(hashed, max(first - base, 0))
+        end = min(self._number(hashed + 1, 0), number + most)
+        return [base + (self._entry(each) & 0xFFFFFFFF) for each in range(number, end)]
+
+    def end(self, hashed: int) -> int:
+        """Return the offset after the last of these messages; 0 if there are none."""
+        number = self._number(hashed + 1, 0) - 1
+        if number < 0 or self._entry(number) >> 32 != hashed:
+            return 0
+        return self._source.base_offset + (self._entry(number) & 0xFFFFFFFF) + 1
+
+    def _number(self, hashed: int, place: int) -> int:
+        """Return the number of the first entry that is not below this one."""
+        return bisect_left(range(len(self)), hashed << 32 | place, key=self._entry)
+
+    def _entry(self, number: int) -> int:
         return int(_entry(self._data, HEADER_BYTES + number * ENTRY.size)[0])
 
 

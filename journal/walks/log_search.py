@@ -71,7 +71,7 @@ def _until(filesystem: IFilesystem, segment: Segment, wanted: Wanted) -> int:
         table = None
     if table is None or not table.is_complete:
         return segment.end_offset
-    return max(table.offsets(hash_of(wanted)), default=-1) + 1
+    return table.end(hash_of(wanted))
 
 
 def _search(

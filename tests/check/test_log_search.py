@@ -5,6 +5,7 @@ import pytest
 from journal import check
 from journal.errors import CorruptSegment, StorageUnavailable
 from journal.formats import frame
+from journal.formats.compression import compressor
 from journal.log.search import Wanted
 from journal.message_headers import ID_HEADER
 from journal.testing import MemoryFilesystem
@@ -87,6 +88,19 @@ def test_damage_ends_the_search_where_it_is(room):
     with pytest.raises(CorruptSegment) as caught:
         next(messages)
     assert (caught.value.first_offset, caught.value.last_offset) == (2, 2)
+
+
+def test_compressed_batches_are_searched_a_piece_at_a_time(room, monkeypatch):
+    made, partition = compressor("zstd"), room.topic("packed")[0]
+    for number in range(3):
+        inner = frame.encode_inner(0, bytes(1000), 1, b"k") + frame.encode_inner(1, bytes(1000), 1, b"other")
+        data = frame.encode_wrapper(made.pack(inner), 2, 1, made.number)
+        assert room.peer().ask(commands.Send, partition, data=data).base_offset == 2 * number
+    room.flush()
+    room.engine.housekeeping.checkpoint_inline()
+    monkeypatch.setattr("journal.log.search.MOST_OPENED", 1)
+    [store] = [each for each in check.newest_checkpoint(room.filesystem).stores if each.topic == "packed"]
+    assert [each.offset for each in check.search_log(room.filesystem, store, Wanted(key=b"k"))] == [0, 2, 4]
 
 
 def test_a_directory_without_a_checkpoint_is_refused():

@@ -25,7 +25,12 @@ def test_all_offsets_of_a_hash_are_found_in_their_order(pairs):
     table = open_table(table_of(pairs), SOURCE)
     assert len(table) == len(pairs)
     for hashed in {0, 5, *(each for each, _ in pairs)}:
-        assert table.offsets(hashed) == sorted(offset for each, offset in pairs if each == hashed)
+        expected = sorted(offset for each, offset in pairs if each == hashed)
+        assert table.offsets(hashed) == expected
+        assert table.offsets(hashed, most=2) == expected[:2]
+        assert table.end(hashed) == (expected[-1] + 1 if expected else 0)
+        for first in (0, 100, 5_000, *expected):
+            assert table.offsets(hashed, first) == [offset for offset in expected if offset >= first]
 
 
 def test_a_key_and_an_id_of_the_same_bytes_are_told_apart():

@@ -210,6 +210,28 @@ def test_a_table_that_cannot_be_written_is_done_without(room, partition, made, m
     assert len(made) == 2 * SEGMENTS
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_however_little_an_answer_examines_each_gets_on(room, partition, monkeypatch, kept):
+    monkeypatch.setattr(message_search, "IN_AN_ANSWER", 1)
+    if not kept:
+        monkeypatch.setattr(room.engine.housekeeping, "keep_table", lambda segment, table: None)
+    for _ in range(2):
+        offset, found, answers = 0, [], 0
+        while offset < 2 * SEGMENTS + 2:
+            answer = room.peer().ask(commands.FindMessages, partition, offset, key=b"k1")
+            assert answer.next_offset > offset
+            found, offset, answers = found + answer.offsets, answer.next_offset, answers + 1
+            run_jobs(room)
+        assert found == EXPECTED
+        assert answers > SEGMENTS
+
+
+def test_many_messages_of_one_key_are_looked_up_some_at_a_time(room, same, monkeypatch):
+    monkeypatch.setattr(key_tables, "MOST_AT_ONCE", 1)
+    assert find(room, same) == [0, 1, 2, 3, 4, 5]
+    assert find(room, same, 3) == [3, 4, 5]
+
+
 def test_on_a_full_disk_none_is_made(room, partition, made):
     room.engine.full_at = -1
     assert room.engine.full
@@ -357,5 +379,6 @@ def test_batches_compressed_or_not_are_in_the_table_message_by_message(room):
     for _ in range(2):
         assert find(room, partition, key=b"k4") == [4, 10]
         assert find(room, partition, id=b"id") == list(range(12))
-        assert find(room, partition, 4, id=b"id") == list(range(4, 12))
+        for first in (1, 4):
+            assert find(room, partition, first, id=b"id") == list(range(first, 12))
         assert room.peer().ask(commands.FindMessages, partition, 0, id=b"id", until=4).offsets == [0, 1, 2, 3]
