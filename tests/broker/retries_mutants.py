@@ -142,4 +142,16 @@ MUTANTS: Final = (
         "                await position.left.answered()",
         "                pass",
     ),
+    Mutant(
+        "a commit finishes what a transaction tries again",
+        _CONSUMER,
+        "        given.difference_update(position.retrying)\n",
+        "",
+    ),
+    Mutant(
+        "after a rollback no commit finishes what was to be tried again",
+        _RETRIES,
+        "            each.position.retrying.discard(each.said.offset)\n",
+        "            pass\n",
+    ),
 )
