@@ -170,6 +170,27 @@ def clients(request: Any, address: str, broker: Any) -> Iterator[Runs]:
     yield running(address, {"broker": broker, "draw": drawn.append, "show": show}, Enough)
     assert len(shown) == 1
     assert {message.topic for message in drawn} == {"orders", "payments"}
+    for number in range(3):
+        broker.send("invoices", b"%d" % number)
+    handled: list[Any] = []
+
+    def handle(message: Any) -> None:
+        handled.append(message)
+        if len(handled) == 1:
+            raise ValueError("not now")
+        if len(handled) == 3:
+            raise KeyboardInterrupt
+
+    consumer = broker.consume("invoices", "retried", order=None)
+    yield running(address, {"consumer": consumer, "handle": handle}, KeyboardInterrupt)
+    [parked] = broker.parked("retried")
+    assert (parked.offset, parked.why) == (handled[0].offset, "not now")
+    consumer.close()
+    worked, work = times(3)
+    for _ in range(3):
+        broker.send("orders", b"late")
+    yield running(address, {"broker": broker, "work": work}, Enough)
+    assert len(worked) == 3
 
 
 def coordinator(request: Any, address: str, broker: Any) -> Iterator[Runs]:
