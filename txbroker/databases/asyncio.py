@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 from journal.message_headers import GivenHeaders, GivenId
 from txbroker import errors
 from txbroker.client.asyncio import Connection, Transaction
+from txbroker.client.core.positions import Finishes
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Receipt
 from txbroker.databases.adapters.adapter import adapt, kind_of
@@ -107,6 +108,10 @@ class AsyncAtomic(Block[Transaction]):
         """Receive the group's next message with the block; see ``Transaction.receive``."""
         found: Message | None = await self._transaction().receive(topics, group, timeout, **choices)
         return found
+
+    async def done(self, message: Message, consumer: Finishes | None = None) -> None:
+        """Finish a message of a consumer with the block, and no other; see ``Transaction.done``."""
+        await self._transaction().done(message, consumer)
 
     async def __aenter__(self) -> Self:
         try:

@@ -12,6 +12,7 @@ from journal.message_headers import GivenHeaders, GivenId
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.blocking.transaction import Transaction
+from txbroker.client.core.positions import Finishes
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Receipt
 from txbroker.databases import identity
@@ -94,6 +95,9 @@ class Calls(Begun, Protocol):
     ) -> Message | None:
         """Receive a message."""
 
+    def done(self, message: Message, consumer: Finishes | None = None) -> None:
+        """Finish a message."""
+
 
 class Atomic(Block[Calls]):
     """A block of :func:`txbroker.atomic`. For one thread."""
@@ -116,6 +120,10 @@ class Atomic(Block[Calls]):
     ) -> Message | None:
         """Receive the group's next message with the block; see ``Transaction.receive``."""
         return self._transaction().receive(topics, group, timeout, **choices)
+
+    def done(self, message: Message, consumer: Finishes | None = None) -> None:
+        """Finish a message of a consumer with the block, and no other; see ``Transaction.done``."""
+        self._transaction().done(message, consumer)
 
     def __enter__(self) -> Self:
         try:

@@ -25,6 +25,7 @@ from twisted.python.failure import Failure
 
 from journal.xid import Xid
 from txbroker import errors
+from txbroker.client.core.positions import Finishes
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Receipt
 from txbroker.client.transactions.transaction import Transaction as TransactionCore
@@ -168,6 +169,10 @@ class ThreadTransaction:
     ) -> Message | None:
         """Receive a message."""
         return self._call(self._transaction.receive, topics, group, timeout, **choices)
+
+    def done(self, message: Message, consumer: Finishes | None = None) -> None:
+        """Finish a message."""
+        self._call(self._transaction.done, message, consumer)
 
     def prepare(self) -> None:
         """Prepare."""
