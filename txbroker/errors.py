@@ -86,6 +86,14 @@ class RequestTimedOut(OutcomeUnknown):
     """No answer came in time. Whether the change happened is not known; the message says how to find out."""
 
 
+class StopTimedOut(OutcomeUnknown):
+    """A worker was stopped, and calls of its handler went on for longer than ``stop_timeout``.
+
+    Their messages stay unfinished and come again, and their transactions are rolled back. What else the handler does
+    may or may not happen. Everything else that was under way is finished.
+    """
+
+
 class DeliveryPending(TxBrokerError):
     """Row and messages are both committed, but the broker did not answer in time, so the messages become visible later.
 

@@ -10,6 +10,7 @@ import ast
 import asyncio
 import contextlib
 import inspect
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -210,10 +211,41 @@ def coordinator(request: Any, address: str, broker: Any) -> Iterator[Runs]:
         assert numbers(database) == [42, 42]
 
 
+def workers(request: Any, address: str, broker: Any) -> Iterator[Runs]:
+    broker.create_topic("orders")
+    broker.create_topic("invoices")
+    for number in range(3):
+        broker.send("orders", b"order", key=b"%d" % number)
+    printed, show = times(3)
+    yield running(address, {"print": show}, Enough)
+    assert sorted(key for _, key, _ in printed) == [b"0", b"1", b"2"]
+    broker.delete_group("billing")
+    broker.send("orders", b"the handler fails with it, which ends the worker", key=b"poison")
+    with with_tables(sqlite3.connect("shop.db")) as database:
+        yield running(address, {}, ValueError)
+        assert numbers(database, "invoices") == [0, 1, 2]
+    eventually(lambda: values(broker, "invoices") == [b"invoice"] * 3)
+
+    def until_all_are_there(block: Block) -> None:
+        async def run() -> None:
+            text = block.text.replace(DOCUMENTED_ADDRESS, address)
+            code = compile(text, block.place, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            working = asyncio.create_task(eval(code, {}))
+            while len(values(broker, "invoices")) < 7:
+                await asyncio.sleep(0.01)
+            working.cancel()
+            await asyncio.wait([working])
+
+        asyncio.run(run())
+
+    yield until_all_are_there
+
+
 SCENES: dict[str, Callable[[Any, str, Any], Iterator[Runs]]] = {
     "README.md": readme,
     "packaging/description.md": description,
     "docs/atomic.md": atomic,
     "docs/clients.md": clients,
     "docs/coordinator.md": coordinator,
+    "docs/workers.md": workers,
 }

@@ -12,6 +12,7 @@ from txbroker.client.asyncio.reply import Reply
 from txbroker.client.core import url as urls
 from txbroker.client.core.options import Options
 from txbroker.client.core.promise import Promise
+from txbroker.client.core.worker import Worker, worker_of
 from txbroker.client.loop import tls
 from txbroker.client.loop.connection import LoopConnection
 from txbroker.client.loop.consumer import LoopConsumer
@@ -131,6 +132,18 @@ class Connection(LoopConnection):
     ) -> Consumer:
         """Return a consumer, which reads on and on; ``choices`` are the fields of :class:`ConsumerOptions`."""
         return Consumer(self, self._consumer(topics, group, choices))
+
+    def work(
+        self, topics: str | Sequence[str], group: str, handler: Callable[..., object], **choices: Any
+    ) -> Worker[Coroutine[Any, Any, None]]:
+        """Return a worker that calls ``handler`` for each message of the topics, in tasks; ``run()`` runs it.
+
+        The arguments are those of the blocking client's ``work``.
+        """
+        found: Worker[Coroutine[Any, Any, None]] = worker_of(
+            "asyncio", self, topics, group, handler, **choices
+        )
+        return found
 
 
 class Transaction(LoopTransaction):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -38,6 +38,7 @@ from txbroker.client.core.partitioner import Partitioner, check_asking
 from txbroker.client.core.promise import Promise, Task, start
 from txbroker.client.core.results import Receipt
 from txbroker.client.core.transaction_operations import TransactionOperations
+from txbroker.client.core.worker import Worker, worker_of
 from txbroker.client.loop.fork import process_name
 from txbroker.client.producer.producer import Producer
 from txbroker.client.transactions.serials import Serials
@@ -351,6 +352,17 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         self._consumers = [other for other in self._consumers if not other.closed]
         self._consumers.append(consumer)
         return consumer
+
+    def work(
+        self, topics: str | Sequence[str], group: str, handler: Callable[..., object], **choices: Any
+    ) -> Worker[None]:
+        """Return a worker that calls ``handler`` for each message of the topics, in threads; ``run()`` runs it.
+
+        ``choices`` are the fields of :class:`txbroker.worker.options.WorkOptions`, and those of
+        :class:`txbroker.client.consumer.options.ConsumerOptions`. Raises WrongType, WrongValue.
+        """
+        found: Worker[None] = worker_of("blocking", self, topics, group, handler, **choices)
+        return found
 
     # -- the end -----------------------------------------------------------------------------------
 

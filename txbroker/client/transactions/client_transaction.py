@@ -50,7 +50,7 @@ class ClientTransaction:
         return add_positions(self._core, consumer)
 
     @part_method
-    def done(self, message: Message, consumer: Finishes | None = None) -> Coroutine[Promise[Any], None, None]:
+    async def done(self, message: Message, consumer: Finishes | None = None) -> None:
         """Finish a message with the transaction, and no other; it waits for nothing but the transaction's beginning.
 
         It is finished for the group of ``consumer``; without it, for that of the one consumer of this connection that
@@ -58,8 +58,9 @@ class ClientTransaction:
         partition (:meth:`commit_offsets`, ``receive``) or finishes single messages there. Raises Misuse if no consumer
         is named and none or several may be meant, WrongType, WrongValue.
         """
-        read = [each for each, core in self._core.core.consumers.items() if _has_read(core, message)]
-        return add_finished(self._core, read, message, consumer)
+        consumers = self._core.core.consumers
+        read = [each for each, core in consumers.items() if consumer is None and _has_read(core, message)]
+        await add_finished(self._core, read, message, consumer)
 
     @part_method
     def retry(

@@ -23,6 +23,7 @@ from txbroker import errors
 from txbroker.client.core import url as urls
 from txbroker.client.core.options import Options
 from txbroker.client.core.promise import Cancelled, Promise, Task
+from txbroker.client.core.worker import Worker, worker_of
 from txbroker.client.loop import tls
 from txbroker.client.loop.connection import LoopConnection
 from txbroker.client.loop.consumer import LoopConsumer
@@ -158,6 +159,16 @@ class Connection(LoopConnection):
     ) -> Consumer:
         """Return a consumer, which reads on and on; ``choices`` are the fields of :class:`ConsumerOptions`."""
         return Consumer(self, self._consumer(topics, group, choices))
+
+    def work(
+        self, topics: str | Sequence[str], group: str, handler: Callable[..., object], **choices: Any
+    ) -> Worker[Deferred[None]]:
+        """Return a worker that calls ``handler`` for each message of the topics, in tasks; ``run()`` runs it.
+
+        The arguments are those of the blocking client's ``work``.
+        """
+        found: Worker[Deferred[None]] = worker_of("twisted", self, topics, group, handler, **choices)
+        return found
 
 
 class Transaction(LoopTransaction):

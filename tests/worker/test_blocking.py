@@ -1,0 +1,356 @@
+"""Test workers of the blocking client: several messages at once, their order, failures, the end."""
+
+import contextlib
+import os
+import signal
+import sqlite3
+import threading
+from collections import defaultdict
+
+import pytest
+
+import txbroker
+from tests.worker.scene import PATIENCE, fill, position, reached, running, unfinished, values
+from txbroker import errors
+
+pytestmark = pytest.mark.slow
+
+
+class AtOnce:
+    """A handler that waits until ``count`` calls are under way, and knows how many there were at most."""
+
+    def __init__(self, count):
+        self.barrier = threading.Barrier(count)
+        self.lock = threading.Lock()
+        self.under_way = self.most = 0
+
+    def __call__(self, message, *more):
+        with self.lock:
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+        self.barrier.wait(PATIENCE)
+        with self.lock:
+            self.under_way -= 1
+
+
+@pytest.mark.parametrize("transaction", [None, "broker"])
+@pytest.mark.parametrize("key", [None, lambda number: b"%d" % number])
+def test_so_many_messages_of_one_partition_are_handled_at_once_and_no_more(broker, topic, transaction, key):
+    fill(broker, topic, 64, key)
+    handler = AtOnce(8)
+    broker.work(topic, topic, handler, concurrency=8, transaction=transaction, follow=False).run()
+    assert handler.most == 8
+    assert position(broker, topic) == 64
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_messages_of_a_key_are_handled_one_after_another(broker, topic, batch):
+    fill(broker, topic, 300, lambda number: b"%d" % (number % 5))
+    lock, under_way, seen = threading.Lock(), set(), defaultdict(list)
+
+    def handle(what):
+        messages = what if batch > 1 else [what]
+        keys = {message.key for message in messages}
+        with lock:
+            assert not keys & under_way
+            under_way.update(keys)
+            for message in messages:
+                seen[message.key].append(message.offset)
+        with lock:
+            under_way.difference_update(keys)
+
+    broker.work(topic, topic, handle, concurrency=8, batch=batch, follow=False).run()
+    assert len(seen) == 5
+    assert all(offsets == sorted(offsets) and len(offsets) == 60 for offsets in seen.values())
+    assert position(broker, topic) == 300
+
+
+def test_by_partition_one_call_at_a_time_runs_for_each(broker):
+    broker.create_topic("by-partition", partitions=2)
+    for number in range(40):
+        broker.send("by-partition", b"%d" % number, partition=number % 2)
+    barrier, lock, under_way, seen = threading.Barrier(2), threading.Lock(), set(), []
+
+    def handle(message):
+        with lock:
+            assert message.partition not in under_way
+            under_way.add(message.partition)
+            seen.append((message.partition, message.offset))
+        barrier.wait(PATIENCE)
+        with lock:
+            under_way.remove(message.partition)
+
+    broker.work("by-partition", "g", handle, concurrency=4, order="partition", follow=False).run()
+    for index in (0, 1):
+        assert [offset for partition, offset in seen if partition == index] == list(range(20))
+
+
+def test_what_is_handled_is_finished_in_groups(broker, topic):
+    fill(broker, topic, 2000)
+    worker = broker.work(topic, topic, lambda message: None, concurrency=4, batch=1, follow=False)
+    counts, done = [], worker._face.done
+
+    async def counted(messages):
+        counts.append(len(messages))
+        await done(messages)
+
+    worker._face.done = counted
+    worker.run()
+    assert sum(counts) == 2000
+    assert len(counts) < 2000
+    assert position(broker, topic) == 2000
+
+
+def test_a_bounded_number_of_messages_is_in_hand(broker, topic):
+    fill(broker, topic, 100)
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def handle(message):
+        begun.release()
+        reached(go_on)
+
+    worker = broker.work(topic, topic, handle, concurrency=3)
+    with running(worker):
+        for _ in range(3):
+            assert begun.acquire(timeout=PATIENCE)
+        handed_out = worker._face.consumer().handed_out()
+        assert sum(each.offset for each in handed_out) <= 6
+        assert worker._core.schedule.in_hand <= 6
+        worker.stop()
+        go_on.set()
+    assert position(broker, topic) == 3
+
+
+# -- the end ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transaction", [None, "broker"])
+def test_a_stop_finishes_what_is_under_way_and_begins_nothing_more(broker, topic, transaction):
+    fill(broker, topic, 50)
+    begun, go_on, seen = threading.Semaphore(0), threading.Event(), []
+
+    def handle(message, *more):
+        seen.append(message.offset)
+        begun.release()
+        reached(go_on)
+
+    worker = broker.work(topic, topic, handle, concurrency=4, transaction=transaction)
+    with running(worker) as raised:
+        for _ in range(4):
+            assert begun.acquire(timeout=PATIENCE)
+        worker.stop()
+        go_on.set()
+    assert raised == []
+    assert sorted(seen) == [0, 1, 2, 3]
+    assert unfinished(broker, topic, topic) == list(range(4, 50))
+
+
+@pytest.mark.parametrize("transaction", [None, "broker"])
+def test_a_call_that_does_not_end_in_time_stays_unfinished_even_if_it_ends_later(broker, topic, transaction):
+    fill(broker, topic, 2)
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def handle(message, *more):
+        if message.offset == 0:
+            begun.set()
+            reached(go_on)
+            ended.set()
+
+    worker = broker.work(topic, topic, handle, concurrency=2, transaction=transaction, stop_timeout=0.2)
+    with running(worker) as raised:
+        reached(begun)
+        worker.stop()
+    (error,) = raised
+    assert isinstance(error, errors.StopTimedOut)
+    assert f"{topic}-0 offset 0" in str(error)
+    go_on.set()
+    reached(ended)
+    assert 0 in unfinished(broker, topic, topic)
+
+
+def test_stopped_before_it_runs_it_handles_nothing(broker, topic):
+    fill(broker, topic, 1)
+    worker = broker.work(topic, topic, lambda message: pytest.fail("handled"))
+    worker.stop()
+    worker.run()
+
+
+def test_an_interrupt_stops_it_in_order_and_is_raised_then(broker, topic):
+    fill(broker, topic, 20)
+    seen = []
+
+    def handle(message):
+        if not seen:
+            os.kill(os.getpid(), signal.SIGINT)
+        seen.append(message.offset)
+
+    worker = broker.work(topic, topic, handle, concurrency=2)
+    with pytest.raises(KeyboardInterrupt):
+        worker.run()
+    assert unfinished(broker, topic, topic) == [offset for offset in range(20) if offset not in seen]
+
+
+def test_hooks_are_called_around_all_of_it_also_if_it_fails(broker, topic):
+    fill(broker, topic, 1)
+    said = []
+
+    def handle(message):
+        said.append("handle")
+        raise ZeroDivisionError
+
+    worker = broker.work(
+        topic, topic, handle,
+        on_start=lambda connection: said.append(connection), on_stop=lambda connection: said.append("stop"),
+    )  # fmt: skip
+    with pytest.raises(ZeroDivisionError):
+        worker.run()
+    assert said == [broker, "handle", "stop"]
+
+
+def test_if_the_first_hook_fails_nothing_is_read(broker, topic):
+    worker = broker.work(topic, topic, lambda message: None, on_start=lambda connection: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        worker.run()
+    assert broker.group_offsets(topic) == []
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transaction", [None, "broker"])
+def test_a_failure_ends_the_worker_with_it_and_everything_else_under_way_is_finished(
+    broker, topic, transaction
+):
+    fill(broker, topic, 20)
+    barrier, seen = threading.Barrier(3), []
+
+    def handle(message, *more):
+        seen.append(message.offset)
+        if message.offset < 3:
+            barrier.wait(PATIENCE)
+        if message.offset == 1:
+            raise ZeroDivisionError("poison")
+
+    with pytest.raises(ZeroDivisionError, match="poison"):
+        broker.work(topic, topic, handle, concurrency=3, transaction=transaction).run()
+    left = unfinished(broker, topic, topic)
+    assert left == [offset for offset in range(20) if offset == 1 or offset not in seen]
+
+
+@pytest.mark.parametrize("transaction", [None, "broker"])
+def test_a_failed_message_is_skipped_if_asked_for(broker, topic, transaction, caplog):
+    fill(broker, topic, 20)
+
+    def handle(message, *more):
+        if message.offset % 5 == 0:
+            raise ZeroDivisionError("poison")
+
+    broker.work(
+        topic, topic, handle, concurrency=3, transaction=transaction, on_failure="skip", follow=False
+    ).run()
+    assert position(broker, topic) == 20
+    assert caplog.text.count("is skipped: ZeroDivisionError: poison") == 4
+
+
+def test_of_a_failed_batch_only_what_fails_alone_is_skipped(broker, topic):
+    broker.create_topic(f"{topic}-out")
+    fill(broker, topic, 20)
+
+    def handle(messages, tx):
+        for message in messages:
+            tx.send(f"{topic}-out", message.value)
+            if message.offset == 7:
+                raise ZeroDivisionError
+
+    broker.work(topic, topic, handle, transaction="broker", batch=10, on_failure="skip", follow=False).run()
+    assert values(broker, f"{topic}-out") == [number for number in range(20) if number != 7]
+    assert position(broker, topic) == 20
+
+
+def test_a_handler_that_ends_its_thread_ends_the_worker(broker, topic):
+    fill(broker, topic, 1)
+
+    def handle(message):
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        broker.work(topic, topic, handle).run()
+    assert unfinished(broker, topic, topic) == [0]
+
+
+def test_a_topic_that_is_missing_ends_the_worker(broker):
+    with pytest.raises(errors.UnknownTopic):
+        broker.work("nowhere", "g", lambda message: None).run()
+
+
+def test_something_to_await_is_refused(broker, topic):
+    fill(broker, topic, 1)
+
+    async def handle(message):
+        return None
+
+    with pytest.raises(errors.Misuse, match="to await"):
+        broker.work(topic, topic, handle, on_failure="skip").run()
+    assert unfinished(broker, topic, topic) == [0]
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+
+def test_what_the_handler_sends_is_committed_with_the_message(broker, topic):
+    broker.create_topic(f"{topic}-out")
+    fill(broker, topic, 200)
+
+    def handle(message, tx):
+        tx.send(f"{topic}-out", message.value)
+        if message.offset == 150:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        broker.work(topic, topic, handle, transaction="broker", concurrency=8).run()
+    left = unfinished(broker, topic, topic)
+    assert 150 in left
+    assert values(broker, f"{topic}-out") == [number for number in range(200) if number not in left]
+
+
+def test_rows_are_committed_with_the_message_each_on_a_connection_of_its_own(broker, topic, sqlite):
+    with contextlib.closing(sqlite3.connect(sqlite)) as database:
+        database.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)")
+        database.commit()
+        txbroker.create_decision_table(database)
+    fill(broker, topic, 40)
+    opened = []
+
+    def opens():
+        opened.append(sqlite3.connect(sqlite, timeout=PATIENCE))
+        return opened[-1]
+
+    def handle(message, tx, database):
+        database.execute("INSERT INTO orders VALUES (?)", (message.offset,))
+
+    broker.work(topic, topic, handle, transaction=opens, concurrency=2, follow=False).run()
+    assert position(broker, topic) == 40
+    with contextlib.closing(sqlite3.connect(sqlite)) as database:
+        assert [number for (number,) in database.execute("SELECT number FROM orders")] == list(range(40))
+
+
+def test_a_database_without_the_table_ends_the_worker(broker, topic, sqlite):
+    fill(broker, topic, 1)
+    worker = broker.work(topic, topic, lambda *all_of_it: None, transaction=lambda: sqlite3.connect(sqlite))
+    with pytest.raises(errors.DecisionTableMissing):
+        worker.run()
+
+
+def test_a_database_that_is_away_is_waited_for(broker, topic):
+    fill(broker, topic, 3)
+    tries, seen = [], []
+
+    def opens():
+        tries.append(None)
+        if len(tries) < 3:
+            raise sqlite3.OperationalError("unable to open database file")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        broker.work(topic, topic, lambda *all_of_it: seen.append(all_of_it), transaction=opens).run()
+    assert (len(tries), seen) == (3, [])

@@ -1,0 +1,159 @@
+"""Test workers whose partitions others take, whose broker dies, and whose commits are not answered."""
+
+import logging
+import threading
+
+import pytest
+
+import txbroker
+from tests.support.broker_process import BrokerProcess
+from tests.worker.scene import PATIENCE, fill, position, reached, running, unfinished, values
+from txbroker import errors
+from txbroker.worker.blocking import ThreadCaller
+from txbroker.worker.hand import Caller
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def mortal(tmp_path):
+    with BrokerProcess(tmp_path / "data", "max_ahead=64") as process:
+        yield process
+
+
+@pytest.fixture
+def connection(mortal):
+    with txbroker.connect(mortal.address, timeout=60.0) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("transaction", [None, "broker"])
+def test_a_worker_that_has_lost_all_partitions_ends_and_finishes_nothing_of_them(
+    broker, topic, transaction, caplog
+):
+    fill(broker, topic, 10)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def handle(message, *more):
+        begun.set()
+        reached(go_on)
+
+    worker = broker.work(topic, topic, handle, transaction=transaction, concurrency=2)
+    with running(worker, stops=False) as raised:
+        reached(begun)
+        with broker.consume(topic, topic) as other:
+            assert len(other.poll(PATIENCE)) == 10
+            go_on.set()
+    assert [type(error) for error in raised] == [errors.GenerationFenced]
+    assert unfinished(broker, topic, topic) == list(range(10))
+    assert caplog.text.count("to another consumer") == 1
+
+
+@pytest.mark.parametrize("transaction", [None, "broker"])
+def test_a_worker_that_has_lost_one_partition_goes_on_with_the_others(broker, topic, transaction, caplog):
+    broker.alter_topic(topic, partitions=2)
+    for number in range(40):
+        broker.send(topic, b"%d" % number, partition=number % 2)
+    lost, begun, go_on = [], threading.Event(), threading.Event()
+
+    def handle(message, *more):
+        if message.partition == 0:
+            begun.set()
+            reached(go_on)
+
+    worker = broker.work(topic, topic, handle, transaction=transaction, concurrency=4)
+    with running(worker) as raised:
+        reached(begun)
+        with broker.consume(topic, topic, partitions=[0]) as other:
+            lost += other.poll(PATIENCE)
+            go_on.set()
+            while {at.partition: at.offset for at in broker.group_offsets(topic)}.get(1) != 20:
+                assert threading.Event().wait(0.01) is False
+        assert len(lost) == 20
+    assert raised == []
+    assert {at.partition: at.offset or 0 for at in broker.group_offsets(topic)} == {0: 0, 1: 20}
+    assert caplog.text.count("to another consumer") == 1
+
+
+@pytest.mark.parametrize("kills", [3])
+def test_a_broker_that_dies_again_and_again_costs_and_doubles_nothing(connection, mortal, kills):
+    connection.create_topic("in")
+    connection.create_topic("out")
+    fill(connection, "in", 300)
+    killed = set()
+
+    def handle(message, tx):
+        tx.send("out", message.value)
+        if message.offset % 100 == 50 and message.offset not in killed:
+            killed.add(message.offset)
+            mortal.kill()
+            mortal.start()
+
+    connection.work("in", "g", handle, transaction="broker", concurrency=8, follow=False).run()
+    assert len(killed) == kills
+    assert position(connection, "g") == 300
+    assert values(connection, "out") == list(range(300))
+
+
+def test_a_commit_that_is_not_answered_is_asked_for_and_not_done_again(mortal, monkeypatch):
+    with txbroker.connect(mortal.address, timeout=1.0) as connection:
+        connection.create_topic("in")
+        connection.create_topic("out")
+        fill(connection, "in", 1)
+        handled = []
+
+        def handle(message, tx):
+            tx.send("out", message.value)
+            handled.append(message.offset)
+            mortal.pause()
+
+        async def outcome(caller, attempt):
+            mortal.resume()
+            return await Caller.outcome(caller, attempt)
+
+        worker = connection.work("in", "g", handle, transaction="broker", follow=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(ThreadCaller, "outcome", outcome)
+            worker.run()
+        assert handled == [0]
+        assert values(connection, "out") == [0]
+        assert position(connection, "g") == 1
+
+
+class Told(logging.Handler):
+    """Sets an event when the limit is logged."""
+
+    def __init__(self, event):
+        super().__init__()
+        self.event = event
+
+    def emit(self, record):
+        if "max_ahead" in record.getMessage():
+            self.event.set()
+
+
+@pytest.mark.parametrize("transaction", [None, "broker"])
+def test_what_is_too_far_ahead_of_a_slow_message_is_finished_once_that_is(connection, transaction, caplog):
+    connection.create_topic("in")
+    fill(connection, "in", 200)
+    go_on, count, enough, refused = threading.Event(), [], threading.Event(), threading.Event()
+    told = Told(refused)
+    logging.getLogger("txbroker.worker").addHandler(told)
+    caplog.set_level(logging.INFO, "txbroker.worker")
+
+    def handle(message, *more):
+        if message.offset == 0:
+            reached(go_on)
+        count.append(message.offset)
+        if len(count) >= 64:
+            enough.set()
+
+    worker = connection.work("in", "g", handle, transaction=transaction, concurrency=2, follow=False)
+    with running(worker) as raised:
+        reached(enough)
+        reached(refused)
+        go_on.set()
+        while position(connection, "g") < 200:
+            assert threading.Event().wait(0.01) is False
+    assert raised == []
+    assert position(connection, "g") == 200

@@ -1,0 +1,346 @@
+"""A worker without I/O: its parts are coroutines that a client runs as threads or as tasks.
+
+One reads messages, as many as may be in hand; ``concurrency`` of them handle messages; one finishes, with one request,
+all that was handled since its last request (with a transaction each message is finished by its own); one reports, and
+sees to the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+from txbroker import errors
+from txbroker.client.core.positions import Position
+from txbroker.client.core.results import Message
+from txbroker.worker.face import OVER, Abandoned, Attempt, Face, Hand, Over, Role
+from txbroker.worker.failures import CHOICES, Ending, Meaning, described, meaning_of, place_of
+from txbroker.worker.options import Job
+from txbroker.worker.schedule import Item, Place, Schedule, Work
+from txbroker.worker.settling import Settling
+from txbroker.worker.tally import Tally
+
+log = logging.getLogger("txbroker.worker")
+
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 5.0
+"""Seconds between two tries of what does not work for now."""
+
+
+class WorkerCore:
+    """The state of a worker, and its parts. The state is changed under the lock of the face."""
+
+    def __init__(self, face: Face, job: Job) -> None:
+        self.job = job
+        self.schedule = Schedule(job.options.order, job.options.batch, job.options.concurrency)
+        self.tally = Tally()
+        self.failure: BaseException | None = None
+        """Why the worker ends, if it was not asked to."""
+        self.is_stopping = False
+        self.is_over = False
+        """Whether nothing may be finished any more."""
+        self.settling = Settling(face, self)
+        self._face = face
+        self._strategy = CHOICES[job.options.on_failure]
+        self._hands = job.options.concurrency
+        self._is_read = False
+        self._positions: dict[Place, Position] = {}
+        self._lost: set[tuple[Place, int]] = set()
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Read no more, finish what is under way, then end. May be called again, and from a signal's handler."""
+        with self._face.lock:
+            self.is_stopping = True
+            self._face.wake_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop because of an error, which :meth:`result` raises; the first one counts."""
+        with self._face.lock:
+            if self.failure is None:
+                self.failure = error
+        self.stop()
+
+    def abandon(self) -> None:
+        """End now: nothing that is under way is finished any more."""
+        with self._face.lock:
+            self.is_stopping = self.is_over = True
+            self._face.wake_all()
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether nothing is under way or to be finished, and nothing will be."""
+        return not self._hands and self.settling.has_ended
+
+    @property
+    def may_finish_more(self) -> bool:
+        """Whether messages are under way, or may be."""
+        return self._hands > 0
+
+    def result(self) -> None:
+        """Raise what the worker ended with, if not in order."""
+        left = self.schedule.under_way
+        if self.failure is not None:
+            raise self.failure
+        if left:
+            places = ", ".join(place_of(message) for work in left[:5] for message in work.messages[:1])
+            raise errors.StopTimedOut(
+                f"{len(left)} calls of the handler did not end within stop_timeout={self.job.options.stop_timeout:g} "
+                f"s, among them those with {places}; their messages stay unfinished, and come again"
+            )
+
+    async def attend(self) -> None:
+        """Report from time to time; after a stop, see to the end."""
+        options = self.job.options
+        self.tally.begin(time.monotonic())
+        try:
+            while not await self._face.until(Role.ATTEND, self._may_end, options.report_interval):
+                await self._report()
+            await self._face.until(Role.ATTEND, lambda: self._is_done or None, options.stop_timeout)
+        finally:
+            self.abandon()
+            self._face.ended()
+
+    def _may_end(self) -> bool | None:
+        return self.is_stopping or self._is_done or None
+
+    async def _report(self) -> None:
+        try:
+            described_group = await self._face.description()
+            own = {(each.topic, each.index) for each in self._read_positions()}
+            lag = sum(
+                each.lag or 0 for each in described_group.partitions if (each.topic, each.partition) in own
+            )
+        except errors.TxBrokerError:
+            lag = None
+        with self._face.lock:
+            under_way = sum(len(work.messages) for work in self.schedule.under_way)
+            line = self.tally.line(time.monotonic(), self.job.group, under_way, lag)
+        log.info("%s", line)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    async def read(self) -> None:
+        """Read messages while there is room for them."""
+        pause = FIRST_PAUSE
+        while await self._face.until(Role.READ, self._may_read) is not OVER:
+            try:
+                message = await self._face.message()
+            except errors.GenerationFenced as error:
+                if self._lose_fenced(error):
+                    self.fail(error)
+            except (errors.StorageUnavailable, errors.OutcomeUnknown) as error:
+                if pause == FIRST_PAUSE:
+                    log.warning("group %s cannot read, and tries again: %s", self.job.group, described(error))
+                await self.paused(pause)
+                pause = min(LONGEST_PAUSE, pause * 2)
+            except Exception as error:  # noqa: BLE001 - the worker ends with it
+                self.fail(error)
+            else:
+                pause = FIRST_PAUSE
+                self._take(message)
+
+    def _may_read(self) -> Over | bool | None:
+        if self.is_stopping or self._is_read:
+            return OVER
+        return self.schedule.has_room or None
+
+    def _take(self, message: Message | None) -> None:
+        with self._face.lock:
+            if message is None:
+                self._is_read = True
+                self._face.wake_all()
+            elif not self.is_stopping:
+                position = self._position((message.topic, message.partition))
+                self.schedule.add(Item(message, position.generation if position else -1))
+                if self.schedule.has_ready:
+                    self._face.wake(Role.HANDLE)
+
+    def _read_positions(self) -> list[Position]:
+        return list(self._face.consumer().positions.values())
+
+    def _position(self, place: Place) -> Position | None:
+        known = self._positions.get(place)
+        if known is None or self._face.consumer().positions.get(known.number) is not known:
+            self._positions = {(each.topic, each.index): each for each in self._read_positions()}
+            known = self._positions.get(place)
+        return known
+
+    def _lose_fenced(self, error: errors.GenerationFenced) -> bool:
+        """Drop what is in hand of partitions that others have claimed; return whether these are all."""
+        positions = self._read_positions()
+        for each in positions:
+            if each.fenced:
+                self._lose_place((each.topic, each.index), each.generation, error)
+        return bool(positions) and all(each.fenced for each in positions)
+
+    def lose(self, messages: list[Message], error: Exception) -> None:
+        """Note that messages of one partition cannot be finished, because others have it."""
+        place = messages[0].topic, messages[0].partition
+        with self._face.lock:
+            self.tally.lost += len(messages)
+            position = self._position(place)
+        self._lose_place(place, position.generation if position else -1, error)
+
+    def _lose_place(self, place: Place, generation: int, error: Exception) -> None:
+        """Note that others have a partition: drop what is in hand of it and not under way, and log it once."""
+        with self._face.lock:
+            count = self.schedule.drop(place, generation)
+            self.tally.lost += count
+            is_news = (place, generation) not in self._lost
+            self._lost.add((place, generation))
+            self._face.wake(Role.READ)
+        if is_news:
+            log.warning(
+                "group %s has lost %s-%d to another consumer: %d messages are dropped, and those under way are rolled "
+                "back or not finished (%s)", self.job.group, *place, count, error,
+            )  # fmt: skip
+
+    # -- handling ----------------------------------------------------------------------------------
+
+    async def handle(self, hand: Hand) -> None:
+        """Handle one work after the other."""
+        try:
+            while isinstance(work := await self._face.until(Role.HANDLE, self._next), Work):
+                await self._handle(hand, work)
+        finally:
+            try:
+                await hand.renew()
+            finally:
+                with self._face.lock:
+                    self._hands -= 1
+                    self._face.wake_all()
+
+    def _next(self) -> Over | Work | None:
+        if self.is_stopping:
+            return OVER
+        work = self.schedule.take()
+        if work is not None and self.schedule.has_ready:
+            self._face.wake(Role.HANDLE)
+        if work is None and self.schedule.has_room:
+            self._face.wake(Role.READ)
+        if work is None and self._is_read and not self.schedule.under_way:
+            return OVER
+        return work
+
+    async def _handle(self, hand: Hand, work: Work) -> None:
+        """Handle a work to its end. If a batch fails, each of its messages is handled alone.
+
+        ``finished`` are those that are still to be finished for the group.
+        """
+        finished: list[Message] = []
+        error = await self._tried(hand, work, work.messages, finished)
+        if error is not None and len(work.messages) > 1 and self.job.options.on_failure != "stop":
+            for message in work.messages:
+                alone = await self._tried(hand, work, [message], finished)
+                if alone is not None:
+                    self._failed(message, alone, finished)
+        elif error is not None:
+            self._failed(work.messages[0], error, finished)
+        with self._face.lock:
+            self.schedule.ended(work)
+            self.settling.add(finished)
+            kept = set(map(id, finished))
+            self.schedule.finished(message for message in work.messages if id(message) not in kept)
+            self._face.wake(Role.READ)
+            if self._is_read or self.is_stopping:
+                self._face.wake_all()
+
+    def _failed(self, message: Message, error: Exception, finished: list[Message]) -> None:
+        with self._face.lock:
+            self.tally.failed += 1
+        if self._strategy.failed(message, error) is Ending.FINISH:
+            finished.append(message)
+        else:
+            self.fail(error)
+
+    async def _tried(
+        self, hand: Hand, work: Work, messages: list[Message], finished: list[Message]
+    ) -> Exception | None:
+        """Handle messages together, again and again if that is not their fault; return the error if they failed."""
+        pause = FIRST_PAUSE
+        claim = self._face.claim(work.generation)
+        while not self.is_over:
+            attempt = Attempt(work, messages, claim, lambda: self.is_over)
+            try:
+                await hand.attempt(attempt)
+            except Abandoned:
+                return None
+            except Exception as caught:  # noqa: BLE001 - what it means is decided here
+                error = caught
+            else:
+                self._handled(messages, finished)
+                return None
+            if self.is_over:  # it was cancelled, for example: that is no failure
+                return None
+            meaning = await self._meaning(hand, attempt, error)
+            if meaning is Meaning.FAILED:
+                return error
+            if meaning is not Meaning.AGAIN:
+                self._end_attempt(attempt, error, meaning, finished)
+                return None
+            if pause == FIRST_PAUSE:
+                log.warning("%s is handled again: %s", place_of(messages[0]), described(error))
+            if error is not attempt.raised:
+                await hand.renew()
+            if await self.paused(pause):
+                return None
+            pause = min(LONGEST_PAUSE, pause * 2)
+        return None
+
+    def _handled(self, messages: list[Message], finished: list[Message]) -> None:
+        if self.job.options.transaction is None:  # else they are finished with it
+            finished += messages
+        with self._face.lock:
+            self.tally.handled += len(messages)
+
+    async def _meaning(self, hand: Hand, attempt: Attempt, error: Exception) -> Meaning:
+        """Return what an error means for the messages, once that is decided."""
+        first = attempt.messages[0]
+        with self._face.lock:
+            has_earlier = any(
+                work.place == attempt.work.place and work.messages[0].offset < first.offset
+                for work in self.schedule.under_way
+            )
+        meaning = meaning_of(error, error is attempt.raised, has_earlier, attempt.ask is not None)
+        if meaning is Meaning.UNDECIDED:
+            meaning = await self._asked(hand, attempt)
+        with self._face.lock:
+            self.tally.again += meaning is Meaning.AGAIN
+        return meaning
+
+    def _end_attempt(
+        self, attempt: Attempt, error: Exception, meaning: Meaning, finished: list[Message]
+    ) -> None:
+        if meaning is Meaning.COMMITTED:
+            self._handled(attempt.messages, finished)
+        elif meaning is Meaning.LOST:
+            with self._face.lock:
+                self.tally.lost += len(attempt.messages)
+            self._lose_place(attempt.work.place, attempt.work.generation, error)
+        elif meaning is Meaning.FATAL:
+            self.fail(error)
+
+    async def _asked(self, hand: Hand, attempt: Attempt) -> Meaning:
+        """Return whether a transaction was committed whose commit was not answered; UNDECIDED if the worker ended
+        before that was known.
+        """
+        pause = FIRST_PAUSE
+        while not self.is_over:
+            try:
+                return Meaning.COMMITTED if await hand.outcome(attempt) else Meaning.AGAIN
+            except errors.TransactionRolledBack:
+                return Meaning.AGAIN
+            except (errors.OutcomeUnknown, errors.StorageUnavailable):
+                await self._face.until(Role.PAUSE, lambda: self.is_over or None, pause)
+                pause = min(LONGEST_PAUSE, pause * 2)
+            except Exception as error:  # noqa: BLE001 - the worker ends with it
+                self.fail(error)
+                break
+        return Meaning.UNDECIDED
+
+    async def paused(self, seconds: float) -> bool:
+        """Wait; return whether the worker is to stop."""
+        return bool(await self._face.until(Role.PAUSE, lambda: self.is_stopping or None, seconds))

@@ -1,0 +1,98 @@
+"""What becomes of a message that was not handled: what an exception means, and what is done about it."""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from txbroker import errors
+from txbroker.client.core.results import Message
+from txbroker.databases.adapters.database import named
+
+log = logging.getLogger("txbroker.worker")
+
+
+class Meaning(enum.Enum):
+    """What an exception says about the message."""
+
+    FAILED = "the handler failed with it"
+    LOST = "its partition is another consumer's now; its work is rolled back"
+    AGAIN = "nothing of its work is left, and that was not its fault: it is handled again"
+    UNDECIDED = "its transaction may be committed: the broker is asked"
+    COMMITTED = "its transaction was committed all the same"
+    FATAL = "no message can be handled any more"
+
+
+def meaning_of(error: Exception, by_handler: bool, has_earlier: bool, may_ask: bool) -> Meaning:
+    """Return what an exception means that ended the work on a message.
+
+    ``by_handler``: the handler raised it. ``has_earlier``: an earlier message of its partition is unfinished here.
+    ``may_ask``: it came from the commit, so the broker knows how that ended, or will.
+    """
+    if isinstance(error, errors.GenerationFenced):
+        return Meaning.LOST
+    if isinstance(error, errors.OutcomeUnknown) and may_ask and not by_handler:
+        return Meaning.UNDECIDED
+    again = isinstance(error, (errors.TransactionRolledBack, errors.StorageUnavailable, errors.OffsetPending))
+    if again:
+        return Meaning.AGAIN
+    if by_handler:
+        return Meaning.FAILED
+    if isinstance(error, errors.LimitExceeded):
+        # Too far beyond the first unfinished message (max_ahead), or too large for a transaction.
+        return Meaning.AGAIN if has_earlier else Meaning.FAILED
+    if isinstance(error, errors.TxBrokerError):
+        return Meaning.FATAL
+    if isinstance(error, OSError) or named(error, "OperationalError", "InterfaceError"):
+        return Meaning.AGAIN  # the database is away, or two transactions met
+    return (
+        Meaning.FAILED
+    )  # refused by the database at COMMIT: a constraint that is checked there, for example
+
+
+class Ending(enum.Enum):
+    """What is done with a message whose handler failed."""
+
+    FINISH = "it is finished for the group"
+    STOP = "it stays unfinished, and the worker ends with the error"
+
+
+class FailureStrategy(Protocol):
+    """What is done about messages whose handler fails."""
+
+    def failed(self, message: Message, error: Exception) -> Ending:
+        """Return what becomes of the message; called once for each that failed alone."""
+
+
+class Stop:
+    """The worker ends."""
+
+    def failed(self, message: Message, error: Exception) -> Ending:
+        """End the worker."""
+        log.error("%s failed, and the worker ends: %s", place_of(message), described(error))
+        return Ending.STOP
+
+
+class Skip:
+    """The message is given up."""
+
+    def failed(self, message: Message, error: Exception) -> Ending:
+        """Finish the message, and log the failure with its traceback."""
+        log.error("%s failed, and is skipped: %s", place_of(message), described(error), exc_info=error)
+        return Ending.FINISH
+
+
+CHOICES: Final[Mapping[str, FailureStrategy]] = {"stop": Stop(), "skip": Skip()}
+"""The strategies by their names."""
+
+
+def place_of(message: Message) -> str:
+    """Return where a message is, for people."""
+    return f"{message.topic}-{message.partition} offset {message.offset}"
+
+
+def described(error: BaseException) -> str:
+    """Return an exception on one line."""
+    return f"{type(error).__name__}: {error}".rstrip(": ")

@@ -1,0 +1,112 @@
+"""What a worker is asked for, checked before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from journal.arguments import seconds, text, whole, wrong_type, wrong_value
+from txbroker.client.consumer.options import consumer_options
+from txbroker.worker.failures import CHOICES
+
+NOTHING_DONE: Final = "nothing was done"
+MOST_AT_ONCE: Final = 10_000
+"""The largest concurrency, and the largest batch."""
+
+Handler = Callable[..., Any]
+Hook = Callable[[Any], Any]
+
+
+class WorkOptions(NamedTuple):
+    """How a worker works. ``stop_timeout`` and ``report_interval`` are in seconds.
+
+    ``concurrency`` is how many calls of the handler run at the same time. ``order`` is "key" (messages of one key of a
+    partition one after another, those without a key in parallel), "partition" (one call at a time for each partition)
+    or None (all in parallel).
+
+    ``transaction`` is None (the handler gets the message; it is finished after the handler has returned), "broker" (the
+    handler gets the message and a transaction of the broker, with which the message is finished), or a function that
+    opens a connection to a database (the handler gets the message, a block of ``txbroker.atomic``, and the connection).
+    With ``batch`` above 1 it gets a list of up to so many messages of one partition: those that are here, it is not
+    waited for more.
+
+    ``on_failure`` is what becomes of a message whose handler raises: "stop" (the worker ends with that exception, and
+    the message stays unfinished) or "skip" (it is logged and finished). After a batch, each of its messages is handled
+    alone before one is skipped.
+
+    ``stop_timeout`` is how long :meth:`stop` waits for calls that are under way. ``on_start`` and ``on_stop`` are
+    called with the connection before the first message is read, and after the last one. Throughput, failures and lag
+    are logged every ``report_interval``.
+    """
+
+    concurrency: int = 1
+    order: str | None = "key"
+    transaction: Any = None
+    batch: int = 1
+    on_failure: str = "stop"
+    stop_timeout: float = 30.0
+    on_start: Hook | None = None
+    on_stop: Hook | None = None
+    report_interval: float = 60.0
+
+
+class Job(NamedTuple):
+    """What a worker does: for which group it reads which topics, what handles the messages, and how.
+
+    ``reading`` are further fields of :class:`ConsumerOptions`.
+    """
+
+    topics: str | Sequence[str]
+    group: str
+    handler: Handler
+    options: WorkOptions
+    reading: dict[str, Any]
+
+
+def checked_job(topics: Any, group: Any, handler: Any, choices: dict[str, Any], pools: bool = False) -> Job:
+    """Return the job; ``choices`` are fields of WorkOptions and ConsumerOptions. Raises WrongType, WrongValue.
+
+    ``pools``: ``transaction`` may not be a function, but a pool of Twisted's adbapi.
+    """
+    own = {name: choices.pop(name) for name in WorkOptions._fields if name in choices}
+    options = WorkOptions(**own)
+    group = text("group", group, NOTHING_DONE)
+    consumer_options(topics, group, **choices, order=options.order)
+    if not group:
+        raise wrong_value("group", group, "the name of a group", NOTHING_DONE)
+    if not callable(handler):
+        raise wrong_type("handler", handler, "a function", NOTHING_DONE)
+    return Job(topics, group, handler, _checked(options, pools), {**choices, "order": options.order})
+
+
+def _checked(options: WorkOptions, pools: bool) -> WorkOptions:
+    concurrency, batch = (
+        whole(name, getattr(options, name), NOTHING_DONE, least=1, most=MOST_AT_ONCE)
+        for name in ("concurrency", "batch")
+    )
+    _check_transaction(options.transaction, pools)
+    if text("on_failure", options.on_failure, NOTHING_DONE) not in CHOICES:
+        raise wrong_value("on_failure", options.on_failure, "'stop' or 'skip'", NOTHING_DONE)
+    for name in ("on_start", "on_stop"):
+        hook = getattr(options, name)
+        if hook is not None and not callable(hook):
+            raise wrong_type(name, hook, "None or a function", NOTHING_DONE)
+    interval = seconds("report_interval", options.report_interval, NOTHING_DONE)
+    if not interval:
+        raise wrong_value("report_interval", interval, "more than 0", NOTHING_DONE)
+    stop_timeout = seconds("stop_timeout", options.stop_timeout, NOTHING_DONE)
+    return options._replace(
+        concurrency=concurrency, batch=batch, stop_timeout=stop_timeout, report_interval=interval
+    )
+
+
+def _check_transaction(given: Any, pools: bool) -> None:
+    opens = (
+        "a pool of twisted.enterprise.adbapi" if pools else "a function that opens a connection to a database"
+    )
+    known = f"None, 'broker', or {opens}"
+    if isinstance(given, str):
+        if given != "broker":
+            raise wrong_value("transaction", given, known, NOTHING_DONE)
+    elif given is not None and not (hasattr(given, "runWithConnection") if pools else callable(given)):
+        raise wrong_type("transaction", given, known, NOTHING_DONE)
