@@ -55,6 +55,7 @@ def test_scripts_may_rely_on_the_numbers():
         "IO_FAILED": 74,
         "INTERRUPTED": 130,
         "PIPE_CLOSED": 141,
+        "TERMINATED": 143,
     }
 
 

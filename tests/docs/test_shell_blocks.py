@@ -22,7 +22,7 @@ from txbroker.coordinator import Coordinator
 
 pytestmark = pytest.mark.slow
 
-NEVER_ENDING = {"drill", "bench", "--follow", "--watch"}
+NEVER_ENDING = {"drill", "bench", "work", "--follow", "--watch"}
 """Words of our own commands that take minutes, or go on for ever: each has tests of its own in tests/cli."""
 
 THE_ANSWER_IS_NO = 1

@@ -231,8 +231,10 @@ def test_a_failure_ends_the_worker_with_it_and_everything_else_under_way_is_fini
         if message.offset == 1:
             raise ZeroDivisionError("poison")
 
+    worker = broker.work(topic, topic, handle, concurrency=3, transaction=transaction)
     with pytest.raises(ZeroDivisionError, match="poison"):
-        broker.work(topic, topic, handle, concurrency=3, transaction=transaction).run()
+        worker.run()
+    assert worker.failed.offset == 1
     left = unfinished(broker, topic, topic)
     assert left == [offset for offset in range(20) if offset == 1 or offset not in seen]
 

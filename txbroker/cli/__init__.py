@@ -19,6 +19,7 @@ COMMANDS = (
     "find",
     "status",
     "groups",
+    "work",
     "transactions",
     "resolve",
     "coordinator",

@@ -53,6 +53,8 @@ class Exit(enum.IntEnum):
     """Stopped with Ctrl-C."""
     PIPE_CLOSED = 141
     """The reader of the output has ended, as ``head`` does; that is no answer "no"."""
+    TERMINATED = 143
+    """Stopped at once with a second SIGTERM."""
 
 
 _EXITS: tuple[tuple[type[TxBrokerError], Exit], ...] = (

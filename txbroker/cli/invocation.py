@@ -60,6 +60,12 @@ class Notes(logging.Handler):
 
 _NOTES = Notes(logging.WARNING)
 
+
+def no_notes() -> None:
+    """Print no more warnings: the command sets up a log of its own."""
+    logging.getLogger("txbroker").removeHandler(_NOTES)
+
+
 pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
 
 

@@ -35,6 +35,11 @@ class Worker:
         self._face = ThreadFace(connection, self._job)
         self._core = WorkerCore(self._face, self._job)
 
+    @property
+    def failed(self) -> Message | None:
+        """The message whose handler failed, if the worker has ended because of that."""
+        return self._core.failed
+
     def stop(self) -> None:
         """Have :meth:`run` return: no new message is begun, what is under way is finished.
 

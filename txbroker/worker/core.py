@@ -37,6 +37,8 @@ class WorkerCore:
         self.tally = Tally()
         self.failure: BaseException | None = None
         """Why the worker ends, if it was not asked to."""
+        self.failed: Message | None = None
+        """The message whose handler failed, if the worker ends because of that."""
         self.is_stopping = False
         self.is_over = False
         """Whether nothing may be finished any more."""
@@ -95,6 +97,7 @@ class WorkerCore:
         """Report from time to time; after a stop, see to the end."""
         options = self.job.options
         self.tally.begin(time.monotonic())
+        log.info("group %s: %d calls of the handler at once", self.job.group, options.concurrency)
         try:
             while not await self._face.until(Role.ATTEND, self._may_end, options.report_interval):
                 await self._report()
@@ -253,8 +256,11 @@ class WorkerCore:
             self.tally.failed += 1
         if self._strategy.failed(message, error) is Ending.FINISH:
             finished.append(message)
-        else:
-            self.fail(error)
+            return
+        with self._face.lock:
+            if self.failure is None:
+                self.failed = message
+        self.fail(error)
 
     async def _tried(
         self, hand: Hand, work: Work, messages: list[Message], finished: list[Message]
@@ -273,7 +279,7 @@ class WorkerCore:
             else:
                 self._handled(messages, finished)
                 return None
-            if self.is_over:  # it was cancelled, for example: that is no failure
+            if attempt.is_over():  # it was cancelled, for example: that is no failure
                 return None
             meaning = await self._meaning(hand, attempt, error)
             if meaning is Meaning.FAILED:

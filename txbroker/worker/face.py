@@ -87,11 +87,12 @@ class Attempt:
         """What the handler raised."""
         self.ask: Callable[[], Any] | None = None
         """Asks the broker how the transaction ended: None or COMMITTED is yes; raises as ``commit`` does."""
-        self._is_over = is_over
+        self.is_over = is_over
+        """Whether the worker has ended."""
 
     def check(self) -> None:
         """Raise Abandoned if the worker has ended, so that nothing may be committed."""
-        if self._is_over():
+        if self.is_over():
             raise Abandoned
 
 

@@ -162,6 +162,11 @@ class LoopWorker(ABC):
     def _caller(self) -> Any:
         """Return what calls the handler."""
 
+    @property
+    def failed(self) -> Message | None:
+        """The message whose handler failed, if the worker has ended because of that."""
+        return self._core.failed
+
     def stop(self) -> None:
         """Have :meth:`run` end: no new message is begun, what is under way is finished.
 

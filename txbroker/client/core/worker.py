@@ -5,11 +5,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
+from txbroker.client.core.results import Message
+
 T_co = TypeVar("T_co", covariant=True)
 
 
 class Worker(Protocol[T_co]):
     """Reads messages for a group and calls a handler for each. ``T`` is what waiting for its end gives."""
+
+    @property
+    def failed(self) -> Message | None:
+        """The message whose handler failed, if the worker has ended because of that."""
 
     def run(self) -> T_co:
         """Work until it is stopped. It may be called once."""
