@@ -175,7 +175,7 @@ def test_calls_that_do_not_end_in_time_stay_unfinished(begin, connection, topic)
     command.until(lambda: command.said)
     code, _, log = command.end(signal.SIGTERM)
     assert code == 5
-    assert "1 calls of the handler did not end" in log
+    assert "1 call of the handler did not end" in log
     assert len(unfinished(connection, topic, topic)) == 2
 
 

@@ -175,6 +175,13 @@ def test_stopped_before_it_runs_it_handles_nothing(broker, topic):
     worker.run()
 
 
+def test_it_runs_once(broker, topic):
+    worker = broker.work(topic, topic, print, follow=False)
+    worker.run()
+    with pytest.raises(errors.Misuse, match="Make another one"):
+        worker.run()
+
+
 def test_an_interrupt_stops_it_in_order_and_is_raised_then(broker, topic):
     fill(broker, topic, 20)
     seen = []

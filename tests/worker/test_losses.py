@@ -121,14 +121,15 @@ def test_a_commit_that_is_not_answered_is_asked_for_and_not_done_again(mortal, m
 
 
 class Told(logging.Handler):
-    """Sets an event when the limit is logged."""
+    """Sets an event when something is logged."""
 
-    def __init__(self, event):
+    def __init__(self, event, what):
         super().__init__()
-        self.event = event
+        self.event, self.what = event, what
+        logging.getLogger("txbroker.worker").addHandler(self)
 
     def emit(self, record):
-        if "max_ahead" in record.getMessage():
+        if self.what in record.getMessage():
             self.event.set()
 
 
@@ -137,8 +138,7 @@ def test_what_is_too_far_ahead_of_a_slow_message_is_finished_once_that_is(connec
     connection.create_topic("in")
     fill(connection, "in", 200)
     go_on, count, enough, refused = threading.Event(), [], threading.Event(), threading.Event()
-    told = Told(refused)
-    logging.getLogger("txbroker.worker").addHandler(told)
+    Told(refused, "max_ahead")
     caplog.set_level(logging.INFO, "txbroker.worker")
 
     def handle(message, *more):
@@ -157,3 +157,48 @@ def test_what_is_too_far_ahead_of_a_slow_message_is_finished_once_that_is(connec
             assert threading.Event().wait(0.01) is False
     assert raised == []
     assert position(connection, "g") == 200
+
+
+def test_a_broker_that_is_away_for_longer_than_the_time_out_is_waited_for(mortal):
+    with txbroker.connect(mortal.address, timeout=0.5) as connection:
+        connection.create_topic("in")
+        fill(connection, "in", 10)
+        half, away, seen = threading.Event(), threading.Event(), []
+        Told(away, "cannot read")
+
+        def handle(message):
+            seen.append(message.offset)
+            if len(seen) == 10:
+                half.set()
+
+        worker = connection.work("in", "g", handle, max_wait=0.1)
+        with running(worker) as raised:
+            reached(half)
+            mortal.kill()
+            reached(away)
+            mortal.start()
+            fill(connection, "in", 10)
+            while position(connection, "g") < 20:
+                assert threading.Event().wait(0.01) is False
+    assert raised == []
+    assert sorted(seen) == list(range(20))
+
+
+def test_what_was_handled_and_cannot_be_finished_in_time_is_told(mortal):
+    with txbroker.connect(mortal.address, timeout=0.2) as connection:
+        connection.create_topic("in")
+        fill(connection, "in", 1)
+        later = threading.Event()
+        Told(later, "are finished later")
+
+        def handle(message):
+            mortal.kill()
+
+        worker = connection.work("in", "g", handle, stop_timeout=0.3)
+        with running(worker) as raised:
+            reached(later)
+        (error,) = raised
+        assert isinstance(error, errors.StopTimedOut)
+        assert "1 message handled could not be finished" in str(error)
+        mortal.start()
+        assert unfinished(connection, "in", "g") == [0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from txbroker.client.blocking import Connection, Consumer
@@ -58,26 +59,33 @@ class Worker:
         done; a second one is raised at once: then nothing more is finished.
         """
         self._connection._check_process()
+        self._core.begin()
         options = self._job.options
         if options.on_start is not None:
             options.on_start(self._connection)
         try:
-            self._face.open()
-            self._run_parts()
+            try:
+                self._face.open()
+                self._run_parts()
+            finally:
+                self._end()
+        except BaseException:
+            self._end()  # an interrupt may have come in there: it is done again
+            raise
         finally:
-            self._core.abandon()
-            self._face.close()
             if options.on_stop is not None:
                 options.on_stop(self._connection)
         self._core.result()
 
+    def _end(self) -> None:
+        self._core.abandon()
+        self._face.close()
+
     def _run_parts(self) -> None:
         core = self._core
-        parts = [core.read(), core.settling.run(), core.attend()]
-        parts += [
-            core.handle(ThreadCaller(self._connection, self._job))
-            for _ in range(self._job.options.concurrency)
-        ]
+        parts: list[Callable[[], Coroutine[Any, Any, None]]] = [core.read, core.settling.run, core.attend]
+        for _ in range(self._job.options.concurrency):
+            parts.append(partial(core.handle, ThreadCaller(self._connection, self._job)))
         for part in parts:
             # Daemons, because a handler that never returns must not keep the process from ending.
             threading.Thread(target=self._go, args=[part], name="txbroker-worker", daemon=True).start()
@@ -92,9 +100,9 @@ class Worker:
         while not self._core.is_over:
             self._face.over.acquire()
 
-    def _go(self, part: Coroutine[Any, Any, None]) -> None:
+    def _go(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            run(part)
+            run(part())
         except BaseException as error:  # noqa: BLE001 - raised by run()
             self._core.fail(error)
 

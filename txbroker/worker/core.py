@@ -11,6 +11,7 @@ import logging
 import time
 from typing import Final
 
+from journal.words import count_text
 from txbroker import errors
 from txbroker.client.core.positions import Position
 from txbroker.client.core.results import Message
@@ -47,6 +48,7 @@ class WorkerCore:
         self._strategy = CHOICES[job.options.on_failure]
         self._hands = job.options.concurrency
         self._is_read = False
+        self._has_begun = False
         self._positions: dict[Place, Position] = {}
         self._lost: set[tuple[Place, int]] = set()
 
@@ -83,15 +85,27 @@ class WorkerCore:
 
     def result(self) -> None:
         """Raise what the worker ended with, if not in order."""
-        left = self.schedule.under_way
         if self.failure is not None:
             raise self.failure
+        timeout = self.job.options.stop_timeout
+        left = self.schedule.under_way
         if left:
             places = ", ".join(place_of(message) for work in left[:5] for message in work.messages[:1])
             raise errors.StopTimedOut(
-                f"{len(left)} calls of the handler did not end within stop_timeout={self.job.options.stop_timeout:g} "
-                f"s, among them those with {places}; their messages stay unfinished, and come again"
+                f"{count_text(len(left), 'call')} of the handler did not end within stop_timeout={timeout:g} s, among them those "
+                f"with {places}; their messages stay unfinished, and come again"
             )
+        if self.settling.left:
+            raise errors.StopTimedOut(
+                f"{count_text(self.settling.left, 'message')} handled could not be finished within stop_timeout="
+                f"{timeout:g} s; they come again, unless a request that was not answered has finished them"
+            )
+
+    def begin(self) -> None:
+        """Note that the worker runs; raises Misuse if it has run before."""
+        if self._has_begun:
+            raise errors.Misuse("this worker has run, or runs; nothing was done. Make another one")
+        self._has_begun = True
 
     async def attend(self) -> None:
         """Report from time to time; after a stop, see to the end."""
@@ -101,7 +115,9 @@ class WorkerCore:
         try:
             while not await self._face.until(Role.ATTEND, self._may_end, options.report_interval):
                 await self._report()
-            await self._face.until(Role.ATTEND, lambda: self._is_done or None, options.stop_timeout)
+            await self._face.until(
+                Role.ATTEND, lambda: self._is_done or self.is_over or None, options.stop_timeout
+            )
         finally:
             self.abandon()
             self._face.ended()

@@ -176,6 +176,7 @@ class LoopWorker(ABC):
 
     async def _work(self) -> None:
         self._connection._check_process()
+        self._core.begin()
         options, core, tasks = self._job.options, self._core, list[Any]()
         caller = self._caller()
         if options.on_start is not None:

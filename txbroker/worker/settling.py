@@ -45,6 +45,7 @@ class Settling:
         self._face = face
         self._worker = worker
         self._waiting: list[Message] = []
+        self._asked_for: list[Message] = []
         self.has_ended = False
 
     def add(self, messages: list[Message]) -> None:
@@ -52,6 +53,11 @@ class Settling:
         if messages:
             self._waiting += messages
             self._face.wake(Role.SETTLE)
+
+    @property
+    def left(self) -> int:
+        """How many messages are to be finished, or are being finished."""
+        return len(self._waiting) + len(self._asked_for)
 
     async def run(self) -> None:
         """Finish messages until none can come any more."""
@@ -63,6 +69,7 @@ class Settling:
                 with self._face.lock:
                     self._worker.schedule.finished(each for each in messages if id(each) not in kept)
                     self._waiting[:0] = left
+                    self._asked_for = []
                     self._face.wake(Role.READ)
                 if left:
                     await self._face.until(Role.PAUSE, lambda: self._worker.is_over or None, pause)
@@ -77,8 +84,8 @@ class Settling:
             return OVER
         if not self._waiting:
             return None if self._worker.may_finish_more else OVER
-        messages, self._waiting = self._waiting, []
-        return messages
+        self._asked_for, self._waiting = self._waiting, []
+        return self._asked_for
 
     async def _finish(self, messages: list[Message]) -> list[Message]:
         """Finish messages, and return those that cannot be finished yet."""
