@@ -92,8 +92,8 @@ class WorkerCore:
         if left:
             places = ", ".join(place_of(message) for work in left[:5] for message in work.messages[:1])
             raise errors.StopTimedOut(
-                f"{count_text(len(left), 'call')} of the handler did not end within stop_timeout={timeout:g} s, among them those "
-                f"with {places}; their messages stay unfinished, and come again"
+                f"{count_text(len(left), 'call')} of the handler did not end within stop_timeout={timeout:g} s, among "
+                f"them those with {places}; their messages stay unfinished, and come again"
             )
         if self.settling.left:
             raise errors.StopTimedOut(
