@@ -116,6 +116,10 @@ bench-fair: .venv/.ready  ## measure what one client has beside greedy ones
 bench-holds: .venv/.ready  ## measure how long the largest requests hold the reactor
 	$(RUN) benchmarks.holds $(ARGS)
 
+.PHONY: bench-groups
+bench-groups: .venv/.ready  ## measure workers of a group whose handler waits
+	$(RUN) benchmarks.groups $(ARGS)
+
 .PHONY: bench-guard
 bench-guard: debian .venv/.ready  ## count instructions per message against their budget
 	$(RUN) benchmarks.guard $(ARGS)

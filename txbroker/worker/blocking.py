@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -28,7 +29,7 @@ it.
 
 
 class Worker:
-    """A worker that :meth:`Connection.work` has made. It runs once."""
+    """A worker that ``Connection.work`` has made. It runs once."""
 
     def __init__(self, connection: Connection, topics: Any, group: Any, handler: Any, **choices: Any) -> None:
         self._connection = connection
@@ -86,15 +87,21 @@ class Worker:
         parts: list[Callable[[], Coroutine[Any, Any, None]]] = [core.read, core.settling.run, core.attend]
         for _ in range(self._job.options.concurrency):
             parts.append(partial(core.handle, ThreadCaller(self._connection, self._job)))
-        for part in parts:
-            # Daemons, because a handler that never returns must not keep the process from ending.
-            threading.Thread(target=self._go, args=[part], name="txbroker-worker", daemon=True).start()
+        waiting = deque(parts)
         try:
+            self._start(waiting)
             self._wait()
         except BaseException:
             core.stop()
+            self._start(waiting)  # each that is missing ends at once, which is waited for
             self._wait()
             raise
+
+    def _start(self, parts: deque[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+        while parts:
+            # Daemons, because a handler that never returns must not keep the process from ending.
+            threading.Thread(target=self._go, args=[parts[0]], name="txbroker-worker", daemon=True).start()
+            parts.popleft()  # after an interrupt before this line it is started twice, which does no harm
 
     def _wait(self) -> None:
         while not self._core.is_over:

@@ -76,7 +76,7 @@ class WorkerCore:
     @property
     def _is_done(self) -> bool:
         """Whether nothing is under way or to be finished, and nothing will be."""
-        return not self._hands and self.settling.has_ended
+        return self._hands <= 0 and self.settling.has_ended
 
     @property
     def may_finish_more(self) -> bool:
@@ -173,7 +173,8 @@ class WorkerCore:
                 self._face.wake_all()
             elif not self.is_stopping:
                 position = self._position((message.topic, message.partition))
-                self.schedule.add(Item(message, position.generation if position else -1))
+                if position is not None and not position.ended:  # else others have the partition now
+                    self.schedule.add(Item(message, position.generation))
                 if self.schedule.has_ready:
                     self._face.wake(Role.HANDLE)
 
@@ -191,9 +192,9 @@ class WorkerCore:
         """Drop what is in hand of partitions that others have claimed; return whether these are all."""
         positions = self._read_positions()
         for each in positions:
-            if each.fenced:
+            if each.ended:
                 self._lose_place((each.topic, each.index), each.generation, error)
-        return bool(positions) and all(each.fenced for each in positions)
+        return bool(positions) and all(each.ended for each in positions)
 
     def lose(self, messages: list[Message], error: Exception) -> None:
         """Note that messages of one partition cannot be finished, because others have it."""

@@ -34,7 +34,7 @@ class WorkOptions(NamedTuple):
     the message stays unfinished) or "skip" (it is logged and finished). After a batch, each of its messages is handled
     alone before one is skipped.
 
-    ``stop_timeout`` is how long :meth:`stop` waits for calls that are under way. ``on_start`` and ``on_stop`` are
+    ``stop_timeout`` is how long a stop waits for calls that are under way. ``on_start`` and ``on_stop`` are
     called with the connection before the first message is read, and after the last one. Throughput, failures and lag
     are logged every ``report_interval``.
     """

@@ -17,7 +17,7 @@ from txbroker.worker.options import checked_job
 
 
 class Worker(LoopWorker):
-    """A worker that :meth:`Connection.work` has made. It runs once."""
+    """A worker that ``Connection.work`` has made. It runs once."""
 
     _connection: Connection
 

@@ -34,7 +34,7 @@ class ConsumingConnection(Joins, Protocol):
 class Consumer(ClientConsumer):
     """A consumer, which gives messages as they come: iterate, or :meth:`poll`.
 
-    It is for one thread at a time, but others may call :meth:`done` meanwhile; and it is a context manager. Iteration
+    It is for one thread at a time, but others may call ``done`` meanwhile; and it is a context manager. Iteration
     ends when the consumer is closed or, without ``follow``, at the end that the partitions had when it began. An error
     (no broker for longer than the timeout, for example) is raised once; iterating again continues.
     """

@@ -1,0 +1,1 @@
+"""What workers of consumer groups achieve, with a handler that waits."""
