@@ -33,18 +33,22 @@ def test_a_worker_that_has_lost_all_partitions_ends_and_finishes_nothing_of_them
     broker, topic, transaction, caplog
 ):
     fill(broker, topic, 10)
-    begun, go_on = threading.Event(), threading.Event()
+    begun, go_on, calls = threading.Barrier(3), threading.Event(), []
 
     def handle(message, *more):
-        begun.set()
+        calls.append(message.offset)
+        if message.offset < 2:
+            begun.wait(PATIENCE)
         reached(go_on)
 
     worker = broker.work(topic, topic, handle, transaction=transaction, concurrency=2)
     with running(worker, stops=False) as raised:
-        reached(begun)
+        begun.wait(PATIENCE)
         with broker.consume(topic, topic) as other:
             assert len(other.poll(PATIENCE)) == 10
             go_on.set()
+    if transaction:  # what is in hand is dropped before it is begun
+        assert sorted(calls) == [0, 1]
     assert [type(error) for error in raised] == [errors.GenerationFenced]
     assert unfinished(broker, topic, topic) == list(range(10))
     assert caplog.text.count("to another consumer") == 1
@@ -74,6 +78,37 @@ def test_a_worker_that_has_lost_one_partition_goes_on_with_the_others(broker, to
     assert raised == []
     assert {at.partition: at.offset or 0 for at in broker.group_offsets(topic)} == {0: 0, 1: 20}
     assert caplog.text.count("to another consumer") == 1
+
+
+def test_a_refusal_for_one_partition_keeps_no_message_of_another_from_being_finished(broker, topic):
+    broker.alter_topic(topic, partitions=2)
+    for number in range(6):
+        broker.send(topic, b"%d" % number, partition=number % 2)
+    asked, go_on, requests = threading.Event(), threading.Event(), []
+    all_handled = threading.Barrier(7)
+    worker = broker.work(topic, topic, lambda message: all_handled.wait(PATIENCE), concurrency=6)
+    done = worker._face.done
+
+    async def held_up(messages):
+        requests.append({message.partition for message in messages})
+        asked.set()
+        reached(go_on)
+        await done(messages)
+
+    worker._face.done = held_up
+    with running(worker) as raised:
+        all_handled.wait(PATIENCE)
+        reached(asked)
+        while worker._core.tally.handled < 6:
+            assert threading.Event().wait(0.01) is False
+        with broker.consume(topic, topic, partitions=[0]) as other:
+            assert len(other.poll(PATIENCE)) == 3
+            go_on.set()
+            while {at.partition: at.offset for at in broker.group_offsets(topic)}.get(1) != 3:
+                assert threading.Event().wait(0.01) is False
+    assert raised == []
+    assert {0, 1} in requests
+    assert {at.partition: at.offset or 0 for at in broker.group_offsets(topic)} == {0: 0, 1: 3}
 
 
 @pytest.mark.parametrize("kills", [3])
