@@ -48,6 +48,22 @@ def test_so_many_messages_are_handled_at_once_and_no_more(url, broker, topic, tr
     assert position(broker, topic) == 64
 
 
+def test_by_partition_a_call_runs_for_each_although_all_messages_of_one_come_first(url, broker, topic):
+    broker.alter_topic(topic, partitions=2)
+    for number in range(40):
+        broker.send(topic, b"%d" % number, partition=number % 2)
+    both = asyncio.Barrier(2)
+
+    async def handle(message):
+        await both.wait()
+
+    async def work(connection):
+        await connection.work(topic, topic, handle, concurrency=2, order="partition", follow=False).run()
+
+    in_a_loop(url, work)
+    assert [at.offset for at in broker.group_offsets(topic)] == [20, 20]
+
+
 def test_a_plain_function_is_a_handler_too_and_messages_of_a_key_keep_their_order(url, broker, topic):
     fill(broker, topic, 100, lambda number: b"%d" % (number % 3))
     seen = []

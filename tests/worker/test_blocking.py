@@ -98,6 +98,7 @@ def test_what_is_handled_is_finished_in_groups(broker, topic):
     worker.run()
     assert sum(counts) == 2000
     assert len(counts) < 2000
+    assert (worker._core.schedule.in_hand, worker._core.schedule._bytes) == (0, 0)
     assert position(broker, topic) == 2000
 
 
@@ -348,6 +349,35 @@ def test_a_database_without_the_table_ends_the_worker(broker, topic, sqlite):
     worker = broker.work(topic, topic, lambda *all_of_it: None, transaction=lambda: sqlite3.connect(sqlite))
     with pytest.raises(errors.DecisionTableMissing):
         worker.run()
+
+
+def test_a_row_whose_commit_failed_is_written_again_on_another_connection(broker, topic, sqlite):
+    with contextlib.closing(sqlite3.connect(sqlite)) as database:
+        database.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)")
+        database.commit()
+        txbroker.create_decision_table(database)
+    fill(broker, topic, 3)
+    used, failures = [], [sqlite3.OperationalError("disk I/O error")]
+
+    class Failing(sqlite3.Connection):
+        def commit(self):
+            if failures:
+                raise failures.pop()
+            super().commit()
+
+    def opens():
+        return sqlite3.connect(sqlite, timeout=PATIENCE, factory=Failing)
+
+    def handle(message, tx, database):
+        used.append(database)
+        database.execute("INSERT INTO orders VALUES (?)", (message.offset,))
+
+    broker.work(topic, topic, handle, transaction=opens, follow=False).run()
+    assert len(used) == 4
+    assert used[0] is not used[1]
+    assert position(broker, topic) == 3
+    with contextlib.closing(sqlite3.connect(sqlite)) as database:
+        assert [number for (number,) in database.execute("SELECT number FROM orders")] == [0, 1, 2]
 
 
 def test_a_database_that_is_away_is_waited_for(broker, topic):

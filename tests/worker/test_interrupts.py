@@ -40,10 +40,15 @@ def test_an_interrupt_at_any_line_ends_all_threads_and_leaves_the_connection_usa
     while True:
         group = f"{topic}-{number}"
 
-        def handle(message, group=group):
-            handled.add((group, message.offset))
+        made = []
 
-        worker = broker.work(topic, group, handle, concurrency=2, follow=False)
+        def handle(message, group=group, made=made):
+            handled.add((group, message.offset))
+            if sum(one == group for one, _ in handled) == 50:
+                made[0].stop()
+
+        worker = broker.work(topic, group, handle, concurrency=2)
+        made.append(worker)
         at, previous = AtLine(number), sys.gettrace()
         sys.settrace(at)
         try:
