@@ -8,6 +8,8 @@ import threading
 from collections import defaultdict
 
 import pytest
+import sqlalchemy
+import sqlalchemy.orm
 
 import txbroker
 from tests.worker.scene import PATIENCE, fill, position, reached, running, unfinished, values
@@ -349,6 +351,31 @@ def test_a_database_without_the_table_ends_the_worker(broker, topic, sqlite):
     worker = broker.work(topic, topic, lambda *all_of_it: None, transaction=lambda: sqlite3.connect(sqlite))
     with pytest.raises(errors.DecisionTableMissing):
         worker.run()
+
+
+def test_sessions_of_sqlalchemy_are_connections_too(broker, topic, sqlite):
+    engine = sqlalchemy.create_engine(f"sqlite:///{sqlite}", connect_args={"timeout": PATIENCE})
+    with contextlib.closing(sqlite3.connect(sqlite)) as database:
+        database.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)")
+        database.commit()
+        txbroker.create_decision_table(database)
+    fill(broker, topic, 20)
+
+    def handle(message, tx, session):
+        session.execute(sqlalchemy.text("INSERT INTO orders VALUES (:number)"), {"number": message.offset})
+        if message.offset == 7 and not failed:
+            failed.append(message)
+            raise ZeroDivisionError
+
+    failed = []
+    opens = sqlalchemy.orm.sessionmaker(engine)
+    with pytest.raises(ZeroDivisionError):
+        broker.work(topic, topic, handle, transaction=opens, concurrency=2).run()
+    broker.work(topic, topic, handle, transaction=opens, concurrency=2, follow=False).run()
+    assert position(broker, topic) == 20
+    with contextlib.closing(sqlite3.connect(sqlite)) as database:
+        assert [number for (number,) in database.execute("SELECT number FROM orders")] == list(range(20))
+    engine.dispose()
 
 
 def test_a_row_whose_commit_failed_is_written_again_on_another_connection(broker, topic, sqlite):
