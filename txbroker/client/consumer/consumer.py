@@ -356,17 +356,15 @@ class ConsumerCore:
         if self.on_notice is not None:
             self.on_notice()
 
-    def answered(self, has_changed: bool) -> None:
+    def changed(self) -> None:
         """Look at what this member has now."""
-        self.see_to_handover()
         if self.on_notice is not None:
             self.on_notice()
-        if has_changed:
-            self._shared_fetch.hurry(self)
-            self._told_news = self._news
-            self._news = Promise()
-            self._told_news.resolve(None)
-            self.line.move()
+        self._shared_fetch.hurry(self)
+        self._told_news = self._news
+        self._news = Promise()
+        self._told_news.resolve(None)
+        self.line.move()
 
     def not_joined(self, error: errors.TxBrokerError) -> None:
         """Raise an error at the next look, and join again then."""

@@ -47,8 +47,11 @@ class Sharing(Protocol):
     def lose(self, numbers: Collection[int], why: str) -> None:
         """Give up these partitions, which are not its own any more."""
 
-    def answered(self, has_changed: bool) -> None:
-        """Look at what the member has now, which may have changed."""
+    def changed(self) -> None:
+        """Look at what the member has now."""
+
+    def see_to_handover(self) -> None:
+        """Release what was asked back, as far as it is not in use any more."""
 
     def not_joined(self, error: errors.TxBrokerError) -> None:
         """Tell the caller that the broker refuses the member; it is asked again when the caller comes again."""
@@ -135,6 +138,10 @@ class Membership:
         fresh = self.owned.keys() - known - self.releasing.keys()
         return [each for each in self.owned.values() if each.partition in fresh] if fresh else []
 
+    def committed(self) -> None:
+        """Look whether what a transaction has committed was all that a partition waited for."""
+        self._consumer.see_to_handover()
+
     # -- asking ------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
@@ -188,9 +195,12 @@ class Membership:
             self._not_before = self._core.clock() + self._backoff.next()
         elif not isinstance(error, LATER) or self._core.fatal is not None:
             self._refused(error)
-        self._call = None
+        if has_changed:
+            self._consumer.changed()
+        if self._call is call:  # last: after an interrupt before this line all is done again
+            self._call = None
         self.see_to_it()
-        self._consumer.answered(has_changed)
+        self._consumer.see_to_handover()
 
     def _take(self, call: Call[Joined] | Call[Attended]) -> bool:
         """Take an answer; return whether it has changed what the member has."""
@@ -218,8 +228,8 @@ class Membership:
             self._consumer.withhold(back, "the group asks it back")
         for each in answer.assigned:
             self.owned[each.partition] = each
-        self.is_answered = True
-        return bool(gone or back or answer.assigned)
+        is_first, self.is_answered = not self.is_answered, True
+        return is_first or bool(gone or back or answer.assigned)
 
     def _forget(self, numbers: Collection[int]) -> None:
         for number in numbers:

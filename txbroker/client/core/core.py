@@ -43,6 +43,9 @@ class Attends(Protocol):
     def see_to_it(self) -> None:
         """Say to the broker what it is to know, unless that is under way. It may be called at any time."""
 
+    def committed(self) -> None:
+        """Look whether what a transaction has committed was all that a partition waited for."""
+
     def leave(self) -> Call[Done] | None:
         """End the membership. Returns the call that tells the broker, if it is to be told."""
 

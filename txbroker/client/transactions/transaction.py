@@ -399,6 +399,9 @@ class Transaction:
         self.contents.drop_unsent()
         if stage is not Stage.PREPARED:
             self.received.settle(stage is Stage.COMMITTED)
+        if stage is Stage.COMMITTED:
+            for membership in list(self.core.attending):
+                membership.committed()
         if self.contents.correlation:
             self.core.unwatch(self.contents.correlation)
         if self.number is not None and stage is not Stage.PREPARED:
