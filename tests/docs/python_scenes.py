@@ -171,22 +171,20 @@ def clients(request: Any, address: str, broker: Any) -> Iterator[Runs]:
     yield running(address, {"broker": broker, "draw": drawn.append, "show": show}, Enough)
     assert len(shown) == 1
     assert {message.topic for message in drawn} == {"orders", "payments"}
-    for number in range(3):
-        broker.send("invoices", b"%d" % number)
-    handled: list[Any] = []
+    broker.create_topic("refunds")
+    for _ in range(3):
+        broker.send("refunds", b"")
+    _, handled = times(2, KeyboardInterrupt)
 
-    def handle(message: Any) -> None:
-        handled.append(message)
-        if len(handled) == 1:
-            raise ValueError("not now")
-        if len(handled) == 3:
-            raise KeyboardInterrupt
+    def handle(message: txbroker.Message) -> None:
+        if message.offset == 0:
+            raise ConnectionError("no database")
+        handled(message)
 
-    consumer = broker.consume("invoices", "retried", order=None)
-    yield running(address, {"consumer": consumer, "handle": handle}, KeyboardInterrupt)
-    [parked] = broker.parked("retried")
-    assert (parked.offset, parked.why) == (handled[0].offset, "not now")
-    consumer.close()
+    with broker.consume("refunds", "refunding", order=None) as consumer:
+        yield running(address, {"consumer": consumer, "handle": handle}, KeyboardInterrupt)
+        (parked,) = broker.parked("refunding")
+    assert (parked.offset, parked.attempts, parked.why) == (0, 1, "no database")
     worked, work = times(3)
     for _ in range(3):
         broker.send("orders", b"late")
