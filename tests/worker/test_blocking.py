@@ -12,6 +12,7 @@ import sqlalchemy
 import sqlalchemy.orm
 
 import txbroker
+from tests.databases.orders import make_tables
 from tests.worker.scene import PATIENCE, fill, position, reached, running, unfinished, values
 from txbroker import errors
 
@@ -323,6 +324,21 @@ def test_what_the_handler_sends_is_committed_with_the_message(broker, topic):
     left = unfinished(broker, topic, topic)
     assert 150 in left
     assert values(broker, f"{topic}-out") == [number for number in range(200) if number not in left]
+
+
+def test_at_its_very_beginning_a_group_calls_the_handler_once_for_each_message(broker, topic, postgresql):
+    with postgresql.connect() as database:
+        make_tables(database)
+    fill(broker, topic, 16)
+    barrier, calls = threading.Barrier(4), []
+
+    def handle(message, tx, database):
+        calls.append(message.offset)
+        database.execute("INSERT INTO orders VALUES (%s)", (message.offset,))
+        barrier.wait(PATIENCE)
+
+    broker.work(topic, topic, handle, transaction=postgresql.connect, concurrency=4, follow=False).run()
+    assert sorted(calls) == list(range(16))
 
 
 def test_rows_are_committed_with_the_message_each_on_a_connection_of_its_own(broker, topic, sqlite):

@@ -12,11 +12,13 @@ from typing import Any, Final, TypeVar
 from txbroker.client.blocking import Connection, Consumer
 from txbroker.client.blocking.semaphore import BinarySemaphore
 from txbroker.client.consumer.consumer import ConsumerCore
+from txbroker.client.core.positions import Position
 from txbroker.client.core.results import GroupDescription, Message
 from txbroker.databases.adapters.adapter import run
 from txbroker.databases.blocking import atomic
 from txbroker.worker.core import WorkerCore
 from txbroker.worker.face import Attempt, Claimed, Role
+from txbroker.worker.first_position import set_first_position
 from txbroker.worker.hand import Caller
 from txbroker.worker.options import Job, checked_job
 
@@ -174,6 +176,10 @@ class ThreadFace:
     async def message(self) -> Message | None:
         """Wait for the next message."""
         return next(iter(self._reading()), None)
+
+    async def set_first_position(self, position: Position) -> None:
+        """Give the group a position in a partition, if it has none."""
+        self._connection.run(set_first_position(self._connection.core, self._job.group, position))
 
     async def done(self, messages: list[Message]) -> None:
         """Finish messages for the group."""

@@ -50,6 +50,7 @@ class WorkerCore:
         self._is_read = False
         self._has_begun = False
         self._positions: dict[Place, Position] = {}
+        self._begun: set[Position] = set()
         self._lost: set[tuple[Place, int]] = set()
 
     # -- the end -----------------------------------------------------------------------------------
@@ -159,7 +160,30 @@ class WorkerCore:
                 self.fail(error)
             else:
                 pause = FIRST_PAUSE
+                await self._begin_partition(message)
                 self._take(message)
+
+    async def _begin_partition(self, message: Message | None) -> None:
+        """With transactions, see to the group's position before the first message of a partition is handled."""
+        if message is None or self.job.options.transaction is None:
+            return
+        position = self._position((message.topic, message.partition))
+        if position is None or position in self._begun:
+            return
+        pause = FIRST_PAUSE
+        while not self.is_stopping:
+            try:
+                await self._face.set_first_position(position)
+            except (errors.StorageUnavailable, errors.OutcomeUnknown):
+                await self.paused(pause)
+                pause = min(LONGEST_PAUSE, pause * 2)
+                continue
+            except (errors.OffsetPending, errors.GenerationFenced):
+                pass  # its transactions are told the same
+            except Exception as error:  # noqa: BLE001 - the worker ends with it
+                self.fail(error)
+            self._begun.add(position)
+            return
 
     def _may_read(self) -> Over | bool | None:
         if self.is_stopping or self._is_read:

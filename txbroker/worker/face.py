@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from journal.formats.group_entries import PartitionOffset, Settled
 from txbroker.client.consumer.consumer import ConsumerCore
-from txbroker.client.core.positions import Finishes
+from txbroker.client.core.positions import Finishes, Position
 from txbroker.client.core.results import GroupDescription, Message
 from txbroker.errors import GenerationFenced
 from txbroker.worker.schedule import Work
@@ -138,6 +138,9 @@ class Face(Protocol):
 
     async def message(self) -> Message | None:
         """Wait for the next message; None at the end of what is read."""
+
+    async def set_first_position(self, position: Position) -> None:
+        """Give the group a position in a partition, if it has none."""
 
     async def done(self, messages: list[Message]) -> None:
         """Finish messages for the group."""

@@ -9,12 +9,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from txbroker.client.consumer.consumer import ConsumerCore
+from txbroker.client.core.positions import Position
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import GroupDescription, Message
 from txbroker.client.loop.connection import LoopConnection
 from txbroker.client.loop.consumer import LoopConsumer
 from txbroker.worker.core import WorkerCore
 from txbroker.worker.face import Claimed, Role
+from txbroker.worker.first_position import set_first_position
 from txbroker.worker.hand import Caller
 from txbroker.worker.options import Job
 
@@ -116,6 +118,10 @@ class LoopFace(ABC):
             return await self._reading().__anext__()
         except StopAsyncIteration:
             return None
+
+    async def set_first_position(self, position: Position) -> None:
+        """Give the group a position in a partition, if it has none."""
+        await self._connection.run(set_first_position(self._connection.core, self._job.group, position))
 
     async def done(self, messages: list[Message]) -> None:
         """Finish messages for the group."""
