@@ -1,7 +1,9 @@
 """Test workers of the blocking client: several messages at once, their order, failures, the end."""
 
 import contextlib
+import logging
 import os
+import re
 import signal
 import sqlite3
 import threading
@@ -123,6 +125,29 @@ def test_a_bounded_number_of_messages_is_in_hand(broker, topic):
         worker.stop()
         go_on.set()
     assert position(broker, topic) == 3
+
+
+def test_once_a_minute_or_as_often_as_asked_for_it_says_what_it_does(broker, topic, caplog):
+    caplog.set_level(logging.INFO, "txbroker.worker")
+    fill(broker, topic, 5)
+    go_on = threading.Event()
+
+    def handle(message):
+        if message.offset == 4:
+            reached(go_on)
+        if message.offset == 1:
+            raise ZeroDivisionError
+
+    line = re.compile(rf"group {topic}: (\d) messages? handled in .*, (\d) failed, (\d) under way, lag (\d)")
+    with running(broker.work(topic, topic, handle, on_failure="skip", report_interval=0.05)):
+        while True:
+            told = [tuple(map(int, found)) for found in line.findall(caplog.text)]
+            if told and told[-1][2:] == (1, 1):
+                break
+            assert threading.Event().wait(0.01) is False
+        assert sum(handled for handled, *_ in told) == 3
+        assert sum(failed for _, failed, *_ in told) == 1
+        go_on.set()
 
 
 # -- the end ---------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import threading
 import pytest
 
 import txbroker
+from tests.databases.orders import make_tables
+from tests.databases.topic_content import eventually
 from tests.support.broker_process import BrokerProcess
 from tests.worker.scene import PATIENCE, fill, position, reached, running, unfinished, values
 from txbroker import errors
@@ -129,6 +131,30 @@ def test_a_broker_that_dies_again_and_again_costs_and_doubles_nothing(connection
     assert len(killed) == kills
     assert position(connection, "g") == 300
     assert values(connection, "out") == list(range(300))
+
+
+def test_a_broker_that_dies_again_and_again_doubles_no_row(connection, mortal, postgresql):
+    with postgresql.connect() as database:
+        make_tables(database)
+    connection.create_topic("in")
+    connection.create_topic("out")
+    fill(connection, "in", 200)
+    killed = set()
+
+    def handle(message, tx, database):
+        database.execute("INSERT INTO orders VALUES (%s)", (message.offset,))
+        tx.send("out", message.value)
+        if message.offset % 100 == 50 and message.offset not in killed:
+            killed.add(message.offset)
+            mortal.kill()
+            mortal.start()
+
+    connection.work("in", "g", handle, transaction=postgresql.connect, concurrency=8, follow=False).run()
+    assert len(killed) == 2
+    with postgresql.connect() as database:
+        assert database.execute("SELECT count(*), max(number) FROM orders").fetchone() == (200, 199)
+    eventually(lambda: values(connection, "out") == list(range(200)))
+    assert position(connection, "g") == 200
 
 
 def test_a_commit_that_is_not_answered_is_asked_for_and_not_done_again(mortal, monkeypatch):
