@@ -41,6 +41,7 @@ def blocking_calls(c: blocking.Connection, xid: Xid) -> None:
     assert_type(tx.commit(), None)
     assert_type(consumer.poll(1.0, max_messages=5), list[Message])
     assert_type(consumer.commit({("t", 0): 5}), None)
+    assert_type(c.work("t", "g", print, concurrency=8).run(), None)
 
 
 async def asyncio_calls(c: asyncio.Connection, xid: Xid) -> None:
@@ -64,6 +65,7 @@ async def asyncio_calls(c: asyncio.Connection, xid: Xid) -> None:
     assert_type(consumer.done([MESSAGE]), Future[None])
     assert_type(tx.retry(MESSAGE, 1.5, "why"), Future[None])
     assert_type(consumer.retry([MESSAGE], timedelta(1)), Future[None])
+    assert_type(await c.work("t", "g", print).run(), None)
     assert_type(tx.commit(), Future[None])
     assert_type(await consumer.poll(1.0, max_messages=5), list[Message])
     assert_type(consumer.commit({("t", 0): 5}), Future[None])
@@ -91,6 +93,7 @@ async def twisted_calls(c: twisted.Connection, xid: Xid) -> None:
     assert_type(consumer.done([MESSAGE]), Deferred[None])
     assert_type(tx.retry(MESSAGE, 1.5, "why"), Deferred[None])
     assert_type(consumer.retry([MESSAGE], timedelta(1)), Deferred[None])
+    assert_type(c.work("t", "g", print).run(), Deferred[None])
     assert_type(tx.commit(), Deferred[None])
     assert_type(consumer.poll(1.0, max_messages=5), Deferred[list[Message]])
     assert_type(consumer.commit({("t", 0): 5}), Deferred[None])
