@@ -50,6 +50,9 @@ class Commits:
         self._delivery = delivery
         self._on_done = on_done
         self._lost: dict[tuple[str, int], Position] = {}
+        """Partitions that are not the consumer's any more, and have not come back to it."""
+        self._unnamed: dict[tuple[str, int], Position] = {}
+        """Of each place the first lost partition with messages that no commit has named, also if it has come back."""
 
     # -- what was handed out ------------------------------------------------------------------------
 
@@ -69,7 +72,13 @@ class Commits:
         out. Those of lost partitions are among them, so that a transaction of which they are a part is refused.
         """
         self.count()
-        return self._settlement([*self._positions.values(), *self._unsaid()])
+        return self._settlement(self._with_unsaid())
+
+    def _with_unsaid(self) -> list[Position]:
+        """Return all positions; of a partition that was lost and came back, the lost one, which is refused."""
+        lost = self._unsaid()
+        numbers = {each.number for each in lost}
+        return [*(each for each in self._positions.values() if each.number not in numbers), *lost]
 
     def _settlement(self, positions: Iterable[Position]) -> tuple[list[PartitionOffset], list[Settled]]:
         settled, whole = [], []
@@ -113,7 +122,11 @@ class Commits:
         self.count()
         position.ended = position.ended or why
         if position.handed >= 0:
-            self._lost[position.topic, position.index] = position
+            place = position.topic, position.index
+            self._lost[place] = position
+            before = self._unnamed.get(place)
+            if before is None or before.told == before.extent:
+                self._unnamed[place] = position
 
     def release(self, position: Position, why: str) -> None:
         """Note that a partition was given back, with all that was handed out of it finished."""
@@ -126,7 +139,7 @@ class Commits:
 
     def _unsaid(self) -> list[Position]:
         """Return the lost positions with messages that no commit has named since they were handed out."""
-        return [each for each in self._lost.values() if each.told != each.extent]
+        return [each for each in self._unnamed.values() if each.told != each.extent]
 
     def _check_told(self, lost: Iterable[Position]) -> None:
         """Raise for what was handed out of lost partitions and is not committed; the next time it is not told again."""
@@ -181,7 +194,7 @@ class Commits:
         self.count()
         lost, here = self._unsaid(), list(self._positions.values())
         extents = [(each, each.extent) for each in here]
-        offsets, settled = self._settlement(here if joined is None else [*here, *lost])
+        offsets, settled = self._settlement(here if joined is None else self._with_unsaid())
         await self._settle(group, offsets, settled, joined)
         for position, extent in extents:
             position.told = extent

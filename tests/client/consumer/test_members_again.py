@@ -1,0 +1,77 @@
+"""Test members that lost what they had, or that the broker refuses, and what becomes of it when they come again."""
+
+import uuid
+
+import pytest
+
+import txbroker
+from tests.client.consumer.test_members import SETTINGS, eventually, owners, send, shares
+from tests.support.broker_process import BrokerProcess
+from txbroker import errors
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", *SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def connections(process):
+    opened = []
+
+    def connection(name):
+        opened.append(txbroker.connect(process.address, timeout=10.0, client=name))
+        return opened[-1]
+
+    yield connection
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def broker(connections):
+    return connections("operator")
+
+
+@pytest.fixture
+def topic(broker):
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    broker.create_topic(name, partitions=4)
+    return name
+
+
+def lost_and_had_again(broker, connections, topic):
+    """A member with a message of each partition, of which it lost two and was given them again."""
+    one = connections("one").consume(topic, topic, max_handover=0.2)
+    send(broker, topic, 8)
+    taken = []
+    while len(taken) < 8:
+        taken += one.poll(5.0)
+    two = connections("two").consume(topic, topic)
+    two.poll(0.2)
+    eventually(lambda: shares(broker, topic, 2, 2))
+    theirs = owners(broker, topic)["two"]
+    two.close()
+    eventually(lambda: shares(broker, topic, 4))
+    return one, theirs
+
+
+def test_a_transaction_with_what_was_lost_is_refused_also_if_it_was_given_again(broker, connections, topic):
+    one, theirs = lost_and_had_again(broker, connections, topic)
+    assert {message.partition for message in one.poll(5.0)} <= set(theirs)
+    tx = one._connection.transaction()
+    with pytest.raises(errors.GenerationFenced):
+        tx.commit_offsets(one)
+        tx.commit()
+    assert [at.offset for at in broker.group_offsets(topic)] == [0] * 4
+
+
+def test_a_commit_of_what_was_lost_is_refused_also_if_it_was_given_again(broker, connections, topic):
+    one, theirs = lost_and_had_again(broker, connections, topic)
+    assert one.poll(5.0)
+    with pytest.raises(errors.GenerationFenced, match="went to others"):
+        one.commit()
+    one.commit()
