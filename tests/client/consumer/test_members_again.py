@@ -43,8 +43,8 @@ def topic(broker):
     return name
 
 
-def lost_and_had_again(broker, connections, topic):
-    """A member with a message of each partition, of which it lost two and was given them again."""
+def lost_two(broker, connections, topic):
+    """A member with a message of each partition, of which another one got two meanwhile."""
     one = connections("one").consume(topic, topic, max_handover=0.2)
     send(broker, topic, 8)
     taken = []
@@ -53,6 +53,12 @@ def lost_and_had_again(broker, connections, topic):
     two = connections("two").consume(topic, topic)
     two.poll(0.2)
     eventually(lambda: shares(broker, topic, 2, 2))
+    return one, two
+
+
+def lost_and_had_again(broker, connections, topic):
+    """A member as that of :func:`lost_two`, which was given the two again; and their indexes."""
+    one, two = lost_two(broker, connections, topic)
     theirs = owners(broker, topic)["two"]
     two.close()
     eventually(lambda: shares(broker, topic, 4))
@@ -63,15 +69,41 @@ def test_a_transaction_with_what_was_lost_is_refused_also_if_it_was_given_again(
     one, theirs = lost_and_had_again(broker, connections, topic)
     assert {message.partition for message in one.poll(5.0)} <= set(theirs)
     tx = one._connection.transaction()
-    with pytest.raises(errors.GenerationFenced):
+    with pytest.raises(errors.GenerationFenced, match="roll it back"):
         tx.commit_offsets(one)
+    with pytest.raises(errors.GenerationFenced):
         tx.commit()
     assert [at.offset for at in broker.group_offsets(topic)] == [0] * 4
 
 
 def test_a_commit_of_what_was_lost_is_refused_also_if_it_was_given_again(broker, connections, topic):
-    one, theirs = lost_and_had_again(broker, connections, topic)
+    one, _ = lost_and_had_again(broker, connections, topic)
     assert one.poll(5.0)
     with pytest.raises(errors.GenerationFenced, match="went to others"):
         one.commit()
     one.commit()
+
+
+@pytest.mark.parametrize("way", ["commit_offsets", "two-phase"])
+def test_after_a_refused_transaction_the_next_one_commits(broker, connections, topic, way):
+    one, _ = lost_two(broker, connections, topic)
+    connection, refused = one._connection, 0
+    theirs = owners(broker, topic)["two"]
+    for number in range(3):
+        try:
+            if way == "commit_offsets":
+                with connection.transaction() as tx:
+                    tx.commit_offsets(one)
+            else:
+                connection.tpc_begin(connection.xid(1, f"{topic}-{number}", "b"))
+                try:
+                    one.commit()
+                    connection.tpc_commit()
+                except errors.GenerationFenced:
+                    connection.tpc_rollback()
+                    raise
+        except errors.GenerationFenced:
+            refused += 1
+    assert refused == 1
+    after = {at.partition: at.offset for at in broker.group_offsets(topic)}
+    assert after == {index: 0 if index in theirs else 2 for index in range(4)}

@@ -57,6 +57,10 @@ class ClientConsumer:
         """Return what finishes exactly the messages handed out so far, for ``Transaction.commit_offsets``."""
         return self._core.commits.settlement()
 
+    def tell_lost(self) -> None:
+        """Raise GenerationFenced if messages of :meth:`settlement` were lost; they are in no later one then."""
+        self._core.commits.tell_lost()
+
     def finished(self, what: Message | Sequence[Message]) -> list[Settled]:
         """Return what finishes these messages for the group, for ``Transaction.done``."""
         return self._core.commits.finished(what)

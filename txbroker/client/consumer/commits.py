@@ -141,15 +141,20 @@ class Commits:
         """Return the lost positions with messages that no commit has named since they were handed out."""
         return [each for each in self._unnamed.values() if each.told != each.extent]
 
-    def _check_told(self, lost: Iterable[Position]) -> None:
+    def tell_lost(self) -> None:
+        """Raise GenerationFenced, once, for what was handed out of lost partitions and is not committed; for a
+        transaction that has it as a part and cannot commit.
+        """
+        self._check_told(self._unsaid(), "The transaction cannot be committed: roll it back")
+
+    def _check_told(self, lost: Sequence[Position], state: str) -> None:
         """Raise for what was handed out of lost partitions and is not committed; the next time it is not told again."""
-        lost = list(lost)
         if lost:
             for position in lost:
                 position.told = position.extent
             raise errors.GenerationFenced(
                 f"{_names(lost)} of group {self.group!r} went to others ({lost[0].ended}), with what was handed out of "
-                "it and not committed: they handle that again. What was handed out of other partitions is committed"
+                f"it and not committed: they handle that again. {state}"
             )
 
     def _check_places(self, places: Iterable[object]) -> None:
@@ -199,7 +204,9 @@ class Commits:
         for position, extent in extents:
             position.told = extent
         if joined is None:
-            self._check_told(lost)
+            self._check_told(lost, "What was handed out of other partitions is committed")
+        else:
+            self.tell_lost()
 
     async def done(self, what: Message | Sequence[Message], joined: Joined | None = None) -> None:
         """Finish these messages for the group, and no others; returns once forced. ``joined`` is as in

@@ -108,6 +108,9 @@ class Finishes(Consumed, Protocol):
     def settlement(self) -> tuple[list[PartitionOffset], list[Settled]]:
         """Return what finishes exactly the messages that it has handed out."""
 
+    def tell_lost(self) -> None:
+        """Raise GenerationFenced, once, if it has lost some of these messages."""
+
 
 class Position:
     """The position of a consumer: ``next`` to fetch, ``handed`` the offset after the handed out messages (-1: none).
@@ -189,10 +192,16 @@ async def add_finished(
 
 
 async def add_positions(transaction: Joined, consumer: Consumed) -> None:
-    """Finish with a transaction what a consumer has handed out; raises as :func:`group_of`."""
+    """Finish with a transaction what a consumer has handed out; raises as :func:`group_of`.
+
+    Raises GenerationFenced if the consumer has lost some of it, and the transaction cannot be committed any more: what
+    was lost is a part of it then, but of none after it.
+    """
     group = group_of(consumer)
     offsets, settled = consumer.settlement() if isinstance(consumer, Finishes) else (consumer.offsets(), [])
     await transaction.add_offsets(group, offsets, settled)
+    if isinstance(consumer, Finishes):
+        consumer.tell_lost()
 
 
 def group_of(consumer: object) -> str:
