@@ -8,6 +8,7 @@ import txbroker
 from tests.client.consumer.test_members import SETTINGS, eventually, owners, send, shares
 from tests.support.broker_process import BrokerProcess
 from txbroker import errors
+from txbroker.wire.messages import Done, LeaveGroup
 
 pytestmark = pytest.mark.slow
 
@@ -107,3 +108,29 @@ def test_after_a_refused_transaction_the_next_one_commits(broker, connections, t
     assert refused == 1
     after = {at.partition: at.offset for at in broker.group_offsets(topic)}
     assert after == {index: 0 if index in theirs else 2 for index in range(4)}
+
+
+async def leave(core, member):
+    """End a membership as its connection would, behind its back."""
+    joined = member._joined
+    await core.request(
+        LeaveGroup(core.correlation(), member._group, joined.member, joined.secret, True), Done
+    )
+
+
+@pytest.mark.parametrize("has_some", [True, False])
+def test_one_that_was_refused_when_it_came_again_joins_once_it_may(broker, connections, topic, has_some):
+    first, other = connections("first"), connections("other")
+    one = first.consume(topic if has_some else [], topic, pattern=f"{topic}-later*", member="name")
+    one.poll(0.2)
+    eventually(lambda: len(broker.describe_group(topic).members) == 1)
+    two = other.consume(topic, topic, member="name")
+    with first._driver.lock:  # it hears of nothing until the name is another's
+        other.run(leave(other.core, one._core._membership))
+        eventually(lambda: (two.poll(0.01), broker.describe_group(topic).members)[-1])
+    with pytest.raises(errors.MemberNameInUse):
+        eventually(lambda: one.poll(0.1) is None)
+    two.close()
+    broker.create_topic(f"{topic}-later")
+    broker.send(f"{topic}-later", b"")
+    assert one.poll(5.0)

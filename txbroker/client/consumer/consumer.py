@@ -369,6 +369,8 @@ class ConsumerCore:
     def not_joined(self, error: errors.TxBrokerError) -> None:
         """Raise an error at the next look, and join again then."""
         self._begun, self._failure = False, error
+        self._shared_fetch.leave(self)
+        self._reading.cancel()  # the next one begins with joining
         self.line.move()
 
     @property
