@@ -8,6 +8,8 @@ import txbroker
 from tests.client.consumer.test_members import SETTINGS, eventually, owners, send, shares
 from tests.support.broker_process import BrokerProcess
 from txbroker import errors
+from txbroker.client.consumer.beginning import check_topics
+from txbroker.client.core.promise import start
 from txbroker.wire.messages import Done, LeaveGroup
 
 pytestmark = pytest.mark.slow
@@ -134,3 +136,21 @@ def test_one_that_was_refused_when_it_came_again_joins_once_it_may(broker, conne
     broker.create_topic(f"{topic}-later")
     broker.send(f"{topic}-later", b"")
     assert one.poll(5.0)
+
+
+@pytest.mark.parametrize("end", ["consumer", "connection"])
+def test_one_that_is_closed_while_it_joins_leaves(broker, connections, topic, end):
+    connection = connections("one")
+    one = connection.consume(topic, topic, member="name")
+    connection.run(check_topics(connection.core, one._core.options))
+    with connection._driver.lock:
+        joining = start(one._core._membership.entered())
+        connection._driver.push()
+        connection._driver._offer()  # as at the end of a call: soon a thread receives the answer
+    assert not joining.done
+    (one if end == "consumer" else connection).close()
+    two = connections("two").consume(topic, topic, member="name")
+    if end == "consumer":
+        eventually(lambda: not broker.describe_group(topic).members)
+    assert two.poll(0.5) == []
+    assert owners(broker, topic) == {"two": [0, 1, 2, 3]}

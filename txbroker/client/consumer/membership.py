@@ -11,7 +11,7 @@ import logging
 import secrets
 from collections.abc import Collection
 from collections.abc import Set as AbstractSet
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from txbroker import errors
 from txbroker.client.consumer.options import ConsumerOptions
@@ -77,6 +77,7 @@ class Membership:
         self._call: Call[Joined] | Call[Attended] | None = None
         self._is_stale = False
         self._entering: Promise[None] | None = None
+        self._leaving: Promise[Any] | None = None
         self._backoff = Backoff(core.random)
         self._not_before = 0.0
         self._pause: Alarm | None = None
@@ -101,6 +102,8 @@ class Membership:
     def see_to_it(self) -> None:
         """Say to the broker what it is to know, unless that is under way. It may be called at any time."""
         call = self._call
+        if self.is_over:
+            return
         if call is not None and call.done:
             self._answered(call)
         elif self in self._core.attending and (call is None or self._is_stale or not self._core.has(call)):
@@ -117,21 +120,44 @@ class Membership:
         """Note that partitions are another's by now."""
         self._forget(numbers)
 
-    def leave(self) -> Call[Done] | None:
-        """End the membership. A static member's partitions are kept for it. Returns the call that tells the broker."""
+    def leave(self) -> Promise[Any] | None:
+        """End the membership. A static member's partitions are kept for it. Returns a promise for when the broker
+        knows, None if it need not be told.
+        """
         if self.is_over:
-            return None
+            return self._leaving
         self.is_over = True
-        self._core.attending.pop(self, None)
-        joined, core = self._joined, self._core
-        if self._call is not None:
-            core.give_up(self._call)
+        joined, core, call = self._joined, self._core, self._call
+        if joined is None and call is not None and call.attempts and core.has(call):
+            left = self._leaving = Promise()  # it is a member, or becomes one
+            call.then(lambda: self._left_behind(call, left))
+            return left
+        core.attending.pop(self, None)
+        if call is not None:
+            core.give_up(call)
         if joined is None or core.fatal is not None:
             return None
-        for_good = not self._options.member
+        self._leaving = self._say_leave(joined)
+        return self._leaving
+
+    def _say_leave(self, joined: Joined) -> Call[Done]:
+        core, for_good = self._core, not self._options.member
         return core.request(
             LeaveGroup(core.correlation(), self._group, joined.member, joined.secret, for_good), Done
         )
+
+    def _left_behind(self, call: Call[Joined] | Call[Attended], left: Promise[Any]) -> None:
+        """Leave with the answer to a join. Until the broker knows, somebody must receive."""
+        answer = call.result() if call.error is None else None
+        if isinstance(answer, Joined):
+            leaving = self._say_leave(answer)
+            leaving.then(lambda: self._has_left(left))
+        else:
+            self._has_left(left)
+
+    def _has_left(self, left: Promise[Any]) -> None:
+        self._core.attending.pop(self, None)
+        left.resolve(None)
 
     def fresh(self, known: AbstractSet[int]) -> list[AssignedPartition]:
         """Return what it has and is to begin to read: what is not known, and is not asked back."""

@@ -22,7 +22,7 @@ from txbroker.client.core.call import AnswerLost, AnswerType, Call, check, error
 from txbroker.client.core.hello import Greeting, replaced
 from txbroker.client.core.options import Backoff, Lost, Options, repetition
 from txbroker.client.core.phase import Phase
-from txbroker.client.core.promise import settled
+from txbroker.client.core.promise import Promise, settled
 from txbroker.client.core.waits import Waits
 from txbroker.wire import messages
 from txbroker.wire.codec import encode
@@ -46,8 +46,8 @@ class Attends(Protocol):
     def committed(self) -> None:
         """Look whether what a transaction has committed was all that a partition waited for."""
 
-    def leave(self) -> Call[Done] | None:
-        """End the membership. Returns the call that tells the broker, if it is to be told."""
+    def leave(self) -> Promise[Any] | None:
+        """End the membership. Returns a promise for when the broker knows, None if it need not be told."""
 
 
 class Core:
