@@ -1,5 +1,6 @@
 """Test members that lost what they had, or that the broker refuses, and what becomes of it when they come again."""
 
+import threading
 import uuid
 
 import pytest
@@ -154,3 +155,15 @@ def test_one_that_is_closed_while_it_joins_leaves(broker, connections, topic, en
         eventually(lambda: not broker.describe_group(topic).members)
     assert two.poll(0.5) == []
     assert owners(broker, topic) == {"two": [0, 1, 2, 3]}
+
+
+def test_one_that_is_given_nothing_ends_without_follow(broker, connections, topic):
+    connections("one").consume(topic, topic).poll(0.2)
+    for number in range(4):
+        connections(f"further {number}").consume(topic, topic).poll(0.1)
+    last = connections("last").consume(topic, topic, follow=False, session_timeout=1.0)
+    found = []
+    reading = threading.Thread(target=lambda: found.append(list(last)), daemon=True)
+    reading.start()
+    reading.join(10.0)
+    assert found == [[]]
