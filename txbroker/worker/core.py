@@ -261,6 +261,9 @@ class WorkerCore:
         if self.is_stopping:
             return OVER
         work = self.schedule.take()
+        while work is not None and not self._has(work):
+            self._drop(work)
+            work = self.schedule.take()
         if work is not None and self.schedule.has_ready:
             self._face.wake(Role.HANDLE)
         if work is None and self.schedule.has_room:
@@ -268,6 +271,20 @@ class WorkerCore:
         if work is None and self._is_read and not self.schedule.under_way:
             return OVER
         return work
+
+    def _has(self, work: Work) -> bool:
+        """Return whether the partition is still the worker's, by the claim with which the messages were handed out."""
+        position = self._position(work.place)
+        return position is not None and position.generation == work.generation
+
+    def _drop(self, work: Work) -> None:
+        """Drop messages of a partition that the group has given to others since."""
+        self.schedule.ended(work)
+        self.schedule.finished(work.messages)
+        self.tally.lost += len(work.messages)
+        self._lose_place(
+            work.place, work.generation, errors.GenerationFenced("the group gave the partition to others")
+        )
 
     async def _handle(self, hand: Hand, work: Work) -> None:
         """Handle a work to its end. If a batch fails, each of its messages is handled alone.

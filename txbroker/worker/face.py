@@ -73,6 +73,10 @@ class Claimed:
             )
         return found
 
+    def tell_lost(self) -> None:
+        """Raise GenerationFenced, once, if the consumer has lost messages that it has handed out."""
+        self._consumer.tell_lost()
+
 
 class Attempt:
     """One call of the handler, with what is committed with it."""

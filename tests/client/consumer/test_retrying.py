@@ -155,9 +155,9 @@ def test_a_finished_message_is_not_tried_again(broker, topic):
 
 
 def test_another_consumers_claim_fences_it(broker, topic):
-    consumer = broker.consume(topic, topic)
+    consumer = broker.consume(topic, topic, partitions=[0])
     messages = read(consumer, 2)
-    read(broker.consume(topic, topic), 1)
+    read(broker.consume(topic, topic, partitions=[0]), 1)
     with pytest.raises(errors.GenerationFenced):
         consumer.retry(messages[1], after=1)
 
@@ -250,7 +250,7 @@ class TestTransactions:
         assert position(broker, topic) == [4 if ends == "commit" else 3]
 
     def test_what_is_said_last_of_a_message_counts(self, broker, topic):
-        consumer = broker.consume(topic, topic, order=None)
+        consumer = broker.consume(topic, topic, partitions=[0], order=None)
         messages = read(consumer, 3)
         with broker.transaction() as tx:
             tx.done(messages[0])
@@ -259,7 +259,7 @@ class TestTransactions:
             tx.done(messages[1])
         consumer.done(messages[2])
         assert position(broker, topic) == [0]
-        assert told(broker.consume(topic, topic, order=None).poll(5.0))[:1] == [(3, 0)]
+        assert told(broker.consume(topic, topic, partitions=[0], order=None).poll(5.0))[:1] == [(3, 0)]
 
     def test_it_is_held_from_prepare_to_the_outcome(self, broker, topic):
         consumer = broker.consume(topic, topic)
