@@ -23,7 +23,7 @@ from txbroker.client.consumer.retries import Retry, hold_back
 from txbroker.client.consumer.shared_fetch import Part, SharedFetch
 from txbroker.client.core.call import named_error
 from txbroker.client.core.positions import Position, stored_positions
-from txbroker.client.core.promise import Chore, Promise
+from txbroker.client.core.promise import Chore
 from txbroker.client.core.waits import Turn
 from txbroker.wire.messages import FetchedPartition
 
@@ -55,8 +55,6 @@ class ConsumerCore:
         self._closed = False
         self._failure: Exception | None = None
         self._not_told: Exception | None = None  # the error with which asking for the claim failed
-        self._news: Promise[None] = Promise()
-        self._told_news = self._news
         self.commits = Commits(
             core,
             options.group,
@@ -238,11 +236,13 @@ class ConsumerCore:
         if self._membership is not None:
             self._membership.see_to_it()
             self.see_to_handover()
+        self._go_on_reading()
+
+    def _go_on_reading(self) -> None:
         if not self._reading.is_under_way and self._ahead.size < self.options.prefetch:
             self._ahead.mend(None if self._current is None else self._current.chunk)
             self._reading.begin()
         self._reading.go_on()
-        self._told_news.resolve(None)
 
     async def _find_out(self) -> None:
         try:
@@ -284,12 +284,8 @@ class ConsumerCore:
                         self.line.move()
                     continue
                 await self._take_up()
-                if not self.options.follow and not self._behind():
-                    break
-                if self._membership is None or any(not each.ended for each in self.positions.values()):
-                    await self._fetch()
-                else:
-                    await self._next_news()
+                if (not self.options.follow and not self._behind()) or not await self._fetch():
+                    break  # a member goes on once it is given more
         except Exception as error:  # noqa: BLE001 - the next look() raises it
             self._failure = error
 
@@ -332,11 +328,6 @@ class ConsumerCore:
                     self.commits.take(position)
                     self.positions[position.number] = position
 
-    async def _next_news(self) -> None:
-        if self._news.done:
-            self._news = Promise()
-        await self._news
-
     def withhold(self, numbers: Collection[int], why: str) -> None:
         """Hand out nothing more of these partitions, which are asked back. It may be called again."""
         for number in numbers:
@@ -361,9 +352,7 @@ class ConsumerCore:
         if self.on_notice is not None:
             self.on_notice()
         self._shared_fetch.hurry(self)
-        self._told_news = self._news
-        self._news = Promise()
-        self._told_news.resolve(None)
+        self._go_on_reading()
         self.line.move()
 
     def not_joined(self, error: errors.TxBrokerError) -> None:
@@ -399,33 +388,36 @@ class ConsumerCore:
                 del self._returned[place]
         self._ahead.drop(numbers)
 
-    async def _fetch(self) -> None:
+    async def _fetch(self) -> bool:
+        """Fetch what there is; return whether there was anything to ask for."""
         for position in self.positions.values():
             position.left.mend(position.next)
         wanted = self._moments.wanted(self.positions.values())
         if self._closed:
-            return
+            return False
         if self.options.group is not None:
-            found = await self._fetch_for(self.options.group, wanted)
+            answered = await self._fetch_for(self.options.group, wanted)
+            if answered is None:
+                return False
+            found = answered
         elif wanted.positions:
             found = await self._shared_fetch.ask(
                 self, wanted.positions, wanted.max_bytes, self.options.max_wait
             )
             self._begin_moment(wanted, [part for part, _ in found])
         else:
-            return
+            return False
         for part, data in found:
             self._take_part(part, data)
+        return True
 
-    async def _fetch_for(self, group: str, wanted: Wanted) -> list[Part]:
-        """Fetch for a group; take what is told of what waits, and return the errors."""
+    async def _fetch_for(self, group: str, wanted: Wanted) -> list[Part] | None:
+        """Fetch for a group; take what is told of what waits, and return the errors. None: there is nothing to ask."""
         self._check_fenced()
         entries, reader = entries_of(self.positions.values(), wanted.positions, group)
         asked = [(each.position.number, each.offset, each.until) for each in entries]
         if not asked:
-            for position in self.positions.values():
-                await position.left.answered()  # all others wait for messages that are being retried
-            return []
+            return None
         found = await self._shared_fetch.ask(self, asked, wanted.max_bytes, self.options.max_wait, reader)
         parts = [
             (entry, part, data)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from journal.formats import frame
 from journal.offset_set import OffsetSet
-from txbroker.client.core.promise import Promise, settled
+from txbroker.client.core.promise import Promise
 
 MOST_RUNS: Final = 50
 """How many runs of offsets are read again at a time in one partition."""
@@ -81,11 +81,6 @@ class LeftOut:
         for offset in self._asked:
             missing.discard(offset)
         return missing
-
-    async def answered(self) -> None:
-        """Wait until it is known of all messages that are tried again whether they wait."""
-        for answer in list(self._asked.values()):
-            await settled(answer)
 
     # -- what the broker tells ------------------------------------------------------------------------
 
