@@ -18,9 +18,9 @@ def position(broker, group):
     return found[0].offset or 0 if found else 0
 
 
-def unfinished(broker, topic, group):
-    """The offsets that a consumer of the group still gets."""
-    with broker.consume(topic, group, follow=False, order=None) as consumer:
+def unfinished(broker, topic, group, partitions=None):
+    """The offsets that a consumer of the group still gets; ``partitions`` if those of the group name theirs."""
+    with broker.consume(topic, group, partitions=partitions, follow=False, order=None) as consumer:
         return sorted(message.offset for message in consumer)
 
 

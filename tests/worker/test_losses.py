@@ -43,16 +43,16 @@ def test_a_worker_that_has_lost_all_partitions_ends_and_finishes_nothing_of_them
             begun.wait(PATIENCE)
         reached(go_on)
 
-    worker = broker.work(topic, topic, handle, transaction=transaction, concurrency=2)
+    worker = broker.work(topic, topic, handle, transaction=transaction, concurrency=2, partitions=[0])
     with running(worker, stops=False) as raised:
         begun.wait(PATIENCE)
-        with broker.consume(topic, topic) as other:
+        with broker.consume(topic, topic, partitions=[0]) as other:
             assert len(other.poll(PATIENCE)) == 10
             go_on.set()
     if transaction:  # what is in hand is dropped before it is begun
         assert sorted(calls) == [0, 1]
     assert [type(error) for error in raised] == [errors.GenerationFenced]
-    assert unfinished(broker, topic, topic) == list(range(10))
+    assert unfinished(broker, topic, topic, [0]) == list(range(10))
     assert caplog.text.count("to another consumer") == 1
 
 
@@ -68,7 +68,7 @@ def test_a_worker_that_has_lost_one_partition_goes_on_with_the_others(broker, to
             begun.set()
             reached(go_on)
 
-    worker = broker.work(topic, topic, handle, transaction=transaction, concurrency=4)
+    worker = broker.work(topic, topic, handle, transaction=transaction, concurrency=4, partitions=[0, 1])
     with running(worker) as raised:
         reached(begun)
         with broker.consume(topic, topic, partitions=[0]) as other:
@@ -88,7 +88,9 @@ def test_a_refusal_for_one_partition_keeps_no_message_of_another_from_being_fini
         broker.send(topic, b"%d" % number, partition=number % 2)
     asked, go_on, requests = threading.Event(), threading.Event(), []
     all_handled = threading.Barrier(7)
-    worker = broker.work(topic, topic, lambda message: all_handled.wait(PATIENCE), concurrency=6)
+    worker = broker.work(
+        topic, topic, lambda message: all_handled.wait(PATIENCE), concurrency=6, partitions=[0, 1]
+    )
     done = worker._face.done
 
     async def held_up(messages):
@@ -184,11 +186,11 @@ def test_a_commit_that_is_not_answered_is_asked_for_and_not_done_again(mortal, m
 
 def test_a_message_is_not_finished_with_another_claim_than_that_with_which_it_was_handed_out(broker, topic):
     fill(broker, topic, 1)
-    with broker.consume(topic, topic) as consumer:
+    with broker.consume(topic, topic, partitions=[0]) as consumer:
         (message,) = consumer.poll(PATIENCE)
         (generation,) = [position.generation for position in consumer._core.positions.values()]
         assert Claimed(consumer, generation).finished(message)
-        with broker.consume(topic, topic) as anew:
+        with broker.consume(topic, topic, partitions=[0]) as anew:
             assert anew.poll(PATIENCE) == [message]
             with pytest.raises(errors.GenerationFenced):
                 Claimed(anew, generation).finished(message)
