@@ -119,7 +119,7 @@ def test_a_bounded_number_of_messages_is_in_hand(broker, topic):
     with running(worker):
         for _ in range(3):
             assert begun.acquire(timeout=PATIENCE)
-        handed_out = worker._face.consumer().commits.handed_out()
+        handed_out = worker._face._reading().offsets()
         assert sum(each.offset for each in handed_out) <= 6
         assert worker._core.schedule.in_hand <= 6
         worker.stop()
