@@ -47,7 +47,7 @@ def test_an_interrupt_at_any_line_ends_all_threads_and_leaves_the_connection_usa
             if sum(one == group for one, _ in handled) == 50:
                 made[0].stop()
 
-        worker = broker.work(topic, group, handle, concurrency=2)
+        worker = broker.work(topic, group, handle, concurrency=2, partitions=[0])
         made.append(worker)
         at, previous = AtLine(number), sys.gettrace()
         sys.settrace(at)
@@ -62,7 +62,7 @@ def test_an_interrupt_at_any_line_ends_all_threads_and_leaves_the_connection_usa
             if thread.name == "txbroker-worker":
                 thread.join(PATIENCE)
                 assert not thread.is_alive(), number
-        left = unfinished(broker, topic, group)
+        left = unfinished(broker, topic, group, [0])
         assert {offset for one, offset in handled if one == group} == set(range(50)) - set(left), number
         if not at.raised:
             break
