@@ -174,3 +174,24 @@ def test_a_block_that_was_interrupted_anywhere_has_ended_and_the_next_one_goes_o
     for value, made in told.items():
         if made.stage in (Stage.COMMITTED, Stage.ROLLED_BACK):
             assert (value in committed) == (made.stage is Stage.COMMITTED and made.number is not None), made
+
+
+@STEPS
+def test_what_an_interrupted_block_received_is_sent_on_once(broker, other, topic, step):
+    sent = []
+
+    def case(at):
+        sent.append(uuid.uuid4().bytes)
+        other.send(topic, sent[-1])
+        for trap in (at, contextlib.suppress(Interrupt)):  # which may come in the reading, and is raised by the next
+            with trap, broker.transaction() as tx:
+                message = tx.receive(topic, topic, 10.0 if trap is at else 0.0)
+                if message is not None:
+                    tx.send(f"{topic}-main", message.value)
+        broker.ping()
+
+    at_every_line(case, 6000, step)
+    while other.group_offsets(topic)[0].offset < len(sent):
+        with broker.transaction() as tx:
+            tx.send(f"{topic}-main", tx.receive(topic, topic, 10.0).value)
+    assert all_of(other, f"{topic}-main") == sent

@@ -22,7 +22,8 @@ class Stage(enum.Enum):
 
 
 class Decision:
-    """The prepare or commit of one transaction that is under way. ``given_up`` is called when no caller waits for it.
+    """The prepare or commit of one transaction that is under way. ``given_up`` is called when no caller waits for it,
+    or an interrupt has ended it: its request may have been sent.
 
     ``verdict`` is kept: a later call raises again that it was rolled back.
     """
@@ -39,6 +40,15 @@ class Decision:
 
     async def made(self, goal: Stage, decide: Callable[[], Coroutine[Promise[Any], None, None]]) -> None:
         """Wait for the decision, begun with ``decide`` unless it is under way; raises what it raises."""
+        try:
+            await self._made(goal, decide)
+        except errors.TxBrokerError:
+            raise
+        except BaseException:
+            self._given_up()
+            raise
+
+    async def _made(self, goal: Stage, decide: Callable[[], Coroutine[Promise[Any], None, None]]) -> None:
         if self._deciding is not None and self._deciding[0] is not goal:
             await settled(self._deciding[1])
             self._deciding = None
@@ -46,11 +56,7 @@ class Decision:
             self._deciding = (goal, start(decide()))
         task = self._deciding[1]
         task.wake()  # an interrupt may have kept it from resuming
-        try:
-            await settled(task)
-        finally:
-            if not task.done:
-                self._given_up()
+        await settled(task)
         self._deciding = None
         if isinstance(task.error, errors.TransactionRolledBack):
             self.verdict = task.error

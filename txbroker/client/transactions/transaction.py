@@ -286,6 +286,7 @@ class Transaction:
             self._end(self.stage)  # once more, because that may have been interrupted
             return
         if is_committing or is_known or self.core.fatal is not None:
+            self.received.discard()
             self.leave()
             return
         rolling_back = start(self.rollback())
