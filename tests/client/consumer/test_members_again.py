@@ -10,6 +10,7 @@ from tests.client.consumer.test_members import SETTINGS, eventually, owners, sen
 from tests.support.broker_process import BrokerProcess
 from txbroker import errors
 from txbroker.client.consumer.beginning import check_topics
+from txbroker.client.consumer.notices import Notices
 from txbroker.client.core.promise import start
 from txbroker.wire.messages import Done, LeaveGroup
 
@@ -167,3 +168,32 @@ def test_one_that_is_given_nothing_ends_without_follow(broker, connections, topi
     reading.start()
     reading.join(10.0)
     assert found == [[]]
+
+
+def test_what_the_caller_is_to_be_told_is_looked_up_while_no_other_thread_changes_it(
+    broker, connections, topic, monkeypatch
+):
+    one = connections("one").consume(topic, topic, on_revoked=print)
+    found, following = [], Notices.next
+
+    def noted(notices):
+        found.append(one._driver.lock.locked())
+        return following(notices)
+
+    monkeypatch.setattr(Notices, "next", noted)
+    one.poll(0.1)
+    assert found
+    assert all(found)
+
+
+def test_callers_may_come_and_go_while_a_thread_looks_who_waits(broker, monkeypatch):
+    driver = broker._driver
+
+    def one_goes(thread):
+        driver._followers.pop(2, None)
+        return False
+
+    monkeypatch.setattr(driver, "_may_drive", one_goes)
+    monkeypatch.setattr(driver, "_followers", {1: None, 2: None, 3: None})
+    assert driver._has_work()
+    monkeypatch.undo()

@@ -13,7 +13,7 @@ from txbroker.client.blocking.driver import Driver
 from txbroker.client.consumer.client_consumer import ClientConsumer, Joins
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.delivery import Delivery, checked_most
-from txbroker.client.consumer.notices import Notices
+from txbroker.client.consumer.notices import Notice, Notices
 from txbroker.client.core.partitioner import check_asking
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message
@@ -90,11 +90,15 @@ class Consumer(ClientConsumer):
         while True:
             self._tell(notices)
             delivery = self._driver.delivery(self._core, end)
-            if delivery is not None or not notices:
+            if delivery is not None or self._next_notice(notices) is None:
                 return delivery
 
+    def _next_notice(self, notices: Notices) -> Notice | None:
+        with self._driver.lock:  # a thread that drives may release a partition
+            return notices.next()
+
     def _tell(self, notices: Notices) -> None:
-        while notice := notices.next():
+        while notice := self._next_notice(notices):
             if self._is_telling:
                 raise errors.Misuse(
                     "reading inside of on_revoked or on_lost, which must return first; nothing was read"
@@ -103,7 +107,11 @@ class Consumer(ClientConsumer):
             try:
                 notice.call()
             finally:
-                self._is_telling = False
+                try:
+                    self._is_telling = False
+                except BaseException:
+                    self._is_telling = False  # an interrupt came in there: it is done again
+                    raise
             with self._driver.lock:
                 notices.called(notice)
                 self._core.see_to_handover()

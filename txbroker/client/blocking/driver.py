@@ -400,7 +400,8 @@ class Driver:
 
     def _has_work(self) -> bool:
         """Return whether the background thread has to drive."""
-        waits = bool(self._followers) and not any(map(self._may_drive, self._followers))
+        followers = list(self._followers)  # in one step: others come and go while this thread has no lock
+        waits = bool(followers) and not any(map(self._may_drive, followers))
         return waits or self._producer.unattended or (self._is_shared and self.core.output_bytes > 0)
 
     # -- the end -----------------------------------------------------------------------------------
