@@ -9,7 +9,8 @@ import txbroker
 from tests.client.consumer.test_members import SETTINGS, eventually, owners, send, shares
 from tests.support.broker_process import BrokerProcess
 from txbroker import errors
-from txbroker.client.consumer.beginning import check_topics
+from txbroker.client.consumer import consumer
+from txbroker.client.consumer.beginning import begin_of, check_topics
 from txbroker.client.consumer.notices import Notices
 from txbroker.client.core.promise import start
 from txbroker.wire.messages import Done, LeaveGroup
@@ -197,3 +198,21 @@ def test_callers_may_come_and_go_while_a_thread_looks_who_waits(broker, monkeypa
     monkeypatch.setattr(driver, "_followers", {1: None, 2: None, 3: None})
     assert driver._has_work()
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize("error", [errors.UnknownPartition, errors.UnknownTopic])
+def test_what_is_there_is_read_though_a_topic_goes_while_it_is_begun(
+    broker, connections, topic, monkeypatch, error
+):
+    raised = []
+
+    async def begin(core, options, given):
+        if not raised:
+            raised.append(error)
+            raise error("gone, with its topic")
+        return await begin_of(core, options, given)
+
+    monkeypatch.setattr(consumer, "begin_of", begin)
+    send(broker, topic, 4)
+    assert connections("one").consume(topic, topic).poll(5.0)
+    assert raised

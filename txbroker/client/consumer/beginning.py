@@ -73,7 +73,7 @@ async def begin_of(
     core: Core, options: ConsumerOptions, given: Sequence[AssignedPartition]
 ) -> list[Position]:
     """Return where a member begins to read the partitions that it was given: where the group is, and where the options
-    say if that is nowhere. Raises UnknownPartition if one is gone, with its topic.
+    say if that is nowhere. Raises UnknownPartition or UnknownTopic if one is gone, with its topic.
     """
     numbers = [each.partition for each in given]
     stored = await stored_positions(core, options.group or "", numbers)

@@ -319,7 +319,7 @@ class ConsumerCore:
         while member is not None and (fresh := member.fresh(self.positions.keys())):
             try:
                 begun = await begin_of(self._core, self.options, fresh)
-            except errors.UnknownPartition:
+            except (errors.UnknownPartition, errors.UnknownTopic):
                 member.forget([each.partition for each in fresh])  # the broker says which of them are there
                 return
             for position in begun:

@@ -117,8 +117,10 @@ class Membership:
         self.see_to_it()
 
     def forget(self, numbers: Collection[int]) -> None:
-        """Note that partitions are another's by now."""
-        self._forget(numbers)
+        """Note that partitions are another's by now, or gone. If one is not, the broker gives it again, because it is
+        told at once.
+        """
+        self.release(numbers)
 
     def leave(self) -> Promise[Any] | None:
         """End the membership. A static member's partitions are kept for it. Returns a promise for when the broker
