@@ -183,7 +183,10 @@ def test_what_an_interrupted_block_received_is_sent_on_once(broker, other, topic
     def case(at):
         sent.append(uuid.uuid4().bytes)
         other.send(topic, sent[-1])
-        for trap in (at, contextlib.suppress(Interrupt)):  # which may come in the reading, and is raised by the next
+        for trap in (
+            at,
+            contextlib.suppress(Interrupt),
+        ):  # which may come in the reading, and is raised by the next
             with trap, broker.transaction() as tx:
                 message = tx.receive(topic, topic, 10.0 if trap is at else 0.0)
                 if message is not None:

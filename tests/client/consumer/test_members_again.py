@@ -1,6 +1,7 @@
 """Test members that lost what they had, or that the broker refuses, and what becomes of it when they come again."""
 
 import threading
+import time
 import uuid
 
 import pytest
@@ -216,3 +217,22 @@ def test_what_is_there_is_read_though_a_topic_goes_while_it_is_begun(
     send(broker, topic, 4)
     assert connections("one").consume(topic, topic).poll(5.0)
     assert raised
+
+
+@pytest.mark.parametrize("group", ["g", None])
+def test_a_consumer_of_more_partitions_than_a_fetch_may_have_reads_them_in_turns(tmp_path, group):
+    with (
+        BrokerProcess(tmp_path / "data", "max_fetch_positions=10") as process,
+        txbroker.connect(process.address) as connection,
+    ):
+        connection.create_topic("t", partitions=25)
+        consumer, seen = connection.consume("t", group), []
+        for first in (0, 25):
+            for number in range(25):
+                connection.send_async("t", b"%d" % (first + number), partition=number)
+            connection.flush()
+            begun = time.monotonic()
+            while len(seen) < first + 25:
+                seen += [message.value for message in consumer.poll(5.0)]
+            assert time.monotonic() - begun < 4.0
+        assert sorted(seen, key=int) == [b"%d" % number for number in range(50)]

@@ -73,15 +73,19 @@ def test_nothing_of_it_is_lost_or_comes_twice(broker, other, topic, step, order,
             one.commit()
             seen += one.poll(0.0)
             one.commit()
+
+        def read(consumer):
+            with contextlib.suppress(Interrupt):  # it came in the reading
+                seen.extend(consumer.poll(0.02))
+
         while len(seen) < 8:
             for each in (one, two):
-                with contextlib.suppress(Interrupt):  # it came in the reading
-                    seen += each.poll(0.02)
-                    each.commit()
+                read(each)
+                each.commit()
         assert sorted(message.value for message in seen) == [b"%d" % number for number in range(8)], at.raised
         one.commit()
         two.commit()
-        eventually(lambda: (one.poll(0.01), two.poll(0.01), shares(other, group, 2, 2))[-1])
+        eventually(lambda: (read(one), read(two), shares(other, group, 2, 2))[-1])
         assert {index for places in told for _, index in places} == asked
         assert {each.offset for each in other.group_offsets(group)} == {2}, at.raised
         one.close()

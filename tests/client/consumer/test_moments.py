@@ -282,5 +282,17 @@ def test_partitions_take_turns_at_being_first_also_while_another_is_held():
     positions[4].left.block(0)
     first = set()
     for _ in range(4):
-        first.add(moments.wanted(positions).positions[0][0])
+        first.add(moments.wanted(positions, 1000).positions[0][0])
     assert first == {0, 1, 2, 3}
+
+
+def test_more_positions_than_a_fetch_may_have_take_turns():
+    moments, positions = Moments(True, 1000), [Position("t", number, number, 0) for number in range(25)]
+    asked = set()
+    for _ in range(3):
+        wanted = moments.wanted(positions, 10)
+        assert wanted.is_part
+        assert len(wanted.positions) == 10
+        asked.update(number for number, _, _ in wanted.positions)
+    assert asked == set(range(25))
+    assert not moments.wanted(positions, 25).is_part

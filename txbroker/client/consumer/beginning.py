@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from journal.arguments import NOTHING_READ, micros
@@ -20,6 +21,8 @@ from txbroker.wire.messages import (
     TopicInfo,
     Topics,
 )
+
+log = logging.getLogger("txbroker.client")
 
 
 async def check_topics(core: Core, options: ConsumerOptions) -> list[TopicInfo]:
@@ -98,3 +101,32 @@ async def claim(core: Core, group: str, member: str, positions: dict[int, Positi
         request = ClaimPartitions(core.correlation(), group, member, some)
         for number, generation in (await core.request(request, Claimed)).claims:
             positions[number].generation = generation
+
+
+async def lost_claims(core: Core, group: str, positions: Mapping[int, Position]) -> list[int]:
+    """Return the partitions whose claims are not those of these positions any more; all if one of them is gone."""
+    claimed = dict(positions)
+    try:
+        known = await stored_positions(core, group, list(claimed))
+    except errors.UnknownPartition:
+        return list(claimed)
+    return [found.partition for found in known if found.generation != claimed[found.partition].generation]
+
+
+async def say_what_waits(core: Core, group: str, positions: Collection[Position]) -> None:
+    """Log of partitions where something has begun to wait which transaction holds it, if one does."""
+    waits = [each for each in positions if each.left.waiting]
+    for each in positions:
+        if not each.left.waiting:
+            each.pending = ""
+    fresh = {each.number: each for each in waits if not each.pending}
+    if not fresh:
+        return
+    for found in await stored_positions(core, group, list(fresh)):
+        position = fresh[found.partition]
+        position.pending = found.pending_by or "nothing that is known"
+        if found.pending_by:
+            log.warning(
+                "group %s waits at %s-%d: its offset is held by the undecided transaction %s",
+                group, position.topic, position.index, found.pending_by,
+            )  # fmt: skip

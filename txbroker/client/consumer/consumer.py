@@ -9,7 +9,14 @@ from collections.abc import Callable, Collection, Iterable
 
 from journal.formats import frame
 from txbroker import errors
-from txbroker.client.consumer.beginning import begin_of, check_topics, claim, positions_to_read
+from txbroker.client.consumer.beginning import (
+    begin_of,
+    check_topics,
+    claim,
+    lost_claims,
+    positions_to_read,
+    say_what_waits,
+)
 from txbroker.client.consumer.commits import Commits
 from txbroker.client.consumer.delivery import NO_ATTEMPTS, Delivery
 from txbroker.client.consumer.group_parts import entries_of, in_order, take
@@ -20,7 +27,7 @@ from txbroker.client.consumer.notices import Notices
 from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.client.consumer.read_ahead import ReadAhead
 from txbroker.client.consumer.retries import Retry, hold_back
-from txbroker.client.consumer.shared_fetch import Part, SharedFetch
+from txbroker.client.consumer.shared_fetch import TURN, Part, SharedFetch
 from txbroker.client.core.call import named_error
 from txbroker.client.core.positions import Position, stored_positions
 from txbroker.client.core.promise import Chore
@@ -246,7 +253,7 @@ class ConsumerCore:
 
     async def _find_out(self) -> None:
         try:
-            lost = await self._lost_claims()
+            lost = await lost_claims(self._core, self.options.group or "", self.positions)
             if lost and self._membership is not None:
                 self.lose(lost, "it was given to another consumer")
                 self._membership.forget(lost)
@@ -255,17 +262,6 @@ class ConsumerCore:
             self._is_doubtful = False  # last: after an interrupt before this line, it is asked again
         except Exception as error:  # noqa: BLE001 - the next look() raises it
             self._not_told = error
-
-    async def _lost_claims(self) -> list[int]:
-        """Return the partitions that are not claimed by this consumer any more."""
-        positions = dict(self.positions)
-        try:
-            known = await stored_positions(self._core, self.options.group or "", list(positions))
-        except errors.UnknownPartition:
-            return list(positions)
-        return [
-            found.partition for found in known if found.generation != positions[found.partition].generation
-        ]
 
     def _found_out(self) -> None:
         if not self._is_doubtful:
@@ -392,7 +388,7 @@ class ConsumerCore:
         """Fetch what there is; return whether there was anything to ask for."""
         for position in self.positions.values():
             position.left.mend(position.next)
-        wanted = self._moments.wanted(self.positions.values())
+        wanted = self._moments.wanted(self.positions.values(), self._core.max_fetch_positions)
         if self._closed:
             return False
         if self.options.group is not None:
@@ -402,7 +398,7 @@ class ConsumerCore:
             found = answered
         elif wanted.positions:
             found = await self._shared_fetch.ask(
-                self, wanted.positions, wanted.max_bytes, self.options.max_wait
+                self, wanted.positions, wanted.max_bytes, self._wait_of(wanted)
             )
             self._begin_moment(wanted, [part for part, _ in found])
         else:
@@ -411,6 +407,10 @@ class ConsumerCore:
             self._take_part(part, data)
         return True
 
+    def _wait_of(self, wanted: Wanted) -> float:
+        most = self.options.max_wait
+        return min(most, TURN) if wanted.is_part else most
+
     async def _fetch_for(self, group: str, wanted: Wanted) -> list[Part] | None:
         """Fetch for a group; take what is told of what waits, and return the errors. None: there is nothing to ask."""
         self._check_fenced()
@@ -418,7 +418,7 @@ class ConsumerCore:
         asked = [(each.position.number, each.offset, each.until) for each in entries]
         if not asked:
             return None
-        found = await self._shared_fetch.ask(self, asked, wanted.max_bytes, self.options.max_wait, reader)
+        found = await self._shared_fetch.ask(self, asked, wanted.max_bytes, self._wait_of(wanted), reader)
         parts = [
             (entry, part, data)
             for entry, (part, data) in zip(entries, found, strict=True)
@@ -434,30 +434,12 @@ class ConsumerCore:
             elif not part.error and (pieces := take(entry, part, data)) is not None:
                 self._moments.took(part.length)
                 self._ahead.undecoded.append((entry.position, pieces, dict(part.attempts)))
-        await self._say_what_waits(group)
+        await say_what_waits(self._core, group, self.positions.values())
         return wrong
 
     def _begin_moment(self, wanted: Wanted, parts: list[FetchedPartition]) -> None:
         if wanted.is_new:
             self._moments.begin(self.positions, parts)
-
-    async def _say_what_waits(self, group: str) -> None:
-        """Log of partitions where something has begun to wait which transaction holds it, if one does."""
-        waits = [each for each in self.positions.values() if each.left.waiting]
-        for each in self.positions.values():
-            if not each.left.waiting:
-                each.pending = ""
-        fresh = {each.number: each for each in waits if not each.pending}
-        if not fresh:
-            return
-        for found in await stored_positions(self._core, group, list(fresh)):
-            position = fresh[found.partition]
-            position.pending = found.pending_by or "nothing that is known"
-            if found.pending_by:
-                log.warning(
-                    "group %s waits at %s-%d: its offset is held by the undecided transaction %s",
-                    group, position.topic, position.index, found.pending_by,
-                )  # fmt: skip
 
     def _check_fenced(self) -> None:
         """Raise GenerationFenced if others have claimed all partitions of a consumer that named them."""

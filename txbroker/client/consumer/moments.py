@@ -16,11 +16,14 @@ from txbroker.wire.messages import FetchedPartition
 
 
 class Wanted(NamedTuple):
-    """A fetch to send: ``positions`` as :class:`Fetch` has them, and its size. ``is_new``: it begins a new moment."""
+    """A fetch to send: ``positions`` as :class:`Fetch` has them, and its size. ``is_new``: it begins a new moment.
+    ``is_part``: there are more positions than one fetch may have, so they take turns.
+    """
 
     positions: list[tuple[int, int, int]]
     max_bytes: int
     is_new: bool
+    is_part: bool
 
 
 class Moments:
@@ -39,14 +42,18 @@ class Moments:
         is_new = not self._number or (self._follow and (not rest or self._room <= 0))
         return (free if is_new else rest), is_new
 
-    def wanted(self, positions: Collection[Position]) -> Wanted:
-        """Return what to ask for next: the rest of the moment that is being read, or a new one."""
+    def wanted(self, positions: Collection[Position], most: int) -> Wanted:
+        """Return what to ask for next: the rest of the moment that is being read, or a new one; of ``most`` positions
+        at most.
+        """
         chosen, is_new = self._chosen(positions)
+        is_part = len(chosen) > most
         if chosen:
-            self._turn = (self._turn + 1) % len(chosen)
+            self._turn = (self._turn + (most if is_part else 1)) % len(chosen)
             chosen = chosen[self._turn :] + chosen[: self._turn]  # so that no position is always served last
         room = self._room if self._follow and not is_new else self._max_bytes
-        return Wanted([(each.number, each.next, 0 if is_new else each.end) for each in chosen], room, is_new)
+        asked = [(each.number, each.next, 0 if is_new else each.end) for each in chosen[:most]]
+        return Wanted(asked, room, is_new, is_part)
 
     def begin(self, positions: dict[int, Position], parts: Iterable[FetchedPartition]) -> None:
         """Begin a new moment: note where the partitions ended. Partitions that an interrupt left out are in the next
