@@ -60,7 +60,10 @@ def send(broker, topic, count, first=0):
 
 def owners(broker, group):
     """Which client has which partitions."""
-    described = broker.describe_group(group)
+    try:
+        described = broker.describe_group(group)
+    except errors.UnknownGroup:
+        return {}
     names = {member.number: member.client for member in described.members}
     found = {name: [] for name in names.values()}
     for each in described.partitions:

@@ -17,7 +17,6 @@ from txbroker.cli.arguments import Parsed, pause
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.worker.log import log_to_stderr
-from txbroker.cli.worker.shares import Share, checked_shares, share
 from txbroker.cli.worker.signals import OrderlyStop
 from txbroker.client.asyncio import connect
 from txbroker.client.core.worker import Worker
@@ -83,9 +82,9 @@ log = logging.getLogger("txbroker.worker")
     "--on-start", metavar="MODULE:FUNCTION", help="Called in each process before the first message."
 )
 @click.option("--on-stop", metavar="MODULE:FUNCTION", help="Called in each process after the last message.")
-@click.option("--share", "part", type=Parsed("share", Share.parse), hidden=True)
+@click.option("--child", "is_child", is_flag=True, hidden=True)
 @pass_invocation
-def work(invocation: Invocation, /, part: Share | None, processes: int, **choices: Any) -> None:
+def work(invocation: Invocation, /, is_child: bool, processes: int, **choices: Any) -> None:
     """Call MODULE:FUNCTION for each message of the topics that the group has not finished, until SIGTERM or Ctrl-C.
 
     Then no new message is begun, and what is under way is finished; a second signal ends the command at once. The
@@ -95,22 +94,21 @@ def work(invocation: Invocation, /, part: Share | None, processes: int, **choice
         raise click.UsageError("say at most one of --transaction, --database, --connect-database")
     if processes > 1:
         supervise(invocation, processes, choices)
-    if part is not None:
+    if is_child:
         watch_parent()
     with OrderlyStop() as stop:
-        work_here(invocation, choices, part, stop)
+        work_here(invocation, choices, stop)
 
 
 def supervise(invocation: Invocation, processes: int, choices: dict[str, Any]) -> None:
     """Run several processes of this command, and exit with the worst of their codes."""
     with invocation.connect() as broker:
-        checked_shares(broker, choices["topics"], processes)
+        there = {topic.name for topic in broker.topics(choices["topics"])}
+        if missing := [name for name in choices["topics"] if name not in there]:
+            raise Failure(f"there is no topic {missing[0]!r}; nothing was done", Exit.NO)
     log_to_stderr()
-    commands = [
-        [*command_words(invocation, choices), "--share", f"{number}/{processes}"]
-        for number in range(processes)
-    ]
-    sys.exit(Supervisor(commands, choices["stop_timeout"] / 1e6).run())
+    command = [*command_words(invocation, choices), "--child"]
+    sys.exit(Supervisor([command] * processes, choices["stop_timeout"] / 1e6).run())
 
 
 def command_words(invocation: Invocation, choices: dict[str, Any]) -> list[str]:
@@ -128,7 +126,7 @@ def command_words(invocation: Invocation, choices: dict[str, Any]) -> list[str]:
     return [*words, "--stop-timeout", f"{choices['stop_timeout']}us"]
 
 
-def work_here(invocation: Invocation, choices: dict[str, Any], part: Share | None, stop: OrderlyStop) -> None:
+def work_here(invocation: Invocation, choices: dict[str, Any], stop: OrderlyStop) -> None:
     """Work in this process until it is stopped."""
     try:
         handler = function_named("the handler", choices["handler"])
@@ -139,8 +137,6 @@ def work_here(invocation: Invocation, choices: dict[str, Any], part: Share | Non
         raise Failure(str(error), Exit.USAGE) from error
     log_to_stderr()
     with invocation.connect() as broker:
-        if part is not None:
-            settings["partitions"] = share(broker, choices["topics"], part)
         if not inspect.iscoroutinefunction(handler):
             worker = broker.work(choices["topics"], choices["group"], handler, **settings)
             stop.stops(worker.stop)

@@ -1,1 +1,1 @@
-"""Workers on the command line: their signals, their log, and which partitions each of several processes reads."""
+"""Workers on the command line: their signals and their log."""
