@@ -236,3 +236,18 @@ def test_a_consumer_of_more_partitions_than_a_fetch_may_have_reads_them_in_turns
                 seen += [message.value for message in consumer.poll(5.0)]
             assert time.monotonic() - begun < 4.0
         assert sorted(seen, key=int) == [b"%d" % number for number in range(50)]
+
+
+def test_one_that_is_closed_is_seen_to_by_a_thread_until_the_broker_knows(broker, connections, topic):
+    one = connections("one").consume(topic, topic)
+    one.poll(0.2)
+    reading = threading.Thread(target=lambda: list(one), daemon=True)
+    reading.start()
+    eventually(lambda: shares(broker, topic, 4) and one._driver._asleep)
+    with one._driver.lock:
+        one._core.close()  # the thread that drives ends then, and may not send what this has put out
+        assert list(one._driver.core.attending) == [one._core._membership]
+    one.close()
+    reading.join(5.0)
+    eventually(lambda: not broker.describe_group(topic).members, 2.0)
+    eventually(lambda: not one._driver.core.attending)

@@ -130,30 +130,29 @@ class Membership:
             return self._leaving
         self.is_over = True
         joined, core, call = self._joined, self._core, self._call
+        left = self._leaving = Promise()
         if joined is None and call is not None and call.attempts and core.has(call):
-            left = self._leaving = Promise()  # it is a member, or becomes one
-            call.then(lambda: self._left_behind(call, left))
+            call.then(lambda: self._left_behind(call, left))  # it is a member, or becomes one
             return left
-        core.attending.pop(self, None)
         if call is not None:
             core.give_up(call)
-        if joined is None or core.fatal is not None:
+        if joined is None:
+            self._has_left(left)
             return None
-        self._leaving = self._say_leave(joined)
-        return self._leaving
+        self._say_leave(joined, left)
+        return left
 
-    def _say_leave(self, joined: Joined) -> Call[Done]:
+    def _say_leave(self, joined: Joined, left: Promise[Any]) -> None:
+        """Leave. Until the broker knows, the membership counts as one, so that somebody sends and receives for it."""
         core, for_good = self._core, not self._options.member
-        return core.request(
-            LeaveGroup(core.correlation(), self._group, joined.member, joined.secret, for_good), Done
-        )
+        leave = LeaveGroup(core.correlation(), self._group, joined.member, joined.secret, for_good)
+        core.request(leave, Done).then(lambda: self._has_left(left))
 
     def _left_behind(self, call: Call[Joined] | Call[Attended], left: Promise[Any]) -> None:
-        """Leave with the answer to a join. Until the broker knows, somebody must receive."""
+        """Leave with the answer to a join."""
         answer = call.result() if call.error is None else None
         if isinstance(answer, Joined):
-            leaving = self._say_leave(answer)
-            leaving.then(lambda: self._has_left(left))
+            self._say_leave(answer, left)
         else:
             self._has_left(left)
 
