@@ -76,6 +76,7 @@ class Membership:
         self._joined: Joined | None = None
         self._call: Call[Joined] | Call[Attended] | None = None
         self._is_stale = False
+        self._is_taking = False
         self._entering: Promise[None] | None = None
         self._leaving: Promise[Any] | None = None
         self._backoff = Backoff(core.random)
@@ -210,24 +211,33 @@ class Membership:
 
     def _answered(self, call: Call[Joined] | Call[Attended]) -> None:
         """Take an answer, and ask again. If it was interrupted, it is called again."""
-        if call is not self._call or self.is_over:
-            return
-        error, has_changed = call.error, False
-        if error is None:
-            has_changed = self._take(call)
-        elif isinstance(error, errors.UnknownMember):
-            log.warning("group %s: the broker does not know this member any more; joining again", self._group)
-            self._nonce = secrets.token_bytes(NONCE_BYTES)
-            self._joined = None
-            self._not_before = self._core.clock() + self._backoff.next()
-        elif not isinstance(error, LATER) or self._core.fatal is not None:
-            self._refused(error)
-        if has_changed:
-            self._consumer.changed()
-        if self._call is call:  # last: after an interrupt before this line all is done again
-            self._call = None
+        if call is not self._call or self.is_over or self._is_taking:
+            return  # what is taken may make the consumer come back here
+        try:
+            self._is_taking = True
+            error = call.error
+            if error is None:
+                if self._take(call):
+                    self._consumer.changed()
+            elif isinstance(error, errors.UnknownMember):
+                log.warning(
+                    "group %s: the broker does not know this member any more; joining again", self._group
+                )
+                self._nonce = secrets.token_bytes(NONCE_BYTES)
+                self._joined = None
+                self._not_before = self._core.clock() + self._backoff.next()
+            elif not isinstance(error, LATER) or self._core.fatal is not None:
+                self._refused(error)
+            self._call = None  # last: after an interrupt before this line all is done again
+        finally:
+            self._is_taking = False
         self.see_to_it()
         self._consumer.see_to_handover()
+
+    def mend(self) -> None:
+        """Repair after an interrupt: nothing is being taken, and what was half taken is taken again."""
+        self._is_taking = False
+        self.see_to_it()
 
     def _take(self, call: Call[Joined] | Call[Attended]) -> bool:
         """Take an answer; return whether it has changed what the member has."""

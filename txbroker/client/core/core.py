@@ -43,6 +43,9 @@ class Attends(Protocol):
     def see_to_it(self) -> None:
         """Say to the broker what it is to know, unless that is under way. It may be called at any time."""
 
+    def mend(self) -> None:
+        """Repair what an interrupt left half done."""
+
     def committed(self) -> None:
         """Look whether what a transaction has committed was all that a partition waited for."""
 
@@ -170,7 +173,7 @@ class Core:
         for callback in self.on_mend:
             callback()
         for membership in list(self.attending):
-            membership.see_to_it()
+            membership.mend()
 
     def has(self, call: Call[Any]) -> bool:
         """Return whether a call waits for its answer, or for a connection."""
