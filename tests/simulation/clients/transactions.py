@@ -321,6 +321,8 @@ class TransactionalClient(ConsumingClient):
         elif error == "UnknownTransaction":
             if not self._forgettable(begun):
                 model.unprepared(begun, since)
+            elif begun.prepared_at <= since:
+                model.forgotten(begun)
         elif (begun.unsent or begun.positions) and error in _CONTENT:
             model.void(begun)
             self._over(begun)
