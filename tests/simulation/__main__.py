@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=0, help="of the first history; the others count up (default 0)"
     )
+    parser.add_argument("--members", action="store_true", help="only histories in which groups have members")
     parser.add_argument("--jobs", type=int, default=None, help="processes (default: one per core)")
     parser.add_argument("--replay", metavar="SEED[/STEPS]", help="run one history again and print all of it")
     parser.add_argument("--no-shrink", action="store_true", help="print a failing history as it is")
@@ -34,7 +35,7 @@ def main() -> int:
     seconds = arguments.seconds
     if seconds is None:
         seconds = 60.0 if arguments.histories is None else float("inf")
-    campaign = Campaign(arguments.seed, seconds, arguments.histories)
+    campaign = Campaign(arguments.seed, seconds, arguments.histories, arguments.members)
     campaign.run(arguments.jobs)
     failing = [explain(outcome, shrink=not arguments.no_shrink) for outcome in campaign.failed]
     if arguments.json:

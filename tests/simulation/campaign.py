@@ -30,10 +30,14 @@ logging.getLogger("journal").addHandler(logging.NullHandler())  # indexes are ma
 
 
 class Campaign:
-    """Histories from ``seed`` on. Ends after so many ``seconds`` or ``histories``, or soon after one has failed."""
+    """Histories from ``seed`` on. Ends after so many ``seconds`` or ``histories``, or soon after one has failed.
 
-    def __init__(self, seed: int, seconds: float, histories: int | None) -> None:
+    ``members``: only those in which clients are members of groups.
+    """
+
+    def __init__(self, seed: int, seconds: float, histories: int | None, members: bool = False) -> None:
         self.seed = seed
+        self.members = members
         self.seconds = seconds
         self.histories = histories
         self.done = 0
@@ -67,10 +71,14 @@ class Campaign:
                     self._take(each.result())
 
     def _batches(self, began: float) -> Iterator[range]:
-        first, last = self.seed, self.seed + (self.histories or 1 << 60)
-        while first < last and not self.failed and time.monotonic() - began < self.seconds:
-            yield range(first, min(first + BATCH, last))
-            first += BATCH
+        seeds = range(self.seed, 1 << 62)
+        if self.members:
+            seeds = range(history.next_with_members(self.seed), 1 << 62, history.MEMBERS_IN)
+        if self.histories is not None:
+            seeds = seeds[: self.histories]
+        while seeds and not self.failed and time.monotonic() - began < self.seconds:
+            yield seeds[:BATCH]
+            seeds = seeds[BATCH:]
 
     def _take(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:

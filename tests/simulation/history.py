@@ -13,14 +13,18 @@ from random import Random
 from journal.testing import PowerCut
 from tests.simulation.clients.strangers import turn_away
 from tests.simulation.clients.transactions import TransactionalClient
+from tests.simulation.member_steps import MEMBER_STEPS, come_to_rest, left_over
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import OPEN
-from tests.simulation.settings import Settings, draw, tiny_limits
+from tests.simulation.settings import Settings, draw, tiny_limits, with_members
 from tests.simulation.steps import DEEDS, STEPS, plan_starts, pump
 from tests.simulation.world.audit import audit
 from tests.simulation.world.disk import check_leftovers
 from tests.simulation.world.machine import Site
 from tests.simulation.world.world import World
+
+MEMBERS_IN = 10
+"""One of so many histories has members."""
 
 
 @dataclass
@@ -38,11 +42,24 @@ class Outcome:
 
 def settings_of(seed: int) -> Settings:
     """What a seed's history runs with."""
-    return draw(
+    settings = draw(
         Random(f"settings {seed}"),
         {n: w for n, (w, _) in STEPS.items()},
         {n: w for n, (w, _) in DEEDS.items()},
     )
+    if not has_members(seed):
+        return settings
+    return with_members(settings, Random(f"members {seed}"), {n: w for n, (w, _) in MEMBER_STEPS.items()})
+
+
+def has_members(seed: int) -> bool:
+    """Whether clients are members of groups in a seed's history."""
+    return next_with_members(seed) == seed
+
+
+def next_with_members(seed: int) -> int:
+    """Return the first seed from this one on in whose history clients are members of groups."""
+    return seed + (MEMBERS_IN - 1 - seed) % MEMBERS_IN
 
 
 def run(seed: int, kept: Sequence[int] | None = None, trace: bool = False) -> Outcome:
@@ -68,7 +85,8 @@ def run(seed: int, kept: Sequence[int] | None = None, trace: bool = False) -> Ou
 
 
 def _go(world: World, seed: int, kept: Sequence[int], outcome: Outcome) -> None:
-    names = list(STEPS)
+    steps = STEPS | MEMBER_STEPS if world.settings.members else STEPS
+    names = list(steps)
     cumulative = list(accumulate(world.settings.weights[name] for name in names))
     world.deed_weights = list(accumulate(world.settings.weights[name] for name in DEEDS))
     world.start(Random(f"first {seed}"))
@@ -78,7 +96,7 @@ def _go(world: World, seed: int, kept: Sequence[int], outcome: Outcome) -> None:
         [name] = random.choices(names, cum_weights=cumulative)
         if world.trace is not None:
             world.say(f"[{step}] {name}")
-        _take(world, random, STEPS[name][1])
+        _take(world, random, steps[name][1])
     outcome.step = -1
     _finish(world, Random(f"last {seed}"))
 
@@ -130,11 +148,15 @@ def _finish(world: World, random: Random) -> None:
             f"{begun.name} can be ended",
             "it is still open",
         )
+    if world.settings.members:
+        come_to_rest(world, Random(f"{random.random()}"))
     if random.random() < 0.3:
         check_leftovers(world)
     random.choice((world.cut_power, world.kill, world.stop))(random)
     _all_leave(world)
     audit(world, random)
+    left = left_over(world)
+    require(not left, "members have finished all messages", left)
     if random.random() < 0.3:
         check_leftovers(world)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from types import ModuleType
+
+from msgspec import structs
 
 import journal.engine.engine
 import journal.engine.settings
@@ -66,6 +68,8 @@ class Settings:
     cold: bool
     index_interval: int
     tiny: dict[tuple[ModuleType, str], int]
+    members: str = ""
+    """The group of each client that is a member."""
 
 
 def draw(random: Random, steps: dict[str, int], deeds: dict[str, int]) -> Settings:
@@ -105,6 +109,25 @@ def draw(random: Random, steps: dict[str, int], deeds: dict[str, int]) -> Settin
         index_interval=pick((50, 1000, INDEX_INTERVAL_BYTES)),
         tiny={(module, name): pick(values) for module, name, values in _TINY if random.random() < 0.4},
     )  # fmt: skip
+
+
+def with_members(settings: Settings, random: Random, steps: dict[str, int]) -> Settings:
+    """The settings of a history with members, for whom less happens beside, and times are short."""
+    pick = random.choice
+    broker = structs.replace(
+        settings.config.broker, max_sessions=100, max_group_positions=1000,
+        assignment_delay=pick((0, 300_000)), reconnect_grace=pick((0, 500_000, SECOND)),
+        rejoin_timeout=pick((0, SECOND, 3 * SECOND)),
+    )  # fmt: skip
+    weights = settings.weights | {name: weight * pick((1, 1, 2)) for name, weight in steps.items()}
+    return replace(
+        settings,
+        config=settings.config._replace(broker=broker),
+        steps=pick((30, 50, 80)),
+        clients=pick((1, 1, 2)),
+        weights=weights,
+        members=pick(("mm", "mmm", "mmm", "mmn", "mmmm")),
+    )
 
 
 def topic(random: Random) -> TopicSettings:

@@ -6,6 +6,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from journal.formats import frame
 from journal.formats.group_entries import PartitionOffset
 from tests.simulation.clients.clients import Client
@@ -16,6 +18,9 @@ from tests.simulation.model.topic_model import Topic
 from txbroker.wire import messages
 
 GROUPS = "gh"
+
+OUTPUT = "o"
+"""The topic that members send to: it is never deleted, and keeps all."""
 
 
 class ConsumingClient(Client):
@@ -111,7 +116,13 @@ class ConsumingClient(Client):
         there = [topic.name for topic in self.world.topics.topics if not topic.gone]
         if name in there or len(self.world.topics.topics) > 12:
             return
+        self.make_topic(random, name)
+
+    def make_topic(self, random: Random, name: str) -> None:
+        """A topic of that name."""
         settings = self.world.topic_settings(random)
+        if name == OUTPUT:
+            settings = replace(settings, retention_bytes=None, retention_age=None, max_message_bytes=None)
         retained = settings.retention_bytes is not None or settings.retention_age is not None
         partitions = random.choice((1, 1, 2, 3))
         topic = Topic(name, retained, Intent(f"making topic {name}"), partitions, self.world.name_id())
@@ -164,7 +175,11 @@ class ConsumingClient(Client):
             again = random.choice(gone)
             self.ask(messages.DeleteTopic, again.name, again.id, then=partial(self._deleted_again, again))
             return
-        there = [topic for topic in self.world.topics.topics if topic.partitions and topic.deleted is None]
+        there = [
+            topic
+            for topic in self.world.topics.topics
+            if topic.partitions and topic.deleted is None and topic.name != OUTPUT
+        ]
         if len(there) > 1:
             topic = random.choice(there)
             topic.deleted = Intent(f"deleting topic {topic.name}")

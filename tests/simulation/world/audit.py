@@ -60,7 +60,10 @@ def audit(world: World, random: Random) -> None:
         auditor.offsets_fetched(group, *auditor.wait(messages.FetchOffsets, group, None))
     if world.settings.config.journal.outcome_archive:
         world.archive.read(auditor)
+    for group in sorted(set(world.settings.members)):
+        _members(auditor, group)
     model.settle(alive, prepared)
+    world.members.settle()
     if world.settings.config.journal.outcome_archive:
         world.archive.settle()
         world.counts["archived outcomes"] = len(world.archive.entries)
@@ -69,6 +72,17 @@ def audit(world: World, random: Random) -> None:
     world.reactor.turn()
     world.count("audits")
     world.check_log()
+
+
+def _members(auditor: Auditor, group: str) -> None:
+    """Ask where a group of members stands, and with which generations its partitions are claimed."""
+    answer, _, since = auditor.wait(messages.FetchOffsets, group, None)
+    members, homes = auditor.world.members, auditor.world.topics.homes
+    found = {each.partition: each for each in answer.offsets}
+    for key in [key for key in members.claims if key[0] == group and homes[key[1]].deleted is None]:
+        require(key[1] in found, f"{key} has been claimed", "nobody has it")
+        members.stands(key, found[key[1]].generation, since)
+        members.begins(key, found[key[1]].offset or 0, homes[key[1]].retained, since)
 
 
 def _read_all(auditor: Auditor, starts: dict[int, int]) -> None:

@@ -19,9 +19,12 @@ from journal.settings import TopicSettings
 from journal.testing import Fault, FaultFilesystem, ManualClock, MemoryFilesystem, Operation, PowerCut
 from tests.simulation import settings as drawn
 from tests.simulation.clients.clients import SIZES
+from tests.simulation.clients.consumers import OUTPUT
+from tests.simulation.clients.members import MemberClient
 from tests.simulation.clients.transactions import Begun, TransactionalClient
 from tests.simulation.model.group_model import GroupModel
 from tests.simulation.model.log_model import Violation, require
+from tests.simulation.model.member_model import MemberModel
 from tests.simulation.model.model import OPEN, Model
 from tests.simulation.model.topic_model import TopicModel
 from tests.simulation.settings import Settings
@@ -48,6 +51,7 @@ class World:
         self.topics = TopicModel(self.model)
         self.archive = ArchiveAudit(self.model)
         self.groups = GroupModel(self.model)
+        self.members = MemberModel(self.model)
         self.disk = MemoryFilesystem()
         self.clock = ManualClock(monotonic=random.randrange(1 << 40))
         self.random_bytes = Random("the broker's own").randbytes
@@ -62,6 +66,10 @@ class World:
         """What is to happen to the next starts: ("cut" or "fault", at which change of the disk)."""
         self.deed_weights: list[int] = []
         self.clients = [TransactionalClient(self, number) for number in range(settings.clients)]
+        self.member_clients = [
+            MemberClient(self, number, group) for number, group in enumerate(settings.members, 20)
+        ]
+        self.clients += self.member_clients
 
     def say(self, line: str) -> None:
         """A line for people."""
@@ -100,6 +108,11 @@ class World:
             p for p, topic in self.topics.homes.items() if topic.deleted is None or random.random() < 0.1
         ]
         return random.choice(known) if known else None
+
+    def output_partitions(self) -> list[int]:
+        """The partitions that members send to, as far as anybody knows."""
+        found = (topic.partitions for topic in self.topics.topics if topic.name == OUTPUT)
+        return next((numbers for numbers in found if numbers), [])
 
     def some_transaction(self, random: Random) -> Begun | None:
         """One of the last that were begun, rather one that is undecided."""
