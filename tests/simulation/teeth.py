@@ -1,4 +1,5 @@
-"""``make mutants`` finds out whether, and how soon, the simulation finds each fault in :mod:`tests.simulation.mutants`.
+"""``make mutants`` finds out whether, and how soon, the simulation finds each fault in :mod:`tests.simulation.mutants`
+and, with histories in which groups have members, in :mod:`tests.simulation.member_mutants`.
 
 Each is made in a copy of the sources, which campaigns then run on, from one seed or several. First the copy is run as
 it is, and must be found sound: a simulation that cries always has no teeth either.
@@ -14,7 +15,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.member_mutants import MEMBER_MUTANTS
+from tests.simulation.mutants import MUTANTS, Mutant
 from tests.support.faulty_sources import copy_sources, faulty, run_python
 
 COPIED = ("journal", "txbroker", "tests/simulation")
@@ -34,9 +36,13 @@ class Verdict(NamedTuple):
     seed: int | None
 
 
-def judge(copy: Path, name: str, seconds: float, seed: int) -> Verdict:
-    """Run a campaign on the copy. A run that ends in any other way than by its own report is an error here."""
+def judge(copy: Path, name: str, seconds: float, seed: int, members: bool = False) -> Verdict:
+    """Run a campaign on the copy, or one of histories with ``members``. A run that ends in any other way than by its
+    own report is an error here.
+    """
     arguments = ["--seconds", str(seconds), "--seed", str(seed), "--no-shrink", "--json"]
+    if members:
+        arguments.append("--members")
     began = time.monotonic()
     ran = run_python(copy, "-m", "tests.simulation", *arguments)
     took = time.monotonic() - began
@@ -54,6 +60,10 @@ def _headline(problem: str) -> str:
     """Of a traceback its last line, else the first."""
     lines = problem.splitlines() or [""]
     return lines[-1] if lines[0].startswith("Traceback") else lines[0]
+
+
+def _search(copy: Path, mutant: Mutant, seconds: float, seed: int) -> Verdict:
+    return judge(copy, mutant.name, seconds, seed, members=mutant in MEMBER_MUTANTS)
 
 
 def check_is_used(copy: Path) -> None:
@@ -93,7 +103,7 @@ def main() -> int:
     )  # fmt: skip
     parser.add_argument("--only", metavar="TEXT", default="", help="those with this in their name")
     arguments = parser.parse_args()
-    chosen = [mutant for mutant in MUTANTS if arguments.only in mutant.name]
+    chosen = [mutant for mutant in (*MUTANTS, *MEMBER_MUTANTS) if arguments.only in mutant.name]
     began = time.monotonic()
     seeds = [arguments.seed + 1_000_000 * number for number in range(arguments.campaigns)]
     missed = []
@@ -102,16 +112,18 @@ def main() -> int:
         copy = Path(folder).resolve()
         copy_sources(copy, COPIED)
         check_is_used(copy)
-        sound = judge(copy, SOUND, min(arguments.seconds, 20.0), arguments.seed)
-        print(line([sound]), flush=True)
-        if sound.problem:
+        sound = [
+            judge(copy, SOUND, min(arguments.seconds, 20.0), arguments.seed, each) for each in (False, True)
+        ]
+        print(line(sound), flush=True)
+        if any(verdict.problem for verdict in sound):
             print(
                 "\nwithout any fault the simulation finds something: mend that first, it would be found in every fault"
             )
             return 1
         for mutant in chosen:
             with faulty(copy, mutant):
-                verdicts = [judge(copy, mutant.name, arguments.seconds, seed) for seed in seeds]
+                verdicts = [_search(copy, mutant, arguments.seconds, seed) for seed in seeds]
             print(line(verdicts), flush=True)
             if not all(verdict.problem for verdict in verdicts):
                 missed.append(mutant.name)

@@ -4,18 +4,23 @@ import ast
 
 import pytest
 
+from tests.simulation import history
+from tests.simulation.member_mutants import MEMBER_MUTANTS
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.teeth import COPIED, check_is_used, judge
 from tests.support.faulty_sources import copy_sources, mutated
 from tests.support.repository import ROOT
 
+ALL = (*MUTANTS, *MEMBER_MUTANTS)
+
 
 def test_there_are_many_and_each_has_a_name_of_its_own():
     assert len(MUTANTS) >= 25
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    assert len(MEMBER_MUTANTS) >= 8
+    assert len({mutant.name for mutant in ALL}) == len(ALL)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+@pytest.mark.parametrize("mutant", ALL, ids=[mutant.name for mutant in ALL])
 def test_a_fault_can_be_made_where_it_is_said_to_be(mutant):
     source = (ROOT / mutant.path).read_text()
     made = mutated(source, mutant)
@@ -37,3 +42,14 @@ def test_an_answer_before_the_force_is_found_and_nothing_where_there_is_nothing(
     path = tmp_path / mutant.path
     path.write_text(mutated(path.read_text(), mutant))
     assert judge(tmp_path, mutant.name, 60.0, 0).problem
+
+
+@pytest.mark.slow
+def test_a_fault_of_members_is_found_in_histories_with_members(tmp_path):
+    copy_sources(tmp_path, COPIED)
+    [mutant] = [mutant for mutant in MEMBER_MUTANTS if mutant.name == "begin where the log ends"]
+    path = tmp_path / mutant.path
+    path.write_text(mutated(path.read_text(), mutant))
+    found = judge(tmp_path, mutant.name, 60.0, 0, members=True)
+    assert found.problem
+    assert history.has_members(found.seed)
