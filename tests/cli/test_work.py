@@ -229,7 +229,7 @@ def test_several_processes_share_the_partitions_and_end_in_order(begin, connecti
     assert len(command.pids) == 2
     code, _, log = command.end(signal.SIGINT)
     assert code == 0, log
-    assert unfinished(connection, topic, topic, [0, 1]) == []
+    assert unfinished(connection, topic, topic) == []
 
 
 @pytest.mark.parametrize("way", ["transactional", "rows"])
