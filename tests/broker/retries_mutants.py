@@ -139,12 +139,12 @@ MUTANTS: Final = (
     Mutant(
         "it asks without end while the answer is awaited",
         _CONSUMER,
-        "                await position.left.answered()",
-        "                pass",
+        "        if not asked:\n            return None\n",
+        "        if not asked:\n            return []\n",
     ),
     Mutant(
         "a commit finishes what a transaction tries again",
-        _CONSUMER,
+        _COMMITS,
         "        given.difference_update(position.retrying)\n",
         "",
     ),

@@ -19,8 +19,13 @@ FORKS = "tests/client/loop/test_blocking.py::test_a_forked_child_is_refused_and_
 """The only test of a client that needs more than a connection."""
 WITH_A_BROKER = ("giving_up", "real_broker", "receiving", "receiving_fenced", "moments", "bounds")
 """Files whose slow tests have a broker in an ordinary process."""
-NOT_HERE = ("test_elsewhere.py", "test_interrupts.py", "test_lost_answers.py")
-"""This file; timers that send signals, which POSIX alone has; a broker in the test's own process, which is Linux's."""
+NOT_HERE = (
+    "test_elsewhere.py",
+    "test_interrupts.py",
+    "test_lost_answers.py",
+    "consumer/test_retry_histories.py",
+)
+"""This file; timers that send signals, which POSIX alone has; brokers in the test's own process, which are Linux's."""
 
 TCP = ("-p", "tests.client.conftest")
 TLS = (*TCP, "-p", "tests.client.over_tls")

@@ -37,16 +37,17 @@ class Interrupt(Exception):
 
 @functools.cache
 def lines_of(path, kind):
-    """The lines at which statements of a kind begin."""
-    return {node.lineno for node in ast.walk(ast.parse(Path(path).read_text())) if isinstance(node, kind)}
+    """The lines at which statements of a kind begin; of those that raise, only those that raise again."""
+    nodes = [node for node in ast.walk(ast.parse(Path(path).read_text())) if isinstance(node, kind)]
+    return {node.lineno for node in nodes if not (isinstance(node, ast.Raise) and node.exc is not None)}
 
 
 class AtLine:
     """Raises at the so-manieth line of the client that this thread comes to; ``raised`` says where it did.
 
     A tracer sees the line of a ``with`` again on its way out, before the lock is released, and that of a ``try``, which
-    does nothing and may belong to neither block. CPython looks for signals behind calls and at jumps back only, so none
-    of their exceptions can come there.
+    does nothing and may belong to neither block. An ``except`` only looks at a class, and a bare ``raise`` goes on with
+    an exception. CPython looks for signals behind calls and at jumps back only, so no exception can come there.
     """
 
     def __init__(self, line: int) -> None:
@@ -57,7 +58,7 @@ class AtLine:
     def _is_passed_over(self, frame) -> bool:
         path = frame.f_code.co_filename
         if frame.f_lineno not in lines_of(path, ast.With):
-            return frame.f_lineno in lines_of(path, ast.Try)
+            return frame.f_lineno in lines_of(path, (ast.Try, ast.ExceptHandler, ast.Raise))
         self._inside.symmetric_difference_update({(frame, frame.f_lineno)})
         return (frame, frame.f_lineno) not in self._inside
 

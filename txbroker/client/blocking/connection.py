@@ -95,6 +95,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
     def __init__(self, address: urls.Address, options: Options) -> None:
         self.core = Core(options, time.monotonic, random.random, lambda: time.time_ns() // 1000)
         self.core.thread = threading.get_ident
+        self.core.on_held = self._hurry_resolver
         self._shared_fetch = SharedFetch(self.core)
         self._producer = Producer(self.core)
         self._driver = Driver(self.core, address, self._producer)

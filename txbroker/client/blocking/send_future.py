@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from journal.arguments import seconds
+from txbroker import errors
 from txbroker.client.core.partitioner import check_asking
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Receipt
@@ -111,7 +112,8 @@ def flush(sender: Sender, limit: float | None) -> None:
     batches: list[Batch] = []
     try:
         sender.run(sender._producer.flush(batches), limit)
-    except BaseException as error:
-        if batches and not any(error is batch.error for batch in batches):
-            sender._driver.guarded(partial(sender._producer.keep, batches))
+    except errors.TxBrokerError:
+        raise  # a failure, or the flush was given up, and has kept what it waited for
+    except BaseException:
+        sender._driver.guarded(partial(sender._producer.keep, batches))
         raise

@@ -130,3 +130,4 @@ async def say_what_waits(core: Core, group: str, positions: Collection[Position]
                 "group %s waits at %s-%d: its offset is held by the undecided transaction %s",
                 group, position.topic, position.index, found.pending_by,
             )  # fmt: skip
+            core.on_held()

@@ -17,5 +17,8 @@ class Companion(Protocol):
     def status(self) -> Any:
         """The state of its last round."""
 
+    def hurry(self) -> None:
+        """Have a round begin now."""
+
     def stop(self, timeout: float) -> None:
         """End it, with as little left undone as ``timeout`` seconds allow. Never raises; may be called again."""

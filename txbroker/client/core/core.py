@@ -86,6 +86,8 @@ class Core:
         self.on_mend: list[Callable[[], None]] = []
         self.consumers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         """The consumers of the connection that have a group, each with its commits."""
+        self.on_held: Callable[[], object] = lambda: None
+        """Called when a consumer has begun to wait for an undecided transaction."""
         self.attending: dict[Attends, None] = {}
         """The memberships of groups, each of which has a request at the broker all the time."""
         self.abort = ""

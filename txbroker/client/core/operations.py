@@ -59,6 +59,11 @@ class Operations:
     resolver: Companion | None = None
     """The resolver, which ends what blocks of ``atomic`` left undecided. It exists from the first block on."""
 
+    def _hurry_resolver(self) -> None:
+        """Have the resolver look now: a consumer waits for an undecided transaction, perhaps of the same database."""
+        if self.resolver is not None:
+            self.resolver.hurry()
+
     @property
     def identity(self) -> str:
         """The identity of the broker's data. Xids and numbers of transactions are valid only together with it."""

@@ -58,6 +58,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         named = options._replace(client=fork.process_name() if options.client == "" else options.client)
         self.core = Core(named, time.monotonic, random.random, lambda: time.time_ns() // 1000)
         self.core.answers.most = MOST_AT_ONCE
+        self.core.on_held = self._hurry_resolver
         self._shared_fetch = SharedFetch(self.core)
         self._producer = Producer(self.core)
         self._serials = Serials(self.core)
