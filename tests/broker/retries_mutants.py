@@ -9,6 +9,7 @@ from tests.simulation.mutants import Mutant
 _BROKER, _POSITION = "txbroker/groups/retries.py", "txbroker/groups/group_position.py"
 _RETRIES, _LEFT = "txbroker/client/consumer/retries.py", "txbroker/client/core/left_out.py"
 _CONSUMER, _PARTS = "txbroker/client/consumer/consumer.py", "txbroker/client/consumer/group_parts.py"
+_COMMITS = "txbroker/client/consumer/commits.py"
 _DELIVERY, _RECEIVER = "txbroker/client/consumer/delivery.py", "txbroker/client/consumer/receiver.py"
 
 MUTANTS: Final = (
