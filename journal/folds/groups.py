@@ -92,6 +92,8 @@ class GroupsFold:
         """Called with a group and partitions when a record has changed what is finished or held there."""
         self.on_claimed: Callable[[str, Iterable[int]], None] | None = None
         """Called with a group and partitions when a record has changed whose they are."""
+        self.on_dead: Callable[[str, int, int], None] | None = None
+        """Called with a group, a partition and an offset that a record says is to go to the dead-letter topic."""
         self._lsn = 0
         self._staged: dict[TransactionNumber, list[GroupPositions]] = {}
         self._held: dict[str, dict[int, Held]] = {}
@@ -229,7 +231,7 @@ class GroupsFold:
             else:
                 positions[partition] = (offset.offset, offset.metadata)
         if settled:
-            self._settle(group, settled)
+            self._settle(name, group, settled)
         group.changed_lsn = self._lsn
         if self.on_settled is not None:
             self.on_settled(name, [each.partition for each in offsets])
@@ -242,10 +244,14 @@ class GroupsFold:
         if self.on_settled is not None:
             self.on_settled(name, partitions)
 
-    def _settle(self, group: Group, settled: Sequence[Settled]) -> None:
+    def _settle(self, name: str, group: Group, settled: Sequence[Settled]) -> None:
         for each in settled:
             self.pairs += each.partition not in group
             group.settle(each)
+            if self.on_dead is not None:
+                for unfinished in each.unfinished:
+                    if unfinished.is_dead:
+                        self.on_dead(name, each.partition, unfinished.offset)
 
     def _claimed(self, record: PartitionsClaimed) -> None:
         check_extent(record.settled)
@@ -258,7 +264,7 @@ class GroupsFold:
             self.pairs += partition not in group
             group.claims[partition] = Claim(generation, record.member, record.kind)
             self.last_generation = max(self.last_generation, generation)
-        self._settle(group, record.settled)
+        self._settle(record.group, group, record.settled)
         self._tell_claimed(record.group, [partition for partition, _ in record.claims])
 
     def _deleted(self, record: GroupDeleted) -> None:

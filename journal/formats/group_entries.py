@@ -17,6 +17,9 @@ MAX_FINISHED_BYTES: Final = 64 * KIB
 MAX_PAUSE: Final = 366 * 24 * 3600 * 1_000_000
 """The longest time until an offset is tried again, in µs: a year."""
 
+DEAD: Final = 1 << 62
+"""The due time of an offset that is to be moved to the dead-letter topic: it is not tried again."""
+
 
 class PartitionOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A group's position in a partition: the next offset to read. ``generation`` 0 is unfenced."""
@@ -32,12 +35,22 @@ Offset = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 
 
 class Unfinished(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An unfinished offset of a group: how often it was tried, when it is due (journal time, 0 for now), and why."""
+    """An unfinished offset of a group: how often it was tried, when it is due (journal time, 0 for now), and why.
+
+    ``failed`` is when the group first failed with it (µs of the wall clock since 1970, for people only), 0 for never.
+    One that is due at 2^62, which is :data:`DEAD`, waits for being moved to the dead-letter topic.
+    """
 
     offset: Offset
     attempts: Count = 0
     due: Count = 0
     reason: str = ""
+    failed: Count = 0
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it is to be moved to the dead-letter topic."""
+        return self.due == DEAD
 
     @property
     def has_details(self) -> bool:
@@ -49,13 +62,15 @@ class Retried(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """An offset that a request has tried again later: ``after`` µs from now (None: as the broker says), and why.
 
     ``attempts`` is how many the message had when it was handed out. If the group has counted more since, this failure
-    is noted already, because the request is a repetition.
+    is noted already, because the request is a repetition. With ``dead`` it is not tried again, but moved to the
+    dead-letter topic.
     """
 
     offset: Offset
     attempts: Count = 0
     after: int | None = None
     reason: str = ""
+    dead: bool = False
 
 
 class Settled(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -7,6 +7,7 @@ from typing import Final
 from tests.simulation.mutants import Mutant
 
 _BROKER, _POSITION = "txbroker/groups/retries.py", "txbroker/groups/group_position.py"
+_DEAD = "txbroker/groups/dead_letters.py"
 _RETRIES, _LEFT = "txbroker/client/consumer/retries.py", "txbroker/client/core/left_out.py"
 _CONSUMER, _PARTS = "txbroker/client/consumer/consumer.py", "txbroker/client/consumer/group_parts.py"
 _COMMITS = "txbroker/client/consumer/commits.py"
@@ -19,8 +20,8 @@ MUTANTS: Final = (
         "a new failure is none", _BROKER, "each.attempts < known.attempts", "each.attempts <= known.attempts"
     ),
     Mutant("the client's count is believed", _BROKER, "known.attempts + 1", "each.attempts + 1"),
-    Mutant("it is due by the client's clock", _BROKER, "attempts, now + pause", "attempts, pause"),
-    Mutant("what is finished comes back", _BROKER, "if each.attempts and (offset", "if False and (offset"),
+    Mutant("it is due by the client's clock", _BROKER, "else now + pause", "else pause"),
+    Mutant("what is finished comes back", _BROKER, "if each.attempts and is", "if False and is"),
     Mutant(
         "a request may state counts",
         _BROKER,
@@ -33,6 +34,22 @@ MUTANTS: Final = (
         "each.attempts and each.offset not in waiting",
         "each.attempts",
     ),
+    # -- dead letters
+    Mutant(
+        "a letter is moved whatever has changed", _DEAD, "self._details(letter) != details or", "False or"
+    ),
+    Mutant("a letter that cannot be moved is forgotten", _DEAD, "        self.obstacles[letter] = why\n", ""),
+    Mutant(
+        "the letters of an earlier start are forgotten",
+        _DEAD,
+        "        self._next.update(dict.fromkeys(self._found()))\n",
+        "",
+    ),
+    Mutant("the source is not finished", _DEAD, "framed)], positions)", "framed)], [])"),
+    Mutant("a full disk is filled", _DEAD, "        elif engine.full:\n", "        elif False:\n"),
+    Mutant("all letters go to the first partition", _DEAD, "store.index % len(taking)", "0"),
+    Mutant("one whose retry is counted is not given up", _BROKER, "known.is_dead or not each.dead", "True"),
+    Mutant("dead letters have dead letters", _BROKER, "if is_dead_topic(store.topic):", "if False:"),
     # -- the client
     Mutant(
         "what was handed out counts as finished", _RETRIES, "        position.given.discard(offset)\n", ""

@@ -38,7 +38,9 @@ def listed(room, partition, first=0):
 
 
 def release(room, partition, *offsets, skip=False, group="g", meant=ID):
-    return room.peer().ask(messages.ReleaseParked, group, meant, partition, list(offsets), skip)
+    return room.peer().ask(
+        messages.ReleaseParked, group, meant, partition, list(offsets), messages.Release(skip)
+    )
 
 
 def done(answer):

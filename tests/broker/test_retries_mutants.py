@@ -12,6 +12,7 @@ from tests.support.repository import ROOT
 COPIED = ("journal", "txbroker", "tests", "twisted", "pyproject.toml", "setup.cfg")
 TESTS = (
     "tests/broker/test_retries.py",
+    "tests/broker/test_dead_letters.py",
     "tests/client/core/test_left_out.py",
     "tests/client/consumer/test_retrying.py",
     "tests/client/consumer/test_retry_histories.py",

@@ -146,6 +146,11 @@ CASES = [
     Case(
         "what to finish", lambda c, w: c.consume("t", "g").done(w), (5, "t", b"t", [5], [MESSAGE, None], None)
     ),
+    Case("group", lambda c, w: c.dead_letter(w, "t", 0, [1]), (*TEXT, None)),
+    Case("topic", lambda c, w: c.resend("g", w, 0, [1]), (*TEXT, None)),
+    Case("offsets", lambda c, w: c.resend("g", "t", 0, w), (5, None, "1", object())),
+    Case("consumer", lambda c, w: c.transaction().dead_letter(MESSAGE, consumer=w), (5, "g", object())),
+    Case("why", lambda c, w: c.consume("t", "g").dead_letter([], w), (5, b"why", None)),
     Case("consumer", lambda c, w: c.transaction().retry(MESSAGE, consumer=w), (5, "g", object())),
     Case("what to try again", lambda c, w: c.transaction().retry(w), (5, None, [MESSAGE], object())),
     Case(

@@ -30,7 +30,7 @@ def settle(author: Author, name: str) -> list[Any]:
     """Finish an offset, and try another one again."""
     group, some = author.read_group(), author.random.sample(range(4), 2)
     after = author.usually(author.random.choice((None, 0, LONG)), -1)
-    said = [[some[1], author.random.choice((0, 0, 1)), after, "why"]]
+    said = [[some[1], author.random.choice((0, 0, 1)), after, "why", author.chance(0.3)]]
     what = [[author.partition(), author.usually([some[0]], []), author.usually(said, [])]]
     return ["CommitOffsets", {"group": group, "offsets": [], "id": group or "g", "settled": what}]
 
@@ -42,11 +42,12 @@ def list_parked(author: Author, name: str) -> list[Any]:
 
 
 def release_parked(author: Author, name: str) -> list[Any]:
-    """Have some offsets tried again now, or skip them."""
+    """Have some offsets tried again now, skip them, or make finished ones unfinished."""
+    what = author.usually(author.random.randrange(3), 3)
     group = author.read_group()
     offsets = [author.random.randrange(4), author.usually(1, 99)]
     fields = {"group": group, "id": author.usually(group or "g", "g1"), "partition": author.partition()}
-    return ["ReleaseParked", fields | {"offsets": offsets, "skip": author.chance(0.4)}]
+    return ["ReleaseParked", fields | {"offsets": offsets, "what": what}]
 
 
 def settled(partition: int, generation: int, finished: list[int], retried: list[list[Any]]) -> Settled:

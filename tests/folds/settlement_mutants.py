@@ -141,7 +141,7 @@ MUTANTS: Final = (
     Mutant(
         "a claim forgets what was settled with it",
         _GROUPS,
-        "        self._settle(group, record.settled)\n",
+        "        self._settle(record.group, group, record.settled)\n",
         "",
     ),
     Mutant(

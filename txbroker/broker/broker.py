@@ -50,6 +50,7 @@ from txbroker.broker.stepwise_answers import Stepwise
 from txbroker.broker.time_offsets import TimeOffsets
 from txbroker.broker.transactions import Transacting
 from txbroker.errors import JournalPoisoned, LimitExceeded, MemoryExhausted, PeerViolation, TxBrokerError
+from txbroker.groups.dead_letters import DeadLetters
 from txbroker.groups.parked_offsets import ParkedOffsets
 from txbroker.members.coordinator import Coordinator
 from txbroker.wire.codec import encode
@@ -142,6 +143,9 @@ class Broker:
             random,
         )  # fmt: skip
         self.transacting = Transacting(engine, settings, self.consuming, self.sessions)
+        self.dead_letters = DeadLetters(
+            engine, self.groups, self.consuming.recorded, run_blocking, self.transacting.new_session, random
+        )
         self._proving = Proving(self.transacting, run_blocking, self.accounts, self.received)
         self.orphans = Orphans(engine, settings)
         self.pinning = Pinning(engine)
@@ -159,6 +163,8 @@ class Broker:
         """Let each module know what it needs of those that are made after it."""
         coordinator = self.coordinator
         coordinator.on_failure = self._failed
+        self.dead_letters.on_topic = coordinator.topic_changed
+        self.dead_letters.on_failure = self._failed
         self.consuming.has_members = coordinator.has_members
         self.consuming.on_deleted = coordinator.group_deleted
         self.describing.on_changed = self.fetching.look_again
@@ -213,8 +219,7 @@ class Broker:
         """Open a session for a connection. ``deliver`` takes bytes of answers, ``close`` ends it after those
         for a reason.
         """
-        number = self.transacting.next_session
-        self.transacting.next_session += 1
+        number = self.transacting.new_session()
         secret = self.greeting.new_secret()
         session = Session(number, secret, peer, deliver, close, self.engine.now())
         session.on_drained = self.fetching.drained
@@ -393,13 +398,14 @@ class Broker:
     # -- time passes ------------------------------------------------------------------------------
 
     def expire_transactions(self, now: int) -> None:
-        """Roll back transactions that were active for too long, apply the orphan policy, evict outcomes. Every second
-        or so.
+        """Roll back transactions that were active for too long, apply the orphan policy, move dead letters that could
+        not be moved, evict outcomes. Every second or so.
         """
         if self.engine.busy:
             return
         self._transactions.expire(now, self.settings.transaction_timeout)
         if self.orphans.treat(now):
+            self.dead_letters.try_again()
             self._transactions.trim(min(self.sessions, default=self.transacting.next_session))
 
     def expire_producers(self, now: int) -> None:
@@ -423,6 +429,8 @@ class Broker:
             "producers": len(self.producers.producers),
             "groups": len(self.groups.groups),
             "members": self.coordinator.count,
+            "dead_letters_waiting": len(self.dead_letters),
+            "dead_letters_moved": self.dead_letters.moved,
             "messages_in": sending.messages,
             "bytes_in": sending.bytes,
             "repeated_sends": sending.repeats,

@@ -87,6 +87,11 @@ class Transacting:
         self.next_session = 0
         """The lowest session number that has not been given out."""
 
+    def new_session(self) -> int:
+        """Return the number of a new session."""
+        self.next_session += 1
+        return self.next_session - 1
+
     # -- the owner adds ---------------------------------------------------------------------------
 
     def add(self, session: Session, command: Add, data: memoryview) -> None:

@@ -10,16 +10,18 @@ from msgspec.structs import replace
 
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
-from journal.formats.group_entries import PartitionOffset, Settled, Unfinished
+from journal.formats.group_entries import DEAD, PartitionOffset, Settled, Unfinished
 from journal.formats.offset_set_bytes import MAX_SPAN, encode_offsets
 from journal.offset_set import OffsetSet
 from txbroker.errors import InvalidSetting, LimitExceeded, UnknownGroup
+from txbroker.groups.retries import check_has_target, is_finished
 from txbroker.wire.messages import (
     MAX_PARKED_LISTED,
     Done,
     ListParked,
     Parked,
     ParkedOffset,
+    Release,
     ReleaseParked,
     Request,
 )
@@ -27,6 +29,7 @@ from txbroker.wire.refusals import check_name, unknown_partition
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
+    from journal.log.message_store import MessageStore
 
 Settle = Callable[[str, bytes, list[PartitionOffset], Sequence[Settled]], None]
 """Settles offsets for a group, outside a transaction."""
@@ -55,20 +58,26 @@ class ParkedOffsets:
         now, first = self._engine.now(), max(command.first, 0)
         found = list(islice(kept.details_within(first, max(kept.end, first)), MAX_PARKED_LISTED + 1))
         told = [
-            ParkedOffset(each.offset, each.attempts, max(each.due - now, 0), each.reason)
+            ParkedOffset(
+                each.offset,
+                each.attempts,
+                0 if each.is_dead else max(each.due - now, 0),
+                each.reason,
+                each.is_dead,
+            )
             for each in found[:MAX_PARKED_LISTED]
         ]
         return Parked(command.correlation, told, len(found) > MAX_PARKED_LISTED, group.id)
 
     def release(self, session: object, command: ReleaseParked, data: memoryview) -> Done:  # noqa: ARG002
-        """Have offsets tried again now, or finish them."""
+        """Have offsets tried again now, finish them, give them up, or make them unfinished."""
         group = self._known(command)
         position = self._position(command, group)
-        settled = (
-            _finishing(command, group, position)
-            if command.skip
-            else Settled(command.partition, 0, position, unfinished=_due_now(command, group))
-        )
+        store = self._stores[command.partition]
+        if command.what is Release.SKIP:
+            settled = _finishing(command, group, position)
+        else:
+            settled = Settled(command.partition, 0, position, unfinished=_released(command, group, store))
         if settled.finished or settled.unfinished:
             settled = replace(settled, generation=group.generation(command.partition))
             self._settle(command.group, group.id, [], [settled])
@@ -117,12 +126,22 @@ def _finishing(command: ReleaseParked, group: Group, position: int) -> Settled:
     return Settled(command.partition, 0, position, encode_offsets(finished, position))
 
 
-def _due_now(command: ReleaseParked, group: Group) -> list[Unfinished]:
-    """Return what is known of the offsets that wait, with which they do not any more."""
+def _released(command: ReleaseParked, group: Group, store: MessageStore) -> list[Unfinished]:
+    if command.what is Release.AGAIN:
+        offsets = dict.fromkeys(command.offsets)
+        return [Unfinished(offset) for offset in offsets if offset >= 0 and is_finished(group, store, offset)]
+    if command.what is Release.DEAD_LETTER:
+        check_has_target(store)
+        return _due(command, group, DEAD)
+    return _due(command, group, 0)
+
+
+def _due(command: ReleaseParked, group: Group, due: int) -> list[Unfinished]:
+    """Return what is known of the offsets that are to be tried again, with that due time where it is another."""
     kept = group.settlements.get(command.partition)
     known = {} if kept is None else kept.unfinished
     return [
-        replace(known[offset], due=0)
+        replace(known[offset], due=due)
         for offset in dict.fromkeys(command.offsets)
-        if offset in known and known[offset].due
+        if offset in known and known[offset].due != due
     ]

@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
+from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
-from journal.formats.group_entries import MAX_PAUSE, Retried, Settled, Unfinished
+from journal.formats.filenames import check_topic_name
+from journal.formats.group_entries import DEAD, MAX_PAUSE, Retried, Settled, Unfinished
 from txbroker.errors import AlreadyFinished, InvalidSetting
+from txbroker.wire.dead_letters import dead_topic_of, is_dead_topic
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -38,22 +43,30 @@ class Retries:
         self._groups = groups
         self._max_reason = max_reason
 
-    def noted(self, name: str, partition: int, retried: Sequence[Retried]) -> list[Unfinished]:
+    def noted(self, name: str, store: MessageStore, retried: Sequence[Retried]) -> list[Unfinished]:
         """Return the offsets with one attempt more than the group has counted, due after their pauses.
 
         A reason is cut, not refused: it is the text of an error, and the message must not come back at once for its
         length.
         What is known of an offset is returned as it is if that attempt is counted already: the request is a repetition,
-        whose first answer was lost. Raises InvalidSetting for a pause that is not 0 to :data:`MAX_PAUSE`.
+        whose first answer was lost. So is a dead one that the group has finished, which it is by being moved: nothing
+        is returned of it. Raises InvalidSetting for a pause that is not 0 to :data:`MAX_PAUSE`, and for a message that
+        has no topic of dead letters to go to.
         """
-        kept = self._groups.find(name).settlements.get(partition)
+        group = self._groups.find(name)
+        kept = group.settlements.get(store.number)
         known = kept.unfinished if kept is not None else {}
-        now = self._engine.now()
-        return [self._noted(each, known.get(each.offset), now) for each in retried]
+        if any(each.dead for each in retried):
+            check_has_target(store)
+            retried = [each for each in retried if not (each.dead and is_finished(group, store, each.offset))]
+        return [self._noted(each, known.get(each.offset)) for each in retried]
 
-    def _noted(self, each: Retried, known: Unfinished | None, now: int) -> Unfinished:
-        if known is not None and each.attempts < known.attempts:
-            return known
+    def _noted(self, each: Retried, known: Unfinished | None) -> Unfinished:
+        if known is not None and (known.is_dead or each.attempts < known.attempts):
+            if known.is_dead or not each.dead:
+                return known
+            return replace(known, due=DEAD, reason=each.reason[: self._max_reason])
+        engine = self._engine
         pause = DEFAULT_PAUSE if each.after is None else each.after
         if not 0 <= pause <= MAX_PAUSE:
             raise InvalidSetting(
@@ -61,18 +74,36 @@ class Retries:
                 "allowed; nothing has changed. Say another pause"
             )
         attempts = 1 if known is None else known.attempts + 1
-        return Unfinished(each.offset, attempts, now + pause, each.reason[: self._max_reason])
+        now = engine.now()
+        due = DEAD if each.dead else now + pause
+        failed = (known.failed if known is not None else 0) or now + engine.wall_offset
+        return Unfinished(each.offset, attempts, due, each.reason[: self._max_reason], failed)
 
     def check_unfinished(self, name: str, store: MessageStore, settled: Iterable[Settled]) -> None:
         """Raise AlreadyFinished for an offset with attempts that the group has finished."""
         group = self._groups.find(name)
-        position, kept = group.position(store.number) or 0, group.settlements.get(store.number)
         for one in settled:
             for each in one.unfinished:
                 offset = each.offset
-                if each.attempts and (offset < position or (kept is not None and offset in kept.finished)):
+                if each.attempts and is_finished(group, store, offset):
                     raise AlreadyFinished(
                         f"offset {offset} of {store.topic}-{store.index} cannot be tried again for group {name!r}, "
                         "which has finished it (with done, or with a commit of a position behind it); nothing has "
                         "changed. Retry a message before it is finished"
                     )
+
+
+def is_finished(group: Group, store: MessageStore, offset: int) -> bool:
+    """Return whether a group has finished an offset."""
+    position, kept = group.position(store.number) or 0, group.settlements.get(store.number)
+    return offset < position or (kept is not None and offset in kept.finished)
+
+
+def check_has_target(store: MessageStore) -> None:
+    """Raise InvalidSetting, InvalidName if no topic can take the dead letters of that partition."""
+    if is_dead_topic(store.topic):
+        raise InvalidSetting(
+            f"topic {store.topic!r} has dead letters, and its own have no topic to go to; nothing has changed. Retry "
+            "the message, or finish it"
+        )
+    check_topic_name(dead_topic_of(store.topic))

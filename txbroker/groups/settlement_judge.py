@@ -79,7 +79,7 @@ class SettlementJudge:
                 f"what group {name!r} has finished in {place(store)}: {error}; nothing has changed"
             ) from error
         if wanted.retried:
-            noted = self._retries.noted(name, store.number, wanted.retried)
+            noted = self._retries.noted(name, store, wanted.retried)
             wanted = replace(wanted, unfinished=[*wanted.unfinished, *noted], retried=[])
         self._check_unfinished(name, store, wanted, finished)
         self._check_range(name, store, wanted, finished)

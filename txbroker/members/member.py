@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import Protocol
 
+from txbroker.wire.dead_letters import is_dead_topic
 from txbroker.wire.secret import Secret
 
 
@@ -72,8 +73,12 @@ class Member:
 
 
 def matcher(pattern: str) -> Callable[[str], object]:
-    """Return what says whether a topic's name matches a pattern of shell wildcards; none matches an empty one."""
-    return re.compile(translate(pattern)).match
+    """Return what says whether a topic's name matches a pattern of shell wildcards; none matches an empty one.
+
+    A topic of dead letters matches no pattern: who reads all topics would read what it has given up.
+    """
+    matches = re.compile(translate(pattern)).match
+    return lambda topic: not is_dead_topic(topic) and matches(topic)
 
 
 def wishes_of(members: Iterable[Member], topics: Collection[str]) -> dict[int, list[str]]:

@@ -422,12 +422,16 @@ class MessagesFound(Answer, frozen=True, tag=86):
 
 
 class ParkedOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An offset that a group is to try again: how often it was tried, in how many µs it is due (0: now), and why."""
+    """An offset that a group is to try again: how often it was tried, in how many µs it is due (0: now), and why.
+
+    One that is ``dead`` is not tried again: it is about to be moved to the dead letters.
+    """
 
     offset: int
     attempts: int
     left: int
     reason: str
+    dead: bool = False
 
 
 class Parked(Answer, frozen=True, tag=90):

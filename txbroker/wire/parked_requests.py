@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Final
 
 from txbroker.wire.requests import Request
 
 MAX_PARKED_LISTED: Final = 1000
 """Most offsets of one :class:`ListParked`, and of one :class:`ReleaseParked`."""
+
+
+class Release(IntEnum):
+    """What an operator has done with offsets."""
+
+    RETRY = 0
+    """Those that wait are tried again now, also those that are to be moved to the dead letters."""
+    SKIP = 1
+    """They are finished."""
+    DEAD_LETTER = 2
+    """Those that are to be tried again go to the topic of dead letters instead."""
+    AGAIN = 3
+    """Those that are finished become unfinished, for this group alone."""
 
 
 class ListParked(Request, frozen=True, tag=40):
@@ -22,15 +36,15 @@ class ListParked(Request, frozen=True, tag=40):
 
 
 class ReleaseParked(Request, frozen=True, tag=41):
-    """Have offsets of a group tried again now, or finish them (``skip``). Answered by :class:`Done` once forced.
+    """Do something with offsets of a group. Answered by :class:`Done` once forced.
 
-    It is for operators, so it names no generation. Those that are not to be tried again, or are finished already, stay
-    as they are. It takes 1,000 offsets at most (LimitExceeded), of the group with that ``id`` (UnknownGroup). Refused
-    while a prepared transaction holds one of them (OffsetPending).
+    It is for operators, so it names no generation. Those that it does not fit (they are not to be tried again, they are
+    finished already, or not) stay as they are. It takes 1,000 offsets at most (LimitExceeded), of the group with that
+    ``id`` (UnknownGroup). Refused while a prepared transaction holds one of them (OffsetPending).
     """
 
     group: str
     id: bytes
     partition: int
     offsets: list[int]
-    skip: bool = False
+    what: Release = Release.RETRY

@@ -15,7 +15,7 @@ from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.options import consumer_options
 from txbroker.client.consumer.receiver import Receivers
-from txbroker.client.consumer.retries import parking_of, retry
+from txbroker.client.consumer.retries import Said, parking_of, retry
 from txbroker.client.core.positions import finished_of
 from txbroker.client.core.promise import start
 from txbroker.wire import messages
@@ -153,7 +153,7 @@ class History:
 
     def retry(self):
         failing, after = self.some(), self.draw.choice([0, 0, 1, 3])
-        task = start(retry(self.consumer, failing, after, "why", None))
+        task = start(retry(self.consumer, failing, Said.again(after, "why"), None))
         self.have_failed(failing)
         match self.draw.choice(["answered", "answered", "cancelled", "lost", "repeated"]):
             case "cancelled":
@@ -178,7 +178,7 @@ class History:
         one, other = self.draw.sample(sorted(self.hand), 2)
         tx = self.rig.transaction()
         self.rig.run(tx.add_offsets("g", [], self.consumer_finishes(self.hand[one])))
-        parking = parking_of(self.consumer, self.hand[other], self.draw.choice([0, 2]), "tx")
+        parking = parking_of(self.consumer, self.hand[other], Said.again(self.draw.choice([0, 2]), "tx"))
         self.rig.run(tx.add_offsets("g", [], parking.settled))
         tx.joined_by(parking)
         if self.draw.random() < 0.5:
@@ -255,7 +255,7 @@ class Transactions(History):
             pass
         again = [each for each in self.hand.values() if self.draw.random() < failing]
         for message in again:
-            assert tx.retry_received(message, self.draw.choice([0, SECOND, 3 * SECOND]), "why")
+            assert tx.retry_received(message, Said(self.draw.choice([0, SECOND, 3 * SECOND]), "why"))
         match self.draw.choice(ends):
             case "commit":
                 self.rig.run(tx.commit())

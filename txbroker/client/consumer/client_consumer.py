@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from journal.formats.group_entries import PartitionOffset, Settled
 from txbroker.client.consumer.consumer import ConsumerCore
-from txbroker.client.consumer.retries import Parking, Pause, parking_of, retry
+from txbroker.client.consumer.retries import Parking, Pause, Said, parking_of, retry
 from txbroker.client.core.client_method import part_method
 from txbroker.client.core.positions import Joined, Positions
 from txbroker.client.core.promise import Promise
@@ -89,11 +89,24 @@ class ClientConsumer:
         end of that transaction it is tried again if that commits. Raises AlreadyFinished for a message that the group
         has finished, TooManyParked while ``max_parked`` messages of the partition wait, else as :meth:`done`.
         """
-        return retry(self._core, what, after, why, self._connection._joined())
+        return retry(self._core, what, Said.again(after, why), self._connection._joined())
 
-    def retrying(self, message: Message, after: Pause, why: str) -> Parking:
+    @part_method
+    def dead_letter(
+        self, what: Message | Sequence[Message], why: str = ""
+    ) -> Coroutine[Promise[Any], None, None]:
+        """Give up a message, or each of a list, for the group; it ends once that is forced.
+
+        The broker moves it to the topic of the same name with ``.dead`` behind it, with headers that say where it was
+        and ``why``, and finishes it for the group in the same step, soon after. It is handed out no more. A message
+        that the group has finished already stays so. Raises InvalidSetting for a message of a topic of dead letters,
+        else as :meth:`retry`.
+        """
+        return retry(self._core, what, Said.given_up(why), self._connection._joined())
+
+    def retrying(self, message: Message, said: Said) -> Parking:
         """Return what tries a message again, for ``Transaction.retry``."""
-        return parking_of(self._core, message, after, why)
+        return parking_of(self._core, message, said)
 
     @part_method
     def commit(self, what: Positions = None) -> Coroutine[Promise[Any], None, None]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from journal.formats.group_entries import PartitionOffset, Retried, Settled
+from journal.formats.group_entries import PartitionOffset, Settled
 from journal.offset_set import OffsetSet
 from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.consumer.options import consumer_options
-from txbroker.client.consumer.retries import Retry, with_retries
+from txbroker.client.consumer.retries import Retry, Said, with_retries
 from txbroker.client.consumer.shared_fetch import SharedFetch
 from txbroker.client.core.positions import Position, TakesPart
 from txbroker.client.core.positions import settled as settled_of
@@ -88,21 +88,21 @@ class Receiver:
         ]
         return list(after.values()), with_retries(settled, self._retries.values())
 
-    def retry(self, message: Message, after: int | None, why: str) -> bool:
+    def retry(self, message: Message, said: Said) -> bool:
         """Have a message tried again that the transaction has received; return whether it has."""
         for delivery in self._deliveries:
             position = delivery.position
             at = position.topic, position.index
             if at == (message.topic, message.partition) and message.offset in delivery.handed_offsets():
                 position.finish_singly()
-                said = Retried(message.offset, message.attempts, after, why)
-                self._retries[position.number, message.offset] = Retry(position, message, said)
+                self._retries[position.number, message.offset] = Retry(position, message, said.of(message))
                 return True
         return False
 
     def settle(self, committed: bool) -> None:
         """End the transaction: its messages are done, or come again in the same order."""
         self.discarded = True  # after an interrupt in here, all is read anew
+        waits = committed and bool(self._retries)
         if committed:
             for delivery in self._deliveries:
                 delivery.settle()
@@ -115,6 +115,8 @@ class Receiver:
         self.discarded = self._fenced
         if self._fenced:
             self._consumer.close()
+        elif waits:
+            self._consumer.look_again()  # a fetch that is under way does not ask for what waits
         self._consumer.see_to_handover()
 
     def _has_in_hand(self, position: Position) -> bool:
@@ -164,9 +166,9 @@ class Received:
         found = [(receiver.group, *receiver.settlement()) for receiver in self._receivers]
         return [(group, offsets, settled) for group, offsets, settled in found if offsets or settled]
 
-    def retry(self, message: Message, after: int | None, why: str) -> bool:
+    def retry(self, message: Message, said: Said) -> bool:
         """Have a message tried again that the transaction has received; return whether it has."""
-        return any(each.retry(message, after, why) for each in self._receivers if isinstance(each, Receiver))
+        return any(each.retry(message, said) for each in self._receivers if isinstance(each, Receiver))
 
     def settle(self, committed: bool) -> None:
         """Settle all receivers: the transaction is decided, whether or not the broker knows."""

@@ -141,14 +141,14 @@ class Parking:
 class Retries(Consumed, Protocol):
     """A consumer whose messages a transaction can try again."""
 
-    def retrying(self, message: Message, after: Pause, why: str) -> Parking:
+    def retrying(self, message: Message, said: Said) -> Parking:
         """Return what tries this message again."""
 
 
 class Retrying(Joined, Protocol):
     """A transaction in which messages are tried again."""
 
-    def retry_received(self, message: Message, after: int | None, why: str) -> bool:
+    def retry_received(self, message: Message, said: Said) -> bool:
         """Try a message again that the transaction has received; return whether it has."""
 
 
@@ -167,9 +167,29 @@ def pause_of(after: Any) -> int | None:
     return micros
 
 
-def retries_of(
-    positions: Iterable[Position], what: Message | Sequence[Message], after: Pause, why: str
-) -> list[Retry]:
+class Said(NamedTuple):
+    """What a program says of messages that come again: the pause in µs, and why; or that they are ``dead``."""
+
+    after: int | None
+    why: str
+    dead: bool = False
+
+    @classmethod
+    def again(cls, after: Pause, why: str) -> Said:
+        """Return what is said of messages that are tried again; raises WrongType, WrongValue."""
+        return cls(pause_of(after), text("why", why))
+
+    @classmethod
+    def given_up(cls, why: str) -> Said:
+        """Return what is said of messages that go to the dead letters; raises WrongType."""
+        return cls(None, text("why", why), True)
+
+    def of(self, message: Message) -> Retried:
+        """Return what is said to the broker of a message."""
+        return Retried(message.offset, message.attempts, *self)
+
+
+def retries_of(positions: Iterable[Position], what: Message | Sequence[Message], said: Said) -> list[Retry]:
     """Return the retries of these messages, for a consumer with these positions.
 
     Raises WrongType, WrongValue for a message of a partition that the consumer has no position in, and LimitExceeded
@@ -187,12 +207,8 @@ def retries_of(
             f"{len(messages)} messages are to be tried again in one step, {MAX_SETTLED} are allowed; {NOTHING_SENT}. "
             "Say it in several steps"
         )
-    pause, reason = pause_of(after), text("why", why)
     once = {(each.topic, each.partition, each.offset): each for each in messages}
-    return [
-        Retry(place_of(places, each), each, Retried(each.offset, each.attempts, pause, reason))
-        for each in once.values()
-    ]
+    return [Retry(place_of(places, each), each, said.of(each)) for each in once.values()]
 
 
 def said_of(retries: Iterable[Retry]) -> list[Settled]:
@@ -216,20 +232,20 @@ def with_retries(settled: Iterable[Settled], retries: Iterable[Retry]) -> list[S
     return [*found, *said.values()]
 
 
-def parking_of(consumer: Parks, what: Message | Sequence[Message], after: Pause, why: str) -> Parking:
+def parking_of(consumer: Parks, what: Message | Sequence[Message], said: Said) -> Parking:
     """Return what tries these messages again; raises Misuse without a group, and as :func:`retries_of`."""
     if consumer.options.group is None:
         raise without_group()
-    retries = retries_of(consumer.commits.known(), what, after, why)
+    retries = retries_of(consumer.commits.known(), what, said)
     consumer.commits.check_messages([each.message for each in retries])
     return Parking(consumer.options.group, consumer, retries)
 
 
 async def retry(
-    consumer: Parks, what: Message | Sequence[Message], after: Pause, why: str, joined: Joined | None
+    consumer: Parks, what: Message | Sequence[Message], said: Said, joined: Joined | None
 ) -> None:
     """Have messages tried again, in that transaction if there is one; raises as :func:`parking_of`."""
-    parking = parking_of(consumer, what, after, why)
+    parking = parking_of(consumer, what, said)
     if joined is None:
         await parking.carry_out()
     else:
@@ -240,8 +256,7 @@ async def retry_in(
     transaction: Retrying,
     reads: Iterable[object],
     message: Message,
-    after: Pause,
-    why: str,
+    said: Said,
     consumer: Retries | None,
 ) -> None:
     """Try a message again if a transaction commits: for the group of ``consumer``, else for the one that the
@@ -252,23 +267,23 @@ async def retry_in(
     if not isinstance(message, Message):
         raise wrong_type("what to try again", message, "a message")
     if consumer is None:
-        if transaction.retry_received(message, pause_of(after), text("why", why)):
+        if transaction.retry_received(message, said):
             return
         found = [each for each in reads if isinstance(each, Retries)]
         if len(found) != 1:
             groups = ", ".join(sorted(repr(each.group) for each in found)) or "none"
             raise errors.Misuse(
-                f"retry() of a message of {message.topic}-{message.partition} does not say which consumer is meant: "
-                "the transaction has not received the message, and those consumers of this connection with a group "
-                f"that have handed out messages of that partition have the groups: {groups}; {NOTHING_SENT}. Say "
-                "consumer="
+                f"a message of {message.topic}-{message.partition} is to be tried again or given up, and it is not "
+                "said for which consumer: the transaction has not received the message, and those consumers of this "
+                f"connection with a group that have handed out messages of that partition have the groups: {groups}; "
+                f"{NOTHING_SENT}. Say consumer="
             )
         consumer = found[0]
     elif not isinstance(consumer, Retries):
         raise wrong_type("consumer", consumer, "what consume() gives")
     if not consumer.group:
         raise without_group()
-    await park_with(transaction, consumer.retrying(message, after, why))
+    await park_with(transaction, consumer.retrying(message, said))
 
 
 async def park_with(transaction: Joined, parking: Parking) -> None:

@@ -320,7 +320,7 @@ class Operations:
         Those that are not to be tried again stay as they are. Raises UnknownGroup, and OffsetPending while a prepared
         transaction holds one of them.
         """
-        await self._release(group, topic, partition, offsets, False)
+        await self._release(group, topic, partition, offsets, commands.Release.RETRY)
 
     @client_method
     async def skip(self, group: str, topic: str, partition: int, offsets: Sequence[int]) -> None:
@@ -328,10 +328,28 @@ class Operations:
 
         A consumer that has been handed one may still handle it.
         """
-        await self._release(group, topic, partition, offsets, True)
+        await self._release(group, topic, partition, offsets, commands.Release.SKIP)
+
+    @client_method
+    async def dead_letter(self, group: str, topic: str, partition: int, offsets: Sequence[int]) -> None:
+        """Have messages that a group is to try again moved to the topic of dead letters instead.
+
+        It ends once that is forced; they are moved after that. Raises InvalidSetting for a topic of dead letters, else
+        as :meth:`retry_parked`.
+        """
+        await self._release(group, topic, partition, offsets, commands.Release.DEAD_LETTER)
+
+    @client_method
+    async def resend(self, group: str, topic: str, partition: int, offsets: Sequence[int]) -> None:
+        """Make messages that a group has finished unfinished, for this group alone; raises as :meth:`retry_parked`.
+
+        They are handed out when a consumer of the group begins with the partition: one that reads it now has passed
+        them. Those that are not finished stay as they are. Raises OffsetOutOfRange for one that retention has removed.
+        """
+        await self._release(group, topic, partition, offsets, commands.Release.AGAIN)
 
     async def _release(
-        self, group: str, topic: str, partition: int, offsets: Sequence[int], skip: bool
+        self, group: str, topic: str, partition: int, offsets: Sequence[int], what: commands.Release
     ) -> None:
         group, topic = text("group", group, NOTHING_CHANGED), text("topic", topic, NOTHING_CHANGED)
         index = named_index(partition)
@@ -340,7 +358,7 @@ class Operations:
             for each in listed("offsets", offsets, "int", NOTHING_CHANGED)
         ]
         number, meant = _number(await self._topic(topic), index), await self._group_id(group)
-        await release(self.core, group, meant, number, some, skip)
+        await release(self.core, group, meant, number, some, what)
 
     @client_method
     async def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:

@@ -25,7 +25,9 @@ async def parked_messages(core: Core, group: str) -> list[ParkedMessage]:
             request = commands.ListParked(core.correlation(), group, number, first)
             told = await core.request(request, commands.Parked)
             found += [
-                ParkedMessage(*places[number], each.offset, each.attempts, each.left / 1e6, each.reason)
+                ParkedMessage(
+                    *places[number], each.offset, each.attempts, each.left / 1e6, each.reason, each.dead
+                )
                 for each in told.offsets
             ]
             first, more = (told.offsets[-1].offset + 1, told.more) if told.offsets else (0, False)
@@ -33,10 +35,10 @@ async def parked_messages(core: Core, group: str) -> list[ParkedMessage]:
 
 
 async def release(
-    core: Core, group: str, group_id: bytes, number: int, offsets: Sequence[int], skip: bool
+    core: Core, group: str, group_id: bytes, number: int, offsets: Sequence[int], what: commands.Release
 ) -> None:
-    """Have offsets of a partition tried again now, or finish them; in as many steps as there are thousands."""
+    """Do something with offsets of a partition; in as many steps as there are thousands."""
     for first in range(0, len(offsets), commands.MAX_PARKED_LISTED):
         some = list(offsets[first : first + commands.MAX_PARKED_LISTED])
-        request = commands.ReleaseParked(core.correlation(), group, group_id, number, some, skip)
+        request = commands.ReleaseParked(core.correlation(), group, group_id, number, some, what)
         await core.request(request, commands.Done)

@@ -91,6 +91,8 @@ class GroupPosition(NamedTuple):
 class ParkedMessage(NamedTuple):
     """A message that a group is to try again: how often it has failed with it, in how many seconds it is ``due`` (0:
     now), and why, as the program said.
+
+    One that is ``dead`` is not tried again: it is about to be moved to the dead letters.
     """
 
     topic: str
@@ -99,6 +101,7 @@ class ParkedMessage(NamedTuple):
     attempts: int
     due: float
     why: str
+    dead: bool = False
 
 
 class GroupMember(NamedTuple):

@@ -15,7 +15,7 @@ from weakref import ref
 
 from journal.transaction_states import TransactionNumber
 from txbroker import errors
-from txbroker.client.consumer.retries import Pause, Retries, retry_in
+from txbroker.client.consumer.retries import Pause, Retries, Said, retry_in
 from txbroker.client.core.client_method import part_method
 from txbroker.client.core.positions import Consumed, Finishes, add_finished, add_positions
 from txbroker.client.core.promise import Promise
@@ -75,7 +75,19 @@ class ClientTransaction:
         :meth:`done`; the commit raises AlreadyFinished and TooManyParked.
         """
         read = [each for each, core in self._core.core.consumers.items() if _has_read(core, message)]
-        return retry_in(self._core, read, message, after, why, consumer)
+        return retry_in(self._core, read, message, Said.again(after, why), consumer)
+
+    @part_method
+    def dead_letter(
+        self, message: Message, why: str = "", consumer: Retries | None = None
+    ) -> Coroutine[Promise[Any], None, None]:
+        """Give up a message for its group if the transaction commits: it goes to the topic of dead letters.
+
+        Which group is meant is as in :meth:`retry`. The broker moves it soon after the commit. Raises InvalidSetting
+        for a message of a topic of dead letters, else as :meth:`retry`.
+        """
+        read = [each for each, core in self._core.core.consumers.items() if _has_read(core, message)]
+        return retry_in(self._core, read, message, Said.given_up(why), consumer)
 
     @part_method
     def commit(self) -> Coroutine[Promise[Any], None, None]:

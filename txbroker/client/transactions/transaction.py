@@ -15,6 +15,7 @@ from journal.transaction_states import State, TransactionNumber
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.consumer.receiver import Received, Receiver
+from txbroker.client.consumer.retries import Said
 from txbroker.client.core.call import AnswerLost, Call
 from txbroker.client.core.core import Core
 from txbroker.client.core.options import Lost
@@ -158,10 +159,10 @@ class Transaction:
         self._check_stage()
         self.received.add(receiver)
 
-    def retry_received(self, message: Message, after: int | None, why: str) -> bool:
+    def retry_received(self, message: Message, said: Said) -> bool:
         """Try a message again that it has received, if it commits; return whether it has received it."""
         self._check_stage()
-        return self.received.retry(message, after, why)
+        return self.received.retry(message, said)
 
     def joined_by(self, other: TakesPart) -> None:
         """Tell another party how this ends."""

@@ -1,0 +1,272 @@
+"""Dead letters: messages that a group gives up are moved to the topic of dead letters, each by one record.
+
+A record of the group says first that an offset is dead: it waits, and is nobody's any more. Then its message is read
+off the reactor, and one transaction of the broker's own, committed in one phase, finishes the offset and appends the
+message to the target. So a dead letter is never lost between the two, and never there twice. What cannot be moved yet
+(the disk is full, memory is short, a transaction has prepared something about it) is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from twisted.logger import Logger
+
+from journal.constants import MAX_FRAME
+from journal.folds.groups import GroupsFold
+from journal.formats import frame
+from journal.formats.group_entries import GroupPositions, Settled, Unfinished
+from journal.formats.offset_set_bytes import encode_offsets
+from journal.log.message_store import MessageStore
+from journal.log.read_plan import ReadPlan
+from journal.message_headers import Headers
+from journal.offset_set import OffsetSet
+from journal.parties import Owner
+from journal.random_id import ID_BYTES
+from journal.settings import TopicSettings
+from journal.transaction_states import CLIENT, TransactionNumber
+from journal.transactions.unsent import Unsent
+from txbroker.errors import CorruptData, MessageTooLarge, TxBrokerError
+from txbroker.wire import dead_letters as names
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+
+MOVER: Final = Owner("", "dead letters", "broker")
+"""Whose the transactions are that move messages."""
+
+Recorded = Callable[[list[GroupPositions]], list[GroupPositions]]
+AT_ONCE: Final = 100
+"""How many of those that could not be moved are tried again at a time."""
+
+RunBlocking = Callable[[Callable[[], Any], Callable[[Any], None], Callable[[BaseException], None]], None]
+
+
+class Letter(NamedTuple):
+    """A message to be moved: of which group, and where it is."""
+
+    group: str
+    partition: int
+    offset: int
+
+
+class DeadLetters:
+    """Moves dead letters, one at a time. ``recorded`` judges what a group settles, ``new_session`` gives a number for
+    a session that nobody has, ``random`` random bytes. ``on_topic`` is called with the name of a topic that was made,
+    ``on_failure(doing, error)`` must end the process.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        engine: Engine,
+        groups: GroupsFold,
+        recorded: Recorded,
+        run_blocking: RunBlocking,
+        new_session: Callable[[], int],
+        random: Callable[[int], bytes],
+    ) -> None:
+        self._engine = engine
+        self._groups = groups
+        self._recorded = recorded
+        self._run_blocking = run_blocking
+        self._new_session = new_session
+        self._random = random
+        self._number = TransactionNumber(0, 0)
+        self._next: dict[Letter, None] = {}
+        self._reading = self._is_busy = False
+        self.on_topic: Callable[[str], object] = len
+        self.on_failure: Callable[[str, BaseException], object] | None = None
+        self.obstacles: dict[Letter, str] = {}
+        """Those that could not be moved, and why; they are tried again."""
+        self._said = ""
+        self.moved = 0
+        """How many were moved since this start."""
+        groups.on_dead = self._on_dead
+        self._next.update(dict.fromkeys(self._found()))
+
+    def __len__(self) -> int:
+        """How many wait for being moved."""
+        return len(self._next.keys() | self.obstacles.keys()) + self._reading
+
+    def _found(self) -> Iterator[Letter]:
+        """Yield what an earlier start has left."""
+        for name, group in self._groups.groups.items():
+            for partition, kept in group.settlements.items():
+                for each in kept.unfinished.values():
+                    if each.is_dead:
+                        yield Letter(name, partition, each.offset)
+
+    def _on_dead(self, group: str, partition: int, offset: int) -> None:
+        """Move it once the record that says so is forced: it is still being applied."""
+        self._next[Letter(group, partition, offset)] = None
+        self._engine.when_forced(self._go_on, None)
+
+    def try_again(self) -> None:
+        """Try to move what could not be moved. Every second or so."""
+        self._next.update(dict.fromkeys(islice(self.obstacles, AT_ONCE)))
+        self._go_on(None)
+
+    def _go_on(self, _: object) -> None:
+        """Move what waits, until one must be read from the disk: then go on when it is there."""
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            while self._next and not self._reading and not self._engine.busy and not self._engine.failed:
+                letter = next(iter(self._next))
+                del self._next[letter]
+                self._begin(letter)
+        finally:
+            self._is_busy = False
+
+    def _begin(self, letter: Letter) -> None:
+        details = self._details(letter)
+        store = self._engine.catalog.stores.get(letter.partition)
+        if details is None or store is None or letter.offset < store.start_offset:
+            self.obstacles.pop(letter, None)  # somebody has decided otherwise, or it does not exist any more
+            return
+        if self._engine.full:
+            self._blocked(letter, "the disk is full")
+            return
+        try:
+            plan = store.plan_read(letter.offset, 1, letter.offset + 1)
+        except TxBrokerError as error:
+            self._blocked(letter, str(error))
+            return
+        self._reading = True
+        work = partial(_frame_of, plan, letter, store.topic, store.index, details)
+        self._run_blocking(work, partial(self._read, letter, details), partial(self._failed, letter))
+
+    def _details(self, letter: Letter) -> Unfinished | None:
+        """Return what is known of a message that is still to be moved; None if it is not."""
+        kept = self._groups.find(letter.group).settlements.get(letter.partition)
+        details = None if kept is None else kept.unfinished.get(letter.offset)
+        return details if details is not None and details.is_dead else None
+
+    def _failed(self, letter: Letter, error: BaseException) -> None:
+        self._reading = False
+        self._blocked(letter, f"its message cannot be read: {error}")
+        self._go_on(None)
+
+    def _blocked(self, letter: Letter, why: str) -> None:
+        """Leave it as it is: it waits, and is tried again behind the others. Only a new reason is logged."""
+        self.obstacles.pop(letter, None)
+        self.obstacles[letter] = why
+        if why != self._said:
+            self._said = why
+            self.log.warn(
+                "offset {offset} of partition number {partition} stays where it is for group {group!r}, and is moved "
+                "to the dead letters later: {why}",
+                offset=letter.offset, partition=letter.partition, group=letter.group, why=why,
+            )  # fmt: skip
+
+    def _read(self, letter: Letter, details: Unfinished, framed: bytes) -> None:
+        """Move the message, if nothing has changed while it was read."""
+        self._reading = False
+        engine = self._engine
+        if engine.failed:
+            return
+        store = engine.catalog.stores.get(letter.partition)
+        if store is None or self._details(letter) != details or engine.busy:
+            self._next[letter] = None  # looked at again, once a large commit has been applied
+        elif engine.full:
+            self._blocked(letter, "the disk is full")
+        else:
+            self._try(letter, store, framed)
+        self._go_on(None)
+
+    def _try(self, letter: Letter, store: MessageStore, framed: bytes) -> None:
+        try:
+            self._move(letter, store, framed)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the message stays where it is)
+            if self._engine.failed:
+                if self.on_failure is not None:
+                    self.on_failure("moving a dead letter", error)
+                return
+            if not isinstance(error, TxBrokerError):
+                self.log.failure("moving a dead letter failed")
+            self._blocked(letter, str(error))
+        else:
+            self.obstacles.pop(letter, None)
+            self.moved += 1
+            self._said = ""
+
+    def _move(self, letter: Letter, store: MessageStore, framed: bytes) -> None:
+        """Finish the offset and append the message to the target, by one record."""
+        group = self._groups.find(letter.group)
+        position = group.position(letter.partition) or 0
+        done = OffsetSet()
+        done.add(letter.offset)
+        settled = Settled(
+            letter.partition, group.generation(letter.partition), position, encode_offsets(done, position)
+        )
+        positions = self._recorded([GroupPositions(letter.group, b"", [], [settled])])
+        self._engine.transactions.check_unheld(positions)
+        target = self._target(store)
+        number = self._new_number()
+        unsent = Unsent([(target, 1, framed)], positions)
+        self._engine.transactions.commit(
+            number, CLIENT, None, number.serial - 1, None, "", unsent, None, MOVER
+        )
+        self._number = number
+
+    def _target(self, store: MessageStore) -> int:
+        """Return the number of the partition that takes the messages of a partition; its topic is made if need be.
+
+        The broker's limits of topics do not hold: the message has to go somewhere.
+        """
+        catalog = self._engine.catalog
+        name = names.dead_topic_of(store.topic)
+        if name not in catalog.topics:
+            partitions = len(catalog.topics[store.topic].partitions)
+            record = catalog.judge_creation(
+                name, partitions, TopicSettings(), self._engine.now(), self._random(ID_BYTES)
+            )
+            self._engine.accept(record)
+            self.on_topic(name)
+        taking = catalog.topics[name].partitions
+        return taking[store.index % len(taking)].number
+
+    def _new_number(self) -> TransactionNumber:
+        """Return the number of the next transaction, of the session of the last one while its outcomes are kept."""
+        session, serial = self._number
+        if not session or session < self._engine.transactions.outcomes.session_mark:
+            session, serial = self._new_session(), 0
+        return TransactionNumber(session, serial + 1)
+
+
+def _frame_of(plan: ReadPlan, letter: Letter, topic: str, index: int, details: Unfinished) -> bytes:
+    """Read a message, and return it as the frame of a dead letter; raises CorruptData and what a wrapper may raise."""
+    message = _message_of(plan, letter.offset)
+    headers: Headers = (
+        (names.DEAD_TOPIC, topic.encode()),
+        (names.DEAD_PARTITION, b"%d" % index),
+        (names.DEAD_OFFSET, b"%d" % letter.offset),
+        (names.DEAD_GROUP, letter.group.encode()),
+        (names.DEAD_ATTEMPTS, b"%d" % details.attempts),
+        (names.DEAD_FAILED, b"%d" % details.failed),
+        (names.DEAD_WHY, details.reason.encode(errors="replace")),
+    )
+    for more in (headers, headers[:-1], ()):
+        try:
+            whole = frame.encode(message.value, message.timestamp, message.key, (*message.headers, *more))
+        except MessageTooLarge:
+            continue
+        if len(whole) <= MAX_FRAME:
+            return whole
+    raise CorruptData(f"the message takes {len(whole)} bytes, more than any frame", topic, 0)
+
+
+def _message_of(plan: ReadPlan, offset: int) -> frame.Message:
+    for messages, _ in frame.decode_pieces(plan.run().data, offset):
+        for each in messages:
+            if each.offset == offset:
+                return each
+    raise CorruptData(
+        f"no message is at offset {offset} any more: a repair has found that it was lost", "", 0
+    )
