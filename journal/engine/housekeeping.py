@@ -7,7 +7,7 @@ called on another thread (the flusher), one job at a time; then the job comes ba
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -105,6 +105,8 @@ class Housekeeping:
         self._trimmed_at = 0
         self._tables: list[WriteKeyTable] = []
         self._gone: list[MessageStore] = []
+        self.keep: Callable[[MessageStore, int], int] | None = None
+        """Returns where a log may begin that retention would have begin at that offset: there, or below."""
         self._discarding: set[MessageStore] = set()
 
     def begin(self) -> None:
@@ -182,7 +184,9 @@ class Housekeeping:
         if not engine.busy:
             for store in list(engine.catalog.stores.values()):
                 start = store.retention_start(now)
-                if start is not None:
+                if start is not None and self.keep is not None:
+                    start = self.keep(store, start)
+                if start is not None and start > store.start_offset:
                     engine.accept(LogStartMoved(store.number, start, now))
                     moved += 1
         return moved

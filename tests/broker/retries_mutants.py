@@ -49,6 +49,10 @@ MUTANTS: Final = (
     Mutant("a full disk is filled", _DEAD, "        elif engine.full:\n", "        elif False:\n"),
     Mutant("all letters go to the first partition", _DEAD, "store.index % len(taking)", "0"),
     Mutant("one whose retry is counted is not given up", _BROKER, "known.is_dead or not each.dead", "True"),
+    Mutant("retention asks nobody", _DEAD, "lowest = min(lowest, failed[0].offset)", "pass"),
+    Mutant(
+        "retention gives nothing up", _DEAD, "                    self._give_up(name, store, failed)\n", ""
+    ),
     Mutant("dead letters have dead letters", _BROKER, "if is_dead_topic(store.topic):", "if False:"),
     # -- the client
     Mutant(

@@ -390,6 +390,66 @@ def test_headers_that_leave_no_room_are_left_out(room):
     assert (value, list(headers)) == (b"v", ["h"])
 
 
+class TestRetention:
+    @pytest.fixture
+    def partition(self, room):
+        """Four segments of a message each, of which retention would keep the last."""
+        [partition] = room.topic(segment_bytes=1 << 20, retention_bytes=0)
+        for number in range(4):
+            room.peer().send(partition, b"%d" % number + bytes(1 << 20))
+            room.flush()
+        room.peer().ask(messages.CommitOffsets, "g", [PartitionOffset(partition, 0)], ID)
+        return partition
+
+    def retain(self, room):
+        room.engine.housekeeping.retain(room.engine.now())
+        room.engine.sync()
+
+    def start(self, room, partition):
+        return room.engine.catalog.stores[partition].start_offset
+
+    def test_what_is_to_be_tried_again_goes_to_the_dead_letters_first(self, room, partition):
+        gave_up(room, said(partition, (1, 0, 60 * SECOND, "later"), (2, 0, 60 * SECOND, "too")))
+        self.retain(room)
+        assert self.start(room, partition) == 1
+        assert [(value[:1], headers["txbroker.dead.why"]) for value, headers in letters(room)] == [
+            (b"1", b"later"),
+            (b"2", b"too"),
+        ]
+        self.retain(room)
+        assert self.start(room, partition) == 3
+
+    def test_a_full_disk_keeps_it(self, room, partition):
+        gave_up(room, said(partition, (1, 0, 60 * SECOND, "later")))
+        room.engine.full_at = 0
+        self.retain(room)
+        self.retain(room)
+        assert (self.start(room, partition), letters(room)) == (1, [])
+        assert settlement(room, partition).unfinished[1].attempts == 1
+
+    def test_what_a_prepared_transaction_holds_is_kept(self, room, partition):
+        gave_up(room, said(partition, (1, 0, 60 * SECOND, "later")))
+        positions = [GroupPositions("g", ID, [], [Settled(partition, 0, 1, b"\x02\x01")])]
+        room.peer().ask(messages.Prepare, 1, XID, None, positions=positions)
+        self.retain(room)
+        assert (self.start(room, partition), letters(room)) == (1, [])
+
+    def test_a_topic_of_dead_letters_keeps_nothing(self, room):
+        [partition] = room.topic("x.dead", segment_bytes=1 << 20, retention_bytes=0)
+        for _ in range(3):
+            room.peer().send(partition, bytes(1 << 20))
+            room.flush()
+        gave_up(room, said(partition, (0, 0, 60 * SECOND, "later")))
+        self.retain(room)
+        assert self.start(room, partition) == 2
+
+    def test_an_operator_purges_what_he_likes(self, room, partition):
+        gave_up(room, said(partition, (1, 0, 60 * SECOND, "later")))
+        room.engine.accept(LogStartMoved(partition, 3, room.engine.now()))
+        self.retain(room)
+        assert (self.start(room, partition), letters(room)) == (3, [])
+
+
 def test_histories_with_restarts_move_each_once(room):
     choice = random.Random(18)
     for _ in range(8):

@@ -163,6 +163,7 @@ class Broker:
         """Let each module know what it needs of those that are made after it."""
         coordinator = self.coordinator
         coordinator.on_failure = self._failed
+        self.dead_letters.settle = self.consuming.settle
         self.dead_letters.on_topic = coordinator.topic_changed
         self.dead_letters.on_failure = self._failed
         self.consuming.has_members = coordinator.has_members

@@ -8,17 +8,18 @@ message to the target. So a dead letter is never lost between the two, and never
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec.structs import replace
 from twisted.logger import Logger
 
 from journal.constants import MAX_FRAME
 from journal.folds.groups import GroupsFold
 from journal.formats import frame
-from journal.formats.group_entries import GroupPositions, Settled, Unfinished
+from journal.formats.group_entries import DEAD, GroupPositions, PartitionOffset, Settled, Unfinished
 from journal.formats.offset_set_bytes import encode_offsets
 from journal.log.message_store import MessageStore
 from journal.log.read_plan import ReadPlan
@@ -30,6 +31,7 @@ from journal.settings import TopicSettings
 from journal.transaction_states import CLIENT, TransactionNumber
 from journal.transactions.unsent import Unsent
 from txbroker.errors import CorruptData, MessageTooLarge, TxBrokerError
+from txbroker.groups.retries import has_target
 from txbroker.wire import dead_letters as names
 
 if TYPE_CHECKING:
@@ -38,7 +40,10 @@ if TYPE_CHECKING:
 MOVER: Final = Owner("", "dead letters", "broker")
 """Whose the transactions are that move messages."""
 
+Settle = Callable[[str, bytes, list[PartitionOffset], Sequence[Settled]], None]
 Recorded = Callable[[list[GroupPositions]], list[GroupPositions]]
+GIVEN_UP_AT_ONCE: Final = 1000
+"""How many messages retention gives up in one record."""
 AT_ONCE: Final = 100
 """How many of those that could not be moved are tried again at a time."""
 
@@ -86,7 +91,10 @@ class DeadLetters:
         self._said = ""
         self.moved = 0
         """How many were moved since this start."""
+        self.settle: Settle | None = None
+        """Settles offsets for a group, outside a transaction."""
         groups.on_dead = self._on_dead
+        engine.housekeeping.keep = self.keep
         self._next.update(dict.fromkeys(self._found()))
 
     def __len__(self) -> int:
@@ -110,6 +118,41 @@ class DeadLetters:
         """Try to move what could not be moved. Every second or so."""
         self._next.update(dict.fromkeys(islice(self.obstacles, AT_ONCE)))
         self._go_on(None)
+
+    def keep(self, store: MessageStore, start: int) -> int:
+        """Return where a log may begin that retention would have begin at ``start``: at the first message below that a
+        group has failed with and not finished. It goes to the dead letters first, and retention goes on then.
+
+        What has no topic to go to is not kept.
+        """
+        if not has_target(store):
+            return start
+        lowest = start
+        for name, group in self._groups.groups.items():
+            kept = group.settlements.get(store.number)
+            if kept is not None and kept.unfinished:
+                failed = [each for each in kept.details_within(store.start_offset, start) if each.attempts]
+                if failed:
+                    lowest = min(lowest, failed[0].offset)
+                    self._give_up(name, store, failed)
+        return lowest
+
+    def _give_up(self, name: str, store: MessageStore, failed: Sequence[Unfinished]) -> None:
+        """Say that messages are dead, as many as one request says. What cannot be said now is kept until it can."""
+        group = self._groups.find(name)
+        dead = [replace(each, due=DEAD) for each in failed if not each.is_dead][:GIVEN_UP_AT_ONCE]
+        if dead and self.settle is not None and not self._engine.full:
+            position = group.position(store.number) or 0
+            settled = Settled(store.number, group.generation(store.number), position, unfinished=dead)
+            try:
+                self.settle(name, group.id, [], [settled])
+            except TxBrokerError as error:
+                if self._engine.failed:
+                    raise
+                self.log.warn(
+                    "retention waits for messages of {topic}-{index} that group {group!r} is to try again: {why}",
+                    topic=store.topic, index=store.index, group=name, why=str(error),
+                )  # fmt: skip
 
     def _go_on(self, _: object) -> None:
         """Move what waits, until one must be read from the disk: then go on when it is there."""

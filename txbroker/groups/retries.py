@@ -15,7 +15,7 @@ from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
 from journal.formats.filenames import check_topic_name
 from journal.formats.group_entries import DEAD, MAX_PAUSE, Retried, Settled, Unfinished
-from txbroker.errors import AlreadyFinished, InvalidSetting
+from txbroker.errors import AlreadyFinished, InvalidSetting, RequestRefused
 from txbroker.wire.dead_letters import dead_topic_of, is_dead_topic
 
 if TYPE_CHECKING:
@@ -107,3 +107,12 @@ def check_has_target(store: MessageStore) -> None:
             "the message, or finish it"
         )
     check_topic_name(dead_topic_of(store.topic))
+
+
+def has_target(store: MessageStore) -> bool:
+    """Return whether a topic can take the dead letters of that partition."""
+    try:
+        check_has_target(store)
+    except RequestRefused:
+        return False
+    return not store.internal

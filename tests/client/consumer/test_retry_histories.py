@@ -165,7 +165,7 @@ class History:
                 task.result()
             case "repeated":
                 self.rig.pump()
-                self.rig.run(retry(self.consumer, failing, after, "again", None))
+                self.rig.run(retry(self.consumer, failing, Said.again(after, "again"), None))
             case _:
                 self.rig.pump()
                 assert task.done
