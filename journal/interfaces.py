@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from zope.interface import Attribute, Interface
@@ -218,6 +218,9 @@ class IHousekeeping(Interface):
     reserve_bytes: int = Attribute("How many of them are not for new work.")
     checkpoint_lsn: int = Attribute("The LSN of the newest checkpoint, 0 without one.")
     pins: int = Attribute("How many pins keep files from being removed.")
+    keep: Callable[[Any, int], int] | None = Attribute(
+        "Returns where a log may begin that retention would have begin at that offset: there, or below."
+    )
 
     def jobs(now: int) -> list[Any]:
         """Return the jobs on files that are due."""

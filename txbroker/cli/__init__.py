@@ -19,6 +19,7 @@ COMMANDS = (
     "find",
     "status",
     "groups",
+    "dead",
     "work",
     "transactions",
     "resolve",

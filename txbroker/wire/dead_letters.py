@@ -7,6 +7,8 @@ from typing import Final
 DEAD_SUFFIX: Final = ".dead"
 """The dead letters of a topic go to the topic of its name with this behind it. No pattern of members matches such."""
 
+DEAD_PREFIX: Final = "txbroker.dead."
+"""How the headers of dead letters begin."""
 DEAD_TOPIC: Final = "txbroker.dead.topic"
 DEAD_PARTITION: Final = "txbroker.dead.partition"
 DEAD_OFFSET: Final = "txbroker.dead.offset"

@@ -310,8 +310,8 @@ def test_a_consumer_that_may_ask_for_nothing_waits_for_the_answer_to_its_retry()
     while history.take():
         pass
     message = history.hand[MESSAGES - 1]
-    history.rig.run(retry(history.consumer, message, 1, "first", None))
-    task = start(retry(history.consumer, message, 0, "again", None))
+    history.rig.run(retry(history.consumer, message, Said.again(1, "first"), None))
+    task = start(retry(history.consumer, message, Said.again(0, "again"), None))
     history.rig.now += 6
     history.broker.room.timers.advance(6)
     history.broker.room.engine.sync()

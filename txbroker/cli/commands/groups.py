@@ -194,7 +194,7 @@ def delete(invocation: Invocation, name: str, yes: bool) -> None:
     emit(invocation.as_json, {"deleted": name}, lambda: f"Deleted group {name}.")
 
 
-@groups.command()
+@groups.command(short_help="List what a group is to try again.")
 @click.argument("name")
 @pass_invocation
 def parked(invocation: Invocation, name: str) -> None:
@@ -203,7 +203,10 @@ def parked(invocation: Invocation, name: str) -> None:
         known_group(broker.groups(), name)
         found = broker.parked(name)
     columns = ("topic", "partition", "offset", "attempts", "due", "why")
-    rows = [(p.topic, p.partition, p.offset, p.attempts, due_text(p.due), p.why) for p in found]
+    rows = [
+        (p.topic, p.partition, p.offset, p.attempts, "dead" if p.dead else due_text(p.due), p.why)
+        for p in found
+    ]
     emit(
         invocation.as_json,
         [each._asdict() for each in found],
@@ -216,7 +219,7 @@ def due_text(seconds: float) -> str:
     return "now" if seconds <= 0 else f"in {age_text(int(seconds * 1e6))}"
 
 
-@groups.command()
+@groups.command(short_help="Have messages tried again now.")
 @click.argument("name")
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
@@ -236,7 +239,7 @@ def retry(invocation: Invocation, name: str, topic: str, partition: int, offsets
     emit(invocation.as_json, said, lambda: f"{count_text(len(wanted), 'message')} to be tried again now.")
 
 
-@groups.command()
+@groups.command(short_help="Finish messages without handling them.")
 @click.argument("name")
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
