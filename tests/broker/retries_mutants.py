@@ -136,8 +136,8 @@ MUTANTS: Final = (
     Mutant(
         "the iteration goes on with what was taken away",
         _DELIVERY,
-        "        self.left.clear()\n",
-        "        pass\n",
+        "        self.withhold()\n        self.messages, ",
+        "        self.messages, ",
     ),
     Mutant(
         "a received one is finished, too",
@@ -167,7 +167,7 @@ MUTANTS: Final = (
     Mutant(
         "a commit finishes what a transaction tries again",
         _COMMITS,
-        "        given.difference_update(position.retrying)\n",
+        "    given.difference_update(position.retrying)\n",
         "",
     ),
     Mutant(

@@ -20,7 +20,12 @@ def test_a_consumer_that_waits_for_a_dead_programs_transaction_has_the_resolver_
             pass  # the resolver begins with the first block
         broker.resolver.interval = 3600.0
         run_until_killed(
-            "tests.databases.deaths.program", f"sqlite:///{sqlite}", shared_broker.address, topic, 7, "after prepare"
+            "tests.databases.deaths.program",
+            f"sqlite:///{sqlite}",
+            shared_broker.address,
+            topic,
+            7,
+            "after prepare",
         )
         began = time.monotonic()
         with broker.consume(f"{topic}-in", topic, claim=False) as consumer:
