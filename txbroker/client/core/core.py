@@ -72,11 +72,9 @@ class Core:
         self.session = 0
         self.former: messages.FormerSession | None = None
         """The session that the next hello shows: that of the last welcome, or one of another connection."""
-        self.max_frame = MAX_FRAME
-        self.max_request = MAX_REQUEST_DATA
+        self.max_frame, self.max_request = MAX_FRAME, MAX_REQUEST_DATA
         self.max_fetch_positions = 1  # every broker takes one, until it reports its limit
-        self.server = ""
-        self.identity = ""
+        self.server = self.identity = ""
         self.later: deque[Callable[[], object]] = deque()
         self.on_changed: list[Callable[[str, bool], None]] = []
         """Told of topics that this client has altered or deleted: the name, and whether it is still there."""
