@@ -78,9 +78,7 @@ class ClientConsumer:
         return self._core.commits.done(what, self._connection._joined())
 
     @part_method
-    def retry(
-        self, what: Message | Sequence[Message], after: Pause = None, why: str = ""
-    ) -> Coroutine[Promise[Any], None, None]:
+    async def retry(self, what: Message | Sequence[Message], after: Pause = None, why: str = "") -> None:
         """Have a message, or each of a list, come again ``after`` a pause; it ends once that is forced.
 
         ``after`` is in seconds or a ``timedelta``; None is the broker's pause, 10 s. The broker counts the attempts
@@ -89,12 +87,10 @@ class ClientConsumer:
         end of that transaction it is tried again if that commits. Raises AlreadyFinished for a message that the group
         has finished, TooManyParked while ``max_parked`` messages of the partition wait, else as :meth:`done`.
         """
-        return retry(self._core, what, Said.again(after, why), self._connection._joined())
+        await retry(self._core, what, Said.again(after, why), self._connection._joined())
 
     @part_method
-    def dead_letter(
-        self, what: Message | Sequence[Message], why: str = ""
-    ) -> Coroutine[Promise[Any], None, None]:
+    async def dead_letter(self, what: Message | Sequence[Message], why: str = "") -> None:
         """Give up a message, or each of a list, for the group; it ends once that is forced.
 
         The broker moves it to the topic of the same name with ``.dead`` behind it, with headers that say where it was
@@ -102,7 +98,7 @@ class ClientConsumer:
         that the group has finished already stays so. Raises InvalidSetting for a message of a topic of dead letters,
         else as :meth:`retry`.
         """
-        return retry(self._core, what, Said.given_up(why), self._connection._joined())
+        await retry(self._core, what, Said.given_up(why), self._connection._joined())
 
     def retrying(self, message: Message, said: Said) -> Parking:
         """Return what tries a message again, for ``Transaction.retry``."""

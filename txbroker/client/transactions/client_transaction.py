@@ -63,9 +63,9 @@ class ClientTransaction:
         await add_finished(self._core, read, message, consumer)
 
     @part_method
-    def retry(
+    async def retry(
         self, message: Message, after: Pause = None, why: str = "", consumer: Retries | None = None
-    ) -> Coroutine[Promise[Any], None, None]:
+    ) -> None:
         """Have a message tried again if the transaction commits: it comes again ``after`` a pause, and is not
         finished.
 
@@ -75,19 +75,17 @@ class ClientTransaction:
         :meth:`done`; the commit raises AlreadyFinished and TooManyParked.
         """
         read = [each for each, core in self._core.core.consumers.items() if _has_read(core, message)]
-        return retry_in(self._core, read, message, Said.again(after, why), consumer)
+        await retry_in(self._core, read, message, Said.again(after, why), consumer)
 
     @part_method
-    def dead_letter(
-        self, message: Message, why: str = "", consumer: Retries | None = None
-    ) -> Coroutine[Promise[Any], None, None]:
+    async def dead_letter(self, message: Message, why: str = "", consumer: Retries | None = None) -> None:
         """Give up a message for its group if the transaction commits: it goes to the topic of dead letters.
 
         Which group is meant is as in :meth:`retry`. The broker moves it soon after the commit. Raises InvalidSetting
         for a message of a topic of dead letters, else as :meth:`retry`.
         """
         read = [each for each, core in self._core.core.consumers.items() if _has_read(core, message)]
-        return retry_in(self._core, read, message, Said.given_up(why), consumer)
+        await retry_in(self._core, read, message, Said.given_up(why), consumer)
 
     @part_method
     def commit(self) -> Coroutine[Promise[Any], None, None]:
