@@ -17,13 +17,13 @@ from journal.xid import Xid
 from txbroker.cli.directory import dump_lines
 from txbroker.cli.directory.dump_lines import line_json, line_text
 
-SETTLED = Settled(1, 2, 5, b"\x02\x17", [Unfinished(8, 3, 99, "why")], 4)
+SETTLED = Settled(1, 2, 5, b"\x02\x17", [Unfinished(8, 3, 99, "why", 77)], 4)
 NAMED = {
     "partition": 1,
     "generation": 2,
     "base": 5,
     "finished": "5-7, 9",
-    "unfinished": [{"offset": 8, "attempts": 3, "due": 99, "reason": "why"}],
+    "unfinished": [{"offset": 8, "attempts": 3, "due": 99, "reason": "why", "failed": 77}],
     "start": 4,
 }
 MOVED = [GroupPositions("g", b"", [], [SETTLED])]

@@ -133,7 +133,7 @@ REQUESTS = [
     c.DescribeGroup(34, "group"),
     c.FindMessages(40, 1, 1 << 40, b"key", b"id", 1 << 41, 7),
     c.ListParked(35, "group", 2, 1 << 40),
-    c.ReleaseParked(36, "group", ID, 2, [1, 1 << 40], True),
+    c.ReleaseParked(36, "group", ID, 2, [1, 1 << 40], c.Release.DEAD_LETTER),
 ]
 ANSWERS = [
     c.Welcome(1, 2, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000),
