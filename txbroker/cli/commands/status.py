@@ -31,7 +31,8 @@ GROUPS: Final = {
         "transactions_active",
     ),
     "Messages in": ("messages_in", "bytes_in", "repeated_sends", "producers"),
-    "Messages out": ("fetches", "fetches_waiting", "bytes_out", "groups", "members"),
+    "Messages out": ("fetches", "fetches_waiting", "bytes_out"),
+    "Groups": ("groups", "members", "dead_letters_moved", "dead_letters_waiting"),
     "Storage": ("topics", "partitions", "pending_bytes", "unflushed_bytes", "pins"),
     "Memory": (
         "pool_bytes_used",
