@@ -71,7 +71,7 @@ class Consumer(ClientConsumer):
         """Return the next messages, of one partition; an empty list if ``timeout`` seconds pass without any.
 
         They are at most ``max_messages`` (None: all that are here). The next call has those that are left, and
-        :meth:`commit` covers none of them. Raises WrongType, WrongValue.
+        ``commit`` covers none of them. Raises WrongType, WrongValue.
         """
         most = checked_most(max_messages)
         end = until(self._driver.core.clock, timeout)
