@@ -236,7 +236,7 @@ def _(path):
 def _(path):
     store = store_of(path, "quiet")
     for kind in SegmentKind:
-        (path / log_file(store, store.segments[0], kind)).unlink()
+        (path / log_file(store, store.segments[0], kind)).unlink(missing_ok=kind is SegmentKind.KEYS)
     restate(path, lambda s: msgspec.structs.replace(s, segments=s.segments[1:]) if s.topic == "quiet" else s)
     last = store.segments[0].end_offset - 1
     return {"topic": "quiet", "partition": 0, "first": 0, "last": last}
