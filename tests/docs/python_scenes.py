@@ -185,6 +185,20 @@ def clients(request: Any, address: str, broker: Any) -> Iterator[Runs]:
         yield running(address, {"consumer": consumer, "handle": handle}, KeyboardInterrupt)
         (parked,) = broker.parked("refunding")
     assert (parked.offset, parked.attempts, parked.why) == (0, 1, "no database")
+    broker.create_topic("returns")
+    for number in range(3):
+        broker.send("returns", b"%d" % number)
+    _, accepted = times(2, KeyboardInterrupt)
+
+    def accept(message: txbroker.Message) -> None:
+        if message.offset == 0:
+            raise ValueError("not ours")
+        accepted(message)
+
+    with broker.consume("returns", "returning", order=None) as consumer:
+        yield running(address, {"consumer": consumer, "handle": accept}, KeyboardInterrupt)
+    eventually(lambda: any(topic.name == "returns.dead" for topic in broker.topics()))
+    eventually(lambda: values(broker, "returns.dead") == [b"0"])
     worked, work = times(3)
     for _ in range(3):
         broker.send("orders", b"late")
