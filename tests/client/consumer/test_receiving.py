@@ -1,5 +1,6 @@
 """Test receiving in a transaction of the broker alone: read, process, write, all or nothing."""
 
+import gc
 import uuid
 
 import pytest
@@ -94,6 +95,19 @@ def test_two_transactions_of_a_connection_cannot_receive_for_one_group_at_a_time
     assert second.receive(topic, group=topic, timeout=5.0).value == b"0"
     second.commit()
     assert offsets(broker, topic) == offsets(broker, f"{topic}-2") == [1]
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_a_transaction_that_was_left_without_an_end_holds_up_no_other(broker, topic, sends):
+    left = broker.transaction()
+    assert left.receive(topic, group=topic, timeout=5.0).value == b"0"
+    if sends:
+        left.send(topic, b"x")
+    del left
+    gc.collect()
+    with broker.transaction() as again:
+        assert again.receive(topic, group=topic, timeout=5.0).value == b"0"
+    assert offsets(broker, topic) == [1]
 
 
 def test_who_has_lost_the_partition_is_fenced_once_and_then_claims_anew(broker, process, topic):

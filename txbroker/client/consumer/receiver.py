@@ -6,6 +6,7 @@ A receiver outlives its transactions: the messages that it has prefetched stay. 
 from __future__ import annotations
 
 from typing import Any, Protocol
+from weakref import ReferenceType, ref
 
 from journal.formats.group_entries import PartitionOffset, Settled
 from journal.offset_set import OffsetSet
@@ -34,8 +35,7 @@ class Receiver:
 
     def __init__(self, consumer: ConsumerCore) -> None:
         self.group = consumer.options.group or ""
-        self.owner: Owner | None = None
-        """The transaction that receives at present."""
+        self._owner: ReferenceType[Owner] | None = None
         self.discarded = False
         self._consumer = consumer
         self._deliveries: list[Delivery] = []
@@ -43,6 +43,20 @@ class Receiver:
         """Those of its messages that the transaction tries again, by partition and offset."""
         self._fenced = False
         consumer.tell_in_hand(self._has_in_hand)
+
+    @property
+    def owner(self) -> Owner | None:
+        """The transaction that receives at present. It is not kept alive for that."""
+        return None if self._owner is None else self._owner()
+
+    @owner.setter
+    def owner(self, owner: Owner | None) -> None:
+        self._owner = None if owner is None else ref(owner)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the transaction that received was left without an end, and nothing refers to it any more."""
+        return self._owner is not None and self._owner() is None
 
     @property
     def line(self) -> Line:
@@ -121,7 +135,9 @@ class Receiver:
 
     def _has_in_hand(self, position: Position) -> bool:
         """Whether the transaction has received messages of that partition."""
-        return any(each.position is position and each.handed >= 0 for each in self._deliveries)
+        return not self.is_left and any(
+            each.position is position and each.handed >= 0 for each in self._deliveries
+        )
 
     def fenced(self) -> None:
         """Read anew from the group's positions: another consumer has a partition, or a transaction holds it.
@@ -210,7 +226,7 @@ class Receivers:
             )
         key = (options.topics, options.pattern, group)
         receiver = self._found.get(key)
-        if receiver is not None and receiver.discarded:
+        if receiver is not None and (receiver.discarded or receiver.is_left):
             receiver.discard()
         if receiver is None or receiver.discarded:
             consumer = ConsumerCore(self._shared_fetch, options, self._shared_fetch.core.options.client)

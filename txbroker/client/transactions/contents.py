@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
+from weakref import WeakMethod
 
 from crc32c import crc32c
 
@@ -293,18 +294,23 @@ class Contents:
 
 
 class Adds(Call[Done]):
-    """The one call for all adds, which are answered only if they are refused; a lost connection ends it, too."""
+    """The one call for all adds, which are answered only if they are refused; a lost connection ends it, too.
+
+    It does not keep the transaction alive whose method ``refused`` is.
+    """
 
     __slots__ = ("_refused",)
 
     def __init__(self, correlation: int, refused: Callable[[errors.TxBrokerError], None]) -> None:
         super().__init__(commands.Add(correlation, 0, 0), Done, b"", math.inf)
-        self._refused = refused
+        self._refused = WeakMethod(refused)
 
     def refused(self, error: errors.TxBrokerError) -> None:
         """Note that an add was refused."""
-        self._refused(error)
+        refused = self._refused()
+        if refused is not None:
+            refused(error)
 
     def abandoned(self, error: errors.TxBrokerError) -> None:
         """Note that the session has ended, and the adds with it."""
-        self._refused(error)
+        self.refused(error)
