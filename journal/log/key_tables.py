@@ -17,7 +17,7 @@ from journal.formats.frame import (
     decode_attribute,
     open_wrapper,
 )
-from journal.formats.keys import (
+from journal.formats.key_table import (
     MOST_ENTRIES,
     KeyEntries,
     KeyTable,

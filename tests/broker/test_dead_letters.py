@@ -80,7 +80,7 @@ def letters(room, topic="orders.dead", index=0):
 
 
 def tick(room):
-    room.broker.expire_transactions(room.engine.now())
+    room.broker.dead_letters.try_again()
     room.engine.sync()
 
 

@@ -186,6 +186,7 @@ class Stage:
         self.room.timers.advance(micros / 1e6)
         broker, engine = self.room.broker, self.room.engine
         broker.expire_transactions(engine.now())
+        broker.dead_letters.try_again()
         broker.expire_producers(engine.now())
         engine.housekeeping.retain(engine.now())
         return self.carry()

@@ -399,14 +399,13 @@ class Broker:
     # -- time passes ------------------------------------------------------------------------------
 
     def expire_transactions(self, now: int) -> None:
-        """Roll back transactions that were active for too long, apply the orphan policy, move dead letters that could
-        not be moved, evict outcomes. Every second or so.
+        """Roll back transactions that were active for too long, apply the orphan policy, evict outcomes. Every second
+        or so.
         """
         if self.engine.busy:
             return
         self._transactions.expire(now, self.settings.transaction_timeout)
         if self.orphans.treat(now):
-            self.dead_letters.try_again()
             self._transactions.trim(min(self.sessions, default=self.transacting.next_session))
 
     def expire_producers(self, now: int) -> None:

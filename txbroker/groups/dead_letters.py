@@ -84,7 +84,7 @@ class DeadLetters:
         self._number = TransactionNumber(0, 0)
         self._next: dict[Letter, None] = {}
         self._reading = self._is_busy = False
-        self.on_topic: Callable[[str], object] = len
+        self.on_topic: Callable[[str], object] | None = None
         self.on_failure: Callable[[str, BaseException], object] | None = None
         self.obstacles: dict[Letter, str] = {}
         """Those that could not be moved, and why; they are tried again."""
@@ -271,7 +271,8 @@ class DeadLetters:
                 name, partitions, TopicSettings(), self._engine.now(), self._random(ID_BYTES)
             )
             self._engine.accept(record)
-            self.on_topic(name)
+            if self.on_topic is not None:
+                self.on_topic(name)
         taking = catalog.topics[name].partitions
         return taking[store.index % len(taking)].number
 

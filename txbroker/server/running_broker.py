@@ -117,6 +117,11 @@ class RunningBroker:
                 "expiring transactions", EXPIRY_INTERVAL, self._unless_busy(broker.expire_transactions)
             ),
             PeriodicTask(
+                "moving dead letters",
+                EXPIRY_INTERVAL,
+                self._unless_busy(lambda _: broker.dead_letters.try_again()),
+            ),
+            PeriodicTask(
                 "expiring producers", EXPIRY_INTERVAL * 20, self._unless_busy(broker.expire_producers)
             ),
             PeriodicTask("retention", RETENTION_INTERVAL, self._unless_busy(engine.housekeeping.retain)),

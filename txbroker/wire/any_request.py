@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txbroker.wire.parked_requests import ListParked, ReleaseParked
+from txbroker.wire.parked_offsets import ListParked, ReleaseParked
 from txbroker.wire.requests import (
     Add,
     AddOffsets,

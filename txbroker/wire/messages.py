@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from txbroker.wire.answers import *  # noqa: F403
 from txbroker.wire.any_request import *  # noqa: F403
-from txbroker.wire.parked_requests import *  # noqa: F403
+from txbroker.wire.parked_offsets import *  # noqa: F403
 from txbroker.wire.requests import *  # noqa: F403
 
 MAGIC = "txbroker"

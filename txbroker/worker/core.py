@@ -178,8 +178,8 @@ class WorkerCore:
                 await self.paused(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
                 continue
-            except (errors.OffsetPending, errors.GenerationFenced):
-                pass  # its transactions are told the same
+            except (errors.OffsetPending, errors.GenerationFenced) as error:
+                log.debug("group %s: its transactions will be told: %s", self.job.group, error)
             except Exception as error:  # noqa: BLE001 - the worker ends with it
                 self.fail(error)
             self._begun.add(position)

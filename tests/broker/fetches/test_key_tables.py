@@ -240,7 +240,7 @@ def test_on_a_full_disk_none_is_made(room, partition, made):
 
 
 def test_a_segment_with_too_many_keys_is_searched_itself(room, partition, made, monkeypatch):
-    monkeypatch.setattr("journal.formats.keys.MOST_ENTRIES", 1)
+    monkeypatch.setattr("journal.formats.key_table.MOST_ENTRIES", 1)
     monkeypatch.setattr(key_tables, "MOST_ENTRIES", 1)
     assert find(room, partition) == EXPECTED
     assert len(made) == SEGMENTS

@@ -15,9 +15,8 @@ import click
 
 from txbroker.cli.arguments import Parsed, pause
 from txbroker.cli.exits import Exit, Failure
-from txbroker.cli.invocation import Command, Invocation, pass_invocation
-from txbroker.cli.worker.log import log_to_stderr
-from txbroker.cli.worker.signals import OrderlyStop
+from txbroker.cli.invocation import Command, Invocation, no_notes, pass_invocation
+from txbroker.cli.orderly_stop import OrderlyStop
 from txbroker.client.asyncio import connect
 from txbroker.client.core.worker import Worker
 from txbroker.databases.urls import connector
@@ -109,6 +108,16 @@ def supervise(invocation: Invocation, processes: int, choices: dict[str, Any]) -
     log_to_stderr()
     command = [*command_words(invocation, choices), "--child"]
     sys.exit(Supervisor([command] * processes, choices["stop_timeout"] / 1e6).run())
+
+
+def log_to_stderr() -> None:
+    """Have all that is logged from INFO on written to stderr, unless the handler's module has set up logging itself."""
+    no_notes()
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s",
+    )
 
 
 def command_words(invocation: Invocation, choices: dict[str, Any]) -> list[str]:

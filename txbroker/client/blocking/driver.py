@@ -2,7 +2,8 @@
 
 To drive means to send, poll and receive. A caller that waits alone drives by itself, so a call costs no change of
 threads. Further callers wait until the driving thread has settled their promise or hands the driving over to them. The
-background thread drives only while messages sent asynchronously are unanswered and no other thread does.
+background thread drives only while messages sent asynchronously are unanswered and no other thread does; and for
+memberships of groups, when no other thread has done so for :data:`LULL`, until one comes.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class ConsumerCore:
         self.positions: dict[int, Position] = {}
         self.line = core.waits.line(lambda: self._is_here or self.finished)
         """The callers that wait for messages, or for the end of the reading."""
-        self.core = self._core = core
+        self.core = core
         self._shared_fetch = shared_fetch
         self._member = member
         self._current: Delivery | None = None
@@ -72,15 +72,17 @@ class ConsumerCore:
         )
         self._membership = Membership(core, options, self) if options.is_member else None
         self._handover: Handover | None = None
-        self.notices: Notices | None = None
-        """What the caller is to be told before it gets further messages."""
         self.on_notice: Callable[[], object] | None = None
         """Called when there may be something to tell, for clients that tell it themselves."""
         if self._membership is not None:
             self._handover = Handover(core, options, self._membership, self.positions, self.commits)
-            self.notices = self._handover.notices
 
     # -- for the front ends ------------------------------------------------------------------------
+
+    @property
+    def notices(self) -> Notices | None:
+        """What the caller of a member is to be told before it gets further messages."""
+        return None if self._handover is None else self._handover.notices
 
     @property
     def current(self) -> Delivery | None:
@@ -253,10 +255,10 @@ class ConsumerCore:
 
     async def _find_out(self) -> None:
         try:
-            lost = await lost_claims(self._core, self.options.group or "", self.positions)
+            lost = await lost_claims(self.core, self.options.group or "", self.positions)
             if lost and self._membership is not None:
                 self.lose(lost, "it was given to another consumer")
-                self._membership.forget(lost)
+                self._membership.release(lost)
             elif lost:
                 self.start_over()
             self._is_doubtful = False  # last: after an interrupt before this line, it is asked again
@@ -293,15 +295,15 @@ class ConsumerCore:
 
     async def _begin(self) -> None:
         if self._membership is not None:
-            await check_topics(self._core, self.options)
+            await check_topics(self.core, self.options)
             await self._membership.entered()
             return
-        positions = await positions_to_read(self._core, self.options)
+        positions = await positions_to_read(self.core, self.options)
         group = self.options.group
         if group is not None and self.options.claim:
-            await claim(self._core, group, self._member, positions)
+            await claim(self.core, group, self._member, positions)
         if group is not None and self.options.start == "committed":
-            for found in await stored_positions(self._core, group, list(positions)):
+            for found in await stored_positions(self.core, group, list(positions)):
                 if found.offset is not None:
                     position = positions[found.partition]
                     position.next = position.begin = found.offset
@@ -314,9 +316,9 @@ class ConsumerCore:
         member = self._membership
         while member is not None and (fresh := member.fresh(self.positions.keys())):
             try:
-                begun = await begin_of(self._core, self.options, fresh)
+                begun = await begin_of(self.core, self.options, fresh)
             except (errors.UnknownPartition, errors.UnknownTopic):
-                member.forget([each.partition for each in fresh])  # the broker says which of them are there
+                member.release([each.partition for each in fresh])  # the broker says which of them are there
                 return
             for position in begun:
                 given = member.owned.get(position.number)
@@ -388,7 +390,7 @@ class ConsumerCore:
         """Fetch what there is; return whether there was anything to ask for."""
         for position in self.positions.values():
             position.left.mend(position.next)
-        wanted = self._moments.wanted(self.positions.values(), self._core.max_fetch_positions)
+        wanted = self._moments.wanted(self.positions.values(), self.core.max_fetch_positions)
         if self._closed:
             return False
         if self.options.group is not None:
@@ -434,7 +436,7 @@ class ConsumerCore:
             elif not part.error and (pieces := take(entry, part, data)) is not None:
                 self._moments.took(part.length)
                 self._ahead.undecoded.append((entry.position, pieces, dict(part.attempts)))
-        await say_what_waits(self._core, group, self.positions.values())
+        await say_what_waits(self.core, group, self.positions.values())
         return wrong
 
     def _begin_moment(self, wanted: Wanted, parts: list[FetchedPartition]) -> None:
@@ -462,7 +464,7 @@ class ConsumerCore:
         there = part.start_offset, part.high_watermark
         if self._membership is not None and part.error in ("GenerationFenced", "UnknownPartition"):
             self.lose([position.number], part.message)
-            self._membership.forget([position.number])
+            self._membership.release([position.number])
             return
         if part.error == "GenerationFenced":
             position.ended = f"{where}: {part.message}"

@@ -111,17 +111,13 @@ class Membership:
             self._ask()
 
     def release(self, numbers: Collection[int]) -> None:
-        """Give partitions back, of which everything that was handed out is finished."""
+        """Have these partitions no more: everything that was handed out of them is finished, or they are another's by
+        now, or gone. The broker is told at once, and gives one that is still the member's again.
+        """
         self._is_stale = True
         self._forget(numbers)
-        self._is_stale = True
+        self._is_stale = True  # again: an interrupt in between may have had the old state said
         self.see_to_it()
-
-    def forget(self, numbers: Collection[int]) -> None:
-        """Note that partitions are another's by now, or gone. If one is not, the broker gives it again, because it is
-        told at once.
-        """
-        self.release(numbers)
 
     def leave(self) -> Promise[Any] | None:
         """End the membership. A static member's partitions are kept for it. Returns a promise for when the broker

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal.formats import keys
-from journal.formats.keys import HEADER_BYTES, KeyEntries, Source, hash_of_id, hash_of_key, open_table
+from journal.formats import key_table
+from journal.formats.key_table import HEADER_BYTES, KeyEntries, Source, hash_of_id, hash_of_key, open_table
 
 SOURCE = Source(100, 1 << 20, 5_000, 0xDEADBEEF, 77)
 
@@ -60,7 +60,7 @@ def test_a_table_of_another_segment_or_of_another_state_of_it_is_not_taken(field
 
 
 def test_more_entries_than_a_table_has_make_one_that_says_nothing(monkeypatch):
-    monkeypatch.setattr(keys, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(key_table, "MOST_ENTRIES", 3)
     assert open_table(table_of([(1, 100)] * 3), SOURCE).is_complete
     table = open_table(table_of([(1, 100)] * 4), SOURCE)
     assert (table.is_complete, len(table)) == (False, 0)

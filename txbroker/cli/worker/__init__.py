@@ -1,1 +1,0 @@
-"""Workers on the command line: their signals and their log."""
