@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import txbroker
-from tests.databases.topic_content import eventually
+from tests.support.waiting import eventually
 from txbroker import State, errors
 from txbroker.coordinator import Coordinator
 from txbroker.coordinator.broker_resource import BrokerResource, StagingBroker

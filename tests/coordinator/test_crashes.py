@@ -10,9 +10,9 @@ import pytest
 import txbroker
 from tests.coordinator import program
 from tests.coordinator.conftest import PATIENT, Scene
-from tests.databases.topic_content import eventually
 from tests.support.broker_process import BrokerProcess
 from tests.support.dying_program import run_until_killed
+from tests.support.waiting import eventually
 from txbroker import State, errors
 from txbroker.coordinator import Coordinator
 from txbroker.coordinator.broker_resource import BrokerResource, StagingBroker

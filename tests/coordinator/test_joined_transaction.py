@@ -16,9 +16,9 @@ from zope.interface.verify import verifyObject
 
 import txbroker
 from tests.coordinator import joined_program
-from tests.databases.topic_content import eventually
 from tests.support.dying_program import run_until_killed
 from tests.support.repository import ROOT
+from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.coordinator import Coordinator
 from txbroker.coordinator.broker_resource import StagingBroker

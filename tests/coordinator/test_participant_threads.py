@@ -2,7 +2,7 @@
 
 import threading
 
-from tests.databases.topic_content import eventually
+from tests.support.waiting import eventually
 from txbroker.coordinator import Coordinator
 
 

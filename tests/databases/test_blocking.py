@@ -10,7 +10,8 @@ import pytest
 
 import txbroker
 from tests.databases.adapters.lite_scene import numbers, rows, shop
-from tests.databases.topic_content import eventually, values
+from tests.databases.topic_content import values
+from tests.support.waiting import eventually
 from txbroker import State, errors
 
 pytestmark = pytest.mark.slow

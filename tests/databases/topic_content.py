@@ -1,19 +1,11 @@
 """The content of a topic; and waiting for something that is not reported."""
 
-import time
-
 import txbroker
+from tests.support.waiting import eventually
 
 
 def values(broker, topic):
     return [message.value for message in broker.read(topic, 0, 0)]
-
-
-def eventually(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def resolve_until_done(opens, broker, in_doubt):

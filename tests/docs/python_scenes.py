@@ -20,10 +20,11 @@ import psycopg
 import pytest
 
 import txbroker
-from tests.databases.topic_content import eventually, values
+from tests.databases.topic_content import values
 from tests.docs.blocks import Block
 from tests.support.broker_process import BrokerProcess
 from tests.support.repository import ROOT
+from tests.support.waiting import eventually
 
 DOCUMENTED_ADDRESS = "tcp:127.0.0.1:7654"
 Runs = Callable[[Block], None]

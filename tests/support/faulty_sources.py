@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -41,6 +42,14 @@ def mutated(source: str, fault: Fault) -> str:
     return source.replace(fault.old, fault.new)
 
 
+def check_can_be_made(fault: Fault) -> None:
+    """Fail unless the fault changes its file, and leaves it Python."""
+    source = (ROOT / fault.path).read_text()
+    made = mutated(source, fault)
+    assert made != source
+    ast.parse(made)
+
+
 @contextmanager
 def faulty(copy: Path, fault: Fault) -> Iterator[None]:
     """Have the fault in the copy while the block runs."""
@@ -60,6 +69,15 @@ def run_python(copy: Path, *arguments: str, seconds: float | None = None) -> sub
         [sys.executable, *arguments],
         cwd=copy, env=environment, capture_output=True, text=True, check=False, timeout=seconds,
     )  # fmt: skip
+
+
+def passes(copy: Path, *tests: str, seconds: float) -> bool:
+    """Return whether these tests of the copy pass within ``seconds``: a fault may keep them from their end."""
+    arguments = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests)
+    try:
+        return not run_python(copy, *arguments, seconds=seconds).returncode
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def says_sound(copy: Path, ran: subprocess.CompletedProcess[str]) -> bool:

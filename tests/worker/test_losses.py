@@ -7,8 +7,8 @@ import pytest
 
 import txbroker
 from tests.databases.orders import make_tables
-from tests.databases.topic_content import eventually
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import eventually
 from tests.worker.scene import PATIENCE, fill, position, reached, running, unfinished, values
 from txbroker import errors
 from txbroker.worker.blocking import ThreadCaller

@@ -9,7 +9,7 @@ import pymysql
 import pytest
 
 import txbroker
-from tests.databases.topic_content import eventually
+from tests.support.waiting import eventually
 from txbroker import errors
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,8 @@ import pytest
 
 import txbroker
 from tests.databases.orders import numbers
-from tests.databases.topic_content import eventually, values
+from tests.databases.topic_content import values
+from tests.support.waiting import eventually
 from txbroker import errors
 
 pytestmark = pytest.mark.slow

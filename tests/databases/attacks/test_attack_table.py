@@ -9,7 +9,7 @@ import pytest
 
 import txbroker
 from tests.databases.orders import execute, make_tables, numbers
-from tests.databases.topic_content import eventually
+from tests.support.waiting import eventually
 from txbroker import State, errors
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,9 @@ import pytest
 
 import txbroker
 from tests.databases.deaths.program import MOMENTS
-from tests.databases.topic_content import eventually, resolve_until_done, values
+from tests.databases.topic_content import resolve_until_done, values
 from tests.support.dying_program import run_until_killed
+from tests.support.waiting import eventually
 from txbroker import State, errors
 from txbroker.databases.urls import connector
 

@@ -14,7 +14,8 @@ import pytest
 import txbroker
 from tests.databases.deaths.interrupts import AtLine
 from tests.databases.orders import make_tables
-from tests.databases.topic_content import eventually, values
+from tests.databases.topic_content import values
+from tests.support.waiting import eventually
 from txbroker import State, errors
 from txbroker.databases import open_blocks, resolver_thread
 

@@ -13,7 +13,8 @@ import pytest
 
 import txbroker
 from tests.databases.orders import between_prepare_and_commit, execute, make_tables, numbers
-from tests.databases.topic_content import eventually, values
+from tests.databases.topic_content import values
+from tests.support.waiting import eventually
 from txbroker import State, errors
 from txbroker.client.transactions import serials
 

@@ -11,8 +11,9 @@ from sqlalchemy.orm import Session, sessionmaker
 
 import txbroker
 from tests.databases.orm.orm import Order, make_shop, numbers
-from tests.databases.topic_content import eventually, values
+from tests.databases.topic_content import values
 from tests.support.repository import DOCS, ROOT
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 import txbroker
 from tests.databases.deaths.sigkill import DIES_AT_COMMIT
 from tests.databases.orm.orm import Line, Order, make_shop, numbers
-from tests.databases.topic_content import eventually, values
+from tests.databases.topic_content import values
+from tests.support.waiting import eventually
 from txbroker import State, errors
 
 pytestmark = pytest.mark.slow

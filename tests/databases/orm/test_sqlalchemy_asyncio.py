@@ -14,7 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_ses
 import txbroker
 from tests.databases.deaths.sigkill import DIES_AT_COMMIT
 from tests.databases.orm.orm import Line, Order, numbers
-from tests.databases.topic_content import eventually, values
+from tests.databases.topic_content import values
+from tests.support.waiting import eventually
 from txbroker import State, errors
 from txbroker.client.asyncio import connect
 from txbroker.databases.asyncio import atomic

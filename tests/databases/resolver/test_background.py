@@ -13,7 +13,7 @@ import pymysql
 import pytest
 
 import txbroker
-from tests.databases.topic_content import eventually
+from tests.support.waiting import eventually
 from txbroker import State, errors
 from txbroker.databases.adapters.dbapi import TRANSLATIONS
 

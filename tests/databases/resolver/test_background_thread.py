@@ -9,7 +9,7 @@ import threading
 import pytest
 
 import txbroker
-from tests.databases.topic_content import eventually
+from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.databases import resolver_thread
 

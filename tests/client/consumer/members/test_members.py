@@ -6,98 +6,18 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 
 import pytest
 
 import txbroker
+from tests.client.consumer.members.scene import owners, read_until, send, shares
 from tests.support.broker_process import BrokerProcess
 from tests.support.repository import ROOT
+from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.client.asyncio import connect as asyncio_connect
 
 pytestmark = pytest.mark.slow
-
-SETTINGS = ("assignment_delay=50ms", "reconnect_grace=300ms")
-
-
-@pytest.fixture(scope="module")
-def process(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", *SETTINGS) as running:
-        yield running
-
-
-@pytest.fixture
-def connections(process):
-    opened = []
-
-    def connection(name):
-        opened.append(txbroker.connect(process.address, timeout=10.0, client=name))
-        return opened[-1]
-
-    yield connection
-    for each in opened:
-        each.close()
-
-
-@pytest.fixture
-def broker(connections):
-    return connections("operator")
-
-
-@pytest.fixture
-def topic(broker):
-    name = f"t-{uuid.uuid4().hex[:12]}"
-    broker.create_topic(name, partitions=4)
-    return name
-
-
-def send(broker, topic, count, first=0):
-    for number in range(first, first + count):
-        broker.send_async(topic, b"%d" % number, partition=number % 4)
-    broker.flush()
-
-
-def owners(broker, group):
-    """Which client has which partitions."""
-    try:
-        described = broker.describe_group(group)
-    except errors.UnknownGroup:
-        return {}
-    names = {member.number: member.client for member in described.members}
-    found = {name: [] for name in names.values()}
-    for each in described.partitions:
-        if each.member is not None:
-            found[names[each.member]].append(each.partition)
-    return found
-
-
-def eventually(check, seconds=10.0):
-    end = time.monotonic() + seconds
-    pause = threading.Event()
-    while not check():
-        assert time.monotonic() < end, "it did not come to that"
-        pause.wait(0.01)
-
-
-def shares(broker, group, *sizes):
-    """Whether the partitions are shared out in these sizes, and nothing is asked back."""
-    found = sorted(len(each) for each in owners(broker, group).values())
-    return found == sorted(sizes) and not any(
-        each.revoking for each in broker.describe_group(group).partitions
-    )
-
-
-def read_until(consumers, seen, count, commit=True):
-    """Have consumers take turns until ``count`` messages are seen."""
-    end = time.monotonic() + 10.0
-    while len(seen) < count:
-        assert time.monotonic() < end, f"{len(seen)} of {count} messages came"
-        for consumer in consumers:
-            for message in consumer.poll(0.02):
-                seen.append(message.value)
-            if commit:
-                consumer.commit()
 
 
 def test_members_share_the_partitions_and_nothing_is_handed_out_twice(broker, connections, topic):

@@ -2,13 +2,13 @@
 
 import threading
 import time
-import uuid
 
 import pytest
 
 import txbroker
-from tests.client.consumer.test_members import SETTINGS, eventually, owners, send, shares
+from tests.client.consumer.members.scene import owners, send, shares
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.client.consumer import consumer
 from txbroker.client.consumer.beginning import begin_of, check_topics
@@ -17,37 +17,6 @@ from txbroker.client.core.promise import start
 from txbroker.wire.messages import Done, LeaveGroup
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def process(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", *SETTINGS) as running:
-        yield running
-
-
-@pytest.fixture
-def connections(process):
-    opened = []
-
-    def connection(name):
-        opened.append(txbroker.connect(process.address, timeout=10.0, client=name))
-        return opened[-1]
-
-    yield connection
-    for each in opened:
-        each.close()
-
-
-@pytest.fixture
-def broker(connections):
-    return connections("operator")
-
-
-@pytest.fixture
-def topic(broker):
-    name = f"t-{uuid.uuid4().hex[:12]}"
-    broker.create_topic(name, partitions=4)
-    return name
 
 
 def lost_two(broker, connections, topic):

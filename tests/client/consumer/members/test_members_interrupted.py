@@ -6,9 +6,10 @@ import uuid
 import pytest
 
 import txbroker
-from tests.client.consumer.test_members import eventually, send, shares
+from tests.client.consumer.members.scene import send, shares
 from tests.client.test_interrupts import Interrupt, at_every_line
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.client.blocking import driver
 
