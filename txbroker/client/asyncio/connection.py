@@ -9,9 +9,11 @@ from typing import Any, TypeVar, cast
 
 from journal.xid import Xid
 from txbroker.client.asyncio.reply import Reply
+from txbroker.client.consumer.delivery import look_in_turn
 from txbroker.client.core import url as urls
 from txbroker.client.core.options import Options
 from txbroker.client.core.promise import Promise
+from txbroker.client.core.waits import Turn
 from txbroker.client.core.worker import Worker, worker_of
 from txbroker.client.loop import tls
 from txbroker.client.loop.connection import LoopConnection
@@ -104,16 +106,23 @@ class Connection(LoopConnection):
 
     async def take(self, begin: Callable[[], Take[T]]) -> T:
         """Wait for the turn, then take messages in the step in which the caller resumes."""
-        turn, taken = self._begun(begin)
-        try:
-            if not turn.done:
-                reply: asyncio.Future[bool] = self._loop.create_future()
-                turn.then(lambda: None if reply.cancelled() else reply.set_result(True))
-                await reply
-            return taken()
-        finally:
-            turn.leave()
-            self._settle()
+        take, turn = self._begun(begin)
+        while True:
+            try:
+                if not turn.done:
+                    await self._granted(turn)
+                found, is_answer = look_in_turn(take.source) if turn.result() else (None, True)
+                if is_answer:
+                    return take.hand_out(found)
+            finally:
+                turn.leave()
+                self._settle()
+            turn = self._in_line(take)
+
+    def _granted(self, turn: Turn) -> asyncio.Future[bool]:
+        reply: asyncio.Future[bool] = self._loop.create_future()
+        turn.then(lambda: None if reply.cancelled() else reply.set_result(True))
+        return reply
 
     def _begin_call(self, calling: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(calling)

@@ -19,7 +19,7 @@ from typing import TypeVar
 from txbroker import errors
 from txbroker.client.blocking.link import Link, open_socket
 from txbroker.client.blocking.semaphore import BinarySemaphore
-from txbroker.client.consumer.delivery import Delivery, Source
+from txbroker.client.consumer.delivery import Delivery, Source, look_in_turn
 from txbroker.client.core.core import Core
 from txbroker.client.core.partitioner import check_asking
 from txbroker.client.core.phase import Phase
@@ -81,9 +81,13 @@ class Driver:
                     self._turn(promise, deadline)
             else:
                 try:
-                    self._wait(promise, deadline, me)
-                finally:
-                    self._leave(me)
+                    try:
+                        self._wait(promise, deadline, me)
+                    finally:
+                        self._leave(me)
+                except BaseException:
+                    self._leave(me)  # an interrupt may have come in there: it is done again
+                    raise
             if not promise.done:
                 raise TimeoutError
         return promise.result()
@@ -107,13 +111,6 @@ class Driver:
 
     def _leave(self, me: int) -> None:
         """End this thread's wait, however it ended: another thread may have to drive."""
-        try:
-            self._let_go(me)
-        except BaseException:
-            self._let_go(me)  # an interrupt came in there: it is done again
-            raise
-
-    def _let_go(self, me: int) -> None:
         if self._driving == me or me in self._followers:
             with self.lock:
                 self._followers.pop(me, None)
@@ -136,13 +133,18 @@ class Driver:
     def delivery(self, source: Source, end: float) -> Delivery | None:
         """Return the delivery with the next messages of a consumer of this thread; None if none come until ``end``."""
         self.check_process()
-        turn = self.guarded(partial(self._join, source, end))
-        try:
-            return self.guarded(source.look) if self.wait(turn) else None
-        finally:
-            with self.lock:
-                turn.leave()
-                self.kick()
+        is_answer = False
+        while not is_answer:
+            turn = self.guarded(partial(self._join, source, end))
+            try:
+                found, is_answer = (
+                    self.guarded(partial(look_in_turn, source)) if self.wait(turn) else (None, True)
+                )
+            finally:
+                with self.lock:
+                    turn.leave()
+                    self.kick()
+        return found
 
     def _join(self, source: Source, end: float) -> Turn:
         source.line.clear()

@@ -169,3 +169,14 @@ class Source(Protocol):
 
     def look(self) -> Delivery | None:
         """Return the delivery to hand out next; for the caller that has the turn."""
+
+
+def look_in_turn(source: Source) -> tuple[Delivery | None, bool]:
+    """Return what is there for the caller that has the turn, and whether that is an answer.
+
+    If not, what it was given the turn for is not here any more: meanwhile another thread has put it off, or the group
+    has asked its partition back. Then the caller gets in line again. None as an answer says that the reading ends here,
+    or that the caller has something to tell first.
+    """
+    found = source.look()
+    return found, source.line.may_go_on if found is None else not found.is_empty

@@ -164,6 +164,11 @@ class Line:
         """Whether no caller waits and none has the turn."""
         return self._on is None and not self._waiting
 
+    @property
+    def may_go_on(self) -> bool:
+        """Whether there is something for the caller that has the turn."""
+        return self._may_go_on()
+
     def __len__(self) -> int:
         return len(self._waiting)
 

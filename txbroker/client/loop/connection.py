@@ -208,13 +208,16 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         self._settle()
         return task
 
-    def _begun(self, begin: Callable[[], Take[T]]) -> tuple[Turn, Callable[[], T]]:
-        """Return the turn to wait for, and the function that takes the messages then."""
+    def _begun(self, begin: Callable[[], Take[T]]) -> tuple[Take[T], Turn]:
+        """Return what is to be taken, and the turn to wait for."""
         self._check_process()
-        source, end, hand_out = begin()
-        turn = source.join(end)
+        take = begin()
+        return take, self._in_line(take)
+
+    def _in_line(self, take: Take[Any]) -> Turn:
+        turn = take.source.join(take.end)
         self._settle()
-        return turn, lambda: hand_out(source.look() if turn.result() else None)
+        return turn
 
     # -- calls -------------------------------------------------------------------------------------
 

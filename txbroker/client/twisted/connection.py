@@ -122,7 +122,7 @@ class Connection(LoopConnection):
     def take(self, begin: Callable[[], Take[T]]) -> Deferred[T]:
         """Wait for the turn, then take messages in the step in which the caller resumes."""
         try:
-            turn, taken = self._begun(begin)
+            take, turn = self._begun(begin)
         except errors.TxBrokerError as error:
             return fail(error)
 
@@ -136,7 +136,8 @@ class Connection(LoopConnection):
             if deferred.called:
                 return
             try:
-                found = taken()
+                # In the step in which the turn was given: what was there then is there.
+                found = take.hand_out(take.source.look() if turn.result() else None)
             except errors.TxBrokerError as error:
                 turn.leave()
                 deferred.errback(error)
