@@ -172,7 +172,7 @@ def test_an_interrupted_consumer_loses_nothing_of_what_it_has_left_out(broker, o
 
         def read(wanted):
             while sorted(found) != wanted:
-                some = consumer.poll(8.0) or consumer.poll(8.0)  # the first may end early, once
+                some = consumer.poll(8.0)
                 assert some, (found, at.raised)
                 found.extend(message.offset for message in some)
 
@@ -219,7 +219,7 @@ def test_an_interrupted_retry_loses_neither_its_message_nor_others(broker, other
         if at.raised:
             consumer.retry(second, after=0)  # an attempt is counted once, however often it is said
         while found != set(range(6)):
-            some = consumer.poll(8.0) or consumer.poll(8.0)
+            some = consumer.poll(8.0)
             assert some, (found, at.raised)
             found.update(message.offset for message in some)
         consumer.commit()
@@ -462,6 +462,32 @@ def assert_that_the_broker_has(other, sessions):
     while other.status()["sessions"] != sessions and time.monotonic() < until:
         pass
     assert other.status()["sessions"] == sessions
+
+
+def test_an_interrupted_wait_keeps_no_other_thread_waiting(process):
+    """The thread that was interrupted does not come back."""
+
+    def case(at):
+        connection = txbroker.connect(process.address, timeout=5.0)
+        with at:
+            connection.ping()
+        raised = []
+        pinging = threading.Thread(target=lambda: raised.append(failure_of(connection.ping)), daemon=True)
+        pinging.start()
+        pinging.join(5.0)
+        assert raised == [None], at.raised
+        connection.close()
+
+    at_every_line(case)
+
+
+def failure_of(call):
+    """What a call raises."""
+    try:
+        call()
+    except errors.TxBrokerError as error:
+        return error
+    return None
 
 
 def test_an_interrupt_ends_no_other_threads_transaction(broker, other, topic):
