@@ -183,6 +183,7 @@ class TestHandover:
         choices = {"max_handover": 0.3, "on_lost": lost.append, "on_revoked": revoked.append}
         one, _, _ = self.members(broker, connections, topic, **choices)
         eventually(lambda: shares(broker, topic, 2, 2))
+        eventually(lambda: len(one._core.positions) == 2)  # a thread of the client has heard of it
         eventually(lambda: (one.poll(0.01), lost)[-1])
         assert [sorted(index for _, index in places) for places in lost] == [owners(broker, topic)["two"]]
         assert not revoked
