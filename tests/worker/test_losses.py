@@ -82,6 +82,47 @@ def test_a_worker_that_has_lost_one_partition_goes_on_with_the_others(broker, to
     assert caplog.text.count("to another consumer") == 1
 
 
+@pytest.mark.parametrize("transaction", [None, "broker"])
+def test_workers_that_come_and_go_share_the_partitions_and_handle_each_message_once(
+    broker, url, topic, transaction
+):
+    broker.alter_topic(topic, partitions=4)
+    handled, both = [], threading.Event()
+
+    def handler(name):
+        def handle(message, *more):
+            handled.append((name, message.partition, message.offset))
+            if len({who for who, _, _ in handled}) == 2:
+                both.set()
+
+        return handle
+
+    def sent(count):
+        for number in range(count):
+            broker.send(topic, b"%d" % number, partition=number % 4)
+
+    def are_all_finished():
+        return all(each.lag == 0 for each in broker.describe_group(topic).partitions)
+
+    choices = {"transaction": transaction, "concurrency": 4}
+    with (
+        txbroker.connect(url, timeout=60.0) as elsewhere,
+        running(broker.work(topic, topic, handler("first"), member="first", **choices)) as raised,
+    ):
+        sent(200)
+        with running(elsewhere.work(topic, topic, handler("second"), **choices)) as raised_too:
+            while not both.is_set():
+                sent(8)
+        sent(40)
+        eventually(are_all_finished)
+    assert raised == raised_too == []
+    (found,) = broker.topics([topic])
+    places = [(partition, offset) for _, partition, offset in handled]
+    assert sorted(places) == [
+        (each.index, offset) for each in found.partitions for offset in range(each.high_watermark)
+    ]
+
+
 def test_a_refusal_for_one_partition_keeps_no_message_of_another_from_being_finished(broker, topic):
     broker.alter_topic(topic, partitions=2)
     for number in range(6):
