@@ -2,6 +2,7 @@
 
 import time
 
+from tests.support.waiting import eventually
 from txbroker import errors
 
 
@@ -43,3 +44,9 @@ def read_until(consumers, seen, count, commit=True):
                 seen.append(message.value)
             if commit:
                 consumer.commit()
+
+
+def hear_of_loss(broker, topic, consumer):
+    """Wait until another consumer has two of four partitions, and the one that has lost them knows it."""
+    eventually(lambda: shares(broker, topic, 2, 2))
+    eventually(lambda: len(consumer._core.positions) == 2)  # a thread of its client attends

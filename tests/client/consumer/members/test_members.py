@@ -10,7 +10,7 @@ import time
 import pytest
 
 import txbroker
-from tests.client.consumer.members.scene import owners, read_until, send, shares
+from tests.client.consumer.members.scene import hear_of_loss, owners, read_until, send, shares
 from tests.support.broker_process import BrokerProcess
 from tests.support.repository import ROOT
 from tests.support.waiting import eventually
@@ -100,7 +100,7 @@ class TestHandover:
     def test_it_moves_after_max_handover_and_a_commit_of_it_is_refused(self, broker, connections, topic):
         one, two, _ = self.members(broker, connections, topic, max_handover=0.3)
         before = [at.offset for at in broker.group_offsets(topic)]
-        eventually(lambda: shares(broker, topic, 2, 2))
+        hear_of_loss(broker, topic, one)
         theirs = owners(broker, topic)["two"]
         eventually(lambda: two.poll(0.1))
         with pytest.raises(errors.GenerationFenced, match="went to others"):
@@ -111,7 +111,7 @@ class TestHandover:
 
     def test_each_message_of_it_is_refused_too(self, broker, connections, topic):
         one, _, taken = self.members(broker, connections, topic, max_handover=0.3)
-        eventually(lambda: shares(broker, topic, 2, 2))
+        hear_of_loss(broker, topic, one)
         theirs = owners(broker, topic)["two"]
         [message, *_] = [each for each in taken if each.partition in theirs]
         for _ in range(2):
@@ -128,7 +128,7 @@ class TestHandover:
 
     def test_a_transaction_with_what_was_lost_is_refused_as_a_whole(self, broker, connections, topic):
         one, _, _ = self.members(broker, connections, topic, max_handover=0.3)
-        eventually(lambda: shares(broker, topic, 2, 2))
+        hear_of_loss(broker, topic, one)
         tx = one._connection.transaction()
         with pytest.raises(errors.GenerationFenced, match="roll it back"):
             tx.commit_offsets(one)
@@ -182,8 +182,7 @@ class TestHandover:
         lost, revoked = [], []
         choices = {"max_handover": 0.3, "on_lost": lost.append, "on_revoked": revoked.append}
         one, _, _ = self.members(broker, connections, topic, **choices)
-        eventually(lambda: shares(broker, topic, 2, 2))
-        eventually(lambda: len(one._core.positions) == 2)  # a thread of the client has heard of it
+        hear_of_loss(broker, topic, one)
         eventually(lambda: (one.poll(0.01), lost)[-1])
         assert [sorted(index for _, index in places) for places in lost] == [owners(broker, topic)["two"]]
         assert not revoked

@@ -6,7 +6,7 @@ import time
 import pytest
 
 import txbroker
-from tests.client.consumer.members.scene import owners, send, shares
+from tests.client.consumer.members.scene import hear_of_loss, owners, send, shares
 from tests.support.broker_process import BrokerProcess
 from tests.support.waiting import eventually
 from txbroker import errors
@@ -28,7 +28,7 @@ def lost_two(broker, connections, topic):
         taken += one.poll(5.0)
     two = connections("two").consume(topic, topic)
     two.poll(0.2)
-    eventually(lambda: shares(broker, topic, 2, 2))
+    hear_of_loss(broker, topic, one)
     return one, two
 
 
