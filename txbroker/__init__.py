@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from txbroker.client.core.results import Durability as Durability
     from txbroker.client.core.results import Message as Message
     from txbroker.client.core.results import Receipt as Receipt
+    from txbroker.client.core.retry_policy import RetryPolicy as RetryPolicy
     from txbroker.coordinator.joined_transaction import join as join
     from txbroker.databases.blocking import Atomic as Atomic
     from txbroker.databases.blocking import atomic as atomic
@@ -44,6 +45,7 @@ _HOMES = {
     "Durability": "txbroker.client.core.results",
     "Message": "txbroker.client.core.results",
     "Receipt": "txbroker.client.core.results",
+    "RetryPolicy": "txbroker.client.core.retry_policy",
     "Resolution": "txbroker.databases.resolver",
     "Resolver": "txbroker.databases.resolver",
     "State": "journal.transaction_states",

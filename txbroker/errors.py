@@ -42,6 +42,10 @@ class GroupKindConflict(RequestRefused):
     """A group is read by members, or by consumers that name their partitions: not by both. Nothing has changed."""
 
 
+class RetryPolicyConflict(RequestRefused):
+    """The group tries messages again by another policy than the one that was given; nothing has changed."""
+
+
 class GroupInUse(RequestRefused):
     """The group has members; nothing has changed."""
 

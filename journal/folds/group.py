@@ -13,6 +13,7 @@ from journal.folds.settlement import Settlement
 from journal.formats.group_entries import (
     ClaimKind,
     PartitionOffset,
+    RetryRules,
     Settled,
     Unfinished,
 )
@@ -32,7 +33,7 @@ class Group:
     of its name.
     """
 
-    __slots__ = ("changed_lsn", "claims", "id", "positions", "settlements")
+    __slots__ = ("changed_lsn", "claims", "id", "positions", "retry", "settlements")
 
     def __init__(self, group_id: bytes) -> None:
         self.id = group_id
@@ -42,6 +43,8 @@ class Group:
         self.claims: dict[int, Claim] = {}
         self.settlements: dict[int, Settlement] = {}
         """Of partitions with a position, and with more to say than that."""
+        self.retry: RetryRules | None = None
+        """How it tries messages again; None if each retry says it."""
 
     def __contains__(self, partition: int) -> bool:
         return partition in self.positions or partition in self.claims
@@ -102,7 +105,7 @@ class SettlementRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 class GroupRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A :class:`Group` in a checkpoint: (partition, offset, metadata), (partition, generation, member, kind),
-    settlements.
+    settlements, and how it tries messages again.
     """
 
     name: str
@@ -110,6 +113,7 @@ class GroupRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     positions: list[tuple[int, int, str]]
     claims: list[tuple[int, int, str, ClaimKind]]
     settlements: list[SettlementRow] = []
+    retry: RetryRules | None = None
 
 
 class GroupCopy(NamedTuple):
@@ -134,7 +138,7 @@ def copied(name: str, group: Group) -> GroupRow | GroupCopy:
     """Return what a snapshot keeps of a group. Sets of finished offsets are copied by reference."""
     positions = [(partition, *value) for partition, value in group.positions.items()]
     claims = [(partition, *value) for partition, value in group.claims.items()]
-    row = GroupRow(name, group.id, positions, claims)
+    row = GroupRow(name, group.id, positions, claims, retry=group.retry)
     if not group.settlements:
         return row
     return GroupCopy(row, [(p, group.positions[p][0], each.copy()) for p, each in group.settlements.items()])
@@ -146,6 +150,7 @@ def restored(row: GroupRow) -> Group:
     group.positions = {partition: (offset, metadata) for partition, offset, metadata in row.positions}
     group.claims = {each[0]: Claim(*each[1:]) for each in row.claims}
     group.settlements = dict(_settlements(row))
+    group.retry = row.retry
     return group
 
 

@@ -24,6 +24,7 @@ from journal.formats.checkpoint_rows import Count, Fact, RowReader
 from journal.formats.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.formats.offset_set_bytes import decode_offsets
 from journal.formats.record import (
+    GroupAltered,
     GroupDeleted,
     OffsetsCommitted,
     PartitionsClaimed,
@@ -74,6 +75,7 @@ class GroupsFold:
         TopicDeleted,
         OffsetsCommitted,
         PartitionsClaimed,
+        GroupAltered,
         GroupDeleted,
         TransactionOffsetsAdded,
         TransactionPrepared,
@@ -267,6 +269,10 @@ class GroupsFold:
         self._settle(record.group, group, record.settled)
         self._tell_claimed(record.group, [partition for partition, _ in record.claims])
 
+    def _altered(self, record: GroupAltered) -> None:
+        assert record.id or record.group in self.groups, f"{record} has no id for a group that it makes"
+        self._group(record.group, record.id).retry = record.retry
+
     def _deleted(self, record: GroupDeleted) -> None:
         assert record.group not in self._held, f"transactions hold offsets of group {record.group!r}"
         partitions = self.groups.pop(record.group).partitions()
@@ -383,6 +389,7 @@ class GroupsFold:
         yield Fact("the last generation"), self.last_generation
         for name, group in self.groups.items():
             yield Fact(f"the id of group {name!r}"), group.id.hex()
+            yield Fact(f"how group {name!r} tries messages again"), group.retry
             for what, values in (
                 ("position (offset, metadata)", group.positions),
                 ("claim (generation, member, kind)", group.claims),
@@ -445,6 +452,7 @@ _APPLY: dict[type, Any] = {
     TopicDeleted: GroupsFold._topic_deleted,
     OffsetsCommitted: GroupsFold._offsets_committed,
     PartitionsClaimed: GroupsFold._claimed,
+    GroupAltered: GroupsFold._altered,
     GroupDeleted: GroupsFold._deleted,
     TransactionOffsetsAdded: GroupsFold._added,
     TransactionPrepared: GroupsFold._prepare,

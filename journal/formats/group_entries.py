@@ -19,6 +19,10 @@ MAX_PAUSE: Final = 366 * 24 * 3600 * 1_000_000
 
 DEAD: Final = 1 << 62
 """The due time of an offset that is to be moved to the dead-letter topic: it is not tried again."""
+STOPPED: Final = DEAD - 1
+"""The due time of an offset whose attempts are used up and that waits for an operator; no other is as late."""
+MAX_ATTEMPTS: Final = 1000
+"""The largest number of attempts after which a group gives a message up."""
 
 
 class PartitionOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -38,7 +42,8 @@ class Unfinished(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """An unfinished offset of a group: how often it was tried, when it is due (journal time, 0 for now), and why.
 
     ``failed`` is when the group first failed with it (µs of the wall clock since 1970, for people only), 0 for never.
-    One that is due at 2^62, which is :data:`DEAD`, waits for being moved to the dead-letter topic.
+    One that is due at 2^62, which is :data:`DEAD`, waits for being moved to the dead-letter topic; one that is due at
+    2^62 - 1, which is :data:`STOPPED`, for an operator.
     """
 
     offset: Offset
@@ -51,6 +56,11 @@ class Unfinished(msgspec.Struct, array_like=True, frozen=True, gc=False):
     def is_dead(self) -> bool:
         """Whether it is to be moved to the dead-letter topic."""
         return self.due == DEAD
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its attempts are used up, and it waits for an operator."""
+        return self.due == STOPPED
 
     @property
     def has_details(self) -> bool:
@@ -92,6 +102,29 @@ class Settled(msgspec.Struct, array_like=True, frozen=True, gc=False):
     unfinished: list[Unfinished] = []
     start: Offset = 0
     retried: list[Retried] = []
+
+
+class Ending(IntEnum):
+    """What becomes of a message that was tried as often as its group's rules allow."""
+
+    DEAD_LETTER = 0
+    """It is moved to the dead-letter topic."""
+    DROP = 1
+    """It is finished."""
+    STOP = 2
+    """It is unfinished, and waits for an operator."""
+
+
+class RetryRules(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """How a group tries messages again: ``attempts`` times at most, the last failure has the ``ending``.
+
+    The first pause is ``pause`` µs, each further one twice the one before, up to ``longest`` µs.
+    """
+
+    attempts: Annotated[int, msgspec.Meta(ge=1, le=MAX_ATTEMPTS)]
+    pause: Annotated[int, msgspec.Meta(ge=0, le=MAX_PAUSE)]
+    longest: Annotated[int, msgspec.Meta(ge=0, le=MAX_PAUSE)]
+    ending: Ending
 
 
 class GroupPositions(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):

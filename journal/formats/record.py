@@ -20,7 +20,7 @@ from journal.constants import MAX_PARTITIONS_PER_TOPIC
 from journal.errors import CorruptJournal, InvalidFrame
 from journal.formats.checkpoint_rows import Count
 from journal.formats.checksum import Checksum
-from journal.formats.group_entries import ClaimKind, GroupPositions, PartitionOffset, Settled
+from journal.formats.group_entries import ClaimKind, GroupPositions, PartitionOffset, RetryRules, Settled
 from journal.parties import Actor, Owner
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State, Totals
@@ -342,6 +342,18 @@ class TopicAltered(Record, frozen=True, tag=21):
     added: PartitionsAdded | None = None
 
 
+class GroupAltered(Record, frozen=True, tag=22):
+    """A group tries messages again by these rules from here on; nil for none.
+
+    ``id`` is the group's if this makes it.
+    """
+
+    group: str
+    retry: RetryRules | None
+    at: int
+    id: bytes = b""
+
+
 AnyRecord = (
     Started
     | Mark
@@ -364,6 +376,7 @@ AnyRecord = (
     | Identified
     | ArchiveSet
     | TopicAltered
+    | GroupAltered
 )
 
 

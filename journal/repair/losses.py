@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from journal.check.effects import Effect, LogEnds, Undecided, effect_of
 from journal.formats.group_entries import GroupPositions
 from journal.formats.record import (
+    GroupAltered,
     LogStartMoved,
     OffsetsCommitted,
     PartitionsClaimed,
@@ -87,6 +88,10 @@ class LostRecords:
             case TopicAltered() as altered:
                 self.names.logs.add(altered)
                 self._others.append(_alteration(altered))
+            case GroupAltered() as altered:
+                self._others.append(
+                    f"the change of how group {altered.group!r} tries messages again: it does so as before"
+                )
             case LogStartMoved() as moved:
                 self._starts[moved.partition] = moved.start_offset
             case OffsetsCommitted() as moved:

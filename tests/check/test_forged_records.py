@@ -6,11 +6,13 @@ import pytest
 
 from journal.check import JournalEntry, Level, verify, walk_journal
 from journal.errors import CorruptJournal, Irreparable
+from journal.formats.group_entries import MAX_ATTEMPTS, MAX_PAUSE
 from journal.formats.record import Messages
 from journal.repair import diagnose
 from tests.repair.repair_scene import repaired
 from tests.support.engine_room import contents
 from tests.support.forged_records import (
+    GROUP_ID,
     REFUSED,
     TOLD,
     UNREADABLE,
@@ -18,6 +20,7 @@ from tests.support.forged_records import (
     forged,
     grown,
     prepare,
+    retrying,
     scene,
     stamped,
     started,
@@ -40,6 +43,7 @@ def test_sound_records_of_these_kinds_are_taken(checkpoint):
         [prepare()],
         [prepare(1, 2, 1)],
         [grown(at, 2, 3), commit((1, 3), (3, 0)), grown(at, 3, 4, partitions=2)],
+        [retrying(1), retrying(MAX_ATTEMPTS, MAX_PAUSE, 0), retrying(group="z", group_id=GROUP_ID)],
     ):
         filesystem = forged(at, *records)
         assert damages(filesystem, Level.DEEP) == []
@@ -87,7 +91,9 @@ def test_what_has_no_form_of_a_record_is_named_and_no_repair_drops_it(what):
     assert contents(filesystem) == before
     for level in (Level.QUICK, Level.DEEP):
         [named] = damages(filesystem, level)
-        assert re.search(r"form that is not known here: Expected `int` >= \d", named.problem)
+        assert re.search(
+            r"form that is not known here: (Expected `int` [<>]= \d|Invalid enum value \d)", named.problem
+        )
     dumped(filesystem)
 
 

@@ -1,11 +1,15 @@
-"""What groups settle is dumped with the names of its fields, and finished offsets as runs: in records and in rows."""
+"""What groups settle is dumped with the names of its fields, finished offsets as runs, and retry rules: in records and
+in rows.
+"""
 
 import pytest
+from msgspec.structs import replace
 
 from journal.check import JournalEntry
 from journal.folds.group import GroupRow, SettlementRow
-from journal.formats.group_entries import GroupPositions, Settled, Unfinished
+from journal.formats.group_entries import Ending, GroupPositions, RetryRules, Settled, Unfinished
 from journal.formats.record import (
+    GroupAltered,
     OffsetsCommitted,
     PartitionsClaimed,
     TransactionCommitted,
@@ -26,6 +30,7 @@ NAMED = {
     "unfinished": [{"offset": 8, "attempts": 3, "due": 99, "reason": "why", "failed": 77}],
     "start": 4,
 }
+RULES = RetryRules(3, 5, 80, Ending.STOP)
 MOVED = [GroupPositions("g", b"", [], [SETTLED])]
 
 
@@ -71,3 +76,19 @@ def test_the_row_of_a_group_in_a_checkpoint():
     [settlement] = dump_lines._named(row)["settlements"]
     assert (settlement["partition"], settlement["finished"]) == (1, "6-7, 9")
     assert settlement["unfinished"][0]["attempts"] == 3
+
+
+@pytest.mark.parametrize(
+    ("rules", "shown"), [(RULES, {"attempts": 3, "pause": 5, "longest": 80, "ending": 2}), (None, None)]
+)
+def test_a_record_of_retry_rules(rules, shown):
+    line = line_json(entry(GroupAltered("g", rules, 1, b"id")))
+    assert (line["record"], line["group"], line["retry"]) == ("GroupAltered", "g", shown)
+    assert ("retry=" in line_text(entry(GroupAltered("g", rules, 1)))) is bool(rules)
+
+
+@pytest.mark.parametrize("settlements", [[], [SettlementRow(1, b"\x02\x16", [])]], ids=["bare", "settled"])
+def test_the_retry_rules_of_a_group_in_a_checkpoint(settlements):
+    row = GroupRow("g", b"", [(1, 5, "m")], [], settlements, RULES)
+    assert dump_lines._named(row)["retry"] == {"attempts": 3, "pause": 5, "longest": 80, "ending": 2}
+    assert dump_lines._named(replace(row, retry=None))["retry"] is None

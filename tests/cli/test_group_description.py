@@ -14,6 +14,7 @@ from txbroker.cli.group_description import (
     places_text,
 )
 from txbroker.client.core.results import GroupDescription, GroupMember, GroupPartition
+from txbroker.client.core.retry_policy import RetryPolicy
 
 FIRST = (1 << 32) + 1
 
@@ -27,8 +28,8 @@ def part(index, owner=FIRST, topic="orders", position=5, lag=2, **more):
     return GroupPartition(topic, index, position, lag, 9, owner, **fields)
 
 
-def group(members=(), parts=(), kind="members"):
-    return GroupDescription("g", kind, list(members), list(parts), b"i")
+def group(members=(), parts=(), kind="members", retry=None):
+    return GroupDescription("g", kind, list(members), list(parts), b"i", retry)
 
 
 def printed(shown, width=80):
@@ -118,6 +119,7 @@ def test_the_json_has_times_in_microseconds_and_null_for_what_is_not_there():
     told = description_json(group([member(address="")], [part(0, None, kept=2.5)]))
     assert json.loads(json.dumps(told)) == {
         "kind": "members",
+        "retry": None,
         "members": [
             {"number": FIRST, "client": "billing", "name": "", "address": None, "silent": 1_250_000,
              "topics": ["orders"], "pattern": ""}
@@ -128,3 +130,13 @@ def test_the_json_has_times_in_microseconds_and_null_for_what_is_not_there():
         ],
     }  # fmt: skip
     assert description_json(group(kind=""))["kind"] is None
+
+
+def test_the_json_has_the_policy_with_its_times_in_seconds():
+    told = description_json(group(retry=RetryPolicy(7, 0.25, 60.0, "stop")))
+    assert json.loads(json.dumps(told["retry"])) == {
+        "attempts": 7,
+        "pause": 0.25,
+        "longest": 60.0,
+        "ending": "stop",
+    }

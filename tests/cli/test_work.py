@@ -150,6 +150,8 @@ def test_what_is_under_way_is_finished_and_nothing_else(begin, connection, topic
     command = begin("tasks:slow", "--topic", topic, "--group", topic, "--concurrency", "2")
     command.until(lambda: len(command.said) == 2)
     command.process.terminate()
+    while not command.process.stderr.readline().startswith("stopping"):
+        pass
     (command.folder / "go on").touch()
     assert command.end()[0] == 0
     assert len(unfinished(connection, topic, topic)) == 48
@@ -199,14 +201,66 @@ def test_a_coroutine_function_is_called_with_asyncio(begin, connection, topic, o
     assert unfinished(connection, topic, topic) == []
 
 
-def test_a_failure_is_shown_and_ends_it_with_1(begin, connection, topic):
+def test_without_retries_a_failure_is_shown_and_ends_it_with_1(begin, connection, topic):
     fill(connection, topic, 1)
-    code, _, log = begin("tasks:poison", "--topic", topic, "--group", topic).end()
+    code, _, log = begin("tasks:poison", "--topic", topic, "--group", topic, "--no-retry").end()
     assert code == 1
     assert 'tasks.py", line' in log
     assert "ZeroDivisionError: poison" in log
     assert "txbroker/worker/core.py" not in log
     assert f"the handler failed for {topic}-0 offset 0, which stays unfinished" in log
+
+
+def stopped(connection, group):
+    """The offsets that a group has stopped."""
+    try:
+        return [(each.partition, each.offset) for each in connection.parked(group) if each.stopped]
+    except txbroker.errors.UnknownGroup:
+        return []
+
+
+POLICY = ("--attempts", "3", "--pause", "1ms", "--longest", "2ms", "--ending", "stop")
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_the_options_are_the_policy_of_the_group_by_which_a_message_is_tried_again(
+    begin, connection, topic, processes
+):
+    connection.send(topic, b"0", partition=0)
+    words = ("--topic", topic, "--group", topic, "--processes", processes)
+    command = begin("tasks:poison", *words, *POLICY)
+    command.until(lambda: stopped(connection, topic))
+    code, _, log = command.end(signal.SIGTERM)
+    assert code == 0, log
+    assert connection.describe_group(topic).retry == txbroker.RetryPolicy(3, 0.001, 0.002, "stop")
+    [parked] = connection.parked(topic)
+    assert (parked.attempts, parked.why) == (3, "ZeroDivisionError: poison")
+    assert [log.count(f"failed, attempt {number}") for number in (1, 2, 3, 4)] == [1, 1, 1, 0]
+    assert "ZeroDivisionError: poison" in log
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_policy_that_is_not_that_of_the_group_ends_it(begin, connection, topic, processes):
+    connection.alter_group(topic, txbroker.RetryPolicy(attempts=7))
+    connection.send(topic, b"0", partition=0)
+    words = ("--topic", topic, "--group", topic, "--processes", processes)
+    code, _, log = begin("tasks:poison", *words, "--attempts", "8").end()
+    assert code == 3, log
+    assert f"group '{topic}' tries messages again by another policy" in log
+    assert connection.describe_group(topic).retry == txbroker.RetryPolicy(attempts=7)
+    assert connection.parked(topic) == []
+
+
+def test_without_an_option_the_policy_is_that_of_the_group_or_the_usual_one(begin, connection, topic):
+    connection.alter_group(topic, txbroker.RetryPolicy(1, ending="stop"))
+    connection.send(topic, b"0", partition=0)
+    command = begin("tasks:poison", "--topic", topic, "--group", topic)
+    command.until(lambda: stopped(connection, topic))
+    assert command.end(signal.SIGTERM)[0] == 0
+    command = begin("tasks:plain", "--topic", topic, "--group", f"new-{topic}")
+    command.until(lambda: command.said)
+    assert command.end(signal.SIGTERM)[0] == 0
+    assert connection.describe_group(f"new-{topic}").retry == txbroker.RetryPolicy()
 
 
 # -- several processes -----------------------------------------------------------------------------
@@ -279,7 +333,7 @@ def test_no_child_outlives_its_parent(begin, connection, topic):
 
 def test_if_one_process_cannot_go_on_all_are_stopped(begin, connection, topic):
     connection.send(topic, b"0", partition=0)
-    command = begin("tasks:poison", "--topic", topic, "--group", topic, "--processes", "2")
+    command = begin("tasks:poison", "--topic", topic, "--group", topic, "--processes", "2", "--no-retry")
     code, _, log = command.end()
     assert code == 1
     assert re.search(r"has ended with exit code 1; the others are stopped", log)
@@ -303,6 +357,13 @@ def test_if_one_process_cannot_go_on_all_are_stopped(begin, connection, topic):
         (["tasks:plain", "--database", "sqlite:///missing.db"], "there is no file"),
         (["tasks:asynchronous", "--database", "sqlite:///x.db"], "--connect-database"),
         (["tasks:plain", "--concurrency", "0"], "--concurrency"),
+        (["tasks:plain", "--attempts", "0"], "--attempts"),
+        (["tasks:plain", "--pause", "1"], "has no unit"),
+        (["tasks:plain", "--ending", "skip"], "--ending"),
+        (["tasks:plain", "--no-retry", "--attempts", "3"], "say --no-retry, or --attempts"),
+        (["tasks:plain", "--pause", "10m"], "it must be longest=300 s at most"),
+        (["tasks:plain", "--longest", "367d"], "it must be 366 days at most"),
+        (["tasks:plain", "--on-failure", "skip"], "No such option"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_2(url, topic, tmp_path, monkeypatch, words, told):

@@ -47,6 +47,10 @@ def connections(broker):
     return sum(type(request) is Hello for request in broker.requests)
 
 
+def altered(broker):
+    return [request for request in broker.requests if type(request) is commands.AlterGroup]
+
+
 def messages(broker, partition=1):
     return [message for _, run in broker.logs[partition] for message in frame.decode_run(run)]
 
@@ -63,6 +67,7 @@ def test_what_a_call_does_not_take_is_named_and_leaves_the_connection_as_it_was(
         tx.send("t", b"after")
     assert broker.values(1) == [b"before", b"after"]
     assert connections(broker) == 1
+    assert altered(broker) == []
 
 
 def test_calls_that_give_nothing_to_await_refuse_at_once(connection, broker):

@@ -11,9 +11,11 @@ from journal.xid import Xid
 from txbroker.client import asyncio, blocking, twisted
 from txbroker.client.blocking.send_future import SendFuture
 from txbroker.client.core.results import GroupDescription, Message, ParkedMessage, Receipt, TransactionDetails
+from txbroker.client.core.retry_policy import RetryPolicy
 from txbroker.wire.messages import TopicInfo, TransactionInfo
 
 MESSAGE = Message("t", 0, 1, 1, None, b"")
+POLICY = RetryPolicy(attempts=3, pause=0.5, ending="stop")
 
 
 def blocking_calls(c: blocking.Connection, xid: Xid) -> None:
@@ -28,9 +30,11 @@ def blocking_calls(c: blocking.Connection, xid: Xid) -> None:
     assert_type(c.describe_group("g"), GroupDescription)
     assert_type(c.parked("g"), list[ParkedMessage])
     assert_type(c.skip("g", "t", 0, [1]), None)
+    assert_type(c.alter_group("g", POLICY), None)
+    assert_type(c.describe_group("g").retry, RetryPolicy | None)
     assert_type(c.wait_outcome(xid, 1.0), State)
     assert_type(c.tpc_recover(), list[Xid])
-    tx, consumer = c.transaction(xid), c.consume("t", group="g")
+    tx, consumer = c.transaction(xid), c.consume("t", group="g", retry=POLICY)
     assert_type(tx.send("t", b"v"), Receipt)
     assert_type(tx.receive("t", "g"), Message | None)
     assert_type(tx.commit_offsets(consumer), None)
@@ -69,7 +73,8 @@ async def asyncio_calls(c: asyncio.Connection, xid: Xid) -> None:
     assert_type(tx.dead_letter(MESSAGE, "why"), Future[None])
     assert_type(consumer.dead_letter([MESSAGE]), Future[None])
     assert_type(consumer.retry([MESSAGE], timedelta(1)), Future[None])
-    assert_type(await c.work("t", "g", print).run(), None)
+    assert_type(c.alter_group("g", None), Future[None])
+    assert_type(await c.work("t", "g", print, retry=POLICY).run(), None)
     assert_type(tx.commit(), Future[None])
     assert_type(await consumer.poll(1.0, max_messages=5), list[Message])
     assert_type(consumer.commit({("t", 0): 5}), Future[None])
@@ -99,6 +104,7 @@ async def twisted_calls(c: twisted.Connection, xid: Xid) -> None:
     assert_type(tx.dead_letter(MESSAGE, "why"), Deferred[None])
     assert_type(consumer.dead_letter([MESSAGE]), Deferred[None])
     assert_type(consumer.retry([MESSAGE], timedelta(1)), Deferred[None])
+    assert_type(c.alter_group("g", POLICY), Deferred[None])
     assert_type(c.work("t", "g", print).run(), Deferred[None])
     assert_type(tx.commit(), Deferred[None])
     assert_type(consumer.poll(1.0, max_messages=5), Deferred[list[Message]])
@@ -112,3 +118,5 @@ def wrong_calls(a: asyncio.Connection, b: blocking.Connection, t: twisted.Connec
     t.send(b"t", b"v")  # type: ignore[arg-type]
     a.transaction().send("t")  # type: ignore[call-arg]
     t.consume("t").poll("soon")  # type: ignore[arg-type]
+    b.consume("t", "g", retry="usual")  # type: ignore[arg-type]
+    t.alter_group("g", 5)  # type: ignore[arg-type]

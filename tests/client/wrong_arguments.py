@@ -6,11 +6,12 @@ import math
 import re
 import sys
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from txbroker import errors
 from txbroker.client.core.results import Message
+from txbroker.client.core.retry_policy import RetryPolicy
 
 TEXT = (b"x", 5, 1.5, True, ["x"], object(), "\udcff")
 WHOLE = ("1", 1.5, b"1", True, [1], 1 << 70)
@@ -42,6 +43,14 @@ NAMES = ("t", b"t", 5, [b"t"], [5], ["\udcff"])
 WHICH = (5, b"1-2", "1", "a-b", ("1", "2"), (1,), (1 << 70, 1), None)
 
 MESSAGE = Message("t", 0, 1, 1, None, b"")
+POLICIES = {
+    "attempts": (*WHOLE, 0, -1, 1001, None),
+    "pause": (*SECONDS, timedelta(1), 300.1),
+    "longest": (*SECONDS, timedelta(1), 366 * 86_400 + 1),
+    "ending": (5, b"stop", None, "", "STOP", "skip", "\udcff"),
+}
+"""What each field of a RetryPolicy does not take, beside the usual values of the others."""
+POLICY = (5, "usual", b"", {"attempts": 5}, tuple(RetryPolicy()))
 
 
 class Case(NamedTuple):
@@ -119,6 +128,18 @@ CASES = [
     Case("offsets", lambda c, w: c.retry_parked("g", "t", 0, w), (5, None, "1", object())),
     Case("offset", lambda c, w: c.skip("g", "t", 0, [w]), (*WHOLE, -1, None)),
     Case("group", lambda c, w: c.delete_group(w), (*TEXT, None)),
+    Case("group", lambda c, w: c.alter_group(w, RetryPolicy()), (*TEXT, None)),
+    Case("retry", lambda c, w: c.alter_group("g", w), (*POLICY, True, False)),
+    Case("attempts", lambda c, w: c.alter_group("g", RetryPolicy(attempts=w)), POLICIES["attempts"]),
+    Case("pause", lambda c, w: c.alter_group("g", RetryPolicy(pause=w)), POLICIES["pause"]),
+    Case("longest", lambda c, w: c.alter_group("g", RetryPolicy(pause=0, longest=w)), POLICIES["longest"]),
+    Case("ending", lambda c, w: c.alter_group("g", RetryPolicy(ending=w)), POLICIES["ending"]),
+    Case("retry", lambda c, w: c.transaction().receive("t", "g", 0, retry=w), (*POLICY, None)),
+    Case(
+        "attempts",
+        lambda c, w: c.transaction().receive("t", "g", 0, retry=RetryPolicy(attempts=w)),
+        POLICIES["attempts"],
+    ),
     Case("states", lambda c, w: c.transactions(w), (5, "prepared", b"x", [3], ["PREPARED"], None)),
     Case("format_id", lambda c, w: c.transactions(format_id=w), WHOLE),
     Case("global_prefix", lambda c, w: c.transactions(global_prefix=w), (*OCTETS, None)),
@@ -183,6 +204,8 @@ AT_ONCE = [
     ),
     Case("max_wait", lambda c, w: c.consume("t", max_wait=w), SECONDS),
     Case("order", lambda c, w: c.consume("t", "g", order=w), ("offset", b"key", 5, True)),
+    Case("retry", lambda c, w: c.consume("t", "g", retry=w), (*POLICY, None)),
+    Case("pause", lambda c, w: c.consume("t", "g", retry=RetryPolicy(pause=w)), POLICIES["pause"]),
     Case("follow", lambda c, w: c.consume("t", follow=w), TRUTH),
     Case("prefetch", lambda c, w: c.consume("t", prefetch=w), (*WHOLE, 0, None)),
     Case("max_bytes", lambda c, w: c.consume("t", max_bytes=w), (*WHOLE, 0, None)),
@@ -197,7 +220,8 @@ AT_ONCE = [
     Case(
         "transaction", lambda c, w: c.work("t", "g", print, transaction=w), ("database", b"broker", 5, True)
     ),
-    Case("on_failure", lambda c, w: c.work("t", "g", print, on_failure=w), ("retry", b"stop", None)),
+    Case("retry", lambda c, w: c.work("t", "g", print, retry=w), (*POLICY, None)),
+    Case("ending", lambda c, w: c.work("t", "g", print, retry=RetryPolicy(ending=w)), POLICIES["ending"]),
     Case("stop_timeout", lambda c, w: c.work("t", "g", print, stop_timeout=w), SECONDS),
     Case("report_interval", lambda c, w: c.work("t", "g", print, report_interval=w), (*SECONDS, 0)),
     Case("on_start", lambda c, w: c.work("t", "g", print, on_start=w), (5, "hook")),

@@ -50,6 +50,14 @@ def release_parked(author: Author, name: str) -> list[Any]:
     return ["ReleaseParked", fields | {"offsets": offsets, "what": what}]
 
 
+def alter_group(author: Author, name: str) -> list[Any]:
+    """Say how a group tries messages again, whatever it had, or only if it has nothing else."""
+    random, group = author.random, author.read_group()
+    rules = [random.choice((1, 1, 2, 5)), 0, random.choice((0, LONG)), random.randrange(3)]
+    fields = {"group": group, "retry": author.usually(rules, None), "id": group or "g"}
+    return ["AlterGroup", fields | {"whether": random.choice((0, 0, 1, 2))}]
+
+
 def settled(partition: int, generation: int, finished: list[int], retried: list[list[Any]]) -> Settled:
     """Return what a request settles in a partition."""
     offsets = OffsetSet()

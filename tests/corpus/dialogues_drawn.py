@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from tests.corpus.dialogue_settlement import list_parked, release_parked, settle
+from tests.corpus.dialogue_settlement import alter_group, list_parked, release_parked, settle
 
 Request = list[Any]
 
@@ -508,6 +508,7 @@ _WORDS: dict[Callable[[_Author, str], list[Any]], int] = {
     settle: 5,
     list_parked: 3,
     release_parked: 3,
+    alter_group: 3,
     _Author.fetch_offsets: 3,
     _Author.claim: 6,
     _Author.list_groups: 1,

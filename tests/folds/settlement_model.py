@@ -111,8 +111,8 @@ class Model:
     """All groups; the transactions in the order in which they were prepared."""
 
     def __init__(self):
-        self.groups, self.claims = {}, {}
-        """By group: its places by partition, and (generation, member, kind) by partition."""
+        self.groups, self.claims, self.retry = {}, {}, {}
+        """By group: its places by partition, (generation, member, kind) by partition, and its retry rules."""
         self.transactions = {}
         self.prepared = []
         self.generation = 0
@@ -168,6 +168,11 @@ class Model:
         self.groups.setdefault(group, {})
         self.claims.setdefault(group, {})[partition] = (self.generation, f"member {self.generation}", 0)
 
+    def alter(self, group, rules):
+        self.groups.setdefault(group, {})
+        self.claims.setdefault(group, {})
+        self.retry[group] = rules
+
     def prepare(self, number):
         transaction = self.transactions[number]
         transaction.held = self.touched(transaction.entries)
@@ -205,6 +210,7 @@ class Model:
 
     def delete(self, group):
         del self.groups[group], self.claims[group]
+        self.retry.pop(group, None)
 
     # -- as the fold is asked -----------------------------------------------------------------------
 
@@ -217,6 +223,7 @@ class Model:
                 {p: above for p, place in places.items() if (above := self._above(place))},
                 {p: self._details(place) for p, place in places.items() if place.details},
                 self.holders(name),
+                self.retry.get(name),
             )
             for name, places in self.groups.items()
         }
@@ -248,6 +255,7 @@ def state_of(fold):
             {p: members(each.finished) for p, each in group.settlements.items() if each.finished},
             {p: details(each.unfinished) for p, each in group.settlements.items() if each.unfinished},
             fold.holders(name),
+            group.retry,
         )
         for name, group in fold.groups.items()
     }

@@ -289,6 +289,49 @@ MUTANTS: Final = (
         "        assert record.group not in self._held, f",
         "        assert True, f",
     ),
+    # -- retry rules
+    Mutant(
+        "retry rules are not taken",
+        _GROUPS,
+        "        self._group(record.group, record.id).retry = record.retry\n",
+        "        self._group(record.group, record.id)\n",
+    ),
+    Mutant(
+        "retry rules make no group",
+        _GROUPS,
+        "        self._group(record.group, record.id).retry = record.retry\n",
+        "        self.find(record.group).retry = record.retry\n",
+    ),
+    Mutant(
+        "the first retry rules stay",
+        _GROUPS,
+        "(record.group, record.id).retry = record.retry\n",
+        "(record.group, record.id).retry = self.find(record.group).retry or record.retry\n",
+    ),
+    Mutant(
+        "retry rules are not removed",
+        _GROUPS,
+        "(record.group, record.id).retry = record.retry\n",
+        "(record.group, record.id).retry = record.retry or self.find(record.group).retry\n",
+    ),
+    Mutant(
+        "a snapshot has no retry rules",
+        _GROUP,
+        "GroupRow(name, group.id, positions, claims, retry=group.retry)\n",
+        "GroupRow(name, group.id, positions, claims)\n",
+    ),
+    Mutant(
+        "a snapshot with settled offsets has no retry rules",
+        _GROUP,
+        "replace(self.row, settlements=settlements)\n",
+        "replace(self.row, settlements=settlements, retry=None)\n",
+    ),
+    Mutant(
+        "a restored group has no retry rules",
+        _GROUP,
+        "    group.retry = row.retry\n",
+        "",
+    ),
     # -- topics, starts, checkpoints
     Mutant(
         "a deleted topic leaves settlements",

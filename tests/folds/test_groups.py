@@ -7,13 +7,18 @@ from journal.errors import InvalidFrame
 from journal.folds.group import GroupRow
 from journal.folds.groups import GroupsFold
 from journal.formats.group_entries import (
+    DEAD,
+    STOPPED,
+    Ending,
     GroupPositions,
     PartitionOffset,
+    RetryRules,
     Settled,
     Unfinished,
 )
 from journal.formats.offset_set_bytes import MAX_SPAN
 from journal.formats.record import (
+    GroupAltered,
     GroupDeleted,
     OffsetsCommitted,
     PartitionsAdded,
@@ -34,6 +39,8 @@ from tests.support.builders import reread
 from txbroker.errors import GenerationFenced
 
 XID = Xid(1, b"x", b"")
+RULES = RetryRules(3, 1_000_000, 60_000_000, Ending.STOP)
+OTHERS = RetryRules(1, 0, 0, Ending.DROP)
 FIRST, SECOND = TransactionNumber(5, 1), TransactionNumber(5, 2)
 
 
@@ -52,6 +59,15 @@ class Journal:
 
     def claim(self, generation, *partitions, group="g", member="m"):
         self.accept(PartitionsClaimed(group, member, [(p, generation) for p in partitions], 0))
+
+    def alter(self, rules, group="g", made=b"id of g"):
+        self.accept(GroupAltered(group, rules, 0, made))
+
+    def checkpoint(self):
+        """The fold that goes on is the one that was restored."""
+        rows = reread(GroupsFold, self.fold.snapshot())
+        self.fold = GroupsFold()
+        self.fold.restore(rows)
 
     def add(self, number, *offsets, group="g"):
         self.accept(
@@ -184,9 +200,7 @@ def test_a_deleted_topic_takes_what_groups_have_of_the_partitions_that_it_got_la
     journal.accept(TopicAltered("b", TopicSettings(), 0, PartitionsAdded(10, 23, 1)))
     for partition in (1, 21, 22, 23):
         journal.commit_offset(partition, 4)
-    rows = reread(GroupsFold, journal.fold.snapshot())
-    journal.fold = GroupsFold()
-    journal.fold.restore(rows)
+    journal.checkpoint()
     journal.accept(TopicDeleted("a", 0))
     assert journal.fold.find("g").partitions() == {23}
 
@@ -307,3 +321,104 @@ def test_the_holder_of_an_offset_is_looked_for_among_those_that_hold_some_around
     assert held.candidates(5) == [SECOND, TransactionNumber(5, 3)]
     pending = journal.fold.conflict([GroupPositions("g", b"", [], [Settled(1, 0, 0, b"\x02\x20")])])
     assert (pending.offset, pending.holder) == (5, TransactionNumber(5, 3))
+
+
+def test_the_last_retry_rules_count_until_they_are_removed(journal):
+    journal.commit_offset(1, 4)
+    assert journal.fold.find("g").retry is None
+    for rules in (RULES, OTHERS, None, RULES):
+        journal.alter(rules)
+        assert journal.fold.find("g").retry == rules
+
+
+def test_retry_rules_make_a_group_and_leave_one_that_there_is_as_it_was(journal):
+    journal.commit_offset(1, 4, group="old", made=b"id of old")
+    for group in ("g", "old"):
+        journal.alter(RULES, group)
+        assert journal.fold.find(group).retry == RULES
+    assert (journal.fold.find("g").id, journal.fold.find("old").id) == (b"id of g", b"id of old")
+    assert (journal.fold.find("g").partitions(), journal.fold.pairs) == (set(), 1)
+    journal.commit_offset(2, 5, made=b"later")
+    assert (journal.fold.find("g").id, journal.position(2)) == (b"id of g", 5)
+    assert (journal.position(1, "old"), journal.fold.find("g").retry) == (4, RULES)
+
+
+def test_retry_rules_that_make_a_group_without_an_id_are_not_taken(journal):
+    for rules in (RULES, None):
+        with pytest.raises(AssertionError, match="has no id for a group that it makes"):
+            journal.alter(rules, made=b"")
+    assert "g" not in journal.fold.groups
+    journal.commit_offset(1, 4)
+    journal.alter(RULES, made=b"")
+    assert journal.fold.find("g").retry == RULES
+
+
+def test_a_group_that_is_deleted_and_made_again_has_no_retry_rules(journal):
+    journal.alter(RULES)
+    journal.alter(RULES, "other")
+    journal.accept(GroupDeleted("g", 0))
+    assert "g" not in journal.fold.groups
+    journal.commit_offset(1, 4)
+    assert (journal.fold.find("g").retry, journal.fold.find("other").retry) == (None, RULES)
+
+
+def test_retry_rules_stay_when_the_topic_is_deleted_whose_messages_they_were_for(journal):
+    journal.commit_offset(1, 4)
+    journal.alter(RULES)
+    journal.accept(TopicDeleted("a", 0))
+    assert (journal.fold.find("g").partitions(), journal.fold.find("g").retry) == (set(), RULES)
+
+
+def test_a_checkpoint_has_retry_rules_of_groups_with_settled_offsets_and_without_any(journal):
+    journal.alter(RULES, "alone")
+    journal.alter(OTHERS, "settling")
+    journal.accept(OffsetsCommitted("settling", [], 0, b"", [Settled(1, 0, 0, b"\x02\x02")]))
+    journal.commit_offset(1, 4, group="none")
+    rows = journal.fold.snapshot()
+    journal.alter(None, "alone")
+    assert {row.name: row.retry for row in rows if isinstance(row, GroupRow)} == {
+        "alone": RULES,
+        "settling": OTHERS,
+        "none": None,
+    }
+    journal.alter(RULES, "alone")
+    journal.checkpoint()
+    groups = journal.fold.groups
+    assert {name: group.retry for name, group in groups.items()} == {
+        "alone": RULES,
+        "settling": OTHERS,
+        "none": None,
+    }
+
+
+def test_a_row_from_before_there_were_retry_rules_is_that_of_a_group_without_any(journal):
+    journal.alter(RULES)
+    head, row = journal.fold.snapshot()
+    rows = reread(GroupsFold, [head, [row.name, row.id, row.positions, row.claims, row.settlements]])
+    journal.fold.restore(rows)
+    assert journal.fold.find("g").retry is None
+
+
+def test_facts_tell_the_retry_rules_of_each_group(journal):
+    told = {}
+    for rules in (None, RULES, OTHERS, replace(RULES, ending=Ending.DEAD_LETTER)):
+        journal.alter(rules)
+        told[rules] = dict(journal.fold.facts())
+        changed = {what.what for what, value in told[rules].items() if value != told[None].get(what)}
+        assert changed == ({"how group 'g' tries messages again"} if rules else set())
+    assert [told[rules] == other for rules in told for other in told.values()].count(True) == len(told)
+
+
+def test_an_offset_that_is_stopped_is_unfinished_and_not_to_be_moved(journal):
+    dead = []
+    journal.fold.on_dead = lambda *what: dead.append(what)
+    said = [Unfinished(3, 2, STOPPED), Unfinished(4, 2, DEAD), Unfinished(5, 2, 99)]
+    journal.accept(OffsetsCommitted("g", [], 0, b"", [Settled(1, 0, 3, b"", said)]))
+    journal.checkpoint()
+    kept = journal.fold.find("g").settlements[1].unfinished.values()
+    assert [(each.is_stopped, each.is_dead) for each in kept] == [
+        (True, False),
+        (False, True),
+        (False, False),
+    ]
+    assert dead == [("g", 1, 4)]

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from journal.folds.groups import GroupsFold
+from journal.formats.group_entries import Ending, RetryRules
 from journal.formats.record import (
+    GroupAltered,
     GroupDeleted,
     OffsetsCommitted,
     PartitionsClaimed,
@@ -44,6 +46,7 @@ MOVES = st.tuples(st.integers(0, SIZE), st.sampled_from(("", "m")))
 ENTRY = st.tuples(GROUPS, PLACES, st.one_of(MOVES, SETTLED, SETTLED))
 SOME = st.one_of(st.tuples(ENTRY), st.tuples(ENTRY), st.tuples(ENTRY, ENTRY))
 ENTRIES = st.one_of(st.just(()), SOME)
+RULES = st.sampled_from((None, RetryRules(3, 5, 80, Ending.DROP), RetryRules(1, 0, 0, Ending.STOP)))
 SELDOM = st.sampled_from((False, False, False, True))
 TOPICS = ("a", "b")
 
@@ -201,6 +204,21 @@ class SettlementMachine(RuleBasedStateMachine):
         else:
             self.prepare_all(number, entries)
 
+    @rule(numbers=st.lists(NUMBERS, min_size=2, max_size=2, unique=True), moves=st.booleans())
+    def overtake(self, numbers, moves):
+        """Two workers finish a message each, one perhaps by a position. The one that began later prepares first."""
+        pair = "g", self.topics["a"][0]
+        place = self.model.place(pair)
+        if place is None or place.position > SIZE - 2 or any(map(self.begun, numbers)):
+            return
+        position = place.position
+        lower = Entry(*pair, position + 1) if moves else Entry(*pair, None, "", position, {position})
+        first, later = numbers
+        self.add_all(first, [lower])
+        self.add_all(later, [Entry(*pair, None, "", position, {position + 1})])
+        self.prepare_all(later, [])
+        self.prepare_all(first, [])
+
     @precondition(lambda self: set(self.model.transactions) - set(self.model.prepared))
     @rule(place=st.integers(0, 9))
     def prepare_what_was_added(self, place):
@@ -253,11 +271,14 @@ class SettlementMachine(RuleBasedStateMachine):
         self.model.drop(set(self.topics[topic]))
         self.create(topic)
 
-    @rule(group=GROUPS, seldom=SELDOM)
-    def delete_group(self, group, seldom):
-        if group not in self.model.groups or not seldom:
+    @rule(group=GROUPS, seldom=SELDOM, rules=RULES)
+    def delete_or_alter_group(self, group, seldom, rules):
+        if not seldom:
+            self.accept(GroupAltered(group, rules, 0, b"i" * 16))
+            self.model.alter(group, rules)
+        elif group not in self.model.groups:
             return
-        if self.model.holders(group):
+        elif self.model.holders(group):
             with pytest.raises(AssertionError, match="hold offsets of group"):
                 self.accept(GroupDeleted(group, 0))
         else:

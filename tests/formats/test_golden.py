@@ -54,6 +54,7 @@ SETTLED = [
     ),
     g.Settled(2, 0, 5),
 ]
+RULES = g.RetryRules(5, 1_000_000, 1 << 33, g.Ending.STOP)
 MOVED = [g.GroupPositions("group", ID, OFFSETS, SETTLED)]
 SETTINGS = TopicSettings(10, 1_000_000, 1 << 20, 1 << 30, None, 4096, 0)
 ME = Owner("anonymous", "me", "host:1")
@@ -88,6 +89,7 @@ RECORDS = [
     r.Identified("0123456789abcdef" * 2, 1018),
     r.ArchiveSet(True, SETTINGS, 1019),
     r.TopicAltered("orders", SETTINGS, 1020, r.PartitionsAdded(4, 9, 8)),
+    r.GroupAltered("group", RULES, 1021, ID),
 ]
 REQUESTS = [
     c.Hello(1, c.MAGIC, [2], "example", c.FormerSession(SESSION, NONCE, SECRET)),
@@ -134,6 +136,7 @@ REQUESTS = [
     c.FindMessages(40, 1, 1 << 40, b"key", b"id", 1 << 41, 7),
     c.ListParked(35, "group", 2, 1 << 40),
     c.ReleaseParked(36, "group", ID, 2, [1, 1 << 40], c.Release.DEAD_LETTER),
+    c.AlterGroup(42, "group", RULES, c.Whether.NONE_OR_SAME, ID),
 ]
 ANSWERS = [
     c.Welcome(1, 2, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000),
@@ -164,9 +167,10 @@ ANSWERS = [
         [c.MemberInfo(SESSION, "me", "worker-3", "host:1", 7, ["orders"], "pay-*")],
         [c.MemberPartition("orders", 2, None, 5, 1 << 40, SESSION, True, "4294967297-7 1:x:y", 9, "w")],
         ID,
+        RULES,
     ),
     c.MessagesFound(40, [5, 1 << 40], 1 << 40, 3, 1 << 41),
-    c.Parked(27, [c.ParkedOffset(1 << 40, 3, 1 << 33, "why")], True, ID),
+    c.Parked(27, [c.ParkedOffset(1 << 40, 3, 1 << 33, "why", False, True)], True, ID),
 ]
 
 MESSAGE = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})

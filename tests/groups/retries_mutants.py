@@ -7,6 +7,7 @@ from typing import Final
 from tests.simulation.mutants import Mutant
 
 _BROKER, _POSITION = "txbroker/groups/retries.py", "txbroker/groups/group_position.py"
+_JUDGE, _COMMANDS = "txbroker/groups/settlement_judge.py", "txbroker/broker/consumer_groups.py"
 _DEAD = "txbroker/groups/dead_letters.py"
 _RETRIES, _LEFT = "txbroker/client/consumer/retries.py", "txbroker/client/core/left_out.py"
 _CONSUMER, _PARTS = "txbroker/client/consumer/consumer.py", "txbroker/client/consumer/group_parts.py"
@@ -20,7 +21,7 @@ MUTANTS: Final = (
         "a new failure is none", _BROKER, "each.attempts < known.attempts", "each.attempts <= known.attempts"
     ),
     Mutant("the client's count is believed", _BROKER, "known.attempts + 1", "each.attempts + 1"),
-    Mutant("it is due by the client's clock", _BROKER, "else now + pause", "else pause"),
+    Mutant("it is due by the client's clock", _BROKER, "now + self._pause(each", "self._pause(each"),
     Mutant("what is finished comes back", _BROKER, "if each.attempts and is", "if False and is"),
     Mutant(
         "a request may state counts",
@@ -34,6 +35,37 @@ MUTANTS: Final = (
         "each.attempts and each.offset not in waiting",
         "each.attempts",
     ),
+    # -- the rules
+    Mutant("the last attempt is none", _BROKER, "attempts >= rules.attempts", "attempts > rules.attempts"),
+    Mutant(
+        "a repetition of the last attempt is refused",
+        _BROKER,
+        "(each.dead or is_last) and is",
+        "each.dead and is",
+    ),
+    Mutant(
+        "what is dropped comes again",
+        _JUDGE,
+        "                finished.add(offset)\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "a pause is said in vain", _BROKER, "if pause is None and rules is not None", "if rules is not None"
+    ),
+    Mutant("the pause stays as long", _BROKER, "min(attempts - 1, MAX_DOUBLINGS)", "0"),
+    Mutant("all come again together", _BROKER, "int.from_bytes(self._random(2))", "0"),
+    Mutant("there is no longest pause", _BROKER, "min(rules.longest, ", "max(0, "),
+    Mutant(
+        "dead letters that fail go nowhere", _BROKER, " and has_target(store) else STOPPED", " else STOPPED"
+    ),
+    Mutant(
+        "a stopped message is due",
+        _BROKER,
+        " and has_target(store) else STOPPED",
+        " and has_target(store) else now",
+    ),
+    Mutant("others are taken for the same", _COMMANDS, "known is not None and known != wanted", "False"),
+    Mutant("the usual rules replace others", _COMMANDS, "is Whether.NONE and known", "is None and known"),
     # -- dead letters
     Mutant(
         "a letter is moved whatever has changed", _DEAD, "self._details(letter) != details or", "False or"

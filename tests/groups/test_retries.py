@@ -13,9 +13,12 @@ from msgspec.structs import replace
 from journal.constants import MAX_REQUEST_ENTRIES
 from journal.formats.group_entries import (
     MAX_PAUSE,
+    STOPPED,
+    Ending,
     GroupPositions,
     PartitionOffset,
     Retried,
+    RetryRules,
     Settled,
     Unfinished,
 )
@@ -254,9 +257,10 @@ class TestTransactions:
 class Naive:
     """A group in one partition, message by message."""
 
-    def __init__(self):
+    def __init__(self, rules):
         self.finished = set()
         self.failed = {}
+        self.rules = rules
 
     def finish(self, offsets):
         self.finished |= set(offsets)
@@ -265,8 +269,13 @@ class Naive:
 
     def retry(self, offset, handed, due, reason):
         attempts, *_ = self.failed.get(offset, (0,))
-        if handed >= attempts:
-            self.failed[offset] = attempts + 1, due, reason
+        if handed < attempts:
+            return
+        is_last = self.rules is not None and attempts + 1 >= self.rules.attempts
+        if is_last and self.rules.ending is Ending.DROP:
+            self.finish([offset])
+        else:
+            self.failed[offset] = attempts + 1, STOPPED if is_last else due, reason
 
     def told(self, now):
         """What waits, and the attempts of what does not."""
@@ -274,11 +283,15 @@ class Naive:
         return waiting, {o: attempts for o, (attempts, *_) in self.failed.items() if o not in waiting}
 
 
+RULES = (None, RetryRules(2, 0, 0, Ending.DROP), RetryRules(3, 0, 0, Ending.STOP))
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_random_histories_are_those_of_a_naive_model(seed):
     draw = random.Random(seed)
     room = Room(max_parked=MESSAGES)
-    partition, model = filled(room), Naive()
+    partition, model = filled(room), Naive(RULES[seed % 3])
+    room.peer().ask(messages.AlterGroup, "g", model.rules, messages.Whether.ALWAYS, ID)
     commit(room, offsets=[PartitionOffset(partition, 0)])
     prepared = None
     for _ in range(60):

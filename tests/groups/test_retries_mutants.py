@@ -8,6 +8,7 @@ from tests.support.faulty_sources import check_can_be_made, copy_sources, faulty
 COPIED = ("journal", "txbroker", "tests", "twisted", "pyproject.toml", "setup.cfg")
 TESTS = (
     "tests/groups/test_retries.py",
+    "tests/groups/test_retry_rules.py",
     "tests/groups/test_dead_letters.py",
     "tests/client/core/test_left_out.py",
     "tests/client/consumer/test_retrying.py",

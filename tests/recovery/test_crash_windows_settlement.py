@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from journal.errors import OffsetPending
-from journal.formats.group_entries import GroupPositions, Settled, Unfinished
+from journal.formats.group_entries import Ending, GroupPositions, RetryRules, Settled, Unfinished
 from journal.formats.offset_set_bytes import encode_offsets
-from journal.formats.record import OffsetsCommitted
+from journal.formats.record import GroupAltered, OffsetsCommitted
 from journal.offset_set import OffsetSet
 from journal.transactions.unsent import Unsent
 from tests.support.crash_scene import at_every_operation
@@ -137,3 +137,33 @@ def test_prepared_offsets_are_held_over_checkpoints_while_others_go_on(commit):
             else:
                 after.engine.transactions.check_unheld(what)
         assert bool(after.groups.holders("g")) is live
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["of a group", "that make a group"])
+def test_retry_rules_hold_or_those_before_and_surely_if_it_was_answered(known):
+    first, second = RetryRules(3, 5, 80, Ending.DROP), RetryRules(1, 0, 0, Ending.STOP)
+    steps = [first, second, None]
+
+    def prepare(room):
+        begun(room)
+        if known:
+            room.checkpoint()
+
+    def act(room, done):
+        for rules in steps:
+            room.engine.accept(GroupAltered(name, rules, room.engine.now(), ID))
+            room.engine.sync()
+            done.append("altered")
+            room.checkpoint()
+
+    name = "g" if known else "new"
+    found = set()
+    for done, _, after in at_every_operation(prepare, act, kind=GroupRoom):
+        group = after.groups.find(name)
+        allowed = [None, *steps][len(done) : len(done) + 2]
+        assert group.retry in allowed
+        assert (name in after.groups.groups) is (known or bool(done) or group.retry is not None)
+        assert group.id == (ID if name in after.groups.groups else b"")
+        assert state(after) == BEFORE
+        found.add((len(done), allowed.index(group.retry)))
+    assert found == {(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0)}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from journal.formats.group_entries import GroupPositions, PartitionOffset, Settled
-from journal.formats.record import OffsetsCommitted, PartitionsClaimed
+from journal.formats.group_entries import Ending, GroupPositions, PartitionOffset, RetryRules, Settled
+from journal.formats.record import GroupAltered, OffsetsCommitted, PartitionsClaimed
 from journal.transactions.unsent import Unsent
 from journal.wal.reader import JournalEntry
 from journal.walks.journal_walk import walk_journal
@@ -23,6 +23,14 @@ def claim(engine, offsets, settled):
     engine.accept(PartitionsClaimed("lost", "m", [(1, 1)], engine.now(), ID, settled))
 
 
+def alter(engine, offsets, settled):
+    engine.accept(GroupAltered("lost", RetryRules(3, 0, 0, Ending.DROP), engine.now(), ID))
+
+
+def alter_back(engine, offsets, settled):
+    engine.accept(GroupAltered("lost", None, engine.now(), ID))
+
+
 def one_phase(engine, offsets, settled):
     unsent = Unsent([(1, 1, run_of(b"m"))], [GroupPositions("lost", ID, offsets, settled)])
     room = engine.room
@@ -38,6 +46,8 @@ def one_phase(engine, offsets, settled):
         (plain, POSITION, [], {"positions of group 'lost'"}),
         (claim, [], [SETTLED], {"finished offsets, or attempts, of group 'lost'"}),
         (claim, [], [], set()),
+        (alter, [], [], {"the change of how group 'lost' tries messages again: it does so as before"}),
+        (alter_back, [], [], {"the change of how group 'lost' tries messages again: it does so as before"}),
         (one_phase, [], [SETTLED], {"finished offsets, or attempts, of group 'lost'"}),
         (one_phase, POSITION, [], {"positions of group 'lost'"}),
     ],

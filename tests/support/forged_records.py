@@ -15,10 +15,14 @@ from msgspec.structs import replace
 from journal.folds.table import client_folds
 from journal.formats import frame, record
 from journal.formats.group_entries import (
+    MAX_ATTEMPTS,
+    MAX_PAUSE,
     ClaimKind,
+    Ending,
     GroupPositions,
     PartitionOffset,
     Retried,
+    RetryRules,
     Settled,
     Unfinished,
 )
@@ -26,6 +30,7 @@ from journal.formats.journal_headers import pack_group_header
 from journal.formats.record import (
     AnyRecord,
     ArchiveSet,
+    GroupAltered,
     GroupDeleted,
     Identified,
     LogStartMoved,
@@ -201,6 +206,20 @@ def grown(at: Scene, index: int, first: int, topic: str = "t", partitions: int =
     return plain(TopicAltered(topic, at.room.store().settings, 10**9, added))
 
 
+def retrying(
+    attempts: int = 3,
+    pause: int = 0,
+    longest: int = MAX_PAUSE,
+    ending: int = Ending.STOP,
+    *,
+    group: str = "g",
+    group_id: bytes = b"",
+) -> Made:
+    """Return the record by which a group tries messages again by these rules; not all of these are some."""
+    rules = RetryRules(attempts, pause, longest, ending)  # type: ignore[arg-type]
+    return plain(GroupAltered(group, rules, 10**9, group_id))
+
+
 def _runs(kind: Callable[..., Made], *places: tuple[int, int, int], **fields: Any) -> Made:
     """Return a record with one message for 1 and one for 2, but with these runs: (partition, count, start)."""
     sound, data = kind((1, 3), (2, 1)) if kind is commit else kind(1, 2)
@@ -274,6 +293,13 @@ UNREADABLE |= {
     "more partitions, which are none": lambda at: [grown(at, 2, 3, partitions=0)],
     "more partitions from a negative index on": lambda at: [grown(at, -2, 3)],
     "more partitions with negative numbers": lambda at: [grown(at, 2, -3)],
+    "a group that gives up without an attempt": lambda _: [retrying(0)],
+    "a group that gives up after too many attempts": lambda _: [retrying(MAX_ATTEMPTS + 1)],
+    "a group that waits a negative time": lambda _: [retrying(pause=-1)],
+    "a group that waits too long": lambda _: [retrying(pause=MAX_PAUSE + 1)],
+    "a group that waits a negative time at the longest": lambda _: [retrying(longest=-1)],
+    "a group that waits too long at the longest": lambda _: [retrying(longest=MAX_PAUSE + 1)],
+    "a group that gives up in an unknown way": lambda _: [retrying(ending=7)],
 }
 REFUSED |= {
     "a commit that is rolled back": lambda _: [commit(), rollback(NEW)],
@@ -321,6 +347,10 @@ REFUSED |= {
     "a generation that goes back": lambda _: [plain(PartitionsClaimed("g", "m", [(1, 1)], 10**9))],
     "a claim for a member where others are claimed without one": lambda _: [
         plain(PartitionsClaimed("g", "m", [(2, 9)], 10**9, kind=ClaimKind.MEMBER))
+    ],
+    "an alteration of a group that is not there, without an id for it": lambda _: [retrying(group="z")],
+    "an alteration to nothing of a group that is not there": lambda _: [
+        plain(GroupAltered("z", None, 10**9))
     ],
     "the end of a group that is not there": lambda _: [plain(GroupDeleted("z", 10**9))],
     "the end of a producer that is not there": lambda _: [plain(ProducersExpired([5], 10**9))],

@@ -18,10 +18,14 @@ from journal.constants import MAX_FRAME, MAX_PARTITIONS_PER_TOPIC, MIB
 from journal.formats.frame import encode
 from journal.formats.frame_check import check_run
 from journal.formats.group_entries import (
+    MAX_ATTEMPTS,
+    MAX_PAUSE,
+    Ending,
     GroupPositions,
     Offset,
     PartitionOffset,
     Retried,
+    RetryRules,
     Settled,
     Unfinished,
 )
@@ -82,6 +86,9 @@ def values_of(kind):
     bounded[Partitions] = st.integers(1, MAX_PARTITIONS_PER_TOPIC)
     for part in PARTS if kind not in PARTS else ():
         st.register_type_strategy(part, values_of(part))
+    pauses = st.integers(0, MAX_PAUSE)
+    rules = st.builds(RetryRules, st.integers(1, MAX_ATTEMPTS), pauses, pauses, st.sampled_from(Ending))
+    st.register_type_strategy(RetryRules, rules)
     known = {
         name: bounded[hint] if hint in bounded else st.from_type(hint)
         for name, hint in hints

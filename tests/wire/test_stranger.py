@@ -153,6 +153,17 @@ def _groups(stranger, number):
     assert (listed["offsets"], listed["more"]) == ([], False)
     again = {"group": "g", "id": listed["id"], "partition": number, "offsets": [2]}
     assert stranger.ask("ReleaseParked", **again)[""] == "Done"
+    rules = {"attempts": 1, "pause": 0, "longest": 0, "ending": "STOP"}
+    assert stranger.ask("AlterGroup", group="g", retry=rules)[""] == "Done"
+    other = stranger.ask("AlterGroup", group="g", retry=rules | {"attempts": 2}, whether="NONE_OR_SAME")
+    assert other["error"] == "RetryPolicyConflict"
+    assert stranger.ask("DescribeGroup", group="g")["retry"] == rules
+    failed = {"partition": number, "generation": generation, "base": 3, "retried": [{"offset": 3}]}
+    for _ in range(2):
+        assert stranger.ask("CommitOffsets", group="g", offsets=[], settled=[failed])[""] == "Done"
+        [waits] = stranger.ask("ListParked", group="g", partition=number)["offsets"]
+        assert (waits["offset"], waits["attempts"], waits["stopped"]) == (3, 1, True)
+    assert stranger.ask("ReleaseParked", **again | {"offsets": [3]})[""] == "Done"
     known = stranger.ask("FetchOffsets", group="g")
     assert known["offsets"] == [position | {"pending_by": ""}]
     [group] = stranger.ask("ListGroups")["groups"]

@@ -139,7 +139,11 @@ def test_once_a_minute_or_as_often_as_asked_for_it_says_what_it_does(broker, top
             raise ZeroDivisionError
 
     line = re.compile(rf"group {topic}: (\d) messages? handled in .*, (\d) failed, (\d) under way, lag (\d)")
-    with running(broker.work(topic, topic, handle, on_failure="skip", report_interval=0.05)):
+    with running(
+        broker.work(
+            topic, topic, handle, retry=txbroker.RetryPolicy(attempts=1, ending="drop"), report_interval=0.05
+        )
+    ):
         while True:
             told = [tuple(map(int, found)) for found in line.findall(caplog.text)]
             if told and told[-1][2:] == (1, 1):
@@ -237,6 +241,7 @@ def test_hooks_are_called_around_all_of_it_also_if_it_fails(broker, topic):
     worker = broker.work(
         topic, topic, handle,
         on_start=lambda connection: said.append(connection), on_stop=lambda connection: said.append("stop"),
+        retry=False,
     )  # fmt: skip
     with pytest.raises(ZeroDivisionError):
         worker.run()
@@ -267,42 +272,12 @@ def test_a_failure_ends_the_worker_with_it_and_everything_else_under_way_is_fini
         if message.offset == 1:
             raise ZeroDivisionError("poison")
 
-    worker = broker.work(topic, topic, handle, concurrency=3, transaction=transaction)
+    worker = broker.work(topic, topic, handle, concurrency=3, transaction=transaction, retry=False)
     with pytest.raises(ZeroDivisionError, match="poison"):
         worker.run()
     assert worker.failed.offset == 1
     left = unfinished(broker, topic, topic)
     assert left == [offset for offset in range(20) if offset == 1 or offset not in seen]
-
-
-@pytest.mark.parametrize("transaction", [None, "broker"])
-def test_a_failed_message_is_skipped_if_asked_for(broker, topic, transaction, caplog):
-    fill(broker, topic, 20)
-
-    def handle(message, *more):
-        if message.offset % 5 == 0:
-            raise ZeroDivisionError("poison")
-
-    broker.work(
-        topic, topic, handle, concurrency=3, transaction=transaction, on_failure="skip", follow=False
-    ).run()
-    assert position(broker, topic) == 20
-    assert caplog.text.count("is skipped: ZeroDivisionError: poison") == 4
-
-
-def test_of_a_failed_batch_only_what_fails_alone_is_skipped(broker, topic):
-    broker.create_topic(f"{topic}-out")
-    fill(broker, topic, 20)
-
-    def handle(messages, tx):
-        for message in messages:
-            tx.send(f"{topic}-out", message.value)
-            if message.offset == 7:
-                raise ZeroDivisionError
-
-    broker.work(topic, topic, handle, transaction="broker", batch=10, on_failure="skip", follow=False).run()
-    assert values(broker, f"{topic}-out") == [number for number in range(20) if number != 7]
-    assert position(broker, topic) == 20
 
 
 def test_a_handler_that_ends_its_thread_ends_the_worker(broker, topic):
@@ -328,7 +303,7 @@ def test_something_to_await_is_refused(broker, topic):
         return None
 
     with pytest.raises(errors.Misuse, match="to await"):
-        broker.work(topic, topic, handle, on_failure="skip").run()
+        broker.work(topic, topic, handle).run()
     assert unfinished(broker, topic, topic) == [0]
 
 
@@ -345,7 +320,7 @@ def test_what_the_handler_sends_is_committed_with_the_message(broker, topic):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        broker.work(topic, topic, handle, transaction="broker", concurrency=8).run()
+        broker.work(topic, topic, handle, transaction="broker", concurrency=8, retry=False).run()
     left = unfinished(broker, topic, topic)
     assert 150 in left
     assert values(broker, f"{topic}-out") == [number for number in range(200) if number not in left]
@@ -411,7 +386,7 @@ def test_sessions_of_sqlalchemy_are_connections_too(broker, topic, sqlite):
     failed = []
     opens = sqlalchemy.orm.sessionmaker(engine)
     with pytest.raises(ZeroDivisionError):
-        broker.work(topic, topic, handle, transaction=opens, concurrency=2).run()
+        broker.work(topic, topic, handle, transaction=opens, concurrency=2, retry=False).run()
     broker.work(topic, topic, handle, transaction=opens, concurrency=2, follow=False).run()
     assert position(broker, topic) == 20
     with contextlib.closing(sqlite3.connect(sqlite)) as database:

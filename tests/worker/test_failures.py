@@ -42,6 +42,10 @@ def test_without_anybody_to_ask_an_unknown_outcome_ends_the_worker():
     assert meaning_of(errors.OutcomeUnknown("x"), False, False, may_ask=False) is Meaning.FATAL
 
 
+def test_what_no_message_is_to_blame_for_ends_the_worker():
+    assert meaning_of(ValueError("no such dialect"), False, False, may_ask=False) is Meaning.FATAL
+
+
 def test_a_limit_is_the_fault_of_earlier_messages_while_some_are_unfinished():
     error = errors.LimitExceeded("max_ahead")
     assert meaning_of(error, False, has_earlier=True, may_ask=True) is Meaning.AGAIN

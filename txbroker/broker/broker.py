@@ -58,6 +58,7 @@ from txbroker.wire.messages import (
     MAX_ANSWER_HEAD,
     Add,
     AddOffsets,
+    AlterGroup,
     AlterTopic,
     Answer,
     AnyRequest,
@@ -137,7 +138,7 @@ class Broker:
         self.sending = Sending(engine, settings, self.producers, self.sessions)
         self.stepwise = Stepwise(run_blocking, self.accounts, self._broke)
         self.fetching = Fetching(engine, settings, run_blocking, call_later, self.accounts, self.groups)
-        self.consuming = Consuming(engine, settings, self.groups, self.stepwise)
+        self.consuming = Consuming(engine, settings, self.groups, self.stepwise, random)
         self.coordinator = Coordinator(
             engine, settings, self.groups, self.consuming.check_room, self._deliver, run_blocking, call_later,
             random,
@@ -203,6 +204,7 @@ class Broker:
             ClaimPartitions: consuming.claim,
             ListGroups: consuming.list_groups,
             DeleteGroup: consuming.delete,
+            AlterGroup: consuming.alter,
             **self.coordinator.handlers,
             DescribeGroup: GroupDescription(
                 self.engine, consuming, self.groups, self.coordinator, self.stepwise

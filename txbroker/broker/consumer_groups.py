@@ -11,10 +11,12 @@ from journal.formats.group_entries import (
     ClaimKind,
     GroupPositions,
     PartitionOffset,
+    RetryRules,
     Settled,
 )
-from journal.formats.record import GroupDeleted, OffsetsCommitted, PartitionsClaimed
+from journal.formats.record import GroupAltered, GroupDeleted, OffsetsCommitted, PartitionsClaimed
 from journal.transaction_states import TransactionNumber
+from journal.words import count_text
 from txbroker.broker.sends import disk_full
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
@@ -27,12 +29,14 @@ from txbroker.errors import (
     OffsetOutOfRange,
     OffsetPending,
     PositionMoved,
+    RetryPolicyConflict,
     UnknownGroup,
 )
 from txbroker.groups.retries import check_said
 from txbroker.groups.settlement_judge import SettlementJudge
 from txbroker.wire.codec import ArrayPieces
 from txbroker.wire.messages import (
+    AlterGroup,
     Claimed,
     ClaimPartitions,
     CommitOffsets,
@@ -44,6 +48,7 @@ from txbroker.wire.messages import (
     GroupOffsets,
     Groups,
     ListGroups,
+    Whether,
 )
 from txbroker.wire.refusals import check_entries, check_id, check_name, encode_bounded, unknown_partition
 
@@ -58,14 +63,19 @@ class Consuming:
     """The meaning of the commands for groups."""
 
     def __init__(
-        self, engine: Engine, settings: BrokerSettings, groups: GroupsFold, stepwise: Stepwise
+        self,
+        engine: Engine,
+        settings: BrokerSettings,
+        groups: GroupsFold,
+        stepwise: Stepwise,
+        random: Callable[[int], bytes],
     ) -> None:
         self._engine = engine
         self._settings = settings
         self._groups = groups
         self._stores = engine.catalog.stores
         self._stepwise = stepwise
-        self._judge = SettlementJudge(engine, settings, groups)
+        self._judge = SettlementJudge(engine, settings, groups, random)
         self.recorded, self.check_settled = self._judge.recorded, self._judge.check
         self.has_members: Callable[[str], bool] = lambda group: False  # noqa: ARG005
         """Whether a group has members now."""
@@ -304,6 +314,24 @@ class Consuming:
                 found.append((store.topic, store.index, position[0], store.high_watermark - position[0]))
         return found
 
+    def alter(self, session: Session, command: AlterGroup, data: memoryview) -> Done:  # noqa: ARG002
+        """Have a group try messages again by other rules, or none."""
+        name, wanted = command.group, command.retry
+        self.check_room(name, command.id, ())
+        there, known = name in self._groups.groups, self._groups.find(name).retry
+        if known is not None and known != wanted and command.whether is Whether.NONE_OR_SAME:
+            raise RetryPolicyConflict(
+                f"group {name!r} tries messages again by another policy ({_rules(known)}, not {_rules(wanted)}); "
+                "nothing has changed. Give the same one or none, or alter the group's"
+            )
+        stays = command.whether is Whether.NONE and known is not None
+        if not stays and (known != wanted or not there):
+            if self._engine.full:
+                raise disk_full()
+            made = self._made(name, command.id)
+            self._engine.accept(GroupAltered(name, wanted, self._engine.now(), made))
+        return Done(command.correlation)
+
     def delete(self, session: Session, command: DeleteGroup, data: memoryview) -> Done:  # noqa: ARG002
         """Delete a group unless an undecided transaction will move it."""
         known = self._groups.groups.get(command.group)
@@ -327,3 +355,13 @@ class Consuming:
 
 def _place(position: int | None) -> str:
     return "no position" if position is None else f"offset {position}"
+
+
+def _rules(rules: RetryRules | None) -> str:
+    if rules is None:
+        return "none"
+    ending = rules.ending.name.lower().replace("_", " ")
+    return (
+        f"{count_text(rules.attempts, 'attempt')} with pauses of {rules.pause / 1e6:g} s to {rules.longest / 1e6:g} s, "
+        f"then {ending}"
+    )

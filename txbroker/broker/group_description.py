@@ -64,7 +64,9 @@ class GroupDescription:
         if table.members or group.claims:
             kind = "consumers" if group.may_be_claimed(ClaimKind.CONSUMER) and group.claims else "members"
         return encode_bounded(
-            GroupMembers(command.correlation, kind, members.joined(), partitions.joined(), group.id)
+            GroupMembers(
+                command.correlation, kind, members.joined(), partitions.joined(), group.id, group.retry
+            )
         )
 
     def _member(self, member: Member) -> MemberInfo:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from txbroker.wire.messages import (
     Add,
     AddOffsets,
+    AlterGroup,
     AlterTopic,
     AskOutcome,
     AskStatus,
@@ -48,6 +49,7 @@ from txbroker.wire.messages import (
     ShowTransaction,
     Timed,
     UnpinFiles,
+    Whether,
 )
 
 
@@ -113,6 +115,10 @@ def _has_readers(command: Fetch) -> bool:
     return bool(command.readers)
 
 
+def _replaces(command: AlterGroup) -> bool:
+    return command.whether is Whether.ALWAYS
+
+
 _MESSAGES: Final = Need(Right.WRITE, Resource.TOPIC, _has_runs)
 _POSITIONS: Final = Need(Right.READ, Resource.GROUP, _has_positions)
 _FORCE: Final = Need(Right.FORCE, Resource.TRANSACTION, _forces)
@@ -151,6 +157,7 @@ NEEDS: Final[Mapping[type, tuple[Need, ...]]] = {
     DescribeGroup: (Need(Right.DESCRIBE, Resource.GROUP),),
     ListParked: (Need(Right.DESCRIBE, Resource.GROUP),),
     ReleaseParked: (Need(Right.READ, Resource.GROUP),),
+    AlterGroup: (Need(Right.READ, Resource.GROUP), Need(Right.ALTER, Resource.GROUP, _replaces)),
     AskStatus: (Need(Right.DESCRIBE, Resource.BROKER),),
     Timed: (),
     Cancel: (),

@@ -129,6 +129,7 @@ def description_json(group: GroupDescription) -> dict[str, object]:
     """Return members and partitions in JSON; ``silent`` and ``kept`` are µs."""
     return {
         "kind": group.kind or None,
+        "retry": None if group.retry is None else group.retry._asdict(),
         "members": [
             member._asdict() | {"silent": _micros(member.silent), "address": member.address or None}
             for member in group.members

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.folds.groups import GroupsFold
-from journal.formats.group_entries import DEAD, PartitionOffset
+from journal.formats.group_entries import STOPPED, PartitionOffset
 from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
 from journal.offset_set import OffsetSet
 
@@ -109,7 +109,9 @@ class GroupPosition:
             return 0
         now, missing = self._engine.now(), self._missing
         kept = settlement.details_within(missing.first, missing.end)
-        return min([each.due for each in kept if now < each.due < DEAD and each.offset in missing], default=0)
+        return min(
+            [each.due for each in kept if now < each.due < STOPPED and each.offset in missing], default=0
+        )
 
     def _finished(self, first: int, end: int) -> OffsetSet:
         """Return what the group has finished, or retention has removed, from ``first`` to below ``end``, as a new

@@ -61,9 +61,10 @@ class ParkedOffsets:
             ParkedOffset(
                 each.offset,
                 each.attempts,
-                0 if each.is_dead else max(each.due - now, 0),
+                0 if each.is_dead or each.is_stopped else max(each.due - now, 0),
                 each.reason,
                 each.is_dead,
+                each.is_stopped,
             )
             for each in found[:MAX_PARKED_LISTED]
         ]

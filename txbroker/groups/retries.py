@@ -6,15 +6,24 @@ count nor a time, and its clock does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
 from journal.formats.filenames import check_topic_name
-from journal.formats.group_entries import DEAD, MAX_PAUSE, Retried, Settled, Unfinished
+from journal.formats.group_entries import (
+    DEAD,
+    MAX_PAUSE,
+    STOPPED,
+    Ending,
+    Retried,
+    RetryRules,
+    Settled,
+    Unfinished,
+)
 from txbroker.errors import AlreadyFinished, InvalidSetting, RequestRefused
 from txbroker.wire.dead_letters import dead_topic_of, is_dead_topic
 
@@ -23,7 +32,9 @@ if TYPE_CHECKING:
     from journal.log.message_store import MessageStore
 
 DEFAULT_PAUSE: Final = 10_000_000
-"""µs until a message is tried again, if neither its reader nor anything else says when."""
+"""µs until a message is tried again, if neither its reader nor its group's rules say when."""
+MAX_DOUBLINGS: Final = 45
+"""After so many doublings a pause of 1 µs is longer than the longest."""
 
 
 def check_said(settled: Iterable[Settled]) -> None:
@@ -35,49 +46,90 @@ def check_said(settled: Iterable[Settled]) -> None:
         )
 
 
-class Retries:
-    """Makes what a record says of retried offsets."""
+class Noted(NamedTuple):
+    """What a record says of retried offsets: those that are unfinished, with their details, and those that are given up
+    and so finished.
+    """
 
-    def __init__(self, engine: Engine, groups: GroupsFold, max_reason: int) -> None:
+    unfinished: list[Unfinished]
+    dropped: list[int]
+
+
+class Retries:
+    """Makes what a record says of retried offsets. ``random`` gives random bytes, for pauses that differ."""
+
+    def __init__(
+        self, engine: Engine, groups: GroupsFold, max_reason: int, random: Callable[[int], bytes]
+    ) -> None:
         self._engine = engine
         self._groups = groups
         self._max_reason = max_reason
+        self._random = random
 
-    def noted(self, name: str, store: MessageStore, retried: Sequence[Retried]) -> list[Unfinished]:
-        """Return the offsets with one attempt more than the group has counted, due after their pauses.
+    def noted(self, name: str, store: MessageStore, retried: Sequence[Retried]) -> Noted:
+        """Return the offsets with one attempt more than the group has counted, due after their pauses; or as the rules
+        of the group say, if they were tried as often as these allow.
 
         A reason is cut, not refused: it is the text of an error, and the message must not come back at once for its
         length.
         What is known of an offset is returned as it is if that attempt is counted already: the request is a repetition,
-        whose first answer was lost. So is a dead one that the group has finished, which it is by being moved: nothing
-        is returned of it. Raises InvalidSetting for a pause that is not 0 to :data:`MAX_PAUSE`, and for a message that
-        has no topic of dead letters to go to.
+        whose first answer was lost. So is the last attempt of one that the group has finished, as it is by being moved
+        or dropped: nothing is returned of it. Raises InvalidSetting for a pause that is not 0 to :data:`MAX_PAUSE`, and
+        for a message that is to go to the dead letters and has no topic to go to.
         """
         group = self._groups.find(name)
         kept = group.settlements.get(store.number)
         known = kept.unfinished if kept is not None else {}
         if any(each.dead for each in retried):
             check_has_target(store)
-            retried = [each for each in retried if not (each.dead and is_finished(group, store, each.offset))]
-        return [self._noted(each, known.get(each.offset)) for each in retried]
+        noted = Noted([], [])
+        for each in retried:
+            is_last = group.retry is not None and each.attempts + 1 >= group.retry.attempts
+            if (each.dead or is_last) and is_finished(group, store, each.offset):
+                continue
+            details = self._noted(each, known.get(each.offset), group.retry, store)
+            if details is None:
+                noted.dropped.append(each.offset)
+            else:
+                noted.unfinished.append(details)
+        return noted
 
-    def _noted(self, each: Retried, known: Unfinished | None) -> Unfinished:
+    def _noted(
+        self, each: Retried, known: Unfinished | None, rules: RetryRules | None, store: MessageStore
+    ) -> Unfinished | None:
+        """Return what is known of an offset from now on; None if it is finished without success."""
         if known is not None and (known.is_dead or each.attempts < known.attempts):
             if known.is_dead or not each.dead:
                 return known
             return replace(known, due=DEAD, reason=each.reason[: self._max_reason])
-        engine = self._engine
-        pause = DEFAULT_PAUSE if each.after is None else each.after
+        now = self._engine.now()
+        attempts = 1 if known is None else known.attempts + 1
+        due = now + self._pause(each, attempts, rules)
+        if each.dead:
+            due = DEAD
+        elif rules is not None and attempts >= rules.attempts:
+            if rules.ending is Ending.DROP:
+                return None
+            due = DEAD if rules.ending is Ending.DEAD_LETTER and has_target(store) else STOPPED
+        failed = (known.failed if known is not None else 0) or now + self._engine.wall_offset
+        return Unfinished(each.offset, attempts, due, each.reason[: self._max_reason], failed)
+
+    def _pause(self, each: Retried, attempts: int, rules: RetryRules | None) -> int:
+        """Return the µs until the offset is due: as the request says, else as the rules do, between a half and the
+        whole, so that what has failed together does not come again together.
+        """
+        pause = each.after
+        if pause is None and rules is not None:
+            full = min(rules.longest, rules.pause << min(attempts - 1, MAX_DOUBLINGS))
+            return full // 2 + full * int.from_bytes(self._random(2)) // 0x1FFFE
+        if pause is None:
+            return DEFAULT_PAUSE
         if not 0 <= pause <= MAX_PAUSE:
             raise InvalidSetting(
                 f"offset {each.offset} is to be tried again after {pause} µs, 0 to {MAX_PAUSE} (a year) are "
                 "allowed; nothing has changed. Say another pause"
             )
-        attempts = 1 if known is None else known.attempts + 1
-        now = engine.now()
-        due = DEAD if each.dead else now + pause
-        failed = (known.failed if known is not None else 0) or now + engine.wall_offset
-        return Unfinished(each.offset, attempts, due, each.reason[: self._max_reason], failed)
+        return pause
 
     def check_unfinished(self, name: str, store: MessageStore, settled: Iterable[Settled]) -> None:
         """Raise AlreadyFinished for an offset with attempts that the group has finished."""

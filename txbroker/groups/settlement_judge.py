@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
@@ -42,11 +42,17 @@ class SettlementLimits(Protocol):
 class SettlementJudge:
     """Judges settled offsets by the logs, by the limits, and by what the group has finished."""
 
-    def __init__(self, engine: Engine, settings: SettlementLimits, groups: GroupsFold) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: SettlementLimits,
+        groups: GroupsFold,
+        random: Callable[[int], bytes],
+    ) -> None:
         self._stores = engine.catalog.stores
         self._settings = settings
         self._groups = groups
-        self._retries = Retries(engine, groups, settings.max_offset_metadata)
+        self._retries = Retries(engine, groups, settings.max_offset_metadata, random)
 
     # -- what a client says -------------------------------------------------------------------------
 
@@ -80,7 +86,9 @@ class SettlementJudge:
             ) from error
         if wanted.retried:
             noted = self._retries.noted(name, store, wanted.retried)
-            wanted = replace(wanted, unfinished=[*wanted.unfinished, *noted], retried=[])
+            for offset in noted.dropped:
+                finished.add(offset)
+            wanted = replace(wanted, unfinished=[*wanted.unfinished, *noted.unfinished], retried=[])
         self._check_unfinished(name, store, wanted, finished)
         self._check_range(name, store, wanted, finished)
         base, start = self._base(name, store, wanted.base)

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from journal.formats.group_entries import PartitionOffset
+from journal.formats.group_entries import PartitionOffset, RetryRules
 from journal.formats.record import Placement
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State
@@ -400,12 +400,16 @@ class MemberInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class GroupMembers(Answer, frozen=True, tag=84):
-    """Answers :class:`DescribeGroup`. ``kind``: "members", "consumers" (that name their partitions), or "" as yet."""
+    """Answers :class:`DescribeGroup`. ``kind``: "members", "consumers" (that name their partitions), or "" as yet.
+
+    ``retry`` is how it tries messages again, nil if each retry says it.
+    """
 
     kind: str
     members: list[MemberInfo]
     partitions: list[MemberPartition]
     id: bytes
+    retry: RetryRules | None = None
 
 
 class MessagesFound(Answer, frozen=True, tag=86):
@@ -424,7 +428,8 @@ class MessagesFound(Answer, frozen=True, tag=86):
 class ParkedOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """An offset that a group is to try again: how often it was tried, in how many µs it is due (0: now), and why.
 
-    One that is ``dead`` is not tried again: it is about to be moved to the dead letters.
+    One that is ``dead`` is not tried again: it is about to be moved to the dead letters. One that is ``stopped`` is
+    not, either, until somebody says so: its attempts are used up.
     """
 
     offset: int
@@ -432,6 +437,7 @@ class ParkedOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
     left: int
     reason: str
     dead: bool = False
+    stopped: bool = False
 
 
 class Parked(Answer, frozen=True, tag=90):

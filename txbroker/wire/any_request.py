@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txbroker.wire.parked_offsets import ListParked, ReleaseParked
+from txbroker.wire.parked_offsets import AlterGroup, ListParked, ReleaseParked
 from txbroker.wire.requests import (
     Add,
     AddOffsets,
@@ -79,4 +79,5 @@ AnyRequest = (
     | FindMessages
     | ListParked
     | ReleaseParked
+    | AlterGroup
 )

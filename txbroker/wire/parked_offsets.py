@@ -1,10 +1,14 @@
-"""The requests about what groups are to try again."""
+"""The requests about what groups are to try again, and how."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import Final
 
+import msgspec
+
+from journal.formats.group_entries import RetryRules
+from journal.random_id import new_id
 from txbroker.wire.requests import Request
 
 MAX_PARKED_LISTED: Final = 1000
@@ -48,3 +52,26 @@ class ReleaseParked(Request, frozen=True, tag=41):
     partition: int
     offsets: list[int]
     what: Release = Release.RETRY
+
+
+class Whether(IntEnum):
+    """When rules replace those of a group."""
+
+    ALWAYS = 0
+    """Whatever it has."""
+    NONE_OR_SAME = 1
+    """If it has none; refused (RetryPolicyConflict) if it has others."""
+    NONE = 2
+    """If it has none; those that it has stay."""
+
+
+class AlterGroup(Request, frozen=True, tag=42):
+    """Have a group try messages again by these rules; nil for none. Answered by :class:`Done` once forced.
+
+    A group that is not there is made, with that ``id``. Only one that is made, or alters, is refused on a full disk.
+    """
+
+    group: str
+    retry: RetryRules | None
+    whether: Whether = Whether.ALWAYS
+    id: bytes = msgspec.field(default_factory=new_id)

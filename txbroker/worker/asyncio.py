@@ -27,7 +27,7 @@ class Worker(LoopWorker):
         self._core = WorkerCore(self._face, self._job)
 
     async def run(self) -> None:
-        """Work until :meth:`stop` is called, the handler fails (``on_failure="stop"``), or the topics end.
+        """Work until :meth:`stop` is called, the handler fails (``retry=False``), or the topics end.
 
         Handlers may be coroutine functions, and so may be the hooks and what opens a database. It returns and raises as
         that of the blocking client does. If it is cancelled, the calls of the handler are cancelled too, and nothing

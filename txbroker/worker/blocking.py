@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -12,13 +13,13 @@ from typing import Any, Final, TypeVar
 from txbroker.client.blocking import Connection, Consumer
 from txbroker.client.blocking.semaphore import BinarySemaphore
 from txbroker.client.consumer.consumer import ConsumerCore
-from txbroker.client.core.positions import Position
+from txbroker.client.consumer.delivery import Delivery
+from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import GroupDescription, Message
 from txbroker.databases.adapters.adapter import run
 from txbroker.databases.blocking import atomic
 from txbroker.worker.core import WorkerCore
 from txbroker.worker.face import Attempt, Claimed, Role
-from txbroker.worker.first_position import set_first_position
 from txbroker.worker.hand import Caller
 from txbroker.worker.options import Job, checked_job
 
@@ -52,7 +53,7 @@ class Worker:
         self._core.stop()
 
     def run(self) -> None:
-        """Work until :meth:`stop` is called, the handler fails (``on_failure="stop"``), or the topics end (``follow``).
+        """Work until :meth:`stop` is called, the handler fails (``retry=False``), or the topics end (``follow``).
 
         Returns when everything that was under way is finished. Raises what the handler raised, GenerationFenced if
         other consumers have all partitions, StopTimedOut if calls of the handler have not ended within
@@ -173,13 +174,13 @@ class ThreadFace:
         """Return what finishes messages that were handed out under a claim."""
         return Claimed(self._reading(), generation)
 
-    async def message(self) -> Message | None:
-        """Wait for the next message."""
-        return next(iter(self._reading()), None)
+    async def delivery(self) -> Delivery | None:
+        """Wait for the next messages."""
+        return self._reading()._delivery(math.inf)
 
-    async def set_first_position(self, position: Position) -> None:
-        """Give the group a position in a partition, if it has none."""
-        self._connection.run(set_first_position(self._connection.core, self._job.group, position))
+    async def run(self, operation: Coroutine[Promise[Any], None, T]) -> T:
+        """Run an operation of the client's core."""
+        return self._connection.run(operation)
 
     async def done(self, messages: list[Message]) -> None:
         """Finish messages for the group."""

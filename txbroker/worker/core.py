@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from journal.words import count_text
 from txbroker import errors
+from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.core.positions import Position
 from txbroker.client.core.results import Message
 from txbroker.worker.face import OVER, Abandoned, Attempt, Face, Hand, Over, Role
-from txbroker.worker.failures import CHOICES, Ending, Meaning, described, meaning_of, place_of
+from txbroker.worker.failed_messages import FailedMessages
+from txbroker.worker.failures import Meaning, described, meaning_of, place_of
+from txbroker.worker.first_position import set_first_position
 from txbroker.worker.options import Job
 from txbroker.worker.schedule import Item, Place, Schedule, Work
 from txbroker.worker.settling import Settling
@@ -45,7 +49,7 @@ class WorkerCore:
         """Whether nothing may be finished any more."""
         self.settling = Settling(face, self)
         self._face = face
-        self._strategy = CHOICES[job.options.on_failure]
+        self._failed_messages = FailedMessages(face, self, self.schedule)
         self._hands = job.options.concurrency
         self._is_read = False
         self._has_begun = False
@@ -145,9 +149,9 @@ class WorkerCore:
     async def read(self) -> None:
         """Read messages while there is room for them."""
         pause = FIRST_PAUSE
-        while await self._face.until(Role.READ, self._may_read) is not OVER:
+        while (may_be_last := await self._face.until(Role.READ, self._may_read)) is not OVER:
             try:
-                message = await self._face.message()
+                delivery = await self._face.delivery()
             except errors.GenerationFenced as error:
                 if self._lose_fenced(error):
                     self.fail(error)
@@ -160,20 +164,39 @@ class WorkerCore:
                 self.fail(error)
             else:
                 pause = FIRST_PAUSE
-                await self._begin_partition(message)
-                self._take(message)
+                if delivery is None:
+                    await self._at_end(may_be_last)
+                else:
+                    await self._begin_partition(delivery.position)
+                    await self._take_all(delivery)
 
-    async def _begin_partition(self, message: Message | None) -> None:
-        """With transactions, see to the group's position before the first message of a partition is handled."""
-        if message is None or self.job.options.transaction is None:
+    async def _at_end(self, nothing_was_in_hand: object) -> None:
+        """There is nothing more to read. While messages are in hand, one may fail, and come again."""
+        if nothing_was_in_hand is not True and not self.is_stopping:
+            reported = self._failed_messages.reported
+            await self._face.until(
+                Role.READ,
+                lambda: (
+                    self.is_stopping
+                    or not self.schedule.in_hand
+                    or self._failed_messages.reported > reported
+                    or None
+                ),
+            )
             return
-        position = self._position((message.topic, message.partition))
-        if position is None or position in self._begun:
+        with self._face.lock:
+            self._is_read = True
+            self._face.wake_all()
+
+    async def _begin_partition(self, position: Position) -> None:
+        """With transactions, see to the group's position before the first message of a partition is handled."""
+        if self.job.options.transaction is None or position in self._begun:
             return
         pause = FIRST_PAUSE
         while not self.is_stopping:
             try:
-                await self._face.set_first_position(position)
+                core, group = self._face.consumer().core, self.job.group
+                await self._face.run(set_first_position(core, group, position))
             except (errors.StorageUnavailable, errors.OutcomeUnknown):
                 await self.paused(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
@@ -185,20 +208,21 @@ class WorkerCore:
             self._begun.add(position)
             return
 
-    def _may_read(self) -> Over | bool | None:
+    def _may_read(self) -> Over | bool | str | None:
+        """Return whether there is room for messages: True if none is in hand."""
         if self.is_stopping or self._is_read:
             return OVER
-        return self.schedule.has_room or None
+        if not self.schedule.in_hand:
+            return True
+        return "room" if self.schedule.has_room else None
 
-    def _take(self, message: Message | None) -> None:
-        with self._face.lock:
-            if message is None:
-                self._is_read = True
-                self._face.wake_all()
-            elif not self.is_stopping:
-                position = self._position((message.topic, message.partition))
-                if position is not None and not position.ended:  # else others have the partition now
-                    self.schedule.add(Item(message, position.generation))
+    async def _take_all(self, delivery: Delivery) -> None:
+        """Take the messages of a delivery in hand, as there is room for them. It may be withheld at any time."""
+        while not delivery.is_empty and await self._face.until(Role.READ, self._may_read) is not OVER:
+            with self._face.lock:
+                message = delivery.one()  # and so it is in hand, for all that look under the lock
+                if message is not None and not delivery.position.ended:  # else others have the partition now
+                    self.schedule.add(Item(message, delivery.position.generation))
                 if self.schedule.has_ready:
                     self._face.wake(Role.HANDLE)
 
@@ -293,13 +317,10 @@ class WorkerCore:
         """
         finished: list[Message] = []
         error = await self._tried(hand, work, work.messages, finished)
-        if error is not None and len(work.messages) > 1 and self.job.options.on_failure != "stop":
-            for message in work.messages:
-                alone = await self._tried(hand, work, [message], finished)
-                if alone is not None:
-                    self._failed(message, alone, finished)
+        if error is not None and len(work.messages) > 1 and self.job.options.retry is not False:
+            await self._handle_alone(hand, work, finished)
         elif error is not None:
-            self._failed(work.messages[0], error, finished)
+            await self._failed(work, work.messages[0], error)
         with self._face.lock:
             self.schedule.ended(work)
             self.settling.add(finished)
@@ -309,16 +330,38 @@ class WorkerCore:
             if self._is_read or self.is_stopping:
                 self._face.wake_all()
 
-    def _failed(self, message: Message, error: Exception, finished: list[Message]) -> None:
+    async def _handle_alone(self, hand: Hand, work: Work, finished: list[Message]) -> None:
+        """Handle each message of a batch alone, but for those that are behind one that fails."""
+        left = list(work.messages)
+        while left and not self.is_over:
+            message = left.pop(0)
+            error = await self._tried(hand, work, [message], finished)
+            if error is not None:
+                lane = self.schedule.lane(message)
+                later = [each for each in left if lane and self.schedule.lane(each) == lane]
+                left = [each for each in left if each not in later]
+                await self._failed(work, message, error, later)
+
+    async def _failed(
+        self, work: Work, message: Message, error: Exception, later: Sequence[Message] = ()
+    ) -> None:
         with self._face.lock:
             self.tally.failed += 1
-        if self._strategy.failed(message, error) is Ending.FINISH:
-            finished.append(message)
+        if self.job.options.retry is False:
+            log.error("%s failed, and the worker ends: %s", place_of(message), described(error))
+            with self._face.lock:
+                if self.failure is None:
+                    self.failed = message
+            self.fail(error)
             return
-        with self._face.lock:
-            if self.failure is None:
-                self.failed = message
-        self.fail(error)
+        log.error(
+            "%s failed, attempt %d: %s",
+            place_of(message),
+            message.attempts + 1,
+            described(error),
+            exc_info=error,
+        )
+        await self._failed_messages.report(work, message, error, later)
 
     async def _tried(
         self, hand: Hand, work: Work, messages: list[Message], finished: list[Message]

@@ -9,7 +9,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 from journal.formats.group_entries import PartitionOffset, Settled
 from txbroker.client.consumer.consumer import ConsumerCore
-from txbroker.client.core.positions import Finishes, Position
+from txbroker.client.consumer.delivery import Delivery
+from txbroker.client.core.positions import Finishes
+from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import GroupDescription, Message
 from txbroker.errors import GenerationFenced
 from txbroker.worker.schedule import Work
@@ -140,11 +142,11 @@ class Face(Protocol):
     def claim(self, generation: int) -> Claimed:
         """Return what finishes messages that were handed out under a claim."""
 
-    async def message(self) -> Message | None:
-        """Wait for the next message; None at the end of what is read."""
+    async def delivery(self) -> Delivery | None:
+        """Wait for the next messages; None if no further ones will come."""
 
-    async def set_first_position(self, position: Position) -> None:
-        """Give the group a position in a partition, if it has none."""
+    async def run(self, operation: Coroutine[Promise[Any], None, T]) -> T:
+        """Run an operation of the client's core."""
 
     async def done(self, messages: list[Message]) -> None:
         """Finish messages for the group."""

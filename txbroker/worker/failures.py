@@ -1,17 +1,12 @@
-"""What becomes of a message that was not handled: what an exception means, and what is done about it."""
+"""What it means for a message that the work on it has ended with an exception."""
 
 from __future__ import annotations
 
 import enum
-import logging
-from collections.abc import Mapping
-from typing import Final, Protocol
 
 from txbroker import errors
 from txbroker.client.core.results import Message
 from txbroker.databases.adapters.database import named
-
-log = logging.getLogger("txbroker.worker")
 
 
 class Meaning(enum.Enum):
@@ -47,45 +42,8 @@ def meaning_of(error: Exception, by_handler: bool, has_earlier: bool, may_ask: b
         return Meaning.FATAL
     if isinstance(error, OSError) or named(error, "OperationalError", "InterfaceError"):
         return Meaning.AGAIN  # the database is away, or two transactions met
-    return (
-        Meaning.FAILED
-    )  # refused by the database at COMMIT: a constraint that is checked there, for example
-
-
-class Ending(enum.Enum):
-    """What is done with a message whose handler failed."""
-
-    FINISH = "it is finished for the group"
-    STOP = "it stays unfinished, and the worker ends with the error"
-
-
-class FailureStrategy(Protocol):
-    """What is done about messages whose handler fails."""
-
-    def failed(self, message: Message, error: Exception) -> Ending:
-        """Return what becomes of the message; called once for each that failed alone."""
-
-
-class Stop:
-    """The worker ends."""
-
-    def failed(self, message: Message, error: Exception) -> Ending:
-        """End the worker."""
-        log.error("%s failed, and the worker ends: %s", place_of(message), described(error))
-        return Ending.STOP
-
-
-class Skip:
-    """The message is given up."""
-
-    def failed(self, message: Message, error: Exception) -> Ending:
-        """Finish the message, and log the failure with its traceback."""
-        log.error("%s failed, and is skipped: %s", place_of(message), described(error), exc_info=error)
-        return Ending.FINISH
-
-
-CHOICES: Final[Mapping[str, FailureStrategy]] = {"stop": Stop(), "skip": Skip()}
-"""The strategies by their names."""
+    # By the database at COMMIT (a constraint that is checked there, for example), or no connection was had at all.
+    return Meaning.FAILED if may_ask else Meaning.FATAL
 
 
 def place_of(message: Message) -> str:

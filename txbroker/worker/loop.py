@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -9,14 +10,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from txbroker.client.consumer.consumer import ConsumerCore
-from txbroker.client.core.positions import Position
+from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import GroupDescription, Message
 from txbroker.client.loop.connection import LoopConnection
 from txbroker.client.loop.consumer import LoopConsumer
+from txbroker.client.loop.loop_method import Take
 from txbroker.worker.core import WorkerCore
 from txbroker.worker.face import Claimed, Role
-from txbroker.worker.first_position import set_first_position
 from txbroker.worker.hand import Caller
 from txbroker.worker.options import Job
 
@@ -112,16 +113,17 @@ class LoopFace(ABC):
         """Return what finishes messages that were handed out under a claim."""
         return Claimed(self._reading(), generation)
 
-    async def message(self) -> Message | None:
-        """Wait for the next message."""
-        try:
-            return await self._reading().__anext__()
-        except StopAsyncIteration:
-            return None
+    async def delivery(self) -> Delivery | None:
+        """Wait for the next messages."""
+        taking: Any = self._connection.take(lambda: Take(self.consumer(), math.inf, _as_it_is))
+        found: Delivery | None = await taking
+        return found
 
-    async def set_first_position(self, position: Position) -> None:
-        """Give the group a position in a partition, if it has none."""
-        await self._connection.run(set_first_position(self._connection.core, self._job.group, position))
+    async def run(self, operation: Coroutine[Promise[Any], None, T]) -> T:
+        """Run an operation of the client's core."""
+        running: Any = self._connection.run(operation)
+        found: T = await running
+        return found
 
     async def done(self, messages: list[Message]) -> None:
         """Finish messages for the group."""
@@ -133,6 +135,10 @@ class LoopFace(ABC):
         describing: Any = self._connection.describe_group(self._job.group)
         found: GroupDescription = await describing
         return found
+
+
+def _as_it_is(delivery: Delivery | None) -> Delivery | None:
+    return delivery
 
 
 class LoopCaller(Caller):

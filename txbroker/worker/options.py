@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from journal.arguments import seconds, text, whole, wrong_type, wrong_value
 from txbroker.client.consumer.options import consumer_options
-from txbroker.worker.failures import CHOICES
+from txbroker.client.core.retry_policy import RetryPolicy
 
 NOTHING_DONE: Final = "nothing was done"
 MOST_AT_ONCE: Final = 10_000
@@ -30,9 +30,10 @@ class WorkOptions(NamedTuple):
     With ``batch`` above 1 it gets a list of up to so many messages of one partition: those that are here, it is not
     waited for more.
 
-    ``on_failure`` is what becomes of a message whose handler raises: "stop" (the worker ends with that exception, and
-    the message stays unfinished) or "skip" (it is logged and finished). After a batch, each of its messages is handled
-    alone before one is skipped.
+    ``retry`` is how the group tries a message again whose handler raises: True (as its policy says; it gets the usual
+    one if it has none), a :class:`RetryPolicy` (RetryPolicyConflict if it has another one), or False: the worker ends
+    with that exception, and the message stays unfinished. After a batch, each of its messages is handled alone before
+    one counts as failed.
 
     ``stop_timeout`` is how long a stop waits for calls that are under way. ``on_start`` and ``on_stop`` are
     called with the connection before the first message is read, and after the last one. Throughput, failures and lag
@@ -43,7 +44,7 @@ class WorkOptions(NamedTuple):
     order: str | None = "key"
     transaction: Any = None
     batch: int = 1
-    on_failure: str = "stop"
+    retry: RetryPolicy | bool = True
     stop_timeout: float = 30.0
     on_start: Hook | None = None
     on_stop: Hook | None = None
@@ -71,12 +72,13 @@ def checked_job(topics: Any, group: Any, handler: Any, choices: dict[str, Any], 
     own = {name: choices.pop(name) for name in WorkOptions._fields if name in choices}
     options = WorkOptions(**own)
     group = text("group", group, NOTHING_DONE)
-    consumer_options(topics, group, **choices, order=options.order)
     if not group:
         raise wrong_value("group", group, "the name of a group", NOTHING_DONE)
+    reading = {**choices, "order": options.order, "retry": options.retry}
+    consumer_options(topics, group, **reading)
     if not callable(handler):
         raise wrong_type("handler", handler, "a function", NOTHING_DONE)
-    return Job(topics, group, handler, _checked(options, pools), {**choices, "order": options.order})
+    return Job(topics, group, handler, _checked(options, pools), reading)
 
 
 def _checked(options: WorkOptions, pools: bool) -> WorkOptions:
@@ -85,8 +87,6 @@ def _checked(options: WorkOptions, pools: bool) -> WorkOptions:
         for name in ("concurrency", "batch")
     )
     _check_transaction(options.transaction, pools)
-    if text("on_failure", options.on_failure, NOTHING_DONE) not in CHOICES:
-        raise wrong_value("on_failure", options.on_failure, "'stop' or 'skip'", NOTHING_DONE)
     for name in ("on_start", "on_stop"):
         hook = getattr(options, name)
         if hook is not None and not callable(hook):

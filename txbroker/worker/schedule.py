@@ -86,7 +86,7 @@ class Schedule:
         message = item.message
         self.in_hand += 1
         self._bytes += _size(message)
-        lane = self._lane(message)
+        lane = self.lane(message)
         if lane in self._behind:
             self._behind[lane].append(item)
             return
@@ -106,7 +106,7 @@ class Schedule:
         while ready and len(items) < self._batch and ready[0].generation == generation:
             item = ready.popleft()
             items.append(item)
-            lane = self._lane(item.message)
+            lane = self.lane(item.message)
             if lane:
                 lanes.append(lane)
                 self._follow(self._behind[lane], items, generation)
@@ -148,7 +148,7 @@ class Schedule:
                 kept.append(item)
                 continue
             dropped.append(item)
-            lane = self._lane(item.message)
+            lane = self.lane(item.message)
             if lane:
                 self._drop_behind(lane, generation, dropped)
                 if self._behind[lane]:
@@ -168,7 +168,15 @@ class Schedule:
         dropped += (item for item in behind if item.generation == generation)
         self._behind[lane] = deque(item for item in behind if item.generation != generation)
 
-    def _lane(self, message: Message) -> Lane:
+    def withdraw(self, lane: Lane, generation: int) -> list[Message]:
+        """Drop the messages that wait for the work under way in a lane, and return them."""
+        withdrawn: list[Item] = []
+        self._drop_behind(lane, generation, withdrawn)
+        self.finished(item.message for item in withdrawn)
+        return [item.message for item in withdrawn]
+
+    def lane(self, message: Message) -> Lane:
+        """Return the lane of a message; the empty one if it waits for no other."""
         if self._order == "partition":
             return message.topic, message.partition
         if self._order == "key" and message.key is not None:

@@ -28,7 +28,7 @@ class Worker(LoopWorker):
         self._core = WorkerCore(self._face, self._job)
 
     def run(self) -> Deferred[None]:
-        """Work until :meth:`stop` is called, the handler fails (``on_failure="stop"``), or the topics end.
+        """Work until :meth:`stop` is called, the handler fails (``retry=False``), or the topics end.
 
         Handlers and hooks may return a Deferred or a coroutine. With a pool of ``adbapi`` as ``transaction`` the
         handler is called in a thread of the pool, with the message, the block and a cursor. The Deferred fires as

@@ -4,12 +4,14 @@ import pytest
 from msgspec import structs
 
 from journal.constants import SEGMENT_BYTES
+from journal.formats.group_entries import MAX_PAUSE, Ending, RetryRules
 from journal.settings import TopicSettings
 from journal.transaction_states import State
 from journal.xid import Xid
 from tests.client.rig import Rig
 from txbroker import errors
 from txbroker.client.core.results import GroupDescription, GroupMember, GroupPartition
+from txbroker.client.core.retry_policy import RetryPolicy
 from txbroker.wire import messages
 from txbroker.wire.messages import Refused
 
@@ -305,6 +307,63 @@ class TestGroupsOverALostAnswer:
         assert asked[0] == request
         assert structs.replace(asked[1], id=request.id) == request
         assert asked[1].id != request.id
+
+
+class TestRetryPolicies:
+    POLICY = RetryPolicy(attempts=3, pause=0.25, longest=60, ending="stop")
+    RULES = RetryRules(3, 250_000, 60_000_000, Ending.STOP)
+
+    @pytest.fixture
+    def asked(self, broker):
+        asked = []
+        broker.on_altergroup = lambda session, request, data: (
+            asked.append(request) or messages.Done(request.correlation)
+        )
+        return asked
+
+    @pytest.mark.parametrize(("policy", "rules"), [(POLICY, RULES), (None, None)])
+    def test_a_group_gets_a_policy_whatever_it_had_before(self, rig, asked, policy, rules):
+        rig.run(rig.operations.alter_group("g", policy))
+        [request] = asked
+        assert (request.group, request.retry, request.whether) == ("g", rules, messages.Whether.ALWAYS)
+
+    def test_the_endings_of_programs_are_those_of_the_broker(self, rig, asked):
+        for ending in ("dead_letter", "drop", "stop"):
+            rig.run(rig.operations.alter_group("g", RetryPolicy(ending=ending)))
+        assert [each.retry.ending for each in asked] == list(Ending)
+
+    def test_a_policy_may_have_the_least_and_the_most_of_everything(self, rig, asked):
+        year = 366 * 86_400
+        rig.run(rig.operations.alter_group("g", RetryPolicy(1, 0, 0)))
+        rig.run(rig.operations.alter_group("g", RetryPolicy(1000, year, year)))
+        assert [(each.retry.attempts, each.retry.pause, each.retry.longest) for each in asked] == [
+            (1, 0, 0),
+            (1000, MAX_PAUSE, MAX_PAUSE),
+        ]
+
+    def test_an_alteration_whose_answer_was_lost_is_repeated_as_one_that_makes_another_group(
+        self, rig, broker
+    ):
+        asked = []
+        broker.on_altergroup = lambda session, request, data: asked.append(request)
+        altered = rig.start(rig.operations.alter_group("g", self.POLICY))
+        rig.cut()
+        broker.on_altergroup = lambda session, request, data: (
+            asked.append(request) or messages.Done(request.correlation)
+        )
+        rig.connect()
+        assert altered.result() is None
+        first, second = asked
+        assert structs.replace(second, id=first.id) == first
+        assert second.id != first.id
+
+    def test_a_description_has_the_policy_of_the_group(self, rig, broker):
+        rules = [self.RULES, None]
+        broker.on_describegroup = lambda session, request, data: messages.GroupMembers(
+            request.correlation, "", [], [], b"g" * 16, rules.pop(0)
+        )
+        assert rig.run(rig.operations.describe_group("g")).retry == self.POLICY
+        assert rig.run(rig.operations.describe_group("g")).retry is None
 
 
 class TestForgettingOverALostAnswer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Group as Stack
@@ -16,7 +16,8 @@ from txbroker.cli.group_description import description_json, kind_text, members_
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
 from txbroker.cli.output import age_text, count_text, emit, table
 from txbroker.cli.positions import nearest
-from txbroker.client.core.results import GroupDescription
+from txbroker.cli.retry_options import policy_in, policy_text, retry_options, said_in
+from txbroker.client.core.results import GroupDescription, ParkedMessage
 from txbroker.errors import UnknownGroup
 from txbroker.wire.messages import GroupInfo, PartitionInfo, TopicInfo
 
@@ -68,6 +69,7 @@ def describe(invocation: Invocation, name: str) -> None:
         | {"without_position": [{"topic": t, "partition": p, "messages": count} for t, p, count in unread]},
         lambda: Stack(
             f"Group {name}, {count_text(lag_of(positions), 'message')} behind. {kind_text(described)}",
+            policy_text(described.retry),
             *(["", members_table(described), ""] if described.kind == "members" else []),
             partitions_table(described, held, metadata),
             *(
@@ -181,6 +183,30 @@ def reset(
     )
 
 
+@groups.command(short_help="Say how the group NAME tries messages again.")
+@click.argument("name")
+@retry_options
+@pass_invocation
+def alter(invocation: Invocation, /, name: str, **choices: Any) -> None:
+    """Say how the group NAME tries messages again, whatever it had before. What is not said stays as it is.
+
+    It holds from the next failure on. The group is made if it is not there.
+    """
+    if not said_in(choices) and not choices["no_retry"]:
+        raise click.UsageError(
+            "say what is to change: --attempts, --pause, --longest, --ending, or --no-retry"
+        )
+    with invocation.connect() as broker:
+        try:
+            before = broker.describe_group(name).retry
+        except UnknownGroup:
+            before = None
+        retry = policy_in(choices, before)
+        broker.alter_group(name, retry)
+    said = {"group": name, "retry": None if retry is None else retry._asdict()}
+    emit(invocation.as_json, said, lambda: f"Group {name}: {policy_text(retry)}")
+
+
 @groups.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -203,10 +229,7 @@ def parked(invocation: Invocation, name: str) -> None:
         known_group(broker.groups(), name)
         found = broker.parked(name)
     columns = ("topic", "partition", "offset", "attempts", "due", "why")
-    rows = [
-        (p.topic, p.partition, p.offset, p.attempts, "dead" if p.dead else due_text(p.due), p.why)
-        for p in found
-    ]
+    rows = [(p.topic, p.partition, p.offset, p.attempts, due_text(p), p.why) for p in found]
     emit(
         invocation.as_json,
         [each._asdict() for each in found],
@@ -214,9 +237,11 @@ def parked(invocation: Invocation, name: str) -> None:
     )
 
 
-def due_text(seconds: float) -> str:
-    """Return when a message is due."""
-    return "now" if seconds <= 0 else f"in {age_text(int(seconds * 1e6))}"
+def due_text(message: ParkedMessage) -> str:
+    """Return when a message is due, or what it waits for."""
+    if message.dead or message.stopped:
+        return "dead" if message.dead else "stopped"
+    return "now" if message.due <= 0 else f"in {age_text(int(message.due * 1e6))}"
 
 
 @groups.command(short_help="Have messages tried again now.")

@@ -17,6 +17,7 @@ from txbroker.cli.arguments import Parsed, pause
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, no_notes, pass_invocation
 from txbroker.cli.orderly_stop import OrderlyStop
+from txbroker.cli.retry_options import policy_in, retry_options
 from txbroker.client.asyncio import connect
 from txbroker.client.core.worker import Worker
 from txbroker.databases.urls import connector
@@ -64,13 +65,7 @@ log = logging.getLogger("txbroker.worker")
     show_default=True,
     help="Messages for a call at most.",
 )
-@click.option(
-    "--on-failure",
-    type=click.Choice(["stop", "skip"]),
-    default="stop",
-    show_default=True,
-    help="What becomes of a message whose handler raises: the worker ends, or the message is finished.",
-)
+@retry_options
 @click.option(
     "--stop-timeout",
     type=Parsed("duration", pause),
@@ -91,6 +86,7 @@ def work(invocation: Invocation, /, is_child: bool, processes: int, **choices: A
     """
     if sum(bool(choices[name]) for name in ("transaction", "database", "connect_database")) > 1:
         raise click.UsageError("say at most one of --transaction, --database, --connect-database")
+    policy_in(choices)
     if processes > 1:
         supervise(invocation, processes, choices)
     if is_child:
@@ -127,11 +123,16 @@ def command_words(invocation: Invocation, choices: dict[str, Any]) -> list[str]:
     for topic in choices["topics"]:
         words += ["--topic", topic]
     for name in (
-        "group", "concurrency", "order", "database", "connect_database", "batch", "on_failure", "on_start", "on_stop",
+        "group", "concurrency", "order", "database", "connect_database", "batch", "attempts", "ending", "on_start",
+        "on_stop",
     ):  # fmt: skip
         if choices[name] is not None:
             words += [f"--{name.replace('_', '-')}", str(choices[name])]
-    words += ["--transaction"] if choices["transaction"] else []
+    for name in ("pause", "longest"):
+        if choices[name] is not None:
+            words += [f"--{name}", f"{choices[name]}us"]
+    for name in ("transaction", "no_retry"):
+        words += [f"--{name.replace('_', '-')}"] if choices[name] else []
     return [*words, "--stop-timeout", f"{choices['stop_timeout']}us"]
 
 
@@ -199,7 +200,8 @@ def of_handler(trace: TracebackType | None) -> TracebackType | None:
 
 def worker_settings(choices: dict[str, Any], is_asynchronous: bool) -> dict[str, Any]:
     """Return the options for ``Connection.work``; raises WrongValue for what cannot be found."""
-    settings = {name: choices[name] for name in ("concurrency", "batch", "on_failure")}
+    settings = {name: choices[name] for name in ("concurrency", "batch")}
+    settings["retry"] = not choices["no_retry"] and (policy_in(choices) or True)
     settings["order"] = None if choices["order"] == "none" else choices["order"]
     settings["stop_timeout"] = choices["stop_timeout"] / 1e6
     for name in ("on_start", "on_stop"):

@@ -37,6 +37,7 @@ from txbroker.client.core.options import Options
 from txbroker.client.core.partitioner import Partitioner, check_asking
 from txbroker.client.core.promise import Promise, Task, start
 from txbroker.client.core.results import Receipt
+from txbroker.client.core.retry_policy import RetryPolicy
 from txbroker.client.core.transaction_operations import TransactionOperations
 from txbroker.client.core.worker import Worker, worker_of
 from txbroker.client.loop.fork import process_name
@@ -341,13 +342,14 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         max_handover: float = 300.0,
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
+        retry: RetryPolicy | bool = False,
     ) -> Consumer:
         """Return a consumer; see :class:`txbroker.client.consumer.options.ConsumerOptions` for the arguments."""
         options = consumer_options(
             topics, group, partitions=partitions, start=start, max_wait=max_wait, follow=follow, prefetch=prefetch,
             max_bytes=max_bytes, claim=claim, out_of_range=out_of_range, order=order,
             pattern=pattern, member=member, session_timeout=session_timeout, max_handover=max_handover,
-            on_revoked=on_revoked, on_lost=on_lost,
+            on_revoked=on_revoked, on_lost=on_lost, retry=retry,
         )  # fmt: skip
         consumer = Consumer(self, ConsumerCore(self._shared_fetch, options, self.core.options.client))
         self._consumers = [other for other in self._consumers if not other.closed]

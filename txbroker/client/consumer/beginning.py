@@ -95,6 +95,22 @@ async def begin_of(
     return found
 
 
+def within_range(position: Position, out_of_range: str, there: tuple[int, int], why: str) -> int:
+    """Return where to go on when the next offset is not among those that are ``there``; raises OffsetOutOfRange if
+    that is not wanted.
+    """
+    where = f"{position.topic}-{position.index}"
+    if out_of_range == "raise":
+        reason = f"{where}: offset {position.next} is not within {there[0]} to {there[1]}"
+        raise errors.OffsetOutOfRange(f"{reason}; {why}", *there)
+    target = there[1] if out_of_range == "latest" else there[0]
+    log.warning(
+        "%s: offset %d is out of range (%d to %d are there); going on at %d because of out_of_range=%r",
+        where, position.next, *there, target, out_of_range,
+    )  # fmt: skip
+    return target
+
+
 async def claim(core: Core, group: str, member: str, positions: dict[int, Position]) -> None:
     """Claim partitions, before the group's positions are taken: so a late commit of others is fenced."""
     for some in requests_of(list(positions)):

@@ -7,6 +7,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
+from journal.arguments import NOTHING_READ
 from journal.formats import frame
 from txbroker import errors
 from txbroker.client.consumer.beginning import (
@@ -16,6 +17,7 @@ from txbroker.client.consumer.beginning import (
     lost_claims,
     positions_to_read,
     say_what_waits,
+    within_range,
 )
 from txbroker.client.consumer.commits import Commits
 from txbroker.client.consumer.delivery import NO_ATTEMPTS, Delivery
@@ -26,11 +28,13 @@ from txbroker.client.consumer.moments import Moments, Wanted
 from txbroker.client.consumer.notices import Notices
 from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.client.consumer.read_ahead import ReadAhead
-from txbroker.client.consumer.retries import Retry, hold_back
+from txbroker.client.consumer.retries import Retry, hold_back, put_back
 from txbroker.client.consumer.shared_fetch import TURN, Part, SharedFetch
 from txbroker.client.core.call import named_error
 from txbroker.client.core.positions import Position, stored_positions
 from txbroker.client.core.promise import Chore
+from txbroker.client.core.results import Message
+from txbroker.client.core.retry_policy import bring_policy
 from txbroker.client.core.waits import Turn
 from txbroker.wire.messages import FetchedPartition
 
@@ -216,15 +220,31 @@ class ConsumerCore:
             position = each.position
             if self.positions.get(position.number) is not position:
                 continue
-            self._drop_current()
-            current = self._current
-            if current is not None and current.position is position:
-                current.count()
-                if not current.is_empty:
-                    self._returned.appendleft(current.remaining())
-                self._current = None
-                current.end()
+            self._count_current(position)
             hold_back(each, self._returned, self._ahead)
+
+    def put_back(self, messages: Iterable[Message]) -> None:
+        """Take messages back that were handed out and are not handled: they are handed out again, before all that may
+        not overtake them, and behind what waits. Those of partitions that were lost are dropped.
+        """
+        places = {(each.topic, each.index): each for each in self.positions.values() if not each.ended}
+        for message in messages:
+            position = places.get((message.topic, message.partition))
+            if position is not None:
+                self._count_current(position)
+                put_back(position, message, self._returned, self._ahead)
+        self.look_again()
+
+    def _count_current(self, position: Position) -> None:
+        """Note exactly what was handed out of a partition."""
+        self._drop_current()
+        current = self._current
+        if current is not None and current.position is position:
+            current.count()
+            if not current.is_empty:
+                self._returned.appendleft(current.remaining())
+            self._current = None
+            current.end()
 
     def look_again(self) -> None:
         """Ask the broker for what waits now."""
@@ -294,6 +314,7 @@ class ConsumerCore:
         return any(each.next < each.end or each.left for each in self.positions.values() if not each.ended)
 
     async def _begin(self) -> None:
+        await bring_policy(self.core, self.options.group or "", self.options.retry, NOTHING_READ)
         if self._membership is not None:
             await check_topics(self.core, self.options)
             await self._membership.entered()
@@ -474,11 +495,4 @@ class ConsumerCore:
             raise named_error(part.error, f"{where}: {part.message}", part.numbers or {}, part.texts or {})
         if self.options.out_of_range == "raise":
             self._moments.leave(position)
-            reason = f"{where}: offset {position.next} is not within {there[0]} to {there[1]}"
-            raise errors.OffsetOutOfRange(f"{reason}; {part.message}", *there)
-        target = part.high_watermark if self.options.out_of_range == "latest" else part.start_offset
-        log.warning(
-            "%s: offset %d is out of range (%d to %d are there); going on at %d because of out_of_range=%r",
-            where, position.next, *there, target, self.options.out_of_range,
-        )  # fmt: skip
-        position.next = target
+        position.next = within_range(position, self.options.out_of_range, there, part.message)

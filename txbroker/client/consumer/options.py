@@ -20,6 +20,7 @@ from journal.arguments import (
 )
 from txbroker.client.consumer.notices import Callback
 from txbroker.client.core.partitioner import named_index
+from txbroker.client.core.retry_policy import RetryPolicy, rules_of
 from txbroker.errors import Misuse
 
 Start = str | int | datetime
@@ -47,6 +48,10 @@ class ConsumerOptions(NamedTuple):
     (topic, index) of partitions that the group asks back, before they are given back: nothing more of them is handed
     out, and what was can still be committed. ``on_lost`` is called with those that are another's already. With
     ``claim=False`` the consumer only reads where the group is, and any number may do so.
+
+    ``retry`` is how the group tries messages again that ``retry()`` is called for: a :class:`RetryPolicy`, which is
+    kept for the group and is that of all its consumers (RetryPolicyConflict if it has another one); True for the
+    group's, or the usual one if it has none; False if the group's is none of this consumer's business.
     """
 
     topics: tuple[str, ...]
@@ -66,6 +71,7 @@ class ConsumerOptions(NamedTuple):
     max_handover: float = 300.0
     on_revoked: Callback | None = None
     on_lost: Callback | None = None
+    retry: RetryPolicy | bool = False
 
     @property
     def named(self) -> str:
@@ -92,6 +98,10 @@ def consumer_options(
     _check_member(options)
     if not named and not options.pattern:
         raise wrong_value("topics", None, "the name of a topic, or a list of some", NOTHING_READ)
+    if not isinstance(options.retry, bool):
+        rules_of(options.retry, NOTHING_READ)
+    if options.retry is not False and not options.group:
+        raise Misuse(f"retry= is how a group tries messages again: say group=, too; {NOTHING_READ}")
     for name in ("follow", "claim"):
         truth(name, getattr(options, name), NOTHING_READ)
     for name in ("prefetch", "max_bytes"):

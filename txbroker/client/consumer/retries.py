@@ -304,6 +304,13 @@ def hold_back(retry: Retry, returned: deque[Delivery], ahead: ReadAhead) -> None
     an interrupt some of it may come twice. The message itself may be here again, if it is retried twice.
     """
     position, message = retry.position, retry.message
+    put_back(position, message, returned, ahead)
+    if message.offset < position.next:
+        position.left.park(message.offset, message.key)
+
+
+def put_back(position: Position, message: Message, returned: deque[Delivery], ahead: ReadAhead) -> None:
+    """Leave out a message that was handed out, and what was read and may not be handed out before it."""
     left, offset = position.left, message.offset
     position.finish_singly()
     if left.order == "partition":
@@ -312,7 +319,7 @@ def hold_back(retry: Retry, returned: deque[Delivery], ahead: ReadAhead) -> None
         key = message.key if left.order == "key" else None
         _take_away(position, offset, key, returned, ahead)
     if offset < position.next:
-        left.park(offset, message.key)
+        left.put_back(offset, message.key)
         position.given.discard(offset)
 
 

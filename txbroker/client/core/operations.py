@@ -1,8 +1,8 @@
-"""The requests of every client about topics, groups, files and the broker itself, written once for all clients."""
+"""The requests of every client about topics, files and the broker itself, written once for all clients."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Unpack
 
@@ -10,52 +10,43 @@ from journal.arguments import (
     MOST,
     NOTHING_CHANGED,
     NOTHING_READ,
-    listed,
     micros,
     octets,
     seconds,
     text,
     texts,
     whole,
-    wrong_type,
 )
-from journal.formats.group_entries import PartitionOffset
 from journal.settings import TopicChoices, topic_settings
 from txbroker import errors
 from txbroker.client.core.background_worker import Companion
 from txbroker.client.core.call import Call, named_error
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
+from txbroker.client.core.group_operations import GroupOperations
 from txbroker.client.core.message_search import checked_question, messages_found
-from txbroker.client.core.parked import parked_messages, release
 from txbroker.client.core.partitioner import named_index
 from txbroker.client.core.positions import requests_of
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import (
     Frames,
-    GroupDescription,
-    GroupPosition,
     Message,
-    ParkedMessage,
     decoded,
-    described_group,
 )
 from txbroker.client.core.topic_creation import create_topic, described
+from txbroker.client.core.topic_lookup import no_partition, number_of, one_topic
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import (
     Done,
     Fetched,
     FetchedPartition,
-    GroupInfo,
-    GroupOffsets,
     TopicInfo,
 )
 
 
-class Operations:
+class Operations(GroupOperations):
     """The methods of every client's connection that read or change something at the broker."""
 
-    core: Core
     resolver: Companion | None = None
     """The resolver, which ends what blocks of ``atomic`` left undecided. It exists from the first block on."""
 
@@ -97,7 +88,7 @@ class Operations:
         """
         name, core = text("name", name, NOTHING_CHANGED), self.core
         topic_id = None if topic_id is None else octets("topic_id", topic_id, NOTHING_CHANGED)
-        meant = (await self._topic(name)).id if topic_id is None else topic_id
+        meant = (await one_topic(self.core, name)).id if topic_id is None else topic_id
         call = core.request(commands.DeleteTopic(core.correlation(), name, meant), Done)
         try:
             await call
@@ -134,7 +125,7 @@ class Operations:
         topic_id = None if topic_id is None else octets("topic_id", topic_id, NOTHING_CHANGED)
         chosen = topic_settings(settings)
         changes = {setting: getattr(chosen, setting) for setting in settings}
-        meant = (await self._topic(name)).id if topic_id is None else topic_id
+        meant = (await one_topic(self.core, name)).id if topic_id is None else topic_id
         request = commands.AlterTopic(core.correlation(), name, meant, changes, count)
         topic = (await core.request(request, commands.Topics)).topics[0]
         for told in core.on_changed:
@@ -163,7 +154,7 @@ class Operations:
         elif before is not None:
             offset = whole("before", before, NOTHING_CHANGED)
         topic_id = None if topic_id is None else octets("topic_id", topic_id, NOTHING_CHANGED)
-        info, core = await self._topic(topic), self.core
+        info, core = await one_topic(self.core, topic), self.core
         if topic_id not in (None, info.id):
             raise errors.UnknownTopic(
                 f"the topic {topic!r} that was meant has been deleted; the one that is there now was made since. "
@@ -175,7 +166,7 @@ class Operations:
             starts = {p.index: p.high_watermark if offset is None else offset for p in info.partitions}
         numbers = {part.index: part.number for part in info.partitions}
         for index in starts.keys() - numbers.keys():
-            raise _no_partition(info, index)
+            raise no_partition(info, index)
         places = [(numbers[index], at) for index, at in starts.items()]
         for first in range(0, len(places), commands.MAX_PURGED):
             some = places[first : first + commands.MAX_PURGED]
@@ -186,14 +177,6 @@ class Operations:
     async def topics(self, names: Iterable[str] | None = None) -> list[TopicInfo]:
         """Return descriptions of topics, sorted by name. Names that do not exist are left out."""
         return await described(self.core, None if names is None else texts("names", names, NOTHING_READ))
-
-    async def _topic(self, name: str) -> TopicInfo:
-        """Return the description of one topic; raises UnknownTopic."""
-        name = text("topic", name, NOTHING_READ)
-        found = await described(self.core, [name])
-        if not found:
-            raise errors.UnknownTopic(f"there is no topic {name!r}")
-        return found[0]
 
     @client_method
     async def read(
@@ -206,7 +189,7 @@ class Operations:
         """
         topic, partition = text("topic", topic, NOTHING_READ), named_index(partition)
         _check_range(offset, max_bytes, max_wait)
-        number = _number(await self._topic(topic), partition)
+        number = number_of(await one_topic(self.core, topic), partition)
         part, data = await self._fetch(number, offset, max_bytes, max_wait)
         _raise_error_of(part)
         found, taken = decoded(topic, partition, data, offset, max_bytes)
@@ -248,7 +231,7 @@ class Operations:
         later.
         """
         wall = micros("time", time, NOTHING_READ, MOST)  # any later time is behind the last message
-        return await _first_since(self.core, await self._topic(topic), wall)
+        return await _first_since(self.core, await one_topic(self.core, topic), wall)
 
     @client_method
     async def find(
@@ -269,161 +252,11 @@ class Operations:
         """
         question = checked_question(key, id, start, limit)
         chosen = None if partition is None else named_index(partition)
-        info = await self._topic(text("topic", topic, NOTHING_READ))
+        info = await one_topic(self.core, text("topic", topic, NOTHING_READ))
         if chosen is not None:
-            _number(info, chosen)
+            number_of(info, chosen)
         parts = [part for part in info.partitions if chosen in (None, part.index)]
         return await messages_found(self.core, topic, parts, question, self._fetch)
-
-    # -- groups ------------------------------------------------------------------------------------
-
-    @client_method
-    async def groups(self) -> list[GroupInfo]:
-        """Return all consumer groups with their positions and lags."""
-        core = self.core
-        return (await core.request(commands.ListGroups(core.correlation()), commands.Groups)).groups
-
-    @client_method
-    async def group_offsets(self, group: str) -> list[GroupPosition]:
-        """Return the positions of a group, sorted by topic and partition."""
-        group, core = text("group", group, NOTHING_READ), self.core
-        places = {
-            p.number: (topic.name, p.index) for topic in await described(core, None) for p in topic.partitions
-        }
-        request = commands.FetchOffsets(core.correlation(), group)
-        offsets = (await core.request(request, GroupOffsets)).offsets
-        return sorted(
-            GroupPosition(*places[at.partition], at.offset, at.generation, at.metadata, at.pending_by)
-            for at in offsets
-            if at.partition in places
-        )
-
-    @client_method
-    async def describe_group(self, group: str) -> GroupDescription:
-        """Return a group's members and partitions: whose each is, its position and lag; raises UnknownGroup."""
-        group, core = text("group", group, NOTHING_READ), self.core
-        request = commands.DescribeGroup(core.correlation(), group)
-        told = await core.request(request, commands.GroupMembers)
-        if not (told.id or told.members or told.partitions):
-            raise errors.UnknownGroup(f"there is no group {group!r}; groups() returns those that there are")
-        return described_group(group, told)
-
-    @client_method
-    async def parked(self, group: str) -> list[ParkedMessage]:
-        """Return the messages that a group is to try again, sorted by topic, partition and offset."""
-        return await parked_messages(self.core, text("group", group, NOTHING_READ))
-
-    @client_method
-    async def retry_parked(self, group: str, topic: str, partition: int, offsets: Sequence[int]) -> None:
-        """Have messages that a group is to try again tried again now; their attempts stay counted.
-
-        Those that are not to be tried again stay as they are. Raises UnknownGroup, and OffsetPending while a prepared
-        transaction holds one of them.
-        """
-        await self._release(group, topic, partition, offsets, commands.Release.RETRY)
-
-    @client_method
-    async def skip(self, group: str, topic: str, partition: int, offsets: Sequence[int]) -> None:
-        """Finish messages for a group by hand, whoever reads for it; raises as :meth:`retry_parked`.
-
-        A consumer that has been handed one may still handle it.
-        """
-        await self._release(group, topic, partition, offsets, commands.Release.SKIP)
-
-    @client_method
-    async def dead_letter(self, group: str, topic: str, partition: int, offsets: Sequence[int]) -> None:
-        """Have messages that a group is to try again moved to the topic of dead letters instead.
-
-        It ends once that is forced; they are moved after that. Raises InvalidSetting for a topic of dead letters, else
-        as :meth:`retry_parked`.
-        """
-        await self._release(group, topic, partition, offsets, commands.Release.DEAD_LETTER)
-
-    @client_method
-    async def resend(self, group: str, topic: str, partition: int, offsets: Sequence[int]) -> None:
-        """Make messages that a group has finished unfinished, for this group alone; raises as :meth:`retry_parked`.
-
-        They are handed out when a consumer of the group begins with the partition: one that reads it now has passed
-        them. Those that are not finished stay as they are. Raises OffsetOutOfRange for one that retention has removed.
-        """
-        await self._release(group, topic, partition, offsets, commands.Release.AGAIN)
-
-    async def _release(
-        self, group: str, topic: str, partition: int, offsets: Sequence[int], what: commands.Release
-    ) -> None:
-        group, topic = text("group", group, NOTHING_CHANGED), text("topic", topic, NOTHING_CHANGED)
-        index = named_index(partition)
-        some = [
-            whole("offset", each, NOTHING_CHANGED, least=0)
-            for each in listed("offsets", offsets, "int", NOTHING_CHANGED)
-        ]
-        number, meant = _number(await self._topic(topic), index), await self._group_id(group)
-        await release(self.core, group, meant, number, some, what)
-
-    @client_method
-    async def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Move a group to other positions, given as offsets by partition. Claims of its consumers stay valid.
-
-        Raises PositionMoved if a consumer or another program moves the group at the same time, and GroupInUse if the
-        group has members, which would go on from where they are: stop them first.
-        """
-        group, topic = text("group", group, NOTHING_CHANGED), text("topic", topic, NOTHING_CHANGED)
-        if not isinstance(offsets, Mapping):
-            raise wrong_type("offsets", offsets, "a dict of partitions and offsets", NOTHING_CHANGED)
-        places = {
-            named_index(index): whole("offset", offset, NOTHING_CHANGED) for index, offset in offsets.items()
-        }
-        info = await self._topic(topic)
-        core = self.core
-        wanted = {_number(info, index): offset for index, offset in places.items()}
-        request = commands.FetchOffsets(core.correlation(), group, list(wanted))
-        before = {at.partition: at for at in (await core.request(request, GroupOffsets)).offsets}
-        moved = [PartitionOffset(number, at, before[number].generation) for number, at in wanted.items()]
-        expected = [before[number].offset for number in wanted]
-        move = commands.CommitOffsets(core.correlation(), group, moved, expected=expected)
-        call = core.request(move, Done)
-        try:
-            await call
-        except (
-            errors.PositionMoved,
-            errors.GenerationFenced,
-            errors.OffsetPending,
-            errors.GroupInUse,
-        ) as error:
-            if call.attempts == 1:
-                raise
-            request = commands.FetchOffsets(core.correlation(), group, list(wanted))
-            now = {at.partition: at.offset for at in (await core.request(request, GroupOffsets)).offsets}
-            if now != wanted:
-                raise errors.OutcomeUnknown(
-                    f"the answer to moving group {group!r} was lost, and it has been moved or claimed by somebody else "
-                    f"since ({error}); whether it was at the new position in between is not known. Look at its "
-                    "positions with group_offsets()"
-                ) from error
-
-    @client_method
-    async def delete_group(self, group: str, group_id: bytes | None = None) -> None:
-        """Delete a group with its positions; raises UnknownGroup, OffsetPending, GroupInUse.
-
-        ``group_id`` is the id of the group to delete, as ``groups()`` returns it; None: the group that has the name
-        now.
-        """
-        group, core = text("group", group, NOTHING_CHANGED), self.core
-        group_id = None if group_id is None else octets("group_id", group_id, NOTHING_CHANGED)
-        meant = await self._group_id(group) if group_id is None else group_id
-        call = core.request(commands.DeleteGroup(core.correlation(), group, meant), Done)
-        try:
-            await call
-        except errors.UnknownGroup:
-            if call.attempts == 1:
-                raise
-
-    async def _group_id(self, group: str) -> bytes:
-        core = self.core
-        found = await core.request(commands.FetchOffsets(core.correlation(), group, []), GroupOffsets)
-        if not found.id:
-            raise errors.UnknownGroup(f"there is no group {group!r}; nothing has changed")
-        return found.id
 
     # -- the broker --------------------------------------------------------------------------------
 
@@ -479,18 +312,6 @@ async def _first_since(core: Core, info: TopicInfo, wall: int) -> dict[int, int]
         request = commands.OffsetsForTime(core.correlation(), some, wall)
         found.update((await core.request(request, commands.Offsets)).offsets)
     return {parts[number]: at for number, at in found.items()}
-
-
-def _number(info: TopicInfo, index: int) -> int:
-    wanted = named_index(index)
-    for part in info.partitions:
-        if part.index == wanted:
-            return part.number
-    raise _no_partition(info, index)
-
-
-def _no_partition(info: TopicInfo, index: int) -> errors.UnknownPartition:
-    return errors.UnknownPartition(f"{info.name} has {len(info.partitions)} partitions, none is {index}")
 
 
 def _raise_error_of(part: FetchedPartition) -> None:

@@ -62,6 +62,7 @@ RULES: dict[type[Request], Lost] = {
     commands.DescribeGroup: Lost.READ,
     commands.ListParked: Lost.READ,
     commands.ReleaseParked: Lost.REPEAT,  # what has been released, or finished, stays as it is
+    commands.AlterGroup: Lost.REPEAT,  # what it says is so already, or another has altered it since
     commands.Timed: Lost.ASK,  # never of a call: a repetition sends the measured request itself
 }
 
@@ -74,7 +75,9 @@ def repetition(request: Request) -> Request:
 
     The group that the first try made may have been deleted since, and the deleting client may have to repeat that, too.
     """
-    if isinstance(request, (commands.CommitOffsets, commands.ClaimPartitions, commands.JoinGroup)):
+    if isinstance(
+        request, (commands.CommitOffsets, commands.ClaimPartitions, commands.JoinGroup, commands.AlterGroup)
+    ):
         return msgspec.structs.replace(request, id=new_id())
     return request
 

@@ -26,7 +26,13 @@ async def parked_messages(core: Core, group: str) -> list[ParkedMessage]:
             told = await core.request(request, commands.Parked)
             found += [
                 ParkedMessage(
-                    *places[number], each.offset, each.attempts, each.left / 1e6, each.reason, each.dead
+                    *places[number],
+                    each.offset,
+                    each.attempts,
+                    each.left / 1e6,
+                    each.reason,
+                    each.dead,
+                    each.stopped,
                 )
                 for each in told.offsets
             ]

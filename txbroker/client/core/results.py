@@ -9,6 +9,7 @@ import msgspec
 
 from journal.formats import frame
 from journal.message_headers import ID_HEADER, Headers, last_value
+from txbroker.client.core.retry_policy import RetryPolicy, policy_of
 from txbroker.wire.messages import GroupMembers, MemberInfo, MemberPartition, TransactionInfo
 
 
@@ -92,7 +93,8 @@ class ParkedMessage(NamedTuple):
     """A message that a group is to try again: how often it has failed with it, in how many seconds it is ``due`` (0:
     now), and why, as the program said.
 
-    One that is ``dead`` is not tried again: it is about to be moved to the dead letters.
+    One that is ``dead`` is not tried again: it is about to be moved to the dead letters. One that is ``stopped`` is not
+    tried again until somebody says so (``retry_parked``, ``skip``): its attempts are used up.
     """
 
     topic: str
@@ -102,6 +104,7 @@ class ParkedMessage(NamedTuple):
     due: float
     why: str
     dead: bool = False
+    stopped: bool = False
 
 
 class GroupMember(NamedTuple):
@@ -146,7 +149,7 @@ class GroupDescription(NamedTuple):
 
     ``kind`` is "members" if the broker shares its partitions out to members, "consumers" if its consumers name their
     partitions, "" if nobody has read for it yet. ``id`` distinguishes the group from others of its name; it is empty
-    while nothing of it is in the journal.
+    while nothing of it is in the journal. ``retry`` is how it tries messages again, None if each retry says it.
     """
 
     name: str
@@ -154,6 +157,7 @@ class GroupDescription(NamedTuple):
     members: list[GroupMember]
     partitions: list[GroupPartition]
     id: bytes
+    retry: RetryPolicy | None = None
 
 
 class Run(NamedTuple):
@@ -201,7 +205,8 @@ class TransactionDetails(NamedTuple):
 def described_group(name: str, told: GroupMembers) -> GroupDescription:
     """Return the description in an answer of the broker, with the partitions sorted by topic and index."""
     partitions = sorted(map(_owned, told.partitions), key=lambda each: (each.topic, each.partition))
-    return GroupDescription(name, told.kind, [_member(each) for each in told.members], partitions, told.id)
+    members = [_member(each) for each in told.members]
+    return GroupDescription(name, told.kind, members, partitions, told.id, policy_of(told.retry))
 
 
 def _member(told: MemberInfo) -> GroupMember:
