@@ -14,7 +14,9 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import patch
 
 import psycopg
 import pytest
@@ -187,6 +189,11 @@ def clients(request: Any, address: str, broker: Any) -> Iterator[Runs]:
         yield running(address, {"consumer": consumer, "handle": handle}, KeyboardInterrupt)
         (parked,) = broker.parked("refunding")
     assert (parked.offset, parked.attempts, parked.why) == (0, 1, "no database")
+    names: dict[str, Any] = {"broker": broker}
+    yield running(address, names)
+    with names["consumer"] as consumer:
+        consumer.poll(0.1)
+    assert broker.describe_group("refunding").retry == txbroker.RetryPolicy()
     broker.create_topic("returns")
     for number in range(3):
         broker.send("returns", b"%d" % number)
@@ -225,20 +232,43 @@ def coordinator(request: Any, address: str, broker: Any) -> Iterator[Runs]:
         assert numbers(database) == [42, 42]
 
 
+def working_until(address: str, holds: Callable[[], Any], names: dict[str, Any]) -> Runs:
+    """Run a block with these names in a thread, and stop its worker when something holds."""
+
+    def run(block: Block) -> None:
+        made: list[Any] = []
+        work = txbroker.Connection.work
+
+        def noted(*arguments: Any, **choices: Any) -> Any:
+            made.append(work(*arguments, **choices))
+            return made[-1]
+
+        with patch.object(txbroker.Connection, "work", noted), ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(running(address, names), block)
+            eventually(lambda: holds() or ended.done())
+            made[0].stop()
+            ended.result()
+
+    return run
+
+
 def workers(request: Any, address: str, broker: Any) -> Iterator[Runs]:
     broker.create_topic("orders")
     broker.create_topic("invoices")
     for number in range(3):
         broker.send("orders", b"order", key=b"%d" % number)
-    printed, show = times(3)
-    yield running(address, {"print": show}, Enough)
+    printed: list[Any] = []
+    yield working_until(address, lambda: len(printed) == 3, {"print": lambda *words: printed.append(words)})
     assert sorted(key for _, key, _ in printed) == [b"0", b"1", b"2"]
     broker.delete_group("billing")
-    broker.send("orders", b"the handler fails with it, which ends the worker", key=b"poison")
     with with_tables(sqlite3.connect("shop.db")) as database:
-        yield running(address, {}, ValueError)
+        yield working_until(address, lambda: values(broker, "invoices") == [b"invoice"] * 3, {})
         assert numbers(database, "invoices") == [0, 1, 2]
-    eventually(lambda: values(broker, "invoices") == [b"invoice"] * 3)
+    broker.send("orders", b"poison", key=b"3")
+    yield working_until(address, lambda: broker.parked("billing"), {})
+    (parked,) = broker.parked("billing")
+    assert (parked.attempts, parked.why) == (1, "ValueError: cannot be billed, attempt 1")
+    assert broker.describe_group("billing").retry == txbroker.RetryPolicy()
 
     def until_all_are_there(block: Block) -> None:
         async def run() -> None:
