@@ -66,6 +66,10 @@ class TooManyParked(LimitExceeded):
     """The group has as many messages of the partition to try again as it may; nothing has changed."""
 
 
+class TooFarAhead(LimitExceeded):
+    """A message is too far above the lowest one that the group has not finished (max_ahead); nothing has changed."""
+
+
 class PositionMoved(RequestRefused):
     """A group's position is not the expected one; nothing has moved."""
 

@@ -88,9 +88,12 @@ MUTANTS: Final = (
     Mutant("dead letters have dead letters", _BROKER, "if is_dead_topic(store.topic):", "if False:"),
     # -- the client
     Mutant(
-        "what was handed out counts as finished", _RETRIES, "        position.given.discard(offset)\n", ""
+        "what was handed out counts as finished",
+        _RETRIES,
+        "        position.given.discard(each.offset)\n",
+        "",
     ),
-    Mutant("it is not left out", _RETRIES, "        left.park(offset, message.key)\n", ""),
+    Mutant("it is not left out", _RETRIES, "position.left.park(message.offset, message.key)", "pass"),
     Mutant(
         "what was read of the partition goes on",
         _RETRIES,
@@ -100,8 +103,8 @@ MUTANTS: Final = (
     Mutant(
         "what was read of the key goes on",
         _RETRIES,
-        'key = message.key if left.order == "key" else None',
-        "key = None",
+        "each.key if by_key else None",
+        "None",
     ),
     Mutant(
         "one that is retried twice comes twice",

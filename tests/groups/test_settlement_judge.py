@@ -366,7 +366,7 @@ class TestRequests:
     def test_a_plain_commit_finishes_offsets(self, room, partition):
         assert isinstance(self.commit(room, settled(partition, 0, 3)), messages.Done)
         assert state(room, partition) == (1, "3", {})
-        assert "max_ahead" in refused(self.commit(room, settled(partition, 39)), "LimitExceeded")
+        assert "max_ahead" in refused(self.commit(room, settled(partition, 39)), "TooFarAhead")
 
     def test_it_moves_positions_of_other_partitions_in_the_same_step(self, room, partition):
         [other] = room.topic("other")
@@ -391,7 +391,7 @@ class TestRequests:
 
     @pytest.mark.parametrize(
         ("offset", "generation", "error"),
-        [(39, 0, "LimitExceeded"), (40, 0, "OffsetOutOfRange"), (1, 7, "GenerationFenced")],
+        [(39, 0, "TooFarAhead"), (40, 0, "OffsetOutOfRange"), (1, 7, "GenerationFenced")],
     )
     def test_an_add_that_cannot_be_settled_dooms_its_transaction(
         self, room, partition, offset, generation, error
@@ -449,4 +449,4 @@ class TestStaged:
         settle(room, settled(partition, *range(10)))
         peer = self.added(room, settled(partition, 10 + AHEAD))
         settle(room, offsets=[PartitionOffset(partition, 4)])
-        assert "has been rolled back" in refused(self.decide(peer, kind), "LimitExceeded")
+        assert "has been rolled back" in refused(self.decide(peer, kind), "TooFarAhead")

@@ -35,18 +35,17 @@ from txbroker.worker.failures import Meaning, meaning_of
     ],
 )
 def test_each_exception_has_one_meaning(error, by_handler, meaning):
-    assert meaning_of(error, by_handler, has_earlier=False, may_ask=True) is meaning
+    assert meaning_of(error, by_handler, may_ask=True) is meaning
 
 
 def test_without_anybody_to_ask_an_unknown_outcome_ends_the_worker():
-    assert meaning_of(errors.OutcomeUnknown("x"), False, False, may_ask=False) is Meaning.FATAL
+    assert meaning_of(errors.OutcomeUnknown("x"), False, may_ask=False) is Meaning.FATAL
 
 
 def test_what_no_message_is_to_blame_for_ends_the_worker():
-    assert meaning_of(ValueError("no such dialect"), False, False, may_ask=False) is Meaning.FATAL
+    assert meaning_of(ValueError("no such dialect"), False, may_ask=False) is Meaning.FATAL
 
 
-def test_a_limit_is_the_fault_of_earlier_messages_while_some_are_unfinished():
-    error = errors.LimitExceeded("max_ahead")
-    assert meaning_of(error, False, has_earlier=True, may_ask=True) is Meaning.AGAIN
-    assert meaning_of(error, False, has_earlier=False, may_ask=True) is Meaning.FAILED
+def test_a_limit_is_the_messages_fault_unless_earlier_ones_have_to_be_finished_first():
+    assert meaning_of(errors.TooFarAhead("max_ahead"), False, may_ask=True) is Meaning.LATER
+    assert meaning_of(errors.LimitExceeded("too large"), False, may_ask=True) is Meaning.FAILED

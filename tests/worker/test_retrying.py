@@ -205,7 +205,7 @@ class TestOrder:
 
         broker.work(
             topic, topic, handle, concurrency=8, order=order, batch=batch, transaction=transaction, follow=False,
-            retry=RetryPolicy(attempts=1000, pause=0.01, longest=0.05),
+            retry=RetryPolicy(attempts=1000, pause=0.01 * (seed % 2), longest=0.05),
         ).run()  # fmt: skip
         assert sorted(number for *_, number in handled) == list(range(300))
         by_lane = {}
@@ -337,6 +337,150 @@ class TestObstacles:
             ).run()
             assert {counted.count(offset) for offset in range(12)} == {2}
             assert position(connection, "g") == 12
+
+    def test_of_a_batch_whose_failed_message_another_has_finished_the_others_are_handled(self, broker, topic):
+        fill(broker, topic, 4, key=lambda number: b"a")
+        calls = []
+
+        def handle(messages):
+            calls.append([message.offset for message in messages])
+            if messages[0].offset == 0:
+                if len(messages) == 1:
+                    broker.skip(topic, topic, 0, [0])
+                raise ZeroDivisionError
+
+        broker.work(topic, topic, handle, batch=4, follow=False).run()
+        assert calls[1:] == [[0], [1, 2, 3]]
+        assert position(broker, topic) == 4
+
+    @pytest.mark.parametrize("transaction", [None, "broker"])
+    def test_after_a_stop_nothing_behind_an_unhandled_message_of_a_batch_is_handled(
+        self, broker, topic, transaction
+    ):
+        fill(broker, topic, 4, key=lambda number: b"a")
+        calls = []
+
+        def handle(messages, *more):
+            calls.append([message.offset for message in messages])
+            if len(messages) > 1:
+                raise ZeroDivisionError
+            worker.stop()
+            raise errors.StorageUnavailable("away")
+
+        worker = broker.work(topic, topic, handle, batch=4, transaction=transaction)
+        worker.run()
+        assert calls == [[0, 1, 2, 3], [0]]
+        assert position(broker, topic) == 0
+
+
+class TestHandover:
+    """A partition is asked back from a worker in which messages of it have failed."""
+
+    @pytest.mark.parametrize("order", ["key", "partition", None])
+    def test_it_moves_while_all_that_was_handed_out_waits(self, broker, url, topic, order):
+        broker.alter_topic(topic, partitions=2)
+        for number in range(4):
+            broker.send(topic, b"", key=b"%d" % number, partition=number % 2)
+        choices = {"order": order, "concurrency": 2, "retry": RetryPolicy(pause=3.0)}
+
+        def fails_first(message):
+            assert message.attempts
+
+        with (
+            txbroker.connect(url, timeout=60.0) as elsewhere,
+            running(broker.work(topic, topic, fails_first, **choices)) as raised,
+        ):
+            eventually(lambda: len(broker.parked(topic)) == (2 if order == "partition" else 4))
+            with running(elsewhere.work(topic, topic, fails_first, **choices)) as raised_too:
+                eventually(
+                    lambda: len({each.member for each in broker.describe_group(topic).partitions}) == 2
+                )
+                eventually(lambda: all(each.lag == 0 for each in broker.describe_group(topic).partitions))
+        assert raised == raised_too == []
+
+    def test_from_a_consumer_too(self, broker, url, topic):
+        broker.alter_topic(topic, partitions=2)
+        for number in range(2):
+            broker.send(topic, b"", partition=number)
+        with txbroker.connect(url) as elsewhere, broker.consume(topic, topic) as one:
+            for _ in range(2):
+                one.retry(one.poll(PATIENCE), after=60)
+            with elsewhere.consume(topic, topic) as two:
+                eventually(
+                    lambda: (
+                        one.poll(0.01),
+                        two.poll(0.01),
+                        len({each.member for each in broker.describe_group(topic).partitions}) == 2,
+                    )[-1]
+                )
+
+    @pytest.mark.parametrize(
+        ("order", "batch", "transaction"), [("partition", 1, None), ("key", 4, "broker")]
+    )
+    def test_it_moves_if_one_fails_meanwhile_and_others_are_behind_it(
+        self, broker, url, topic, order, batch, transaction
+    ):
+        broker.alter_topic(topic, partitions=2)
+        for number in range(6):
+            broker.send(topic, b"", key=b"a", partition=number % 2)
+        begun, go_on, handled = threading.Barrier(3), threading.Event(), []
+
+        def handle(messages, *more):
+            some = messages if batch > 1 else [messages]
+            if not go_on.is_set():
+                begun.wait(PATIENCE)
+                reached(go_on)
+            assert some[0].offset or some[0].attempts
+            handled.extend((message.partition, message.offset) for message in some)
+
+        choices = {
+            "order": order,
+            "batch": batch,
+            "transaction": transaction,
+            "retry": RetryPolicy(pause=0.1),
+        }
+        with (
+            txbroker.connect(url, timeout=60.0) as elsewhere,
+            running(broker.work(topic, topic, handle, concurrency=2, **choices)) as raised,
+        ):
+            begun.wait(PATIENCE)
+            with running(elsewhere.work(topic, topic, handle, **choices)) as raised_too:
+                eventually(lambda: any(each.revoking for each in broker.describe_group(topic).partitions))
+                go_on.set()
+                eventually(lambda: all(each.lag == 0 for each in broker.describe_group(topic).partitions))
+        assert raised == raised_too == []
+        for partition in range(2):
+            assert [offset for index, offset in handled if index == partition] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize("transaction", [None, "broker"])
+def test_one_that_comes_again_is_handled_though_all_others_are_too_far_ahead(
+    tmp_path, transaction, concurrency
+):
+    """And none of these counts as failed that its handler has not failed with."""
+    with (
+        BrokerProcess(tmp_path / "data", "max_ahead=64") as process,
+        txbroker.connect(process.address, timeout=30.0) as connection,
+    ):
+        connection.create_topic("in")
+        fill(connection, "in", 150)
+        failures = []
+
+        def handle(message, *more):
+            if (message.offset == 0 and message.attempts < 2) or (
+                message.offset == 90 and not message.attempts
+            ):
+                failures.append(message.offset)
+                raise ZeroDivisionError
+
+        connection.work(
+            "in", "g", handle, concurrency=concurrency, transaction=transaction, follow=False,
+            retry=RetryPolicy(attempts=3, pause=0.3, longest=0.3),
+        ).run()  # fmt: skip
+        assert position(connection, "g") == 150
+        assert failures.count(0) == 2
+        assert "in.dead" not in {each.name for each in connection.topics()}
 
 
 def test_on_asyncio_too(url, broker, topic):

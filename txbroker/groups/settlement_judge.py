@@ -15,7 +15,14 @@ from journal.formats.offset_set_bytes import count_walked_runs, decode_offsets, 
 from journal.log.message_store import MessageStore
 from journal.offset_set import OffsetSet
 from journal.transaction_states import TransactionNumber
-from txbroker.errors import InvalidFrame, InvalidSetting, LimitExceeded, OffsetOutOfRange, TooManyParked
+from txbroker.errors import (
+    InvalidFrame,
+    InvalidSetting,
+    LimitExceeded,
+    OffsetOutOfRange,
+    TooFarAhead,
+    TooManyParked,
+)
 from txbroker.groups.retries import Retries
 from txbroker.wire.refusals import unknown_partition
 
@@ -189,7 +196,7 @@ class SettlementJudge:
 
     def _check_distance(self, name: str, store: MessageStore, lowest: int, highest: int) -> None:
         if highest - lowest > self._settings.max_ahead:
-            raise LimitExceeded(
+            raise TooFarAhead(
                 f"offset {highest} of {place(store)} is {highest - lowest} above offset {lowest}, the lowest "
                 f"that would be unfinished for group {name!r}, now or when a prepared transaction ends; the limit is "
                 f"{self._settings.max_ahead} (max_ahead); nothing has changed. Finish the lowest first"

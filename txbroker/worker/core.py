@@ -214,7 +214,14 @@ class WorkerCore:
             return OVER
         if not self.schedule.in_hand:
             return True
-        return "room" if self.schedule.has_room else None
+        return "room" if self.schedule.has_room or self._waits_for_earlier else None
+
+    @property
+    def _waits_for_earlier(self) -> bool:
+        """Whether all that is in hand is handled, and can be finished only after messages that come again. How far the
+        consumer reads is bounded then, by the broker.
+        """
+        return self.settling.is_too_far_ahead and self.schedule.is_idle
 
     async def _take_all(self, delivery: Delivery) -> None:
         """Take the messages of a delivery in hand, as there is room for them. It may be withheld at any time."""
@@ -317,10 +324,11 @@ class WorkerCore:
         """
         finished: list[Message] = []
         error = await self._tried(hand, work, work.messages, finished)
-        if error is not None and len(work.messages) > 1 and self.job.options.retry is not False:
-            await self._handle_alone(hand, work, finished)
-        elif error is not None:
-            await self._failed(work, work.messages[0], error)
+        if error is not None and not isinstance(error, Abandoned):
+            if len(work.messages) > 1 and self.job.options.retry is not False:
+                await self._handle_alone(hand, work, finished)
+            else:
+                await self._failed(work, work.messages[0], error, work.messages[1:])
         with self._face.lock:
             self.schedule.ended(work)
             self.settling.add(finished)
@@ -331,20 +339,24 @@ class WorkerCore:
                 self._face.wake_all()
 
     async def _handle_alone(self, hand: Hand, work: Work, finished: list[Message]) -> None:
-        """Handle each message of a batch alone, but for those that are behind one that fails."""
+        """Handle each message of a batch alone, but for those that are behind one that fails, or is left."""
         left = list(work.messages)
         while left and not self.is_over:
             message = left.pop(0)
             error = await self._tried(hand, work, [message], finished)
+            if isinstance(error, Abandoned):
+                return
             if error is not None:
                 lane = self.schedule.lane(message)
                 later = [each for each in left if lane and self.schedule.lane(each) == lane]
                 left = [each for each in left if each not in later]
                 await self._failed(work, message, error, later)
 
-    async def _failed(
-        self, work: Work, message: Message, error: Exception, later: Sequence[Message] = ()
-    ) -> None:
+    async def _failed(self, work: Work, message: Message, error: Exception, later: Sequence[Message]) -> None:
+        """See to it that a message that failed comes again, and ``later`` behind it; or end the worker."""
+        if isinstance(error, errors.TooFarAhead):
+            await self._failed_messages.postpone(work, [message, *later], error)
+            return
         with self._face.lock:
             self.tally.failed += 1
         if self.job.options.retry is False:
@@ -366,7 +378,9 @@ class WorkerCore:
     async def _tried(
         self, hand: Hand, work: Work, messages: list[Message], finished: list[Message]
     ) -> Exception | None:
-        """Handle messages together, again and again if that is not their fault; return the error if they failed."""
+        """Handle messages together, again and again if that is not their fault. Return None once they are handled, the
+        error if they failed, TooFarAhead if they can be finished only after others, Abandoned if they are left.
+        """
         pause = FIRST_PAUSE
         claim = self._face.claim(work.generation)
         while not self.is_over:
@@ -374,28 +388,31 @@ class WorkerCore:
             try:
                 await hand.attempt(attempt)
             except Abandoned:
-                return None
+                break
             except Exception as caught:  # noqa: BLE001 - what it means is decided here
                 error = caught
             else:
                 self._handled(messages, finished)
                 return None
             if attempt.is_over():  # it was cancelled, for example: that is no failure
-                return None
+                break
             meaning = await self._meaning(hand, attempt, error)
-            if meaning is Meaning.FAILED:
+            if meaning in (Meaning.FAILED, Meaning.LATER):
                 return error
-            if meaning is not Meaning.AGAIN:
-                self._end_attempt(attempt, error, meaning, finished)
+            if meaning is Meaning.COMMITTED:
+                self._handled(messages, finished)
                 return None
+            if meaning is not Meaning.AGAIN:
+                self._end_attempt(attempt, error, meaning)
+                break
             if pause == FIRST_PAUSE:
                 log.warning("%s is handled again: %s", place_of(messages[0]), described(error))
             if error is not attempt.raised:
                 await hand.renew()
             if await self.paused(pause):
-                return None
+                break
             pause = min(LONGEST_PAUSE, pause * 2)
-        return None
+        return Abandoned()
 
     def _handled(self, messages: list[Message], finished: list[Message]) -> None:
         if self.job.options.transaction is None:  # else they are finished with it
@@ -405,25 +422,15 @@ class WorkerCore:
 
     async def _meaning(self, hand: Hand, attempt: Attempt, error: Exception) -> Meaning:
         """Return what an error means for the messages, once that is decided."""
-        first = attempt.messages[0]
-        with self._face.lock:
-            has_earlier = any(
-                work.place == attempt.work.place and work.messages[0].offset < first.offset
-                for work in self.schedule.under_way
-            )
-        meaning = meaning_of(error, error is attempt.raised, has_earlier, attempt.ask is not None)
+        meaning = meaning_of(error, error is attempt.raised, attempt.ask is not None)
         if meaning is Meaning.UNDECIDED:
             meaning = await self._asked(hand, attempt)
         with self._face.lock:
-            self.tally.again += meaning is Meaning.AGAIN
+            self.tally.again += meaning in (Meaning.AGAIN, Meaning.LATER)
         return meaning
 
-    def _end_attempt(
-        self, attempt: Attempt, error: Exception, meaning: Meaning, finished: list[Message]
-    ) -> None:
-        if meaning is Meaning.COMMITTED:
-            self._handled(attempt.messages, finished)
-        elif meaning is Meaning.LOST:
+    def _end_attempt(self, attempt: Attempt, error: Exception, meaning: Meaning) -> None:
+        if meaning is Meaning.LOST:
             with self._face.lock:
                 self.tally.lost += len(attempt.messages)
             self._lose_place(attempt.work.place, attempt.work.generation, error)

@@ -19,11 +19,13 @@ log = logging.getLogger("txbroker.worker")
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 5.0
 """Seconds between two tries."""
-WHILE_TOO_MANY: Final = 0.5
-"""Seconds until a message is handled again that cannot wait because ``max_parked`` others do."""
+WHILE_OTHERS: Final = 0.5
+"""Seconds until a message is handled again that has to wait for others."""
 
-_LATER = (errors.StorageUnavailable, errors.OutcomeUnknown, errors.OffsetPending, errors.LimitExceeded)
-"""Errors for now: no answer, a transaction that holds the offset, and too many that wait already (``max_parked``)."""
+_LATER = (errors.StorageUnavailable, errors.OutcomeUnknown)
+"""There was no answer in time: it is said again."""
+_AFTER_OTHERS = (errors.OffsetPending, errors.LimitExceeded)
+"""A transaction holds the offset; it is too far beyond the first unfinished one; or too many wait (``max_parked``)."""
 
 
 class Failing(Protocol):
@@ -61,17 +63,15 @@ class FailedMessages:
             except _LATER as refusal:
                 if pause == FIRST_PAUSE:
                     log.warning("%s is reported as failed later: %s", place_of(message), described(refusal))
-                is_too_many = isinstance(refusal, errors.TooManyParked)
-                if await self._worker.paused(WHILE_TOO_MANY if is_too_many else pause):
+                if await self._worker.paused(pause):
                     return  # it comes again all the same: it is unfinished
-                if is_too_many:
-                    # This hand is needed for those that wait. It is handled again, and that attempt is not counted.
-                    await self._send_back(message, work.generation, [message, *later])
-                    return
                 pause = min(LONGEST_PAUSE, pause * 2)
+            except _AFTER_OTHERS as refusal:
+                await self.postpone(work, [message, *later], refusal)
+                return
             except errors.AlreadyFinished as refusal:
                 log.info("%s", refusal)
-                return
+                break
             except (errors.GenerationFenced, errors.WrongValue) as refusal:
                 self._worker.lose([message], refusal)
                 return
@@ -80,21 +80,31 @@ class FailedMessages:
                 return
             else:
                 break
-        await self._send_back(message, work.generation, later)
+        await self._send_back(work, message, later)
 
-    async def _send_back(self, message: Message, generation: int, later: Sequence[Message]) -> None:
-        """Give back ``later``, and what is behind the message. A message leaves the consumer and gets into the schedule
-        in one step, under the lock, and the consumer hands out no more of that lane.
+    async def postpone(self, work: Work, messages: Sequence[Message], why: Exception) -> None:
+        """Have messages handled again after a while, without an attempt: this hand is needed for what they wait for."""
+        log.info("%s is handled again later: %s", place_of(messages[0]), described(why))
+        if not await self._worker.paused(WHILE_OTHERS):
+            await self._send_back(work, messages[0], messages, read_anew=True)
+
+    async def _send_back(
+        self, work: Work, message: Message, back: Sequence[Message], read_anew: bool = False
+    ) -> None:
+        """Give these messages back to the consumer, and what is behind them and the message, in one step in which the
+        consumer hands out nothing: a message leaves it, and gets into the schedule, under the lock.
         """
         consumer = self._face.consumer()
-        if later:
-            await self._face.run(put_back(consumer, later))
-        with self._face.lock:
-            self.reported += 1
-            lane = self._schedule.lane(message)
-            behind = self._schedule.withdraw(lane, generation) if lane else []
-        if behind:
-            await self._face.run(put_back(consumer, behind))
+
+        async def give_back() -> None:
+            with self._face.lock:
+                self.reported += 1
+                behind: list[Message] = []
+                for lane in {self._schedule.lane(each) for each in (message, *back)} - {()}:
+                    behind += self._schedule.withdraw(lane, work.generation)
+                consumer.put_back([*back, *behind], read_anew)
+
+        await self._face.run(give_back())
 
 
 async def retry(consumer: ConsumerCore, message: Message, generation: int, why: str) -> None:
@@ -107,8 +117,3 @@ async def retry(consumer: ConsumerCore, message: Message, generation: int, why: 
             "the partition was another consumer's since the message was handed out; nothing was sent"
         )
     await parking.carry_out()
-
-
-async def put_back(consumer: ConsumerCore, messages: Sequence[Message]) -> None:
-    """Give messages back to a consumer, which hands them out again when nothing that is tried again is before them."""
-    consumer.put_back(messages)

@@ -15,16 +15,17 @@ class Meaning(enum.Enum):
     FAILED = "the handler failed with it"
     LOST = "its partition is another consumer's now; its work is rolled back"
     AGAIN = "nothing of its work is left, and that was not its fault: it is handled again"
+    LATER = "the same, once others have been handled"
     UNDECIDED = "its transaction may be committed: the broker is asked"
     COMMITTED = "its transaction was committed all the same"
     FATAL = "no message can be handled any more"
 
 
-def meaning_of(error: Exception, by_handler: bool, has_earlier: bool, may_ask: bool) -> Meaning:
+def meaning_of(error: Exception, by_handler: bool, may_ask: bool) -> Meaning:
     """Return what an exception means that ended the work on a message.
 
-    ``by_handler``: the handler raised it. ``has_earlier``: an earlier message of its partition is unfinished here.
-    ``may_ask``: it came from the commit, so the broker knows how that ended, or will.
+    ``by_handler``: the handler raised it. ``may_ask``: it came from the commit, so the broker knows how that ended, or
+    will.
     """
     if isinstance(error, errors.GenerationFenced):
         return Meaning.LOST
@@ -35,9 +36,10 @@ def meaning_of(error: Exception, by_handler: bool, has_earlier: bool, may_ask: b
         return Meaning.AGAIN
     if by_handler:
         return Meaning.FAILED
+    if isinstance(error, errors.TooFarAhead):
+        return Meaning.LATER
     if isinstance(error, errors.LimitExceeded):
-        # Too far beyond the first unfinished message (max_ahead), or too large for a transaction.
-        return Meaning.AGAIN if has_earlier else Meaning.FAILED
+        return Meaning.FAILED  # it sends too much for one transaction, for example
     if isinstance(error, errors.TxBrokerError):
         return Meaning.FATAL
     if isinstance(error, OSError) or named(error, "OperationalError", "InterfaceError"):

@@ -72,6 +72,11 @@ class Schedule:
         return is_idle and self.in_hand < MOST_AHEAD and self._bytes < MOST_BYTES
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no message is under way or may be."""
+        return not self._ready and not self._under_way
+
+    @property
     def has_ready(self) -> bool:
         """Whether :meth:`take` would return a work."""
         return bool(self._ready)
@@ -92,7 +97,11 @@ class Schedule:
             return
         if lane:
             self._behind[lane] = deque()
-        self._ready.setdefault((message.topic, message.partition), deque()).append(item)
+        ready = self._ready.setdefault((message.topic, message.partition), deque())
+        if message.attempts:
+            ready.appendleft(item)  # others may wait for it, at the broker
+        else:
+            ready.append(item)
 
     def take(self) -> Work | None:
         """Return the next work; None if no message may be handled now. Partitions take turns."""

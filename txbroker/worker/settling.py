@@ -17,7 +17,7 @@ FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 5.0
 """Seconds between two tries."""
 
-_LATER = (errors.OffsetPending, errors.LimitExceeded)
+_LATER = (errors.OffsetPending, errors.TooFarAhead)
 """Refusals for now: a transaction holds the offset, or it is too far beyond the first unfinished message."""
 
 
@@ -47,6 +47,8 @@ class Settling:
         self._waiting: list[Message] = []
         self._asked_for: list[Message] = []
         self.has_ended = False
+        self.is_too_far_ahead = False
+        """Whether some cannot be finished before lower ones."""
 
     def add(self, messages: list[Message]) -> None:
         """Have messages finished; under the lock."""
@@ -64,6 +66,7 @@ class Settling:
         pause = FIRST_PAUSE
         try:
             while isinstance(messages := await self._face.until(Role.SETTLE, self._next), list):
+                self.is_too_far_ahead = False
                 left = await self._finish(messages)
                 kept = set(map(id, left))
                 with self._face.lock:
@@ -110,13 +113,14 @@ class Settling:
             for each in by_place.values():
                 left += await self._finish(each)
             return left
-        if isinstance(error, errors.LimitExceeded) and len(messages) > 1:
-            # Too far beyond the first unfinished message, which may be among them: the lower ones first.
+        if isinstance(error, errors.TooFarAhead) and len(messages) > 1:
+            # The first unfinished message may be among them: the lower ones first.
             messages.sort(key=lambda message: message.offset)
             half = len(messages) // 2
             lower = await self._finish(messages[:half])
             return lower + (messages[half:] if lower else await self._finish(messages[half:]))
         if isinstance(error, _LATER):
+            self.is_too_far_ahead |= isinstance(error, errors.TooFarAhead)
             log.info(
                 "%d messages from %s on are finished later: %s", len(messages), place_of(messages[0]), error
             )

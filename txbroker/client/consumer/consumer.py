@@ -27,7 +27,7 @@ from txbroker.client.consumer.membership import Membership
 from txbroker.client.consumer.moments import Moments, Wanted
 from txbroker.client.consumer.notices import Notices
 from txbroker.client.consumer.options import ConsumerOptions
-from txbroker.client.consumer.read_ahead import ReadAhead
+from txbroker.client.consumer.read_ahead import Read, ReadAhead
 from txbroker.client.consumer.retries import Retry, hold_back, put_back
 from txbroker.client.consumer.shared_fetch import TURN, Part, SharedFetch
 from txbroker.client.core.call import named_error
@@ -223,16 +223,17 @@ class ConsumerCore:
             self._count_current(position)
             hold_back(each, self._returned, self._ahead)
 
-    def put_back(self, messages: Iterable[Message]) -> None:
-        """Take messages back that were handed out and are not handled: they are handed out again, before all that may
-        not overtake them, and behind what waits. Those of partitions that were lost are dropped.
+    def put_back(self, messages: Iterable[Message], read_anew: bool = False) -> None:
+        """Take messages back that were handed out and are not handled. They come again, unless their partition is asked
+        back, behind what waits and before all that may not overtake them; with ``read_anew`` before all behind them.
         """
-        places = {(each.topic, each.index): each for each in self.positions.values() if not each.ended}
-        for message in messages:
-            position = places.get((message.topic, message.partition))
-            if position is not None:
+        by_place: dict[tuple[str, int], list[Message]] = {}
+        for each in messages:
+            by_place.setdefault((each.topic, each.partition), []).append(each)
+        for position in self.positions.values():
+            if back := by_place.get((position.topic, position.index)):
                 self._count_current(position)
-                put_back(position, message, self._returned, self._ahead)
+                put_back(position, back, self._returned, self._ahead, read_anew)
         self.look_again()
 
     def _count_current(self, position: Position) -> None:
@@ -449,6 +450,7 @@ class ConsumerCore:
         ]
         self._begin_moment(wanted, [part for _, part, _ in parts])
         wrong: list[Part] = []
+        later: list[Read] = []
         for entry, part, data in in_order(parts):
             if part.error and not entry.is_again:
                 wrong.append((part, data))
@@ -456,7 +458,9 @@ class ConsumerCore:
                 entry.position.left.forget_below(part.start_offset)
             elif not part.error and (pieces := take(entry, part, data)) is not None:
                 self._moments.took(part.length)
-                self._ahead.undecoded.append((entry.position, pieces, dict(part.attempts)))
+                queue = self._ahead.undecoded if entry.is_again else later
+                queue.append((entry.position, pieces, dict(part.attempts)))
+        self._ahead.undecoded += later  # what is finished first lets the group's position go on
         await say_what_waits(self.core, group, self.positions.values())
         return wrong
 
@@ -466,10 +470,8 @@ class ConsumerCore:
 
     def _check_fenced(self) -> None:
         """Raise GenerationFenced if others have claimed all partitions of a consumer that named them."""
-        if self._membership is not None:
-            return
         fenced = [each.ended for each in self.positions.values()]
-        if fenced and all(fenced):
+        if self._membership is None and fenced and all(fenced):
             raise errors.GenerationFenced(fenced[0])
 
     def _take_part(self, part: FetchedPartition, data: memoryview) -> None:

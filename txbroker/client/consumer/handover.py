@@ -86,8 +86,9 @@ class Handover:
             self._membership.release(numbers)
 
     async def _ask(self) -> None:
-        found = [each for each in self._asked_back() if self.notices.may_release(each)]
-        for some in self._requests([(each, _handed_out(each)) for each in found]):
+        found = [(each, _handed_out(each)) for each in self._asked_back() if self.notices.may_release(each)]
+        self._release([each.number for each, handed in found if not handed])  # all that was handed out waits
+        for some in self._requests([(each, handed) for each, handed in found if handed]):
             try:
                 answer = await self._core.request(self._fetch(some), Fetched)
             except errors.TxBrokerError:

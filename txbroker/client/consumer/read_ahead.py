@@ -13,6 +13,8 @@ from txbroker.client.core.positions import Position
 
 Pieces = Iterator[tuple[list[frame.Message], int]]
 """How many messages are decoded at once, with their bytes."""
+Read = tuple[Position, Pieces, Mapping[int, int]]
+"""What was read of a position, and the attempts by offset."""
 
 
 class Again:
@@ -35,23 +37,36 @@ class Again:
         return self
 
     def __next__(self) -> tuple[list[frame.Message], int]:
-        first, end = self._run
-        finished, waiting = self._without
-        held = self._left.lowest_waiting() if self._left.waiting else {}
         while True:
             messages, size = next(self._pieces)
-            kept = [
-                each
-                for each in messages
-                if first <= each.offset < end
-                and self._left.has(each.offset)
-                and each.offset not in finished
-                and each.offset not in waiting
-                and each.offset not in self._left.waiting
-                and (not held or each.key is None or held.get(each.key, each.offset) >= each.offset)
-            ]
+            kept = self._kept(messages)
             if kept:
                 return kept, size
+
+    def _kept(self, messages: list[frame.Message]) -> list[frame.Message]:
+        """Return the messages that may be handed out: each is the lowest of its key that is left out, after those that
+        are handed out before it.
+        """
+        (first, end), (finished, waiting), left = self._run, self._without, self._left
+        queues, places = left.queues(), dict[bytes, int]()
+        kept: list[frame.Message] = []
+        for each in messages:
+            offset = each.offset
+            if not (first <= offset < end and left.has(offset)) or offset in left.waiting:
+                continue
+            if offset in finished or offset in waiting:
+                continue
+            queue = queues.get(each.key) if each.key is not None else None
+            if queue is not None and each.key is not None:
+                place = places.get(each.key, 0)
+                while place < len(queue) and not left.has(queue[place]):
+                    place += 1
+                places[each.key] = place
+                if place < len(queue) and queue[place] < offset:
+                    continue
+                places[each.key] = place + 1
+            kept.append(each)
+        return kept
 
 
 class ReadAhead:
@@ -59,8 +74,7 @@ class ReadAhead:
 
     def __init__(self) -> None:
         self.chunks: deque[Chunk] = deque()
-        self.undecoded: deque[tuple[Position, Pieces, Mapping[int, int]]] = deque()
-        """What each has: the position, the pieces, and the attempts by offset."""
+        self.undecoded: deque[Read] = deque()
         self._decoded = 0
         self._taking: tuple[Chunk, int] | None = None
 

@@ -304,23 +304,33 @@ def hold_back(retry: Retry, returned: deque[Delivery], ahead: ReadAhead) -> None
     an interrupt some of it may come twice. The message itself may be here again, if it is retried twice.
     """
     position, message = retry.position, retry.message
-    put_back(position, message, returned, ahead)
+    put_back(position, [message], returned, ahead)
     if message.offset < position.next:
         position.left.park(message.offset, message.key)
 
 
-def put_back(position: Position, message: Message, returned: deque[Delivery], ahead: ReadAhead) -> None:
-    """Leave out a message that was handed out, and what was read and may not be handed out before it."""
-    left, offset = position.left, message.offset
+def put_back(
+    position: Position,
+    messages: Sequence[Message],
+    returned: deque[Delivery],
+    ahead: ReadAhead,
+    read_anew: bool = False,
+) -> None:
+    """Leave out messages that were handed out, and what was read and may not be handed out before them; with
+    ``read_anew`` nothing that was read may.
+    """
+    left = position.left
     position.finish_singly()
-    if left.order == "partition":
+    if left.order == "partition" or read_anew:
         _read_anew(position, returned, ahead)
     else:
-        key = message.key if left.order == "key" else None
-        _take_away(position, offset, key, returned, ahead)
-    if offset < position.next:
-        left.put_back(offset, message.key)
-        position.given.discard(offset)
+        by_key = {each.key or each.offset: each for each in messages} if left.order == "key" else {}
+        for each in by_key.values() if by_key else messages:
+            _take_away(position, each.offset, each.key if by_key else None, returned, ahead)
+    for each in messages:
+        if each.offset < position.next and not position.ended:
+            left.put_back(each.offset, each.key)
+        position.given.discard(each.offset)
 
 
 def _read_anew(position: Position, returned: deque[Delivery], ahead: ReadAhead) -> None:

@@ -7,7 +7,7 @@ none. What is left out is not kept, but read again: it may be much, and for a lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from journal.formats import frame
@@ -25,7 +25,7 @@ class LeftOut:
     which the reading has stopped: nothing at or above that one has been taken.
     """
 
-    __slots__ = ("_asked", "_held", "_keys", "_stop", "_top", "order", "waiting")
+    __slots__ = ("_asked", "_held", "_keys", "_queues", "_stop", "_top", "order", "waiting")
 
     def __init__(self, order: str | None) -> None:
         self.waiting = OffsetSet()
@@ -36,6 +36,7 @@ class LeftOut:
         self._asked: dict[int, Promise[Any]] = {}
         self._keys: dict[int, bytes | None] = {}
         self._held: set[bytes | None] | None = None
+        self._queues: dict[bytes, list[int]] | None = None
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self._keys)
@@ -153,14 +154,16 @@ class LeftOut:
         """Return the end of what may be handed out of a run of ready offsets: nothing is, behind one that waits."""
         return min(end, self.waiting.first) if self.order == "partition" and self.waiting else end
 
-    def lowest_waiting(self) -> dict[bytes, int]:
-        """Return the lowest offset that waits, by key, if messages stay behind those of their key."""
-        found: dict[bytes, int] = {}
-        if self.order == "key":
-            for offset, key in self._keys.items():
-                if key is not None and offset in self.waiting:
-                    found[key] = min(offset, found.get(key, offset))
-        return found
+    def queues(self) -> Mapping[bytes, Sequence[int]]:
+        """Return the offsets that are left out by key, in order, if messages stay behind those of their key. Some may
+        not be left out any more.
+        """
+        if self._queues is None:
+            self._queues = {}
+            for offset, key in sorted(self._keys.items()) if self.order == "key" else ():
+                if key is not None:
+                    self._queues.setdefault(key, []).append(offset)
+        return self._queues
 
     def has(self, offset: int) -> bool:
         """Return whether an offset is left out."""
@@ -177,6 +180,7 @@ class LeftOut:
             self._held_keys().add(key)
         self._top = max(self._top, offset)
         self._keys[offset] = key
+        self._queues = None
 
     def _remove(self, offset: int) -> None:
         self._held = None
