@@ -20,7 +20,7 @@ GIVEN_UP = Unfinished(2, 3, DEAD, "why", 77)
 
 
 def mover(room):
-    judge = SettlementJudge(room.engine, BrokerSettings(), room.groups)
+    judge = SettlementJudge(room.engine, BrokerSettings(), room.groups, secrets.token_bytes)
     session = (room.engine.start_number << 32) + 1
     return DeadLetters(
         room.engine, room.groups, judge.recorded, run_inline, lambda: session, secrets.token_bytes
