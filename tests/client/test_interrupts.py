@@ -253,7 +253,8 @@ def test_an_interrupted_consumer_hands_out_nothing(broker, other, topic, way):
     other.send(topic, b"")
     end = other.topics([topic])[0].partitions[0].high_watermark
     while len(got) < end:
-        got.extend(message.offset for message in one())
+        with AtLine(0):  # a reading that the last case has interrupted tells it once
+            got.extend(message.offset for message in one())
     assert got == list(range(end))
 
 

@@ -44,8 +44,8 @@ class Again:
                 return kept, size
 
     def _kept(self, messages: list[frame.Message]) -> list[frame.Message]:
-        """Return the messages that may be handed out: each is the lowest of its key that is left out, after those that
-        are handed out before it.
+        """Return the messages that may be handed out: of those that are left out, none that one stays behind is lower,
+        but for those that are handed out before it.
         """
         (first, end), (finished, waiting), left = self._run, self._without, self._left
         queues, places = left.queues(), dict[bytes, int]()
@@ -56,15 +56,16 @@ class Again:
                 continue
             if offset in finished or offset in waiting:
                 continue
-            queue = queues.get(each.key) if each.key is not None else None
-            if queue is not None and each.key is not None:
-                place = places.get(each.key, 0)
+            lane = left.lane(each.key)
+            queue = queues.get(lane) if lane is not None else None
+            if queue is not None and lane is not None:
+                place = places.get(lane, 0)
                 while place < len(queue) and not left.has(queue[place]):
                     place += 1
-                places[each.key] = place
+                places[lane] = place
                 if place < len(queue) and queue[place] < offset:
                     continue
-                places[each.key] = place + 1
+                places[lane] = place + 1
             kept.append(each)
         return kept
 

@@ -155,15 +155,20 @@ class LeftOut:
         return min(end, self.waiting.first) if self.order == "partition" and self.waiting else end
 
     def queues(self) -> Mapping[bytes, Sequence[int]]:
-        """Return the offsets that are left out by key, in order, if messages stay behind those of their key. Some may
-        not be left out any more.
+        """Return the offsets that are left out, in order: by key if messages stay behind those of their key, all under
+        the empty key if they stay behind all. Some may not be left out any more.
         """
         if self._queues is None:
             self._queues = {}
-            for offset, key in sorted(self._keys.items()) if self.order == "key" else ():
-                if key is not None:
-                    self._queues.setdefault(key, []).append(offset)
+            for offset, key in sorted(self._keys.items()) if self.order is not None else ():
+                lane = self.lane(key)
+                if lane is not None:
+                    self._queues.setdefault(lane, []).append(offset)
         return self._queues
+
+    def lane(self, key: bytes | None) -> bytes | None:
+        """Return under which key of :meth:`queues` a message is; None if it stays behind no other."""
+        return b"" if self.order == "partition" else key
 
     def has(self, offset: int) -> bool:
         """Return whether an offset is left out."""
