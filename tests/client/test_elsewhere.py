@@ -29,6 +29,8 @@ NOT_HERE = (
 
 TCP = ("-p", "tests.client.conftest")
 TLS = (*TCP, "-p", "tests.client.over_tls")
+AGAINST_BROKER = ("-p", "tests.client.consumer.against_broker.conftest")
+"""The fixtures of the files in that folder."""
 
 
 def run(*command: str, cwd: Path = ROOT, timeout: float = 60) -> str:
@@ -89,9 +91,17 @@ def test_all_tests_of_the_clients_pass(plugins, tmp_path):
 )
 def test_those_that_take_seconds_pass(plugins, files, tmp_path):
     clients = ROOT / "tests" / "client"
-    paths = [str(path) for name in files for path in clients.rglob(f"test_{name}.py")]
+    paths = [path for name in files for path in clients.rglob(f"test_{name}.py")]
     assert len(paths) == len(files)
-    assert "[100%]" in run_tests(tmp_path, plugins, "slow and not deep", *paths)
+    with_fixtures = [str(path) for path in paths if path.parent.name == "against_broker"]
+    for more, some in (
+        (AGAINST_BROKER, with_fixtures),
+        ((), [str(p) for p in paths if str(p) not in with_fixtures]),
+    ):
+        if some:
+            folder = tmp_path / "-".join(["run", *more[1:]])
+            folder.mkdir()
+            assert "[100%]" in run_tests(folder, (*plugins, *more), "slow and not deep", *some)
 
 
 def test_the_twisted_api_goes_through_everything(broker, server):

@@ -11,7 +11,7 @@ TESTS = (
     "tests/groups/test_retry_rules.py",
     "tests/groups/test_dead_letters.py",
     "tests/client/core/test_left_out.py",
-    "tests/client/consumer/test_retrying.py",
+    "tests/client/consumer/against_broker/test_retrying.py",
     "tests/client/consumer/test_retry_histories.py",
 )
 SECONDS = 200

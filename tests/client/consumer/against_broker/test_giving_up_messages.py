@@ -5,24 +5,10 @@ import uuid
 
 import pytest
 
-import txbroker
-from tests.support.broker_process import BrokerProcess
 from txbroker import errors
 from txbroker.client import asyncio as asyncio_client
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def process(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as running:
-        yield running
-
-
-@pytest.fixture
-def broker(process):
-    with txbroker.connect(process.address, timeout=10.0) as connection:
-        yield connection
 
 
 @pytest.fixture

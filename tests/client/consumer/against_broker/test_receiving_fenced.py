@@ -9,30 +9,11 @@ import uuid
 import pytest
 
 import txbroker
-from tests.support.broker_process import BrokerProcess
 from tests.support.repository import ROOT
 from txbroker import errors
 from txbroker.client.asyncio import connect
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def process(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as running:
-        yield running
-
-
-@pytest.fixture
-def broker(process):
-    with txbroker.connect(process.address, timeout=10.0) as connection:
-        yield connection
-
-
-@pytest.fixture
-def other(process):
-    with txbroker.connect(process.address, timeout=10.0, client="other") as connection:
-        yield connection
 
 
 @pytest.fixture

@@ -17,18 +17,6 @@ LONG = 3600
 SHORT = 0.2
 
 
-@pytest.fixture(scope="module")
-def process(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as running:
-        yield running
-
-
-@pytest.fixture
-def broker(process):
-    with txbroker.connect(process.address, timeout=10.0) as connection:
-        yield connection
-
-
 @pytest.fixture
 def topic(broker):
     """Ten messages; the keys of the even ones are a, of the odd ones b, and the last two have none."""
