@@ -20,7 +20,7 @@ from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.core.core import Core
 from txbroker.client.core.promise import start
-from txbroker.client.core.transaction_operations import end_prepared
+from txbroker.client.operations.transaction_operations import end_prepared
 from txbroker.wire.messages import TransactionInfo
 
 MAX_NAME: Final = 43

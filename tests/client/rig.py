@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from txbroker.client.consumer.shared_fetch import SharedFetch
 from txbroker.client.core.core import Core
-from txbroker.client.core.operations import Operations
 from txbroker.client.core.options import Options
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.promise import Promise, start
-from txbroker.client.core.transaction_operations import TransactionOperations
+from txbroker.client.operations.operations import Operations
+from txbroker.client.operations.transaction_operations import TransactionOperations
 from txbroker.client.producer.producer import Producer
 from txbroker.client.transactions.serials import Serials
 from txbroker.client.transactions.transaction import Transaction

@@ -32,15 +32,15 @@ from txbroker.client.consumer.receiver import Receivers
 from txbroker.client.consumer.shared_fetch import SharedFetch
 from txbroker.client.core import url as urls
 from txbroker.client.core.core import LEAVING, Core
-from txbroker.client.core.operations import Operations
 from txbroker.client.core.options import Options
 from txbroker.client.core.partitioner import Partitioner, check_asking
 from txbroker.client.core.promise import Promise, Task, start
 from txbroker.client.core.results import Receipt
 from txbroker.client.core.retry_policy import RetryPolicy
-from txbroker.client.core.transaction_operations import TransactionOperations
 from txbroker.client.core.worker import Worker, worker_of
 from txbroker.client.loop.fork import process_name
+from txbroker.client.operations.operations import Operations
+from txbroker.client.operations.transaction_operations import TransactionOperations
 from txbroker.client.producer.producer import Producer
 from txbroker.client.transactions.serials import Serials
 from txbroker.client.transactions.transaction import Transaction as TransactionCore

@@ -24,16 +24,16 @@ from txbroker.client.core import url as urls
 from txbroker.client.core.answers import MOST_AT_ONCE
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import LEAVING, Core
-from txbroker.client.core.operations import Operations
 from txbroker.client.core.options import Options
 from txbroker.client.core.partitioner import check_asking
 from txbroker.client.core.promise import Promise, Task, settled, start
 from txbroker.client.core.results import Durability, Receipt
-from txbroker.client.core.transaction_operations import TransactionOperations
 from txbroker.client.core.waits import Turn
 from txbroker.client.loop import fork
 from txbroker.client.loop.loop_method import Take, loop_method
 from txbroker.client.loop.poller import check_system
+from txbroker.client.operations.operations import Operations
+from txbroker.client.operations.transaction_operations import TransactionOperations
 from txbroker.client.producer.producer import Producer
 from txbroker.client.producer.reports import LAST_REPORT_FAILED, log
 from txbroker.client.transactions.serials import Serials

@@ -15,7 +15,7 @@ from txbroker import errors
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
 from txbroker.client.core.promise import Promise
-from txbroker.client.core.transaction_operations import end_prepared, transactions
+from txbroker.client.operations.transaction_operations import end_prepared, transactions
 from txbroker.client.producer.producer import Producer
 from txbroker.client.transactions.decision import Stage
 from txbroker.client.transactions.serials import Serials

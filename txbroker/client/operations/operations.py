@@ -23,8 +23,6 @@ from txbroker.client.core.background_worker import Companion
 from txbroker.client.core.call import Call, named_error
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
-from txbroker.client.core.group_operations import GroupOperations
-from txbroker.client.core.message_search import checked_question, messages_found
 from txbroker.client.core.partitioner import named_index
 from txbroker.client.core.positions import requests_of
 from txbroker.client.core.promise import Promise
@@ -33,8 +31,10 @@ from txbroker.client.core.results import (
     Message,
     decoded,
 )
-from txbroker.client.core.topic_creation import create_topic, described
-from txbroker.client.core.topic_lookup import no_partition, number_of, one_topic
+from txbroker.client.operations.group_operations import GroupOperations
+from txbroker.client.operations.message_search import checked_question, messages_found
+from txbroker.client.operations.topic_creation import create_topic, described
+from txbroker.client.operations.topic_lookup import no_partition, number_of, one_topic
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import (
     Done,

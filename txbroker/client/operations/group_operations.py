@@ -9,12 +9,12 @@ from journal.formats.group_entries import PartitionOffset
 from txbroker import errors
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
-from txbroker.client.core.parked import parked_messages, release
 from txbroker.client.core.partitioner import named_index
 from txbroker.client.core.results import GroupDescription, GroupPosition, ParkedMessage, described_group
 from txbroker.client.core.retry_policy import RetryPolicy, alter_policy
-from txbroker.client.core.topic_creation import described
-from txbroker.client.core.topic_lookup import number_of, one_topic
+from txbroker.client.operations.parked import parked_messages, release
+from txbroker.client.operations.topic_creation import described
+from txbroker.client.operations.topic_lookup import number_of, one_topic
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import Done, GroupInfo, GroupOffsets
 

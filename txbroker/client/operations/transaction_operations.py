@@ -21,8 +21,8 @@ from txbroker.client.core.results import (
     TransactionDetails,
     decoded,
 )
-from txbroker.client.core.topic_creation import described
 from txbroker.client.core.transaction_names import Which, named, states_of
+from txbroker.client.operations.topic_creation import described
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import Answer, Committed, Done, Outcome, TransactionInfo
 

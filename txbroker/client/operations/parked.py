@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from txbroker.client.core.core import Core
 from txbroker.client.core.results import ParkedMessage
-from txbroker.client.core.topic_creation import described
+from txbroker.client.operations.topic_creation import described
 from txbroker.wire import messages as commands
 
 

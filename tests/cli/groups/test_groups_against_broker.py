@@ -6,8 +6,8 @@ import pytest
 
 import txbroker
 from spark.sink.register import Register, RegisterState
+from tests.cli.groups.stranger_member import StrangerMember
 from tests.cli.invocations import Meanwhile
-from tests.cli.stranger_member import StrangerMember
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ from journal.arguments import NOTHING_READ, text
 from txbroker import errors
 from txbroker.client.core.core import Core
 from txbroker.client.core.partitioner import named_index
-from txbroker.client.core.topic_creation import described
+from txbroker.client.operations.topic_creation import described
 from txbroker.wire.messages import TopicInfo
 
 

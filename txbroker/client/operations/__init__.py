@@ -1,0 +1,1 @@
+"""What every client can ask of a broker about topics, groups and transactions, written once for all."""
