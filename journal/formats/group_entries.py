@@ -20,7 +20,7 @@ MAX_PAUSE: Final = 366 * 24 * 3600 * 1_000_000
 DEAD: Final = 1 << 62
 """The due time of an offset that is to be moved to the dead-letter topic: it is not tried again."""
 STOPPED: Final = DEAD - 1
-"""The due time of an offset whose attempts are used up and that waits for an operator; no other is as late."""
+"""The due time of an offset whose attempts are used up and that waits for an operator: the last before a dead one's."""
 MAX_ATTEMPTS: Final = 1000
 """The largest number of attempts after which a group gives a message up."""
 

@@ -87,6 +87,14 @@ MUTANTS: Final = (
     ),
     Mutant("dead letters have dead letters", _BROKER, "if is_dead_topic(store.topic):", "if False:"),
     # -- the client
+    Mutant("a run that is read again overtakes", _LEFT, "offsets[place] >= offset", "True"),
+    Mutant(
+        "what has come since is not seen",
+        _LEFT,
+        "        self._keys[offset] = key\n        self._lanes = None\n",
+        "        self._keys[offset] = key\n",
+    ),
+    Mutant("by partition each key goes alone", _LEFT, 'b"" if self.order == "partition" else key', "key"),
     Mutant(
         "what was handed out counts as finished",
         _RETRIES,
@@ -103,8 +111,8 @@ MUTANTS: Final = (
     Mutant(
         "what was read of the key goes on",
         _RETRIES,
-        "each.key if by_key else None",
-        "None",
+        "each.offset, each.key, returned",
+        "each.offset, None, returned",
     ),
     Mutant(
         "one that is retried twice comes twice",

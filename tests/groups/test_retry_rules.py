@@ -2,7 +2,7 @@
 
 import pytest
 
-from journal.formats.group_entries import MAX_PAUSE, Ending, GroupPositions, RetryRules
+from journal.formats.group_entries import MAX_PAUSE, Ending, RetryRules
 from journal.xid import Xid
 from tests.groups.test_retries import MESSAGES, commit, fetched, kept, prepare, retry, said
 from tests.support.broker_room import Room, refused
@@ -112,6 +112,11 @@ class TestSetting:
         given(room, RULES)
         refused(alter(room, RULES, group="other"), "LimitExceeded")
         assert list(room.broker.groups.groups) == ["g"]
+
+    def test_a_first_pause_above_the_longest_is_refused(self, room):
+        text = refused(alter(room, RetryRules(3, 2, 1, Ending.STOP)), "InvalidSetting")
+        assert "first pause of 2 µs is above the longest, 1 µs" in text
+        assert "g" not in room.broker.groups.groups
 
     @pytest.mark.parametrize("is_there", [True, False])
     def test_a_full_disk_refuses_a_record(self, room, is_there):
@@ -242,10 +247,3 @@ class TestLastAttempt:
         retry(room, said(partition, (3, 1), (4, 0), finished=[5]))
         assert finished(room, partition) == [3, 5]
         assert kept(room, partition).keys() == {4}
-
-
-def test_positions_of_a_prepare_carry_no_rules(room, partition):
-    given(room, RULES)
-    entry = GroupPositions("g", ID, [], [said(partition, (3, 0))])
-    assert isinstance(room.peer().ask(messages.Prepare, 1, XID, positions=[entry]), messages.Done)
-    assert rules(room) == RULES

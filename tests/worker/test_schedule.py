@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from txbroker.client.core.results import Message
 from txbroker.worker.schedule import Item, Schedule
@@ -93,6 +94,36 @@ def test_while_calls_wait_for_work_more_is_looked_through_within_bounds(monkeypa
     )
     large.take()
     assert not large.has_room
+
+
+def test_what_waits_behind_a_failed_message_is_withdrawn_and_no_other():
+    schedule = filled("key", [item(0, b"a"), item(1, b"b"), item(2, b"a"), item(3, b"a"), item(4, b"b")])
+    work = schedule.take()
+    lane = schedule.lane(work.messages[0])
+    assert [message.offset for message in schedule.withdraw(lane, 2)] == []
+    assert [message.offset for message in schedule.withdraw(lane, 1)] == [2, 3]
+    assert schedule.in_hand == 3
+    schedule.ended(work)
+    other = schedule.take()
+    assert offsets(other) == [1]
+    schedule.ended(other)
+    assert all_of(schedule) == [[4]]
+
+
+def test_a_message_that_comes_again_goes_before_new_ones():
+    schedule = filled(None, [item(5), item(6)])
+    schedule.add(Item(replace(item(0).message, attempts=1), 1))
+    assert all_of(schedule) == [[0], [5], [6]]
+
+
+def test_all_is_handled_when_nothing_is_ready_or_under_way():
+    schedule = filled(None, [item(0)])
+    assert not schedule.all_handled
+    work = schedule.take()
+    assert not schedule.all_handled
+    schedule.ended(work)
+    assert schedule.all_handled
+    assert schedule.in_hand == 1
 
 
 def test_what_is_dropped_is_of_one_partition_and_one_claim():

@@ -318,6 +318,10 @@ class Consuming:
         """Have a group try messages again by other rules, or none."""
         name, wanted = command.group, command.retry
         self.check_room(name, command.id, ())
+        if wanted is not None and wanted.pause > wanted.longest:
+            raise InvalidSetting(
+                f"the first pause of {wanted.pause} µs is above the longest, {wanted.longest} µs; nothing has changed"
+            )
         there, known = name in self._groups.groups, self._groups.find(name).retry
         if known is not None and known != wanted and command.whether is Whether.NONE_OR_SAME:
             raise RetryPolicyConflict(

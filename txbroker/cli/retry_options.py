@@ -79,6 +79,11 @@ def policy_in(choices: dict[str, Any], before: RetryPolicy | None = None) -> Ret
     return policy
 
 
+def retry_in(choices: dict[str, Any]) -> RetryPolicy | bool:
+    """Return what the options say to a worker: the policy, False for --no-retry, True for none of them."""
+    return policy_in(choices) or not choices["no_retry"]
+
+
 def policy_text(policy: RetryPolicy | None) -> str:
     """Return a sentence on how a group tries messages again."""
     if policy is None:

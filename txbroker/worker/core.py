@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import Final
 
 from journal.words import count_text
 from txbroker import errors
@@ -22,15 +21,12 @@ from txbroker.worker.failed_messages import FailedMessages
 from txbroker.worker.failures import Meaning, described, meaning_of, place_of
 from txbroker.worker.first_position import set_first_position
 from txbroker.worker.options import Job
-from txbroker.worker.schedule import Item, Place, Schedule, Work
+from txbroker.worker.pauses import FIRST_PAUSE, longer
+from txbroker.worker.schedule import Item, Lane, Place, Schedule, Work
 from txbroker.worker.settling import Settling
 from txbroker.worker.tally import Tally
 
 log = logging.getLogger("txbroker.worker")
-
-FIRST_PAUSE: Final = 0.05
-LONGEST_PAUSE: Final = 5.0
-"""Seconds between two tries of what does not work for now."""
 
 
 class WorkerCore:
@@ -149,7 +145,8 @@ class WorkerCore:
     async def read(self) -> None:
         """Read messages while there is room for them."""
         pause = FIRST_PAUSE
-        while (may_be_last := await self._face.until(Role.READ, self._may_read)) is not OVER:
+        while await self._face.until(Role.READ, self._may_read) is not OVER:
+            may_come_again = self.schedule.in_hand > 0
             try:
                 delivery = await self._face.delivery()
             except errors.GenerationFenced as error:
@@ -159,30 +156,27 @@ class WorkerCore:
                 if pause == FIRST_PAUSE:
                     log.warning("group %s cannot read, and tries again: %s", self.job.group, described(error))
                 await self.paused(pause)
-                pause = min(LONGEST_PAUSE, pause * 2)
+                pause = longer(pause)
             except Exception as error:  # noqa: BLE001 - the worker ends with it
                 self.fail(error)
             else:
                 pause = FIRST_PAUSE
                 if delivery is None:
-                    await self._at_end(may_be_last)
+                    await self._at_end(may_come_again)
                 else:
                     await self._begin_partition(delivery.position)
                     await self._take_all(delivery)
 
-    async def _at_end(self, nothing_was_in_hand: object) -> None:
-        """There is nothing more to read. While messages are in hand, one may fail, and come again."""
-        if nothing_was_in_hand is not True and not self.is_stopping:
+    async def _at_end(self, may_come_again: bool) -> None:
+        """There is nothing more to read; but while messages are in hand, one may fail, and come again."""
+        if may_come_again:
             reported = self._failed_messages.reported
-            await self._face.until(
-                Role.READ,
-                lambda: (
-                    self.is_stopping
-                    or not self.schedule.in_hand
-                    or self._failed_messages.reported > reported
-                    or None
-                ),
-            )
+
+            def may_read_on() -> bool | None:
+                has_failed = self._failed_messages.reported > reported
+                return self.is_stopping or has_failed or not self.schedule.in_hand or None
+
+            await self._face.until(Role.READ, may_read_on)
             return
         with self._face.lock:
             self._is_read = True
@@ -199,7 +193,7 @@ class WorkerCore:
                 await self._face.run(set_first_position(core, group, position))
             except (errors.StorageUnavailable, errors.OutcomeUnknown):
                 await self.paused(pause)
-                pause = min(LONGEST_PAUSE, pause * 2)
+                pause = longer(pause)
                 continue
             except (errors.OffsetPending, errors.GenerationFenced) as error:
                 log.debug("group %s: its transactions will be told: %s", self.job.group, error)
@@ -208,20 +202,17 @@ class WorkerCore:
             self._begun.add(position)
             return
 
-    def _may_read(self) -> Over | bool | str | None:
-        """Return whether there is room for messages: True if none is in hand."""
+    def _may_read(self) -> Over | bool | None:
         if self.is_stopping or self._is_read:
             return OVER
-        if not self.schedule.in_hand:
-            return True
-        return "room" if self.schedule.has_room or self._waits_for_earlier else None
+        return self.schedule.has_room or self._waits_for_lower or None
 
     @property
-    def _waits_for_earlier(self) -> bool:
-        """Whether all that is in hand is handled, and can be finished only after messages that come again. How far the
-        consumer reads is bounded then, by the broker.
+    def _waits_for_lower(self) -> bool:
+        """Whether all that is in hand is handled, and can be finished only after lower messages, which come again. How
+        far the consumer reads is bounded then, by the broker.
         """
-        return self.settling.is_too_far_ahead and self.schedule.is_idle
+        return self.settling.is_too_far_ahead and self.schedule.all_handled
 
     async def _take_all(self, delivery: Delivery) -> None:
         """Take the messages of a delivery in hand, as there is room for them. It may be withheld at any time."""
@@ -340,17 +331,18 @@ class WorkerCore:
 
     async def _handle_alone(self, hand: Hand, work: Work, finished: list[Message]) -> None:
         """Handle each message of a batch alone, but for those that are behind one that fails, or is left."""
-        left = list(work.messages)
-        while left and not self.is_over:
-            message = left.pop(0)
+        held: set[Lane] = set()
+        for place, message in enumerate(work.messages, 1):
+            lane = self.schedule.lane(message)
+            if lane in held:
+                continue
             error = await self._tried(hand, work, [message], finished)
             if isinstance(error, Abandoned):
                 return
             if error is not None:
-                lane = self.schedule.lane(message)
-                later = [each for each in left if lane and self.schedule.lane(each) == lane]
-                left = [each for each in left if each not in later]
-                await self._failed(work, message, error, later)
+                behind = [each for each in work.messages[place:] if lane and self.schedule.lane(each) == lane]
+                held.update(self.schedule.lane(each) for each in behind)
+                await self._failed(work, message, error, behind)
 
     async def _failed(self, work: Work, message: Message, error: Exception, later: Sequence[Message]) -> None:
         """See to it that a message that failed comes again, and ``later`` behind it; or end the worker."""
@@ -411,7 +403,7 @@ class WorkerCore:
                 await hand.renew()
             if await self.paused(pause):
                 break
-            pause = min(LONGEST_PAUSE, pause * 2)
+            pause = longer(pause)
         return Abandoned()
 
     def _handled(self, messages: list[Message], finished: list[Message]) -> None:
@@ -449,7 +441,7 @@ class WorkerCore:
                 return Meaning.AGAIN
             except (errors.OutcomeUnknown, errors.StorageUnavailable):
                 await self._face.until(Role.PAUSE, lambda: self.is_over or None, pause)
-                pause = min(LONGEST_PAUSE, pause * 2)
+                pause = longer(pause)
             except Exception as error:  # noqa: BLE001 - the worker ends with it
                 self.fail(error)
                 break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol, TypeVar
 
@@ -42,6 +42,14 @@ class Abandoned(Exception):
     """The worker has ended while the handler was under way: its transaction is rolled back."""
 
 
+def check_claim(settled: Iterable[Settled], generation: int) -> None:
+    """Raise GenerationFenced unless what is settled is so with the claim under which it was handed out."""
+    if any(each.generation != generation for each in settled):
+        raise GenerationFenced(
+            "the partition was another consumer's since the message was handed out; nothing was sent"
+        )
+
+
 class Claimed:
     """A consumer that finishes messages only with the claim under which they were handed out.
 
@@ -69,10 +77,7 @@ class Claimed:
     def finished(self, what: Message | Sequence[Message]) -> list[Settled]:
         """Return what finishes these messages; raises GenerationFenced if the partition was lost meanwhile."""
         found = self._consumer.finished(what)
-        if any(each.generation != self._generation for each in found):
-            raise GenerationFenced(
-                "the partition was another consumer's since the message was handed out; nothing was sent"
-            )
+        check_claim(found, self._generation)
         return found
 
     def tell_lost(self) -> None:

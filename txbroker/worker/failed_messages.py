@@ -10,15 +10,13 @@ from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.retries import Said, parking_of
 from txbroker.client.core.results import Message
-from txbroker.worker.face import Face
+from txbroker.worker.face import Face, check_claim
 from txbroker.worker.failures import described, place_of
+from txbroker.worker.pauses import FIRST_PAUSE, longer
 from txbroker.worker.schedule import Schedule, Work
 
 log = logging.getLogger("txbroker.worker")
 
-FIRST_PAUSE: Final = 0.05
-LONGEST_PAUSE: Final = 5.0
-"""Seconds between two tries."""
 WHILE_OTHERS: Final = 0.5
 """Seconds until a message is handled again that has to wait for others."""
 
@@ -65,7 +63,7 @@ class FailedMessages:
                     log.warning("%s is reported as failed later: %s", place_of(message), described(refusal))
                 if await self._worker.paused(pause):
                     return  # it comes again all the same: it is unfinished
-                pause = min(LONGEST_PAUSE, pause * 2)
+                pause = longer(pause)
             except _AFTER_OTHERS as refusal:
                 await self.postpone(work, [message, *later], refusal)
                 return
@@ -112,8 +110,5 @@ async def retry(consumer: ConsumerCore, message: Message, generation: int, why: 
     it was handed out, and as :meth:`~txbroker.client.consumer.client_consumer.ClientConsumer.retry`.
     """
     parking = parking_of(consumer, message, Said.again(None, why))
-    if any(each.generation != generation for each in parking.settled):
-        raise errors.GenerationFenced(
-            "the partition was another consumer's since the message was handed out; nothing was sent"
-        )
+    check_claim(parking.settled, generation)
     await parking.carry_out()

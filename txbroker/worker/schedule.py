@@ -72,8 +72,8 @@ class Schedule:
         return is_idle and self.in_hand < MOST_AHEAD and self._bytes < MOST_BYTES
 
     @property
-    def is_idle(self) -> bool:
-        """Whether no message is under way or may be."""
+    def all_handled(self) -> bool:
+        """Whether all that is in hand is handled, and only waits to be finished."""
         return not self._ready and not self._under_way
 
     @property

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import Final, Protocol
+from typing import Protocol
 
 from txbroker import errors
 from txbroker.client.core.results import Message
 from txbroker.worker.face import OVER, Face, Over, Role
 from txbroker.worker.failures import described, place_of
+from txbroker.worker.pauses import FIRST_PAUSE, longer
 from txbroker.worker.schedule import Place, Schedule
 
 log = logging.getLogger("txbroker.worker")
-
-FIRST_PAUSE: Final = 0.05
-LONGEST_PAUSE: Final = 5.0
-"""Seconds between two tries."""
 
 _LATER = (errors.OffsetPending, errors.TooFarAhead)
 """Refusals for now: a transaction holds the offset, or it is too far beyond the first unfinished message."""
@@ -76,7 +73,7 @@ class Settling:
                     self._face.wake(Role.READ)
                 if left:
                     await self._face.until(Role.PAUSE, lambda: self._worker.is_over or None, pause)
-                pause = min(LONGEST_PAUSE, pause * 2) if left else FIRST_PAUSE
+                pause = longer(pause) if left else FIRST_PAUSE
         finally:
             with self._face.lock:
                 self.has_ended = True

@@ -4,6 +4,7 @@ import pytest
 
 from journal.formats import frame
 from journal.offset_set import OffsetSet
+from txbroker.client.consumer.read_ahead import Again
 from txbroker.client.core.left_out import LeftOut
 from txbroker.client.core.promise import Promise
 
@@ -91,3 +92,57 @@ def test_by_key_later_ones_of_its_key_stay_behind_it():
     assert left.ready() == []
     left.told(of(3), of(), of())
     assert left.ready() == [(3, 6)]
+
+
+class TestOrderOfWhatIsReadAgain:
+    """A run is asked for, and before its answer is there a lower message may come to be left out."""
+
+    def admitted(self, left, *messages):
+        in_order = left.in_order()
+        return [offset for offset, key in messages if in_order.admits(offset, key)]
+
+    def test_by_key_none_goes_before_a_lower_one_of_its_key(self):
+        left = LeftOut("key")
+        for offset, key in ((2, b"a"), (4, b"b"), (5, b"a"), (6, None), (7, b"a")):
+            left.put_back(offset, key)
+        every = (4, b"b"), (5, b"a"), (6, None), (7, b"a")
+        assert self.admitted(left, *every) == [4, 6]
+        assert self.admitted(left, (2, b"a"), *every) == [2, 4, 5, 6, 7]
+        left.taken([2])
+        assert self.admitted(left, *every) == [4, 5, 6, 7]
+
+    def test_by_partition_none_goes_before_any_lower_one(self):
+        left = LeftOut("partition")
+        for offset, key in ((2, b"a"), (4, b"b"), (6, None)):
+            left.put_back(offset, key)
+        assert self.admitted(left, (4, b"b"), (6, None)) == []
+        assert self.admitted(left, (2, b"a"), (4, b"b"), (6, None)) == [2, 4, 6]
+
+    def test_without_an_order_all_go(self):
+        left = LeftOut(None)
+        for offset in (2, 4, 6):
+            left.put_back(offset, b"a")
+        assert self.admitted(left, (4, b"a"), (6, b"a")) == [4, 6]
+
+    def test_one_that_is_held_holds_those_behind_it(self):
+        left = LeftOut("key")
+        for offset in (2, 4, 6):
+            left.put_back(offset, b"a")
+        assert self.admitted(left, (2, b"a"), (6, b"a")) == [2], "4 is not among them"
+
+    def test_one_that_comes_to_be_left_out_later_counts_from_then_on(self):
+        left = LeftOut("key")
+        left.put_back(4, b"a")
+        assert self.admitted(left, (4, b"a")) == [4]
+        left.put_back(2, b"a")
+        assert self.admitted(left, (4, b"a")) == []
+
+    @pytest.mark.parametrize("order", ["key", "partition"])
+    def test_a_run_that_was_asked_for_before_is_held_when_it_comes(self, order):
+        left = LeftOut(order)
+        left.put_back(4, b"a")
+        pieces = iter([([message(4, b"a")], 1), ([message(5, b"b")], 1)])
+        again = Again(left, pieces, (4, 6), of(), of())
+        left.put_back(2, b"a")
+        assert list(again) == []
+        assert left.ready() == [(2, 3), (4, 5)]

@@ -17,7 +17,7 @@ from txbroker.cli.arguments import Parsed, pause
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, no_notes, pass_invocation
 from txbroker.cli.orderly_stop import OrderlyStop
-from txbroker.cli.retry_options import policy_in, retry_options
+from txbroker.cli.retry_options import retry_in, retry_options
 from txbroker.client.asyncio import connect
 from txbroker.client.core.worker import Worker
 from txbroker.databases.urls import connector
@@ -86,7 +86,7 @@ def work(invocation: Invocation, /, is_child: bool, processes: int, **choices: A
     """
     if sum(bool(choices[name]) for name in ("transaction", "database", "connect_database")) > 1:
         raise click.UsageError("say at most one of --transaction, --database, --connect-database")
-    policy_in(choices)
+    retry_in(choices)  # wrong ones are refused here, not by each process
     if processes > 1:
         supervise(invocation, processes, choices)
     if is_child:
@@ -201,7 +201,7 @@ def of_handler(trace: TracebackType | None) -> TracebackType | None:
 def worker_settings(choices: dict[str, Any], is_asynchronous: bool) -> dict[str, Any]:
     """Return the options for ``Connection.work``; raises WrongValue for what cannot be found."""
     settings = {name: choices[name] for name in ("concurrency", "batch")}
-    settings["retry"] = not choices["no_retry"] and (policy_in(choices) or True)
+    settings["retry"] = retry_in(choices)
     settings["order"] = None if choices["order"] == "none" else choices["order"]
     settings["stop_timeout"] = choices["stop_timeout"] / 1e6
     for name in ("on_start", "on_stop"):

@@ -460,7 +460,7 @@ class ConsumerCore:
                 self._moments.took(part.length)
                 queue = self._ahead.undecoded if entry.is_again else later
                 queue.append((entry.position, pieces, dict(part.attempts)))
-        self._ahead.undecoded += later  # what is finished first lets the group's position go on
+        self._ahead.undecoded += later  # behind what comes again, which the group's position waits for
         await say_what_waits(self.core, group, self.positions.values())
         return wrong
 

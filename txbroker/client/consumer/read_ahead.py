@@ -44,30 +44,18 @@ class Again:
                 return kept, size
 
     def _kept(self, messages: list[frame.Message]) -> list[frame.Message]:
-        """Return the messages that may be handed out: of those that are left out, none that one stays behind is lower,
-        but for those that are handed out before it.
-        """
         (first, end), (finished, waiting), left = self._run, self._without, self._left
-        queues, places = left.queues(), dict[bytes, int]()
-        kept: list[frame.Message] = []
-        for each in messages:
-            offset = each.offset
-            if not (first <= offset < end and left.has(offset)) or offset in left.waiting:
-                continue
-            if offset in finished or offset in waiting:
-                continue
-            lane = left.lane(each.key)
-            queue = queues.get(lane) if lane is not None else None
-            if queue is not None and lane is not None:
-                place = places.get(lane, 0)
-                while place < len(queue) and not left.has(queue[place]):
-                    place += 1
-                places[lane] = place
-                if place < len(queue) and queue[place] < offset:
-                    continue
-                places[lane] = place + 1
-            kept.append(each)
-        return kept
+        in_order = left.in_order()
+        return [
+            each
+            for each in messages
+            if first <= each.offset < end
+            and left.has(each.offset)
+            and each.offset not in finished
+            and each.offset not in waiting
+            and each.offset not in left.waiting
+            and in_order.admits(each.offset, each.key)
+        ]
 
 
 class ReadAhead:

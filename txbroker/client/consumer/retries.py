@@ -323,10 +323,12 @@ def put_back(
     position.finish_singly()
     if left.order == "partition" or read_anew:
         _read_anew(position, returned, ahead)
+    elif left.order == "key":
+        for each in {each.offset if each.key is None else each.key: each for each in messages}.values():
+            _take_away(position, each.offset, each.key, returned, ahead)
     else:
-        by_key = {each.key or each.offset: each for each in messages} if left.order == "key" else {}
-        for each in by_key.values() if by_key else messages:
-            _take_away(position, each.offset, each.key if by_key else None, returned, ahead)
+        for each in messages:
+            _take_away(position, each.offset, None, returned, ahead)
     for each in messages:
         if each.offset < position.next and not position.ended:
             left.put_back(each.offset, each.key)

@@ -25,7 +25,7 @@ class LeftOut:
     which the reading has stopped: nothing at or above that one has been taken.
     """
 
-    __slots__ = ("_asked", "_held", "_keys", "_queues", "_stop", "_top", "order", "waiting")
+    __slots__ = ("_asked", "_held", "_keys", "_lanes", "_stop", "_top", "order", "waiting")
 
     def __init__(self, order: str | None) -> None:
         self.waiting = OffsetSet()
@@ -36,7 +36,7 @@ class LeftOut:
         self._asked: dict[int, Promise[Any]] = {}
         self._keys: dict[int, bytes | None] = {}
         self._held: set[bytes | None] | None = None
-        self._queues: dict[bytes, list[int]] | None = None
+        self._lanes: dict[bytes, list[int]] | None = None
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self._keys)
@@ -154,20 +154,17 @@ class LeftOut:
         """Return the end of what may be handed out of a run of ready offsets: nothing is, behind one that waits."""
         return min(end, self.waiting.first) if self.order == "partition" and self.waiting else end
 
-    def queues(self) -> Mapping[bytes, Sequence[int]]:
-        """Return the offsets that are left out, in order: by key if messages stay behind those of their key, all under
-        the empty key if they stay behind all. Some may not be left out any more.
-        """
-        if self._queues is None:
-            self._queues = {}
+    def in_order(self) -> InOrder:
+        """Return what says of messages that were left out which may be handed out, drawn up now."""
+        if self._lanes is None:
+            self._lanes = {}
             for offset, key in sorted(self._keys.items()) if self.order is not None else ():
-                lane = self.lane(key)
-                if lane is not None:
-                    self._queues.setdefault(lane, []).append(offset)
-        return self._queues
+                if (lane := self._lane(key)) is not None:
+                    self._lanes.setdefault(lane, []).append(offset)
+        return InOrder(self, self._lanes)
 
-    def lane(self, key: bytes | None) -> bytes | None:
-        """Return under which key of :meth:`queues` a message is; None if it stays behind no other."""
+    def _lane(self, key: bytes | None) -> bytes | None:
+        """Return what all messages that stay behind one another share; None for one that stays behind no other."""
         return b"" if self.order == "partition" else key
 
     def has(self, offset: int) -> bool:
@@ -185,8 +182,31 @@ class LeftOut:
             self._held_keys().add(key)
         self._top = max(self._top, offset)
         self._keys[offset] = key
-        self._queues = None
+        self._lanes = None
 
     def _remove(self, offset: int) -> None:
         self._held = None
         self._keys.pop(offset, None)
+
+
+class InOrder:
+    """Says of messages that were left out, in the order of their offsets, which may be handed out together: none while
+    a lower one that it stays behind is left out, and not among them.
+    """
+
+    def __init__(self, left: LeftOut, lanes: Mapping[bytes, Sequence[int]]) -> None:
+        self._left = left
+        self._lanes = lanes
+        self._places: dict[bytes, int] = {}
+
+    def admits(self, offset: int, key: bytes | None) -> bool:
+        """Return whether the next message may be handed out with those that were admitted before."""
+        lane = self._left._lane(key)
+        if lane is None or lane not in self._lanes:
+            return True
+        offsets, place = self._lanes[lane], self._places.get(lane, 0)
+        while place < len(offsets) and not self._left.has(offsets[place]):
+            place += 1  # it is not left out any more
+        is_lowest = place == len(offsets) or offsets[place] >= offset
+        self._places[lane] = place + 1 if is_lowest else place
+        return is_lowest
