@@ -119,6 +119,18 @@ MUTANTS: Final = (
         "        if False:\n",
     ),
     Mutant(
+        "forget in a checkpoint how groups try again",
+        "journal/folds/group.py",
+        "    group.retry = row.retry\n",
+        "",
+    ),
+    Mutant(
+        "say that a group tries again otherwise, and record nothing",
+        "txbroker/broker/consumer_groups.py",
+        "            self._engine.accept(GroupAltered(name, wanted, self._engine.now(), made))\n",
+        "            self._groups._group(name, made).retry = wanted\n",
+    ),
+    Mutant(
         "forget a topic's id in a checkpoint",
         "journal/log/catalog.py",
         "row.created, row.id, list(row.ranges)",

@@ -30,6 +30,8 @@ DEEDS: dict[str, tuple[int, Callable[[TransactionalClient, Random], None]]] = {
     "grow topic": (2, TransactionalClient.grow_topic),
     "delete topic": (2, TransactionalClient.delete_topic),
     "claim": (1, TransactionalClient.claim),
+    "alter group": (1, TransactionalClient.alter_group),
+    "describe group": (1, TransactionalClient.describe_group),
     "delete group": (1, TransactionalClient.delete_group),
     "commit offsets": (4, TransactionalClient.commit_offsets),
     "fetch offsets": (2, TransactionalClient.fetch_offsets),
@@ -172,7 +174,7 @@ def _strike(world: World, random: Random) -> None:
     world.cut_power(random)
 
 
-_LOOKS = ("fetch", "fetch", "ask", "fetch offsets", "send again", "end")
+_LOOKS = ("fetch", "fetch", "ask", "fetch offsets", "describe group", "send again", "end")
 """What may be answered with something that is not on disk yet."""
 
 _CUTS: tuple[tuple[Operation | None, str], ...] = (

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from journal.formats import frame
-from journal.formats.group_entries import PartitionOffset
+from journal.formats.group_entries import Ending, PartitionOffset, RetryRules
 from tests.simulation.clients.clients import Client
 from tests.simulation.model.group_model import Key
 from tests.simulation.model.log_model import Floor, require
@@ -238,6 +238,34 @@ class ConsumingClient(Client):
 
         self.ask(messages.CommitOffsets, key[0], [offset], self.world.name_id(), then=then)
         self.model.ask(intent)
+
+    def alter_group(self, random: Random) -> None:
+        """A group is to try messages again by other rules; no two are the same."""
+        group, number = random.choice(GROUPS), self.world.name_intent()
+        rules = RetryRules(random.randint(1, 5), number, 1 << 30, random.choice(list(Ending)))
+        intent = Intent(f"rules {number}")
+        self.world.groups.rules[group].append((intent, str(rules)))
+
+        def then(answer: Any, data: bytes, since: int) -> None:
+            if isinstance(answer, messages.Done):
+                self.model.done(intent)
+                self.world.count("rules of groups")
+            else:
+                self.model.refused(intent)
+
+        whether = messages.Whether.ALWAYS
+        self.ask(messages.AlterGroup, group, rules, whether, self.world.name_id(), then=then)
+        self.model.ask(intent)
+
+    def describe_group(self, random: Random) -> None:
+        """How a group tries messages again."""
+        group = random.choice(GROUPS)
+        self.ask(messages.DescribeGroup, group, then=partial(self.group_described, group))
+
+    def group_described(self, group: str, answer: Any, data: bytes, since: int) -> None:
+        """Take in how it tries messages again."""
+        if isinstance(answer, messages.GroupMembers):
+            self.world.groups.rules_read(group, None if answer.retry is None else str(answer.retry), since)
 
     def delete_group(self, random: Random) -> None:
         """All that is known of a group; or of one that is gone, as after a lost answer."""

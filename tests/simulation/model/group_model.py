@@ -28,6 +28,8 @@ class GroupModel:
         self.model = model
         self.movers: dict[Key, list[tuple[Intent, str | None]]] = defaultdict(_nobody)
         self.claims: dict[Key, list[Claim]] = defaultdict(list)
+        self.rules: dict[str, list[tuple[Intent, str | None]]] = defaultdict(_nobody)
+        """How each group was to try messages again, as text."""
         self.deletions: dict[str, list[Intent]] = defaultdict(list)
         self.gone: dict[bytes, str] = {}
         """Groups that are known to be deleted, by their ids."""
@@ -54,7 +56,23 @@ class GroupModel:
 
     def position(self, key: Key, token: str | None, since: int) -> None:
         """It was read, by one who asked at ``since``: as moved by the last one of all, or by one about to."""
-        movers = [*self.movers[key], *((one, None) for one in self.deletions[key[0]])]
+        self._read(f"{key} is where the last one moved it", self.movers[key], key[0], token, since)
+
+    def rules_read(self, group: str, rules: str | None, since: int) -> None:
+        """The rules of a group were read, by one who asked at ``since``: as the last one of all has set them."""
+        what = f"group {group} tries again as the last one has said"
+        self._read(what, self.rules[group], group, rules, since)
+
+    def _read(
+        self,
+        what: str,
+        movers: list[tuple[Intent, str | None]],
+        group: str,
+        token: str | None,
+        since: int,
+    ) -> None:
+        """What the last of these has left was read, or what one has that is about to; deletions leave nothing."""
+        movers = [*movers, *((one, None) for one in self.deletions[group])]
         ended = [one for one, _ in movers if one.state == DONE and one.ended_at < since]
         fits = [
             one
@@ -64,7 +82,7 @@ class GroupModel:
             and not any(other is not one and other.asked_at > one.ended_at for other in ended)
         ]
         found = [(one.name, moved, one.state) for one, moved in movers]
-        require(fits, f"{key} is where the last one moved it, of {found}", repr(token))
+        require(fits, f"{what}, of {found}", repr(token))
         first = min(fits, key=lambda one: one.asked_at)  # of several deletions any may have been it
         if first.asked:
             self.model.done(first)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.simulation.model.group_model import GroupModel
 from tests.simulation.model.log_model import Violation
-from tests.simulation.model.model import Intent, Model
+from tests.simulation.model.model import DONE, Intent, Model
 from tests.simulation.model.model_scene import begin
 
 
@@ -50,6 +50,39 @@ class TestGroups:
         self.position(groups, "b")
         with pytest.raises(Violation, match="where the last one moved it"):
             self.position(groups, "a")
+
+    def test_the_rules_of_a_group_are_those_of_the_last_alteration_and_none_after_its_end(self, groups):
+        def rules(found):
+            groups.rules_read("g", found, groups.model.tick())
+
+        def alter(token):
+            intent = Intent(f"rules {token}")
+            groups.model.tick()
+            groups.rules["g"].append((intent, token))
+            groups.model.ask(intent)
+            return intent
+
+        rules(None)
+        for token in ("a", "b"):
+            one = alter(token)
+            groups.model.tick()
+            groups.model.done(one)
+        rules("b")
+        for stale in (None, "a"):
+            with pytest.raises(Violation, match="as the last one has said"):
+                rules(stale)
+        unanswered = alter("c")
+        rules("b")
+        rules("c")
+        assert unanswered.state == DONE
+        end = Intent("end", vague=True)
+        groups.delete_with(end, "g")
+        groups.model.tick()
+        groups.model.ask(end)
+        groups.deleted(end, "g", b"id", groups.model.tick())
+        rules(None)
+        with pytest.raises(Violation, match="as the last one has said"):
+            rules("c")
 
     def test_moves_at_the_same_time_may_come_in_any_order(self, groups):
         one, two = self.move(groups, "a", done=False), self.move(groups, "b", done=False)

@@ -58,6 +58,7 @@ def audit(world: World, random: Random) -> None:
     prepared = _transactions(auditor, random)
     for group in "gh":
         auditor.offsets_fetched(group, *auditor.wait(messages.FetchOffsets, group, None))
+        auditor.group_described(group, *auditor.wait(messages.DescribeGroup, group))
     if world.settings.config.journal.outcome_archive:
         world.archive.read(auditor)
     for group in sorted(set(world.settings.members)):
