@@ -232,14 +232,13 @@ class Background:
         self._tidy()
         for name, charge in self._charges.items():
             if charge.connector is not None and now >= charge.due:
-                is_hurried, charge.due = (
-                    not charge.due,
-                    now + self.interval,
-                )  # first, because another call may come meanwhile
+                # Set before the pass, because another call may come meanwhile.
+                is_hurried, charge.due = not charge.due, now + self.interval
                 self._guard(name, charge, self._pass)
-                # The transaction that it was called for may be too young, and is left alone then.
+                # The transaction that it was called for may be too young, and is left alone then. It may have been
+                # prepared while the rows were tidied, so the time until it is old enough counts from here.
                 if is_hurried or charge.last.waiting or charge.last.young:
-                    charge.due = min(charge.due, now + GRACE)
+                    charge.due = min(charge.due, time.monotonic() + GRACE)
             if charge.resolver is not None and now - charge.used > CLOSE_IDLE:
                 charge.resolver.close_database()
 

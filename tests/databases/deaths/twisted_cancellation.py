@@ -6,7 +6,7 @@ import sys
 import threading
 
 from twisted.enterprise.adbapi import ConnectionPool
-from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater, react
 from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
@@ -26,8 +26,11 @@ class Moment:
         self._come.set()
         assert self._gone.wait(20.0)
 
-    async def meanwhile(self, act):
+    async def reached(self):
         assert await deferToThread(self._come.wait, 20.0)
+
+    async def meanwhile(self, act):
+        await self.reached()
         act()
         self._gone.set()
 
@@ -113,11 +116,12 @@ async def before_commit(shop):
         assert not await shop.is_there(receiving)
     moment = Moment()
     late, deferred, ended = shop.order(moment)
+    await moment.reached()  # a time-out in line for a thread would be another case
     deferred.addTimeout(0.05, shop.reactor)
-    timed_out = []
-    deferred.addErrback(lambda failure: timed_out.append(failure.check(TimeoutError)))
-    await deferLater(shop.reactor, 0.1, lambda: None)
+    while not ended:
+        await deferLater(shop.reactor, 0.01, lambda: None)
     await moment.meanwhile(lambda: None)
+    assert "both are rolled back" in note_of(ended)
     assert await shop.rows() == [first, third]
     assert (first_ended, third_ended) == ([first], [third])
     assert not {second, inside, late} & set(await shop.rows())

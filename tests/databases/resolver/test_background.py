@@ -6,6 +6,7 @@ import contextlib
 import logging
 import sqlite3
 import sys
+import threading
 import time
 import types
 
@@ -15,6 +16,8 @@ import pytest
 import txbroker
 from tests.support.waiting import eventually
 from txbroker import State, errors
+from txbroker.client.core.promise import Promise
+from txbroker.databases import resolver_thread
 from txbroker.databases.adapters.dbapi import TRANSLATIONS
 
 pytestmark = pytest.mark.slow
@@ -83,6 +86,40 @@ def test_the_status_names_who_is_waited_for(sqlite, database, broker, topic):
         run(deciding.committed())
         eventually(lambda: broker.resolver.status.waiting == [])
     assert [message.value for message in broker.read(topic, 0, 0)] == [b"1"]
+
+
+def prepared(database, broker, topic):
+    """A transaction whose program has prepared it, has been rolled back by its database, and says no more."""
+    tx = txbroker.atomic(database, broker).__enter__()
+    tx.send(topic, b"1")
+    tx._side.transaction.prepare()
+    database.rollback()
+    tx.deciding._unregister()
+    return tx
+
+
+def test_what_was_prepared_while_rows_were_tidied_is_looked_at_when_it_is_old_enough(
+    database, broker, topic, monkeypatch
+):
+    """The pass that was called for it finds it too young; so did the next, which counted from before the tidying."""
+    monkeypatch.setattr(resolver_thread, "GRACE", 0.1)  # so short that each one of its age may still be deciding
+    tidying, has_prepared = threading.Event(), threading.Event()
+
+    def drive(promise):
+        tidying.set()
+        assert has_prepared.wait(10.0)
+        promise.resolve(None)
+
+    broker.resolver = resolver_thread.Background(lambda: broker, drive)
+    with txbroker.atomic(database, broker):
+        pass
+    broker.resolver.track(Promise(), "")
+    assert tidying.wait(10.0)
+    time.sleep(0.1)
+    tx = prepared(database, broker, topic)
+    broker.resolver.hurry()
+    has_prepared.set()
+    assert broker.wait_outcome(tx.xid, 3.0) is State.ROLLED_BACK
 
 
 @pytest.fixture
