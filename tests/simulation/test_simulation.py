@@ -24,9 +24,9 @@ COVERED = {
     "power cuts": 500, "power cuts in a start": 400, "kills": 200, "stops": 200, "starts": 1000, "failed starts": 150,
     "failures that end the process": 50, "failed force": 30, "failed write": 30, "short write": 30,
     "rotten checkpoints": 30, "rotten partitions": 30, "strangers told BrokerReplaced": 100,
-    "topics grown": 200, "rules of groups": 60, "Joined": 160, "Attended": 1000, "members' transactions": 300, "members' settlements": 100,
-    "members' work fenced": 4, "members fenced": 20, "members lost": 90, "members asked back": 45,
-    "members released": 25, "members at rest": 45,
+    "topics grown": 200, "rules of groups": 60, "Joined": 160, "Attended": 1000, "members' transactions": 300,
+    "members' settlements": 100, "members' work fenced": 4, "members fenced": 20, "members lost": 90,
+    "members asked back": 45, "members released": 25, "members at rest": 45,
 }  # fmt: skip
 """How often 500 histories must come to this at least: a third or so of what they do, so that nothing is vacuous."""
 

@@ -102,7 +102,8 @@ def test_what_was_prepared_while_rows_were_tidied_is_looked_at_when_it_is_old_en
     database, broker, topic, monkeypatch
 ):
     """The pass that was called for it finds it too young; so did the next, which counted from before the tidying."""
-    monkeypatch.setattr(resolver_thread, "GRACE", 0.1)  # so short that each one of its age may still be deciding
+    # So short that each one of its age may still be deciding.
+    monkeypatch.setattr(resolver_thread, "GRACE", 0.1)
     tidying, has_prepared = threading.Event(), threading.Event()
 
     def drive(promise):
