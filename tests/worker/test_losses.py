@@ -12,7 +12,6 @@ from tests.support.waiting import eventually
 from tests.worker.scene import PATIENCE, fill, position, reached, running, unfinished, values
 from txbroker import errors
 from txbroker.worker.blocking import ThreadCaller
-from txbroker.worker.face import Claimed
 from txbroker.worker.hand import Caller
 
 pytestmark = pytest.mark.slow
@@ -223,18 +222,6 @@ def test_a_commit_that_is_not_answered_is_asked_for_and_not_done_again(mortal, m
         assert handled == [0]
         assert values(connection, "out") == [0]
         assert position(connection, "g") == 1
-
-
-def test_a_message_is_not_finished_with_another_claim_than_that_with_which_it_was_handed_out(broker, topic):
-    fill(broker, topic, 1)
-    with broker.consume(topic, topic, partitions=[0]) as consumer:
-        (message,) = consumer.poll(PATIENCE)
-        (generation,) = [position.generation for position in consumer._core.positions.values()]
-        assert Claimed(consumer, generation).finished(message)
-        with broker.consume(topic, topic, partitions=[0]) as anew:
-            assert anew.poll(PATIENCE) == [message]
-            with pytest.raises(errors.GenerationFenced):
-                Claimed(anew, generation).finished(message)
 
 
 class Told(logging.Handler):

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from txbroker.client.core.results import Message
-from txbroker.worker.schedule import Item, Schedule
+from txbroker.worker.schedule import Schedule
 
 
 def item(offset, key=None, partition=0, generation=1):
-    return Item(Message("t", partition, offset, 1, key, b""), generation)
+    return Message("t", partition, offset, 1, key, b"", generation=generation)
 
 
 def filled(order, items, batch=1, concurrency=50):
@@ -112,7 +112,7 @@ def test_what_waits_behind_a_failed_message_is_withdrawn_and_no_other():
 
 def test_a_message_that_comes_again_goes_before_new_ones():
     schedule = filled(None, [item(5), item(6)])
-    schedule.add(Item(replace(item(0).message, attempts=1), 1))
+    schedule.add(replace(item(0), attempts=1))
     assert all_of(schedule) == [[0], [5], [6]]
 
 
@@ -179,8 +179,8 @@ def test_each_message_comes_once_and_in_the_order_of_its_lane(order, batch, step
             if work is not None:
                 under_way.append(work)
                 for message in work.messages:
-                    same = [each for each in waiting if in_lane(order, each.message, message)]
-                    assert same[0].message == message, "an earlier one of its lane was left behind"
+                    same = [each for each in waiting if in_lane(order, each, message)]
+                    assert same[0] == message, "an earlier one of its lane was left behind"
                     waiting.remove(same[0])
                     others = [other for one in under_way[:-1] for other in one.messages]
                     assert not any(
@@ -191,7 +191,7 @@ def test_each_message_comes_once_and_in_the_order_of_its_lane(order, batch, step
             schedule.ended(work)
             schedule.finished(work.messages)
         elif step == "drop":
-            gone = [each for each in waiting if each.message.partition == number]
+            gone = [each for each in waiting if each.partition == number]
             assert schedule.drop(("t", number), generations[number]) == len(gone)
             waiting = [each for each in waiting if each not in gone]
             generations[number] += 1
@@ -200,7 +200,7 @@ def test_each_message_comes_once_and_in_the_order_of_its_lane(order, batch, step
         schedule.ended(work)
     while (work := schedule.take()) is not None:
         for message in work.messages:
-            waiting = [each for each in waiting if each.message != message]
+            waiting = [each for each in waiting if each != message]
         schedule.ended(work)
     assert waiting == []
     assert not schedule._behind

@@ -14,12 +14,13 @@ from txbroker.client.blocking import Connection, Consumer
 from txbroker.client.blocking.semaphore import BinarySemaphore
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.delivery import Delivery
+from txbroker.client.core.positions import Finishes
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import GroupDescription, Message
 from txbroker.databases.adapters.adapter import run
 from txbroker.databases.blocking import atomic
 from txbroker.worker.core import WorkerCore
-from txbroker.worker.face import Attempt, Claimed, Role
+from txbroker.worker.face import Attempt, Role
 from txbroker.worker.hand import Caller
 from txbroker.worker.options import Job, checked_job
 
@@ -170,9 +171,9 @@ class ThreadFace:
         """Return the consumer's core."""
         return self._reading()._core
 
-    def claim(self, generation: int) -> Claimed:
-        """Return what finishes messages that were handed out under a claim."""
-        return Claimed(self._reading(), generation)
+    def finishes(self) -> Finishes:
+        """Return what finishes messages with a transaction."""
+        return self._reading()
 
     async def delivery(self) -> Delivery | None:
         """Wait for the next messages."""

@@ -22,7 +22,7 @@ from txbroker.worker.failures import Meaning, described, meaning_of, place_of
 from txbroker.worker.first_position import set_first_position
 from txbroker.worker.options import Job
 from txbroker.worker.pauses import FIRST_PAUSE, longer
-from txbroker.worker.schedule import Item, Lane, Place, Schedule, Work
+from txbroker.worker.schedule import Lane, Place, Schedule, Work
 from txbroker.worker.settling import Settling
 from txbroker.worker.tally import Tally
 
@@ -220,7 +220,7 @@ class WorkerCore:
             with self._face.lock:
                 message = delivery.one()  # and so it is in hand, for all that look under the lock
                 if message is not None and not delivery.position.ended:  # else others have the partition now
-                    self.schedule.add(Item(message, delivery.position.generation))
+                    self.schedule.add(message)
                 if self.schedule.has_ready:
                     self._face.wake(Role.HANDLE)
 
@@ -374,9 +374,8 @@ class WorkerCore:
         error if they failed, TooFarAhead if they can be finished only after others, Abandoned if they are left.
         """
         pause = FIRST_PAUSE
-        claim = self._face.claim(work.generation)
         while not self.is_over:
-            attempt = Attempt(work, messages, claim, lambda: self.is_over)
+            attempt = Attempt(work, messages, self._face.finishes(), lambda: self.is_over)
             try:
                 await hand.attempt(attempt)
             except Abandoned:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol, TypeVar
 
-from journal.formats.group_entries import PartitionOffset, Settled
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.core.positions import Finishes
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import GroupDescription, Message
-from txbroker.errors import GenerationFenced
 from txbroker.worker.schedule import Work
 
 T = TypeVar("T")
@@ -42,58 +40,16 @@ class Abandoned(Exception):
     """The worker has ended while the handler was under way: its transaction is rolled back."""
 
 
-def check_claim(settled: Iterable[Settled], generation: int) -> None:
-    """Raise GenerationFenced unless what is settled is so with the claim under which it was handed out."""
-    if any(each.generation != generation for each in settled):
-        raise GenerationFenced(
-            "the partition was another consumer's since the message was handed out; nothing was sent"
-        )
-
-
-class Claimed:
-    """A consumer that finishes messages only with the claim under which they were handed out.
-
-    A partition may be lost and had again while the handler runs. Meanwhile another consumer may have handled the
-    message, so it must not be finished with the new claim.
-    """
-
-    def __init__(self, consumer: Finishes, generation: int) -> None:
-        self._consumer = consumer
-        self._generation = generation
-
-    @property
-    def group(self) -> str:
-        """The group's name."""
-        return self._consumer.group
-
-    def offsets(self) -> list[PartitionOffset]:
-        """Return the consumer's positions."""
-        return self._consumer.offsets()
-
-    def settlement(self) -> tuple[list[PartitionOffset], list[Settled]]:
-        """Return what finishes what the consumer has handed out."""
-        return self._consumer.settlement()
-
-    def finished(self, what: Message | Sequence[Message]) -> list[Settled]:
-        """Return what finishes these messages; raises GenerationFenced if the partition was lost meanwhile."""
-        found = self._consumer.finished(what)
-        check_claim(found, self._generation)
-        return found
-
-    def tell_lost(self) -> None:
-        """Raise GenerationFenced, once, if the consumer has lost messages that it has handed out."""
-        self._consumer.tell_lost()
-
-
 class Attempt:
     """One call of the handler, with what is committed with it."""
 
     def __init__(
-        self, work: Work, messages: list[Message], claim: Claimed, is_over: Callable[[], bool]
+        self, work: Work, messages: list[Message], consumer: Finishes, is_over: Callable[[], bool]
     ) -> None:
         self.work = work
         self.messages = messages
-        self.claim = claim
+        self.consumer = consumer
+        """Finishes messages with a transaction."""
         self.raised: BaseException | None = None
         """What the handler raised."""
         self.ask: Callable[[], Any] | None = None
@@ -144,8 +100,8 @@ class Face(Protocol):
     def consumer(self) -> ConsumerCore:
         """Return the consumer's core."""
 
-    def claim(self, generation: int) -> Claimed:
-        """Return what finishes messages that were handed out under a claim."""
+    def finishes(self) -> Finishes:
+        """Return what finishes messages with a transaction."""
 
     async def delivery(self) -> Delivery | None:
         """Wait for the next messages; None if no further ones will come."""

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from txbroker import errors
-from txbroker.client.consumer.consumer import ConsumerCore
-from txbroker.client.consumer.retries import Said, parking_of
+from txbroker.client.consumer.retries import Said, retry
 from txbroker.client.core.results import Message
-from txbroker.worker.face import Face, check_claim
+from txbroker.worker.face import Face
 from txbroker.worker.failures import described, place_of
 from txbroker.worker.pauses import FIRST_PAUSE, longer
 from txbroker.worker.schedule import Schedule, Work
@@ -57,7 +56,7 @@ class FailedMessages:
         why, consumer = described(error), self._face.consumer()
         while True:
             try:
-                await self._face.run(retry(consumer, message, work.generation, why))
+                await self._face.run(retry(consumer, message, Said.again(None, why), None))
             except _LATER as refusal:
                 if pause == FIRST_PAUSE:
                     log.warning("%s is reported as failed later: %s", place_of(message), described(refusal))
@@ -103,12 +102,3 @@ class FailedMessages:
                 consumer.put_back([*back, *behind], read_anew)
 
         await self._face.run(give_back())
-
-
-async def retry(consumer: ConsumerCore, message: Message, generation: int, why: str) -> None:
-    """Have a message tried again as the rules of its group say; raises GenerationFenced if its partition was lost since
-    it was handed out, and as :meth:`~txbroker.client.consumer.client_consumer.ClientConsumer.retry`.
-    """
-    parking = parking_of(consumer, message, Said.again(None, why))
-    check_claim(parking.settled, generation)
-    await parking.carry_out()

@@ -44,7 +44,7 @@ class Caller:
         """Call the handler with a transaction, and finish the messages with it."""
         await self.call(attempt, tx, *more)
         for message in attempt.messages:
-            await self.ended(tx.done(message, attempt.claim))
+            await self.ended(tx.done(message, attempt.consumer))
         attempt.check()
 
     async def outcome(self, attempt: Attempt) -> bool:

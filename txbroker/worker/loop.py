@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.delivery import Delivery
+from txbroker.client.core.positions import Finishes
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import GroupDescription, Message
 from txbroker.client.loop.connection import LoopConnection
 from txbroker.client.loop.consumer import LoopConsumer
 from txbroker.client.loop.loop_method import Take
 from txbroker.worker.core import WorkerCore
-from txbroker.worker.face import Claimed, Role
+from txbroker.worker.face import Role
 from txbroker.worker.hand import Caller
 from txbroker.worker.options import Job
 
@@ -109,9 +110,9 @@ class LoopFace(ABC):
         """Return the consumer's core."""
         return self._reading()._core
 
-    def claim(self, generation: int) -> Claimed:
-        """Return what finishes messages that were handed out under a claim."""
-        return Claimed(self._reading(), generation)
+    def finishes(self) -> Finishes:
+        """Return what finishes messages with a transaction."""
+        return self._reading()
 
     async def delivery(self) -> Delivery | None:
         """Wait for the next messages."""

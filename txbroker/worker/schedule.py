@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from txbroker.client.core.results import Message
 
@@ -19,23 +19,16 @@ Lane = tuple[Any, ...]
 """What keeps messages in order: those of one lane are handled one after another."""
 
 
-class Item(NamedTuple):
-    """A message in hand, and the generation of the group's claim with which it was handed out."""
-
-    message: Message
-    generation: int
-
-
 class Work:
     """Messages of one partition that one call of the handler gets, in the order of their offsets."""
 
     __slots__ = ("generation", "lanes", "messages", "place")
 
-    def __init__(self, place: Place, items: list[Item], lanes: list[Lane]) -> None:
-        items.sort(key=lambda item: item.message.offset)
+    def __init__(self, place: Place, messages: list[Message], lanes: list[Lane]) -> None:
         self.place = place
-        self.messages = [item.message for item in items]
-        self.generation = items[0].generation
+        self.messages = sorted(messages, key=lambda message: message.offset)
+        self.generation = messages[0].generation
+        """Of the claim under which all of them were handed out."""
         self.lanes = lanes
 
 
@@ -59,8 +52,8 @@ class Schedule:
         self._order = order
         self._batch = batch
         self._limit = 2 * concurrency * batch
-        self._ready: dict[Place, deque[Item]] = {}
-        self._behind: dict[Lane, deque[Item]] = {}
+        self._ready: dict[Place, deque[Message]] = {}
+        self._behind: dict[Lane, deque[Message]] = {}
         self._under_way: set[Work] = set()
 
     @property
@@ -86,22 +79,21 @@ class Schedule:
         """The works that were taken and have not ended."""
         return list(self._under_way)
 
-    def add(self, item: Item) -> None:
+    def add(self, message: Message) -> None:
         """Add a message, behind all earlier ones of its lane."""
-        message = item.message
         self.in_hand += 1
         self._bytes += _size(message)
         lane = self.lane(message)
         if lane in self._behind:
-            self._behind[lane].append(item)
+            self._behind[lane].append(message)
             return
         if lane:
             self._behind[lane] = deque()
         ready = self._ready.setdefault((message.topic, message.partition), deque())
         if message.attempts:
-            ready.appendleft(item)  # others may wait for it, at the broker
+            ready.appendleft(message)  # others may wait for it, at the broker
         else:
-            ready.append(item)
+            ready.append(message)
 
     def take(self) -> Work | None:
         """Return the next work; None if no message may be handled now. Partitions take turns."""
@@ -109,26 +101,26 @@ class Schedule:
             return None
         place, ready = next(iter(self._ready.items()))
         del self._ready[place]
-        items: list[Item] = []
+        messages: list[Message] = []
         lanes: list[Lane] = []
         generation = ready[0].generation
-        while ready and len(items) < self._batch and ready[0].generation == generation:
-            item = ready.popleft()
-            items.append(item)
-            lane = self.lane(item.message)
+        while ready and len(messages) < self._batch and ready[0].generation == generation:
+            message = ready.popleft()
+            messages.append(message)
+            lane = self.lane(message)
             if lane:
                 lanes.append(lane)
-                self._follow(self._behind[lane], items, generation)
+                self._follow(self._behind[lane], messages, generation)
         if ready:
             self._ready[place] = ready
-        work = Work(place, items, lanes)
+        work = Work(place, messages, lanes)
         self._under_way.add(work)
         return work
 
-    def _follow(self, behind: deque[Item], items: list[Item], generation: int) -> None:
+    def _follow(self, behind: deque[Message], messages: list[Message], generation: int) -> None:
         """Take the next messages of a lane into the same batch, in which they keep their order."""
-        while behind and len(items) < self._batch and behind[0].generation == generation:
-            items.append(behind.popleft())
+        while behind and len(messages) < self._batch and behind[0].generation == generation:
+            messages.append(behind.popleft())
 
     def ended(self, work: Work) -> None:
         """Note that a work is not under way any more; its messages stay in hand until :meth:`finished`."""
@@ -150,14 +142,14 @@ class Schedule:
         """Drop the messages of a partition that were handed out with a generation and are not under way; return how
         many.
         """
-        kept: deque[Item] = deque()
-        dropped: list[Item] = []
-        for item in self._ready.pop(place, ()):
-            if item.generation != generation:
-                kept.append(item)
+        kept: deque[Message] = deque()
+        dropped: list[Message] = []
+        for message in self._ready.pop(place, ()):
+            if message.generation != generation:
+                kept.append(message)
                 continue
-            dropped.append(item)
-            lane = self.lane(item.message)
+            dropped.append(message)
+            lane = self.lane(message)
             if lane:
                 self._drop_behind(lane, generation, dropped)
                 if self._behind[lane]:
@@ -169,20 +161,20 @@ class Schedule:
                 self._drop_behind(lane, generation, dropped)
         if kept:
             self._ready[place] = kept
-        self.finished(item.message for item in dropped)
+        self.finished(dropped)
         return len(dropped)
 
-    def _drop_behind(self, lane: Lane, generation: int, dropped: list[Item]) -> None:
+    def _drop_behind(self, lane: Lane, generation: int, dropped: list[Message]) -> None:
         behind = self._behind[lane]
-        dropped += (item for item in behind if item.generation == generation)
-        self._behind[lane] = deque(item for item in behind if item.generation != generation)
+        dropped += (each for each in behind if each.generation == generation)
+        self._behind[lane] = deque(each for each in behind if each.generation != generation)
 
     def withdraw(self, lane: Lane, generation: int) -> list[Message]:
         """Drop the messages that wait for the work under way in a lane, and return them."""
-        withdrawn: list[Item] = []
+        withdrawn: list[Message] = []
         self._drop_behind(lane, generation, withdrawn)
-        self.finished(item.message for item in withdrawn)
-        return [item.message for item in withdrawn]
+        self.finished(withdrawn)
+        return withdrawn
 
     def lane(self, message: Message) -> Lane:
         """Return the lane of a message; the empty one if it waits for no other."""

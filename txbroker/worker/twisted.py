@@ -80,6 +80,6 @@ class TwistedCaller(LoopCaller):
             attempt.raised = error
             raise
         for message in attempt.messages:
-            tx.done(message, attempt.claim)
+            tx.done(message, attempt.consumer)
         attempt.check()
         attempt.ask = lambda: self.connection.wait_outcome(tx.xid)

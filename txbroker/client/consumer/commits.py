@@ -37,14 +37,12 @@ class Commits:
         self,
         core: Core,
         group: str | None,
-        is_member: bool,
         positions: Mapping[int, Position],
         delivery: Callable[[], Delivery | None],
         on_done: Callable[[], object],
     ) -> None:
         self.group = group
         self.closed = False
-        self._is_member = is_member
         self._core = core
         self._positions = positions
         self._delivery = delivery
@@ -102,12 +100,14 @@ class Commits:
                 found.append(PartitionOffset(position.number, at, position.generation))
         return found
 
-    def has_handed_out(self, topic: str, index: int) -> bool:
-        """Whether a message of that partition was handed out."""
+    def has_handed_out(self, topic: str, index: int, generation: int | None = None) -> bool:
+        """Whether a message of that partition was handed out, under that generation (None: under any)."""
         delivery = self._delivery()
         current = None if delivery is None else delivery.position
         return not self.closed and any(
-            (each.topic, each.index) == (topic, index) and (each.handed >= 0 or each is current)
+            (each.topic, each.index) == (topic, index)
+            and generation in (None, each.generation)
+            and (each.handed >= 0 or each is current)
             for each in self.known()
         )
 
@@ -169,16 +169,15 @@ class Commits:
         """Raise for messages of lost partitions, also if these are the consumer's again since."""
         messages = list(messages)
         self._check_places([(each.topic, each.partition) for each in messages])
-        if self._is_member:
-            self.count()
-            places = {(each.topic, each.index): each for each in self._positions.values()}
-            for each in messages:
-                position = places.get((each.topic, each.partition))
-                if position is not None and not position.begin <= each.offset < position.handed:
-                    raise errors.GenerationFenced(
-                        f"offset {each.offset} of {_names([position])} was handed out before group {self.group!r} "
-                        "gave the partition to this consumer again, and comes again; nothing was committed"
-                    )
+        generations = {(each.topic, each.index): each.generation for each in self._positions.values()}
+        for each in messages:
+            generation = generations.get((each.topic, each.partition), each.generation)
+            if each.generation != generation:
+                raise errors.GenerationFenced(
+                    f"offset {each.offset} of {each.topic}-{each.partition} was handed out under generation "
+                    f"{each.generation} of the partition, and this consumer of group {self.group!r} has generation "
+                    f"{generation}: another may have handled the message since; nothing was committed"
+                )
 
     # -- commits --------------------------------------------------------------------------------------
 

@@ -69,7 +69,6 @@ class ConsumerCore:
         self.commits = Commits(
             core,
             options.group,
-            options.is_member,
             self.positions,
             lambda: self._current,
             self.see_to_handover,

@@ -143,15 +143,19 @@ def checked_most(value: int | None) -> int | None:
 
 def widen(chunk: Chunk) -> list[Message]:
     """Return a chunk's messages with topic and partition."""
-    topic, index, attempts = chunk.position.topic, chunk.position.index, chunk.attempts
+    position, attempts = chunk.position, chunk.attempts
+    topic, index, generation = position.topic, position.index, position.generation
     if not attempts:
         return [
-            Message(topic, index, each.offset, each.timestamp, each.key, each.value, each.headers)
+            Message(
+                topic, index, each.offset, each.timestamp, each.key, each.value, each.headers, 0, generation
+            )
             for each in chunk.messages
         ]
     return [
         Message(
-            topic, index, each.offset, each.timestamp, each.key, each.value, each.headers, attempts.get(each.offset, 0)
+            topic, index, each.offset, each.timestamp, each.key, each.value, each.headers,
+            attempts.get(each.offset, 0), generation,
         )
         for each in chunk.messages
     ]  # fmt: skip

@@ -42,7 +42,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     ``value`` is None for a tombstone. ``headers`` are pairs of name and value in the order in which they were sent; a
     name may come more than once. ``attempts`` is how often the group of the consumer that handed it out has failed with
-    it before: 0 at the first delivery.
+    it before: 0 at the first delivery. ``generation`` is that of the claim of its partition under which it was handed
+    out, 0 without one: who has lost the partition since cannot finish it, even after getting it back.
     """
 
     topic: str
@@ -53,6 +54,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
     headers: Headers = ()
     attempts: int = 0
+    generation: int = 0
 
     def header(self, name: str) -> bytes | None:
         """The value of the last header of that name, None if there is none."""

@@ -53,14 +53,12 @@ class ClientTransaction:
     async def done(self, message: Message, consumer: Finishes | None = None) -> None:
         """Finish a message with the transaction, and no other; it waits for nothing but the transaction's beginning.
 
-        It is finished for the group of ``consumer``; without it, for that of the one consumer of this connection that
-        has a group and has handed out messages of that partition. One transaction either moves a group's position in a
-        partition (:meth:`commit_offsets`, ``receive``) or finishes single messages there. Raises Misuse if no consumer
-        is named and none or several may be meant, WrongType, WrongValue.
+        It is finished for the group of ``consumer``; without it, for that of the consumer of this connection that has
+        handed it out. One transaction either moves a group's position in a partition (:meth:`commit_offsets`,
+        ``receive``) or finishes single messages there. Raises GenerationFenced if the partition was another's since,
+        Misuse if no consumer is named and none or several may be meant, WrongType, WrongValue.
         """
-        consumers = self._core.core.consumers
-        read = [each for each, core in consumers.items() if consumer is None and _has_read(core, message)]
-        await add_finished(self._core, read, message, consumer)
+        await add_finished(self._core, self._readers(message), message, consumer)
 
     @part_method
     async def retry(
@@ -74,8 +72,7 @@ class ClientTransaction:
         this transaction has received it for, else as in :meth:`done`. Rolled back, the message is as before. Raises as
         :meth:`done`; the commit raises AlreadyFinished and TooManyParked.
         """
-        read = [each for each, core in self._core.core.consumers.items() if _has_read(core, message)]
-        await retry_in(self._core, read, message, Said.again(after, why), consumer)
+        await retry_in(self._core, self._readers(message), message, Said.again(after, why), consumer)
 
     @part_method
     async def dead_letter(self, message: Message, why: str = "", consumer: Retries | None = None) -> None:
@@ -84,8 +81,7 @@ class ClientTransaction:
         Which group is meant is as in :meth:`retry`. The broker moves it soon after the commit. Raises InvalidSetting
         for a message of a topic of dead letters, else as :meth:`retry`.
         """
-        read = [each for each, core in self._core.core.consumers.items() if _has_read(core, message)]
-        await retry_in(self._core, read, message, Said.given_up(why), consumer)
+        await retry_in(self._core, self._readers(message), message, Said.given_up(why), consumer)
 
     @part_method
     def commit(self) -> Coroutine[Promise[Any], None, None]:
@@ -134,6 +130,17 @@ class ClientTransaction:
             self._leave_block()
             raise
 
+    def _readers(self, message: Any) -> list[Any]:
+        """Return the consumers that may have handed out a message: those with its generation, else those that have
+        handed out others of its partition.
+        """
+        if not isinstance(message, Message):
+            return []
+        place = message.topic, message.partition
+        read = {each: core for each, core in self._core.core.consumers.items() if core.has_handed_out(*place)}
+        exact = [each for each, core in read.items() if core.has_handed_out(*place, message.generation)]
+        return exact or list(read)
+
     def _is_within(self, block: ClientTransaction, who: object) -> bool:
         return block._who == who and block._core.core is self._core.core
 
@@ -145,10 +152,6 @@ class ClientTransaction:
     def _abandon(self) -> None:
         """Roll it back without waiting; each client does this in its own way."""
         raise NotImplementedError
-
-
-def _has_read(core: Any, message: Any) -> bool:
-    return isinstance(message, Message) and core.has_handed_out(message.topic, message.partition)
 
 
 _blocks: ContextVar[tuple[ref[ClientTransaction], ...]] = ContextVar("blocks of transactions", default=())

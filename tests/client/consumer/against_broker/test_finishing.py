@@ -145,14 +145,24 @@ class TestWhichConsumer:
             broker.transaction().done(message)
 
     def test_of_several_all_are_named(self, broker, topic):
-        first, second = broker.consume(topic, "ga"), broker.consume(topic, "gb")
+        """Those without claims do not know whose message it is."""
+        first, second = (broker.consume(topic, group, partitions=[0], claim=False) for group in ("ga", "gb"))
         (message,), _ = read(first, 1), read(second, 1)
         tx = broker.transaction()
         with pytest.raises(errors.Misuse, match="'ga', 'gb'"):
             tx.done(message)
         tx.done(message, second)
         tx.commit()
-        assert (position(broker, "ga"), position(broker, "gb")) == ([0], [1])
+        assert (position(broker, "ga"), position(broker, "gb")) == ([], [1])
+
+    def test_of_several_the_one_that_has_handed_it_out_is_meant_and_no_other_takes_it(self, broker, topic):
+        first, second = broker.consume(topic, f"{topic}-a"), broker.consume(topic, f"{topic}-b")
+        (message,), (other,) = read(first, 1), read(second, 1)
+        with pytest.raises(errors.GenerationFenced):
+            second.done(message)
+        with broker.transaction() as tx:
+            tx.done(other)
+        assert (position(broker, f"{topic}-a"), position(broker, f"{topic}-b")) == ([0], [1])
 
     def test_those_without_a_group_closed_ones_and_those_of_other_topics_do_not_count(self, broker, topic):
         closed, plain, mine = (

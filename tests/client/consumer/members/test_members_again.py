@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def lost_two(broker, connections, topic):
-    """A member with a message of each partition, of which another one got two meanwhile."""
+    """A member with messages of each partition, of which another one got two meanwhile; that one; the messages."""
     one = connections("one").consume(topic, topic, max_handover=0.2)
     send(broker, topic, 8)
     taken = []
@@ -29,20 +29,20 @@ def lost_two(broker, connections, topic):
     two = connections("two").consume(topic, topic)
     two.poll(0.2)
     hear_of_loss(broker, topic, one)
-    return one, two
+    return one, two, taken
 
 
 def lost_and_had_again(broker, connections, topic):
-    """A member as that of :func:`lost_two`, which was given the two again; and their indexes."""
-    one, two = lost_two(broker, connections, topic)
+    """A member as that of :func:`lost_two`, which was given the two again; their indexes; the messages."""
+    one, two, taken = lost_two(broker, connections, topic)
     theirs = owners(broker, topic)["two"]
     two.close()
     eventually(lambda: shares(broker, topic, 4))
-    return one, theirs
+    return one, theirs, taken
 
 
 def test_a_transaction_with_what_was_lost_is_refused_also_if_it_was_given_again(broker, connections, topic):
-    one, theirs = lost_and_had_again(broker, connections, topic)
+    one, theirs, _ = lost_and_had_again(broker, connections, topic)
     assert {message.partition for message in one.poll(5.0)} <= set(theirs)
     tx = one._connection.transaction()
     with pytest.raises(errors.GenerationFenced, match="roll it back"):
@@ -53,16 +53,39 @@ def test_a_transaction_with_what_was_lost_is_refused_also_if_it_was_given_again(
 
 
 def test_a_commit_of_what_was_lost_is_refused_also_if_it_was_given_again(broker, connections, topic):
-    one, _ = lost_and_had_again(broker, connections, topic)
+    one, _, _ = lost_and_had_again(broker, connections, topic)
     assert one.poll(5.0)
     with pytest.raises(errors.GenerationFenced, match="went to others"):
         one.commit()
     one.commit()
 
 
+@pytest.mark.parametrize("way", ["done", "commit", "retry", "in a transaction"])
+def test_of_the_two_copies_of_a_message_that_was_lost_and_had_again_only_the_second_is_finished(
+    broker, connections, topic, way
+):
+    """A thread is late with the first one, and who had the partition meanwhile finished nothing."""
+    one, _, taken = lost_and_had_again(broker, connections, topic)
+    second = one.poll(5.0)[0]
+    (first,) = [each for each in taken if (each.partition, each.offset) == (second.partition, second.offset)]
+    assert first.generation < second.generation
+
+    def finish(message):
+        if way == "in a transaction":
+            with one._connection.transaction() as tx:
+                tx.send(topic, b"%d" % message.generation, partition=second.partition)
+                tx.done(message, one)
+        else:
+            getattr(one, way)(message)
+
+    with pytest.raises(errors.GenerationFenced, match="another may have handled the message since"):
+        finish(first)
+    finish(second)
+
+
 @pytest.mark.parametrize("way", ["commit_offsets", "two-phase"])
 def test_after_a_refused_transaction_the_next_one_commits(broker, connections, topic, way):
-    one, _ = lost_two(broker, connections, topic)
+    one, _, _ = lost_two(broker, connections, topic)
     connection, refused = one._connection, 0
     theirs = owners(broker, topic)["two"]
     for number in range(3):
