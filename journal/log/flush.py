@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from crc32c import crc32c
@@ -189,7 +190,7 @@ class FlushJob:
 
     def _write_indexes(self, piece: Piece, log: IFile, stale: bool, durably: bool) -> None:
         if piece.closed is not None:
-            self._force_indexes(piece.closed, durably)
+            self._close_indexes(piece.closed, durably)
         known = None if stale else self._known_end(piece.before)
         if known is not None:
             entries = _new_entries(piece, known)
@@ -242,8 +243,10 @@ class FlushJob:
         last = OFFSET_ENTRY.unpack_from(made[0], (entries - 1) * OFFSET_ENTRY.size)[1] if entries else 0
         return IndexEnd(before.base_offset, entries, last or SEGMENT_HEADER_BYTES)
 
-    def _force_indexes(self, closed: Segment, durably: bool) -> None:
+    def _close_indexes(self, closed: Segment, durably: bool) -> None:
         """Force a closed segment's indexes: they do not change any more, and prove its frames."""
+        if self._known_end(closed) is None:
+            self._repair_indexes(closed)
         for path in (closed.index_path, closed.time_path):
             try:
                 file = self._files.acquire(path)
@@ -254,6 +257,19 @@ class FlushJob:
                 self._files.release(file)
             else:
                 self._files.release_unforced(file)
+
+
+    def _repair_indexes(self, segment: Segment) -> None:
+        """Make good what the last crash has left of indexes that this process has not written to."""
+        paths = segment.index_path, segment.time_path
+        if is_needless(segment.size) and not any(map(self._files.filesystem.exists, paths)):
+            return
+        with ExitStack() as acquired:
+            files: list[IFile] = []
+            for path in (segment.path, *paths):
+                files.append(self._files.acquire(path, create=path in paths))
+                acquired.callback(self._files.release, files[-1])
+            self._index_end(segment, *files)
 
 
 def _new_entries(piece: Piece, end: IndexEnd) -> IndexEntries:

@@ -269,6 +269,30 @@ class TestIndexes:
             assert offsets(store.read(offset, 1)) == [offset]
         assert caplog.records == []
 
+    @pytest.mark.parametrize("kinds", [["index"], ["time"], ["index", "time"]])
+    @pytest.mark.parametrize("damage", ["zeros", "empty", "missing"])
+    def test_the_flusher_repairs_the_index_of_a_segment_that_it_closes_without_writing_to_it(
+        self, filesystem, state, caplog, damage, kinds
+    ):
+        """What a power cut leaves of an active segment's indexes is forced as a closed one's, and must prove it."""
+        sound = [content(filesystem, path(800, kind)) for kind in ("index", "time")]
+        for kind in kinds:
+            if damage == "missing":
+                filesystem.unlink(path(800, kind))
+            else:
+                size = len(content(filesystem, path(800, kind)))
+                replace(filesystem, path(800, kind), bytes(size if damage == "zeros" else 0))
+        store = reopened(filesystem, state)
+        store.append(encode(b"v" * (SEGMENT - COUNT + 800 + 1) * FRAME, 1), 1, store.last_time + 10)
+        store.publish(store.end_offset)
+        flush(store)
+        assert [each.base_offset for each in store.sealed_segments] == [0, 400, 800]
+        assert content(filesystem, path(800, "index")) == sound[0]
+        assert len(content(filesystem, path(800, "time"))) == len(sound[1])
+        for offset in (950, COUNT):
+            assert offsets(store.read(offset, 1)) == [offset]
+        assert caplog.records == []
+
     def test_an_index_made_for_a_past_size_gives_way_once_the_segment_is_sealed(
         self, filesystem, state, caplog
     ):
