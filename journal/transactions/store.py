@@ -270,7 +270,7 @@ class JournalTransactionStore:
             self._judge_active(transaction, one_phase, totals, unsent)
         elif one_phase:
             judge_same_content(number, transaction, totals, unsent)
-            unsent = NOTHING
+            totals, unsent = None, NOTHING  # the record that prepared it has them
         if transaction.staged.file_entries:
             self.staging.verify(number, transaction.staged)
         session, serial = number

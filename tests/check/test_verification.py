@@ -35,6 +35,7 @@ from journal.formats.segment_header import seed_of
 from journal.repair import diagnose
 from journal.testing import MemoryFilesystem
 from journal.transaction_states import Cause, Totals
+from journal.transactions.unsent import Unsent
 from journal.wal.reader import JournalEntry
 from journal.walks.checkpoint_walk import checkpoint_lsns
 from journal.walks.journal_walk import JournalFile
@@ -78,6 +79,19 @@ def paths(place, kind=SegmentKind.LOG, partition=1):
 
 def damages(place, level=DEEP, tally=None):
     return [f for f in check.verify(place.filesystem, level, tally) if not f.harmless]
+
+
+def test_a_prepared_transaction_that_is_committed_with_its_content_said_again_is_sound(place):
+    """As a client does that has lost the answer, and does not know that it was prepared."""
+    added, run = frames(b"added"), frames(b"with", b"the prepare")
+    unsent = Unsent([(2, 2, run)])
+    place.transactions.add(number(7), 1, added, 1)
+    place.transactions.prepare(number(7), xid("again"), totals(added), unsent=unsent)
+    place.transactions.commit(number(7), Cause.CLIENT, totals(added), unsent=unsent)
+    place.engine.sync()
+    assert damages(place) == []
+    assert [f for f in check.verify(place.filesystem, DEEP, records=True) if not f.harmless] == []
+
 
 
 def change(place, path, position, data):
