@@ -297,8 +297,9 @@ class PartitionsClaimed(Record, frozen=True, tag=17):
     """A consumer claimed partitions for a group, or the broker gave them to a member; lower generations of each are
     fenced from now on.
 
-    ``id`` is the group's if this makes it, else empty. ``settled`` is what those who had the partitions have settled.
-    ``member`` is the name of the client; a static member's own.
+    ``id`` is the group's if this makes it, else empty. ``settled`` is what those who had the partitions have settled,
+    with attempts of what they were handling when they were lost, and where the group begins in those without a
+    position. ``member`` is the name of the client; a static member's own.
     """
 
     group: str

@@ -258,7 +258,6 @@ class FlushJob:
             else:
                 self._files.release_unforced(file)
 
-
     def _repair_indexes(self, segment: Segment) -> None:
         """Make good what the last crash has left of indexes that this process has not written to."""
         paths = segment.index_path, segment.time_path

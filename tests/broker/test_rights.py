@@ -67,6 +67,7 @@ NOBODYS = Secret(bytes(16))
         (messages.AskOutcome(1, serial=1), []),
         (messages.JoinGroup(1, "g", bytes(16), ["t"]), ["read", "read"]),
         (messages.Attend(1, "g", 1, NOBODYS), ["read"]),
+        (messages.BeginMessages(1, "g", 1, NOBODYS, []), ["read"]),
         (messages.LeaveGroup(1, "g", 1, NOBODYS), ["read"]),
         (messages.DescribeGroup(1, "g"), ["describe"]),
         (messages.FindMessages(1, 1, 0, b"k"), ["read"]),

@@ -93,7 +93,6 @@ def test_a_prepared_transaction_that_is_committed_with_its_content_said_again_is
     assert [f for f in check.verify(place.filesystem, DEEP, records=True) if not f.harmless] == []
 
 
-
 def change(place, path, position, data):
     place.filesystem.open(path).write_some(position, [data])
 

@@ -44,6 +44,7 @@ from txbroker.server.read_limits import Intake
 from txbroker.server.send_buffer import SendBuffers
 from txbroker.wire import messages
 from txbroker.wire.codec import answer_decoder, encode
+from txbroker.wire.dead_letters import is_dead_topic
 
 FILE = Path(__file__).parent / "dialogues.json.xz"
 UNKNOWN = 999
@@ -255,7 +256,7 @@ class Stage:
                 return [(self.partitions.get(each, UNKNOWN), start, end) for each, start, end in value]
             case "starts", _:
                 return [(self.partitions.get(each, UNKNOWN), start) for each, start in value]
-            case "offsets" | "settled", _:
+            case "offsets" | "settled" | "begun", _:
                 return [self.settles(fields, name, each) for each in value]
             case "xid", str():
                 return xid(value)
@@ -275,11 +276,12 @@ class Stage:
         return value
 
     def settles(self, fields: dict[str, Any], name: str, each: Any) -> Any:
-        """A position, what is settled in a partition, or an offset by itself, as the request has it."""
+        """A position, what is settled or begun in a partition, or an offset by itself, as the request has it."""
         group = fields["group"]
-        if name == "settled":
+        if name != "offsets":
             partition = self.partitions.get(each[0], UNKNOWN)
-            return settled(partition, self.generations.get((group, partition), 0), *each[1:])
+            make = settled if name == "settled" else messages.BegunMessages
+            return make(partition, self.generations.get((group, partition), 0), *each[1:])
         return self.offset(group, *each) if isinstance(each, list) else each
 
     def offset(
@@ -365,6 +367,8 @@ class Stage:
         for name, label in (("session", self.label), ("member", self.members.name_of)):
             if name in fields:
                 fields[name] = label(fields[name])
+        if isinstance(value, messages.TopicInfo) and is_dead_topic(value.name):
+            del fields["id"]  # the broker's, and random
         if "why" in fields and not fields["why"].startswith("because"):
             del fields["why"]
         if "numbers" in fields:

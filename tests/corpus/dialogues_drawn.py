@@ -341,6 +341,16 @@ class _Author:
                                     "releasing": alias if self.chance(0.5) else "none"}])  # fmt: skip
         return made or [self.join(name)]
 
+    def begin_messages(self, name: str) -> Request:
+        """Let a member say what it handles; now and then it is lost soon after."""
+        if not self.members:
+            return self.join(name)
+        alias, group = self.random.choice(self.members[-3:])
+        offsets = [[each, self.usually(0, 1)] for each in self.random.sample(range(4), 2)]
+        begun = [[self.partition(), self.usually(offsets, []), self.chance(0.3)]]
+        return ["BeginMessages", {"group": self.usually(group, "h1"), "member": alias,
+                                  "secret": self.usually(alias, "m1"), "begun": begun}]  # fmt: skip
+
     def leave_group(self, name: str) -> Request:
         if not self.members:
             return self.join(name)
@@ -515,6 +525,7 @@ _WORDS: dict[Callable[[_Author, str], list[Any]], int] = {
     _Author.delete_group: 2,
     _Author.join: 8,
     _Author.attend: 16,
+    _Author.begin_messages: 6,
     _Author.leave_group: 2,
     _Author.describe_group: 4,
     _Author.status: 2,

@@ -137,6 +137,7 @@ REQUESTS = [
     c.ListParked(35, "group", 2, 1 << 40),
     c.ReleaseParked(36, "group", ID, 2, [1, 1 << 40], c.Release.DEAD_LETTER),
     c.AlterGroup(42, "group", RULES, c.Whether.NONE_OR_SAME, ID),
+    c.BeginMessages(43, "group", SESSION, SECRET, [c.BegunMessages(1, 2, [(1 << 40, 3)], True)]),
 ]
 ANSWERS = [
     c.Welcome(1, 2, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000),

@@ -32,8 +32,8 @@ MUTANTS: Final = (
     Mutant(
         "attempts are told of what waits",
         _POSITION,
-        "each.attempts and each.offset not in waiting",
-        "each.attempts",
+        "if each.offset not in waiting",
+        "if each.offset",
     ),
     # -- the rules
     Mutant("the last attempt is none", _BROKER, "attempts >= rules.attempts", "attempts > rules.attempts"),

@@ -186,6 +186,8 @@ def _members(stranger, number):
     refused = stranger.ask("ClaimPartitions", group="h", member="m", partitions=[number])
     assert refused["error"] == "GroupKindConflict"
     assert stranger.ask("DeleteGroup", group="h", id=known["id"])["error"] == "GroupInUse"
+    begun = {"partition": number, "generation": mine["generation"], "offsets": [(1, 0)]}
+    assert stranger.ask("BeginMessages", **who, begun=[begun])[""] == "Done"
     leaving = stranger.say("LeaveGroup", **who)
     lost, done = stranger.hear()[0], stranger.hear()[0]
     assert (lost["lost"], done[""], done["correlation"]) == ([number], "Done", leaving)

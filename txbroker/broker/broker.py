@@ -140,8 +140,8 @@ class Broker:
         self.fetching = Fetching(engine, settings, run_blocking, call_later, self.accounts, self.groups)
         self.consuming = Consuming(engine, settings, self.groups, self.stepwise, random)
         self.coordinator = Coordinator(
-            engine, settings, self.groups, self.consuming.check_room, self._deliver, run_blocking, call_later,
-            random,
+            engine, settings, self.groups, self.consuming.check_room, self.consuming.counted, self._deliver,
+            run_blocking, call_later, random,
         )  # fmt: skip
         self.transacting = Transacting(engine, settings, self.consuming, self.sessions)
         self.dead_letters = DeadLetters(

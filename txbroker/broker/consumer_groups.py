@@ -32,6 +32,7 @@ from txbroker.errors import (
     RetryPolicyConflict,
     UnknownGroup,
 )
+from txbroker.groups.lost_attempts import LostAttempts
 from txbroker.groups.retries import check_said
 from txbroker.groups.settlement_judge import SettlementJudge
 from txbroker.wire.codec import ArrayPieces
@@ -77,6 +78,7 @@ class Consuming:
         self._stepwise = stepwise
         self._judge = SettlementJudge(engine, settings, groups, random)
         self.recorded, self.check_settled = self._judge.recorded, self._judge.check
+        self.counted = LostAttempts(engine, groups, self.recorded, self.check_settled).settled
         self.has_members: Callable[[str], bool] = lambda group: False  # noqa: ARG005
         """Whether a group has members now."""
         self.on_deleted: Callable[[str], object] = len

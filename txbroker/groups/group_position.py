@@ -126,14 +126,16 @@ class GroupPosition:
         return finished
 
     def _attempts(self, first: int, end: int, waiting: OffsetSet) -> list[tuple[int, int]]:
-        """Return (offset, attempts) of what has failed before and does not wait, from ``first`` to below ``end``."""
+        """Return (offset, attempts) of what has failed before, or was begun in a batch by a member that was lost, and
+        does not wait, from ``first`` to below ``end``.
+        """
         settlement = self._groups.find(self.group).settlements.get(self.partition)
         if settlement is None or not settlement.unfinished:
             return []
         return [
             (each.offset, each.attempts)
             for each in settlement.details_within(first, end)
-            if each.attempts and each.offset not in waiting
+            if each.offset not in waiting
         ]
 
     def _waiting(self, first: int, end: int) -> OffsetSet:

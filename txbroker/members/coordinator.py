@@ -18,16 +18,17 @@ from journal.formats.filenames import is_internal
 from journal.formats.group_entries import ClaimKind
 from txbroker.errors import GroupKindConflict, LimitExceeded, MemberNameInUse, TxBrokerError, UnknownMember
 from txbroker.members.assignment import share_out
-from txbroker.members.claiming import MAX_CLAIMED, CheckRoom, Claiming
+from txbroker.members.claiming import MAX_CLAIMED, CheckRoom, Claiming, Counted
 from txbroker.members.group_table import GroupTable, Kept
 from txbroker.members.member import Member, MemberSession, matcher, wishes_of
-from txbroker.members.settings import MemberSettings, check_join, check_owned
+from txbroker.members.settings import MemberSettings, check_begun, check_join, check_owned
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
     MAX_ASSIGNED,
     AssignedPartition,
     Attend,
     Attended,
+    BeginMessages,
     Done,
     Joined,
     JoinGroup,
@@ -76,6 +77,7 @@ class Coordinator:
         settings: MemberSettings,
         groups: GroupsFold,
         check_room: CheckRoom,
+        counted: Counted,
         answer: Callable[[Any, bytes], object],
         run_blocking: RunBlocking,
         call_later: Callable[..., Any] | None,
@@ -94,11 +96,12 @@ class Coordinator:
         self._timers: dict[str, tuple[int, Any]] = {}
         self.on_failure: Callable[[str, BaseException], None] | None = None
         self._check_room = check_room
-        self._claiming = Claiming(engine, groups, check_room)
+        self._claiming = Claiming(engine, groups, check_room, counted)
         self.tables: dict[str, GroupTable] = {}
         self.handlers: dict[type, Callable[..., Any]] = {
             JoinGroup: self.join,
             Attend: self.attend,
+            BeginMessages: self.begin,
             LeaveGroup: self.leave,
         }
 
@@ -150,6 +153,7 @@ class Coordinator:
         topics = frozenset(command.topics)
         self._check_room_for(table, group, topics)
         if namesake is not None:
+            table.note_begun(namesake)
             self._remove(table, namesake)
         member = Member(
             self._next_number, Secret(self._random(SECRET_BYTES)), command.nonce, group, command.name, topics,
@@ -232,6 +236,13 @@ class Coordinator:
             self._tell(member)
             self._arm(command.group, min(member.answer_at, member.lost_at(0)))
 
+    def begin(self, session: MemberSession, command: BeginMessages, data: memoryview) -> Done:  # noqa: ARG002
+        """Note what a member is handling."""
+        check_begun(command.group, command.begun)
+        _, member = self._known(command.group, command.member, command.secret)
+        member.handles(command.begun)
+        return Done(command.correlation)
+
     def leave(self, session: MemberSession, command: LeaveGroup, data: memoryview) -> Done:  # noqa: ARG002
         """End a membership."""
         try:
@@ -292,10 +303,13 @@ class Coordinator:
         """Assign a topic that was made, or that is gone, in the groups that may read it."""
         stores, now = self._catalog.stores, self._engine.now()
         for group, table in self.tables.items():
+            table.begun = {number: works for number, works in table.begun.items() if number in stores}
             if any(name in member.topics or member.pattern for member in table.members.values()):
                 for number in [each for each in table.owners if each not in stores]:
                     table.disown(number)
                 self._assign_by(table, now)
+                self._arm(group, now)
+            elif not table.members:
                 self._arm(group, now)
 
     def group_deleted(self, group: str) -> None:
@@ -370,7 +384,7 @@ class Coordinator:
             self._tell(member)
             if member.waiting is not None and member.answer_at <= now:
                 self._send(member, Attended(member.waiting))
-        if not table.members and not table.kept:
+        if not table.members and not table.kept and not table.begun:
             del self.tables[group]
             self._disarm(group)
             return
@@ -383,6 +397,7 @@ class Coordinator:
             group=member.group, number=member.number, client=member.name or member.client, why=why,
             seconds=(now - member.heard) / 1e6,
         )  # fmt: skip
+        table.note_begun(member)
         self._remove(table, member)
 
     def _assign(self, group: str, table: GroupTable) -> None:

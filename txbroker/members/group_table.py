@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
+from txbroker.groups.lost_attempts import LostWork
 from txbroker.members.member import Member
 
 MAX_LOOKED: Final = 2000
@@ -35,6 +36,10 @@ class GroupTable:
         self.target: Mapping[int, int] = {}
         """The number of the member that is to have each partition."""
         self.kept: dict[int, Kept] = {}
+        self.begun: dict[int, list[LostWork]] = {}
+        """What members that were lost had begun in their partitions, until these are claimed, or had again without a
+        claim.
+        """
         self.assign_at: int | None = None
         """When the next assignment is due."""
         self.is_assigning = False
@@ -61,6 +66,7 @@ class GroupTable:
         self.owners[number] = member
         member.owned[number] = generation
         self.kept.pop(number, None)
+        self.begun.pop(number, None)
 
     def disown(self, number: int) -> None:
         """Note that a partition has no owner any more."""
@@ -69,6 +75,13 @@ class GroupTable:
             member.owned.pop(number, None)
             member.asked.pop(number, None)
             self.to_place[number] = None
+
+    def note_begun(self, member: Member) -> None:
+        """Note what a member that is lost was handling."""
+        for each in member.handled():
+            if member.owned.get(each.partition) == each.generation:
+                who = f"{member.name or member.client} at {member.peer}"
+                self.begun.setdefault(each.partition, []).append(LostWork(each.offsets, each.together, who))
 
     def remove(self, member: Member) -> None:
         """Remove a member; its partitions have no owner then."""

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import Protocol
 
+import msgspec
+
 from txbroker.wire.dead_letters import is_dead_topic
+from txbroker.wire.requests import BegunMessages
 from txbroker.wire.secret import Secret
 
 
@@ -66,10 +69,24 @@ class Member:
     releasing: AbstractSet[int] = frozenset()
     """What its unanswered request says that it is about to release."""
     answer_at: int = 0
+    begun: bytes = b""
+    """What it is handling, as it has last said: encoded, because it is much less than as objects."""
 
     def lost_at(self, grace: int) -> int:
         """Return when the member is lost if nothing more is heard of it."""
         return self.heard + (self.session_timeout if self.session is not None else grace)
+
+    def handles(self, begun: list[BegunMessages]) -> None:
+        """Note what it is handling."""
+        self.begun = _PACK(begun)
+
+    def handled(self) -> list[BegunMessages]:
+        """Return what it is handling."""
+        return _UNPACK(self.begun) if self.begun else []
+
+
+_PACK = msgspec.msgpack.Encoder().encode
+_UNPACK = msgspec.msgpack.Decoder(list[BegunMessages]).decode
 
 
 def matcher(pattern: str) -> Callable[[str], object]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 from txbroker.errors import InvalidSetting, LimitExceeded
-from txbroker.wire.messages import MAX_MEMBER_TOPICS, JoinGroup
+from txbroker.wire.messages import MAX_BEGUN, MAX_MEMBER_TOPICS, BegunMessages, JoinGroup
 from txbroker.wire.refusals import check_id, check_name
 
 SECOND: Final = 1_000_000
@@ -73,6 +74,16 @@ def check_join(command: JoinGroup) -> None:
     if not (start is None or start in ("earliest", "latest") or (isinstance(start, int) and start >= 0)):
         raise InvalidSetting(
             f"start {where} is {start!r}, it must be 'earliest', 'latest', an offset or nothing; nothing has changed"
+        )
+
+
+def check_begun(group: str, begun: Iterable[BegunMessages]) -> None:
+    """Raise LimitExceeded for more messages than a member may say that it handles."""
+    count = sum([len(each.offsets) for each in begun])
+    if count > MAX_BEGUN:
+        raise LimitExceeded(
+            f"{count} messages that a member of group {group!r} handles, {MAX_BEGUN} are allowed; nothing has changed. "
+            "Name the first of them"
         )
 
 

@@ -107,7 +107,8 @@ class FetchedPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
     of ``missing``, which the group has finished, or retention has removed; and which are held by a prepared
     transaction, or not due yet. All others of these may be handed out. The data may begin behind finished offsets.
     ``attempts`` are (offset, how often it was tried), of those from the one asked for to below ``next_offset`` that may
-    be handed out and have failed before.
+    be handed out and have failed before. One that was tried 0 times is to be handled alone: a member was lost with a
+    batch of which it was a part.
     """
 
     partition: int

@@ -10,6 +10,7 @@ from txbroker.wire.requests import (
     AskOutcome,
     AskStatus,
     Attend,
+    BeginMessages,
     Cancel,
     ClaimPartitions,
     Commit,
@@ -80,4 +81,5 @@ AnyRequest = (
     | ListParked
     | ReleaseParked
     | AlterGroup
+    | BeginMessages
 )

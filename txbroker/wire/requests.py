@@ -13,6 +13,9 @@ from journal.transaction_states import State, Totals
 from journal.xid import Xid
 from txbroker.wire.secret import Secret
 
+MAX_BEGUN: Final = 1000
+"""Most offsets of one :class:`BeginMessages`."""
+
 
 class Request(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A request of a client. ``correlation`` is the client's, unique among its unanswered requests."""
@@ -416,6 +419,32 @@ class Attend(Request, frozen=True, tag=32):
     secret: Secret
     owned: list[tuple[int, int]] = []
     releasing: list[int] = []
+
+
+class BegunMessages(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Messages of a partition that a member has begun to handle: [(offset, attempts that it had when it was handed
+    out)], and the generation under which it was. ``together``: in one step, so that nobody knows which of them fails.
+    """
+
+    partition: int
+    generation: int
+    offsets: list[tuple[int, int]]
+    together: bool = False
+
+
+class BeginMessages(Request, frozen=True, tag=43):
+    """Say which messages a member is handling, instead of what it has said before. Answered by :class:`Done`.
+
+    It changes nothing in the journal. If the member is lost, the record that claims a partition for another counts an
+    attempt for each of these that is not finished, held or counted by then, as if it had been reported as failed; those
+    that were begun together count none, and come one at a time. It has 1,000 offsets at most (LimitExceeded). Those of
+    partitions that are not the member's are passed over. Refused with UnknownMember if the member was lost.
+    """
+
+    group: str
+    member: int
+    secret: Secret
+    begun: list[BegunMessages]
 
 
 class LeaveGroup(Request, frozen=True, tag=33):

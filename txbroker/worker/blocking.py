@@ -183,6 +183,15 @@ class ThreadFace:
         """Run an operation of the client's core."""
         return self._connection.run(operation)
 
+    async def tell_begun(self) -> None:
+        """Tell the broker which messages are being handled."""
+        driver = self._connection._driver
+        with driver.lock:
+            membership = self.consumer().membership
+            if membership is not None:
+                membership.begun.tell()
+                driver.put_out()  # by this thread: what the handler does may let no other one run
+
     async def done(self, messages: list[Message]) -> None:
         """Finish messages for the group."""
         self._reading().done(messages)

@@ -220,7 +220,8 @@ class WorkerCore:
             with self._face.lock:
                 message = delivery.one()  # and so it is in hand, for all that look under the lock
                 if message is not None and not delivery.position.ended:  # else others have the partition now
-                    self.schedule.add(message)
+                    is_alone = message.attempts > 0 or message.offset in delivery.position.alone
+                    self.schedule.add(message, is_alone)
                 if self.schedule.has_ready:
                     self._face.wake(Role.HANDLE)
 
@@ -377,6 +378,7 @@ class WorkerCore:
         while not self.is_over:
             attempt = Attempt(work, messages, self._face.finishes(), lambda: self.is_over)
             try:
+                await self._tell_begun(attempt)
                 await hand.attempt(attempt)
             except Abandoned:
                 break
@@ -385,6 +387,8 @@ class WorkerCore:
             else:
                 self._handled(messages, finished)
                 return None
+            finally:
+                self._not_begun(attempt)
             if attempt.is_over():  # it was cancelled, for example: that is no failure
                 break
             meaning = await self._meaning(hand, attempt, error)
@@ -404,6 +408,20 @@ class WorkerCore:
                 break
             pause = longer(pause)
         return Abandoned()
+
+    async def _tell_begun(self, attempt: Attempt) -> None:
+        """Tell the broker what is being handled, so that it counts an attempt if this process dies."""
+        membership = self._face.consumer().membership
+        with self._face.lock:
+            position = self._position(attempt.work.place)
+        if membership is not None and position is not None and self.job.options.retry is not False:
+            membership.begun.add(attempt, position.number, attempt.messages)
+            await self._face.tell_begun()
+
+    def _not_begun(self, attempt: Attempt) -> None:
+        membership = self._face.consumer().membership
+        if membership is not None:
+            membership.begun.remove(attempt)
 
     def _handled(self, messages: list[Message], finished: list[Message]) -> None:
         if self.job.options.transaction is None:  # else they are finished with it

@@ -109,6 +109,9 @@ class Face(Protocol):
     async def run(self, operation: Coroutine[Promise[Any], None, T]) -> T:
         """Run an operation of the client's core."""
 
+    async def tell_begun(self) -> None:
+        """Tell the broker which messages are being handled; it returns once that is sent, and waits for no answer."""
+
     async def done(self, messages: list[Message]) -> None:
         """Finish messages for the group."""
 

@@ -82,6 +82,7 @@ class FailedMessages:
     async def postpone(self, work: Work, messages: Sequence[Message], why: Exception) -> None:
         """Have messages handled again after a while, without an attempt: this hand is needed for what they wait for."""
         log.info("%s is handled again later: %s", place_of(messages[0]), described(why))
+        await self._face.tell_begun()  # without these: until then they are handled by nobody
         if not await self._worker.paused(WHILE_OTHERS):
             await self._send_back(work, messages[0], messages, read_anew=True)
 

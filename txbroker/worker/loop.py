@@ -126,6 +126,16 @@ class LoopFace(ABC):
         found: T = await running
         return found
 
+    async def tell_begun(self) -> None:
+        """Tell the broker which messages are being handled."""
+        membership = self.consumer().membership
+
+        async def tell() -> None:
+            if membership is not None:
+                membership.begun.tell()
+
+        await self.run(tell())
+
     async def done(self, messages: list[Message]) -> None:
         """Finish messages for the group."""
         finishing: Any = self._reading().done(messages)

@@ -55,6 +55,8 @@ class Schedule:
         self._ready: dict[Place, deque[Message]] = {}
         self._behind: dict[Lane, deque[Message]] = {}
         self._under_way: set[Work] = set()
+        self._alone: set[tuple[Place, int]] = set()
+        """Messages that are handled alone."""
 
     @property
     def has_room(self) -> bool:
@@ -79,9 +81,11 @@ class Schedule:
         """The works that were taken and have not ended."""
         return list(self._under_way)
 
-    def add(self, message: Message) -> None:
-        """Add a message, behind all earlier ones of its lane."""
+    def add(self, message: Message, alone: bool = False) -> None:
+        """Add a message, behind all earlier ones of its lane. ``alone``: in no batch with others."""
         self.in_hand += 1
+        if alone:
+            self._alone.add(((message.topic, message.partition), message.offset))
         self._bytes += _size(message)
         lane = self.lane(message)
         if lane in self._behind:
@@ -103,23 +107,32 @@ class Schedule:
         del self._ready[place]
         messages: list[Message] = []
         lanes: list[Lane] = []
-        generation = ready[0].generation
-        while ready and len(messages) < self._batch and ready[0].generation == generation:
+        while ready and self._may_join(messages, ready[0]):
             message = ready.popleft()
             messages.append(message)
             lane = self.lane(message)
             if lane:
                 lanes.append(lane)
-                self._follow(self._behind[lane], messages, generation)
+                self._follow(self._behind[lane], messages)
         if ready:
             self._ready[place] = ready
         work = Work(place, messages, lanes)
         self._under_way.add(work)
         return work
 
-    def _follow(self, behind: deque[Message], messages: list[Message], generation: int) -> None:
+    def _may_join(self, messages: list[Message], message: Message) -> bool:
+        """Return whether a message may be handled together with these."""
+        if not messages:
+            return True
+        is_room = len(messages) < self._batch and message.generation == messages[0].generation
+        return is_room and not (self._is_alone(message) or self._is_alone(messages[0]))
+
+    def _is_alone(self, message: Message) -> bool:
+        return bool(self._alone) and ((message.topic, message.partition), message.offset) in self._alone
+
+    def _follow(self, behind: deque[Message], messages: list[Message]) -> None:
         """Take the next messages of a lane into the same batch, in which they keep their order."""
-        while behind and len(messages) < self._batch and behind[0].generation == generation:
+        while behind and self._may_join(messages, behind[0]):
             messages.append(behind.popleft())
 
     def ended(self, work: Work) -> None:
@@ -137,6 +150,7 @@ class Schedule:
         for message in messages:
             self.in_hand -= 1
             self._bytes -= _size(message)
+            self._alone.discard(((message.topic, message.partition), message.offset))
 
     def drop(self, place: Place, generation: int) -> int:
         """Drop the messages of a partition that were handed out with a generation and are not under way; return how

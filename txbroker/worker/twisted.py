@@ -7,6 +7,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
 
+from txbroker.client.core.promise import Promise
 from txbroker.client.loop.consumer import LoopConsumer
 from txbroker.client.twisted import Connection
 from txbroker.databases.twisted import run_atomic
@@ -56,9 +57,22 @@ class TwistedFace(LoopFace):
         """Make a call in a later turn of the loop."""
         self._connection._reactor.callLater(0, call)
 
+    async def tell_begun(self) -> None:
+        """Tell the broker which messages are being handled. The reactor writes it in its next turn, which is waited
+        for: what the handler does may let no other one come.
+        """
+        await super().tell_begun()
+        promise: Promise[None] = Promise()
+        self.soon(lambda: promise.resolve(None))
+        await self.run(_settled(promise))
+
     def consume(self) -> LoopConsumer:
         """Return a consumer for the job."""
         return self._connection.consume(self._job.topics, self._job.group, **self._job.reading)
+
+
+async def _settled(promise: Promise[None]) -> None:
+    await promise
 
 
 class TwistedCaller(LoopCaller):

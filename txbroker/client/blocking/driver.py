@@ -198,7 +198,7 @@ class Driver:
         core = self.core
         if core.output_bytes and self.link.is_up and not self.link.unsent:
             if core.output_bytes >= WRITE_AT_ONCE or core.busy <= 1:
-                self._put_out()
+                self.put_out()
             elif self._asleep:
                 self.wake()
         if self.link.unsent and not self.link.wants_write:
@@ -213,9 +213,10 @@ class Driver:
         if self._driving:
             self.wake()
         else:
-            self._put_out()
+            self.put_out()
 
-    def _put_out(self) -> None:
+    def put_out(self) -> None:
+        """Send output now, unless signals interrupt this thread and another one may. Call it under the lock."""
         if self._may_drive(threading.get_ident()):
             self.link.write()
         elif self._driving:

@@ -382,9 +382,9 @@ class ConsumerCore:
         self.line.move()
 
     @property
-    def is_member(self) -> bool:
-        """Whether it shares its topics with other members of its group."""
-        return self._membership is not None
+    def membership(self) -> Membership | None:
+        """With which it shares its topics with other members of its group; None if it does not."""
+        return self._membership
 
     def see_to_handover(self) -> None:
         """Release what was asked back, as far as it is not in use any more."""

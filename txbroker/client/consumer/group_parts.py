@@ -86,6 +86,9 @@ def take(entry: Entry, part: FetchedPartition, data: memoryview) -> Pieces | Non
     """Take what an answer tells of a partition; return the messages to hand out, None for none."""
     position, left = entry.position, entry.position.left
     is_blocked = left.blocks
+    for offset, attempts in part.attempts:
+        if not attempts:
+            position.alone.add(offset)
     finished = decode_offsets(part.finished, entry.base)
     waiting = decode_offsets(part.waiting, entry.base)
     if entry.is_again:

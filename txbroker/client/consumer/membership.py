@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final, Protocol
 
 from txbroker import errors
+from txbroker.client.consumer.begun import Begun
 from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.client.core.call import Call
 from txbroker.client.core.core import Core
@@ -68,6 +69,8 @@ class Membership:
         self.is_answered = False
         """Whether the broker has said since the join what the member has."""
         self.is_over = False
+        self.begun = Begun(core, options.group or "", lambda: self._joined)
+        """What of its messages is being handled."""
         self._core = core
         self._options = options
         self._group = options.group or ""
@@ -244,6 +247,8 @@ class Membership:
             if self._entering is not None:
                 self._entering.resolve(None)
                 self._entering = None
+            if self.begun:
+                self.begun.tell()
             return False
         self._backoff.reset()
         request = call.request

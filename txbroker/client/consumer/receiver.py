@@ -144,7 +144,7 @@ class Receiver:
 
         A member stays one: its other partitions are its own. A consumer that named its partitions claims them anew.
         """
-        if not self._consumer.is_member:
+        if self._consumer.membership is None:
             self.discard()
             return
         self.discarded = True  # after an interrupt in here, it leaves the group and joins it anew

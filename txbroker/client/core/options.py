@@ -58,6 +58,7 @@ RULES: dict[type[Request], Lost] = {
     commands.UnpinFiles: Lost.REPEAT,  # a new session has no pin, and gets that answer
     commands.JoinGroup: Lost.REPEAT,  # of one nonce: the same member
     commands.Attend: Lost.REPEAT,  # it says all that the member has, so the last one counts
+    commands.BeginMessages: Lost.REPEAT,  # it says all that the member handles, so the last one counts
     commands.LeaveGroup: Lost.REPEAT,  # a member that has left already is no error
     commands.DescribeGroup: Lost.READ,
     commands.ListParked: Lost.READ,

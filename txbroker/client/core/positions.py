@@ -119,14 +119,15 @@ class Position:
     reading began: the group's position then. For a group, ``left`` is what is left out and comes later. ``has_gaps``
     says that something was left out, or is tried again: then only the offsets in ``given`` may be finished, which were
     handed out, or were finished before. With the order "partition" they are noted from that moment on. ``retrying`` are
-    those of them that undecided transactions try again. ``ended`` is why it is not read any more, "" while it is.
+    those of them that undecided transactions try again. ``alone`` are offsets of messages that are to be handled alone,
+    because a consumer was lost with a batch of them. ``ended`` is why it is not read any more, "" while it is.
     ``pending`` is the transaction that it was last said to wait for. ``told`` is how far its messages were named in
     commits, as :attr:`extent`.
     """
 
     __slots__ = (
-        "begin", "end", "ended", "generation", "given", "handed", "has_gaps", "index", "left", "moment", "next",
-        "number", "pending", "retrying", "told", "topic",
+        "alone", "begin", "end", "ended", "generation", "given", "handed", "has_gaps", "index", "left", "moment",
+        "next", "number", "pending", "retrying", "told", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -144,6 +145,7 @@ class Position:
         self.left = LeftOut(order)
         self.given = OffsetSet()
         self.retrying = OffsetSet()
+        self.alone = OffsetSet()
         self.has_gaps = False
         self.told = (-1, 0)
 
