@@ -2,7 +2,15 @@
 
 import pytest
 
-from journal.formats.group_entries import STOPPED, Ending, GroupPositions, Retried, RetryRules, Settled
+from journal.formats.group_entries import (
+    STOPPED,
+    Ending,
+    GroupPositions,
+    PartitionOffset,
+    Retried,
+    RetryRules,
+    Settled,
+)
 from journal.formats.offset_set_bytes import encode_offsets
 from journal.formats.record import PartitionsClaimed
 from journal.offset_set import OffsetSet
@@ -108,6 +116,7 @@ def test_it_is_in_the_record_of_the_claim_and_holds_after_a_restart(room):
     [claim] = [each for each in appended if isinstance(each, PartitionsClaimed)]
     [settled] = claim.settled
     assert (settled.partition, settled.unfinished[0].offset, settled.unfinished[0].attempts) == (1, 0, 1)
+    assert (settled.partition, settled.generation) in claim.claims
     assert [each for each in appended if not isinstance(each, PartitionsClaimed)] == []
     room.engine.accept = before
     was = known(room)
@@ -182,6 +191,23 @@ def test_what_a_prepared_transaction_holds_counts_nothing(room):
     assert attempts(room) == {1: 1}
 
 
+def test_what_a_prepared_position_passes_counts_nothing(room):
+    first = member(room)
+    begin(first, 2, 5)
+    positions = [GroupPositions("g", bytes(16), [PartitionOffset(1, 4, first.owned[1])])]
+    prepared = first.peer.ask(messages.Prepare, 1, Xid(1, b"x", b""), None, 0, [], positions)
+    assert not isinstance(prepared, messages.Refused), prepared
+    lose(room, first)
+    assert attempts(room) == {5: 1}
+
+
+def test_in_a_group_that_has_begun_nowhere_nothing_is_counted(room):
+    first = member(room, start=None)
+    begin(first, 0)
+    lose(room, first, start=None)
+    assert room.broker.groups.find("g").position(1) is None
+
+
 def test_a_batch_counts_for_nobody_and_its_messages_are_told_to_come_alone(room):
     first = member(room)
     begin(first, 0, 1, 2, together=True)
@@ -238,13 +264,22 @@ def test_what_no_one_can_count_changes_nothing(room):
     begun = [
         BegunMessages(1, first.owned[1] - 1, [(0, 0)]),
         BegunMessages(99, first.owned[1], [(0, 0)]),
-        BegunMessages(1, first.owned[1], [(10, 0), (1 << 50, 0)]),
+        BegunMessages(1, first.owned[1], [(10, 0), (1 << 50, 0), (3, 0)]),
         BegunMessages(2, first.owned[2], [(0, 0)]),
     ]
     answer = first.peer.ask(messages.BeginMessages, "g", first.number, first.secret, begun)
     assert isinstance(answer, messages.Done)
     lose(room, first)
-    assert (known(room), known(room, 2)) == ({}, {})
+    assert (attempts(room), known(room, 2)) == ({3: 1}, {})
+
+
+def test_a_batch_takes_no_attempts_away(room):
+    first = member(room)
+    begin(first, 0)
+    second = lose(room, first)
+    begin(second, 0, 1, attempts=1, together=True)
+    lose(room, second)
+    assert attempts(room) == {0: 1, 1: 0}
 
 
 def test_while_too_many_wait_the_claim_is_made_and_nothing_counted():

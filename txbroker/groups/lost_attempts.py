@@ -47,8 +47,9 @@ class LostAttempts:
         """Return what the claim of a partition says of what was begun in it; None if there is nothing to say. Its
         generation is that of the claim before.
 
-        What is finished, what a prepared transaction holds, and what was reported as failed since counts no attempt. If
-        the rest cannot be settled now, because too many messages wait already, nothing is counted.
+        What is finished, and what a prepared transaction holds, counts no attempt; nor does what was reported as failed
+        since: its number of attempts says so, as of a request that comes again. If the rest cannot be settled now,
+        because too many messages wait already, nothing is counted.
         """
         group = self._groups.find(name)
         position, store = group.position(number), self._engine.catalog.stores.get(number)
@@ -64,8 +65,6 @@ class LostAttempts:
             for offset, attempts in work.offsets:
                 known = kept.unfinished.get(offset)
                 if not lowest <= offset < store.high_watermark or offset in kept.finished or offset in taken:
-                    continue
-                if attempts < (0 if known is None else known.attempts):
                     continue
                 if not work.together:
                     retried[offset] = Retried(offset, attempts, reason=f"{ATTEMPT}: {work.who}")
