@@ -42,12 +42,12 @@ def filled(broker, topic):
     return topic
 
 
-def runs(url, topic, face="blocking", transaction="none", batch=1):
+def runs(program, *words):
     """What each process had begun, one after another, until one ends in order: lists of "offset/attempts"."""
     begun = []
     for _ in range(12):
         ran = subprocess.run(
-            [sys.executable, "-m", "tests.worker.lethal_program", face, url, topic, str(transaction), str(batch)],
+            [sys.executable, "-m", f"tests.worker.{program}", *map(str, words)],
             cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
@@ -78,7 +78,7 @@ def test_a_message_that_kills_each_process_is_given_up_after_its_attempts(
             database.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)")
             database.commit()
             txbroker.create_decision_table(database)
-    begun = runs(url, filled, face, path if transaction == "sqlite" else transaction)
+    begun = runs("lethal_program", face, url, filled, path if transaction == "sqlite" else transaction, 1)
     assert [each[-1] for each in begun[:-1]] == [f"{LETHAL}/{number}" for number in range(3)]
     assert unfinished(broker, filled, filled) == []
     with broker.consume(f"{filled}.dead", follow=False) as letters:
@@ -92,8 +92,21 @@ def test_a_message_that_kills_each_process_is_given_up_after_its_attempts(
 
 
 def test_a_batch_that_kills_counts_for_nobody_and_its_messages_come_alone(broker, url, filled):
-    begun = runs(url, filled, batch=COUNT)
+    begun = runs("lethal_program", "blocking", url, filled, "none", COUNT)
     assert begun[0] == [" ".join(f"{number}/0" for number in range(COUNT))]
     assert [each[-1] for each in begun[1:-1]] == [f"{LETHAL}/{number}" for number in range(3)]
     assert all(len(line.split()) == 1 for each in begun[1:] for line in each)
+    assert unfinished(broker, filled, filled) == []
+
+
+@pytest.mark.parametrize("way", ["iteration", "poll", "receive"])
+@pytest.mark.parametrize("face", ["blocking", "asyncio"])
+def test_a_consumer_with_a_policy_gives_up_what_kills_its_process(broker, url, filled, face, way):
+    """What is handed out one by one; who gets several at a time gets them alone after a death."""
+    begun = runs("lethal_reader", face, way, url, filled)
+    deaths = [each[-1] for each in begun[:-1]]
+    if way == "poll":
+        assert deaths[0] == " ".join(f"{number}/0" for number in range(COUNT))
+        deaths = deaths[1:]
+    assert deaths == [f"{LETHAL}/{number}" for number in range(3)]
     assert unfinished(broker, filled, filled) == []

@@ -190,7 +190,7 @@ class ThreadFace:
             membership = self.consumer().membership
             if membership is not None:
                 membership.begun.tell()
-                driver.put_out()  # by this thread: what the handler does may let no other one run
+                driver.kick()  # it is sent by this thread: what the handler does may let no other one run
 
     async def done(self, messages: list[Message]) -> None:
         """Finish messages for the group."""

@@ -220,8 +220,7 @@ class WorkerCore:
             with self._face.lock:
                 message = delivery.one()  # and so it is in hand, for all that look under the lock
                 if message is not None and not delivery.position.ended:  # else others have the partition now
-                    is_alone = message.attempts > 0 or message.offset in delivery.position.alone
-                    self.schedule.add(message, is_alone)
+                    self.schedule.add(message, delivery.is_alone(message))
                 if self.schedule.has_ready:
                     self._face.wake(Role.HANDLE)
 
@@ -415,7 +414,8 @@ class WorkerCore:
         with self._face.lock:
             position = self._position(attempt.work.place)
         if membership is not None and position is not None and self.job.options.retry is not False:
-            membership.begun.add(attempt, position.number, attempt.messages)
+            is_batch = len(attempt.messages) > 1
+            membership.begun.add(attempt, position.number, attempt.messages, is_batch)
             await self._face.tell_begun()
 
     def _not_begun(self, attempt: Attempt) -> None:

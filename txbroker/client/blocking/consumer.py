@@ -60,9 +60,11 @@ class Consumer(ClientConsumer):
     def _messages(self) -> Iterator[Message]:
         try:
             while delivery := self._delivery(math.inf):
-                left, one = delivery.left, delivery.left.popleft
+                left, one, tells = delivery.left, delivery.left.popleft, self._tells
                 with suppress(IndexError):  # withheld by another thread, between these two lines
                     while left and not self.closed:
+                        if tells:
+                            self._tell_begun(delivery)
                         yield one()
         finally:
             self._iterator = None
@@ -76,15 +78,29 @@ class Consumer(ClientConsumer):
         most = checked_most(max_messages)
         end = until(self._driver.core.clock, timeout)
         while delivery := self._delivery(end):
+            if self._tells:
+                most = self._tell_begun(delivery, most)
             if not delivery.is_empty:  # nothing may come between the next line and the caller
                 return delivery.some(most)
         return []
+
+    def _tell_begun(self, delivery: Delivery | None, most: int | None = 1) -> int:
+        """Tell the broker what the caller begins with, before it does; return how many messages these are."""
+
+        def begin() -> int:
+            count = self._begins(delivery, most)
+            self._driver.kick()
+            return count
+
+        return self._driver.guarded(begin)
 
     def _delivery(self, end: float) -> Delivery | None:
         """Return the next delivery; None if none comes until ``end``. Meanwhile make the calls that are due to
         ``on_revoked`` and ``on_lost``: on this thread, because it is the one that handles messages.
         """
         notices = self._core.notices
+        if self._tells and self._core.current is None:
+            self._tell_begun(None)
         if notices is None:
             return self._driver.delivery(self._core, end)
         while True:

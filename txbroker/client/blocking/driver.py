@@ -197,8 +197,8 @@ class Driver:
         """Have output sent, unattended work driven, and new alarms rung in time. Call it under the lock."""
         core = self.core
         if core.output_bytes and self.link.is_up and not self.link.unsent:
-            if core.output_bytes >= WRITE_AT_ONCE or core.busy <= 1:
-                self.put_out()
+            if core.output_bytes >= WRITE_AT_ONCE or core.busy <= 1 or core.is_urgent:
+                self._put_out()
             elif self._asleep:
                 self.wake()
         if self.link.unsent and not self.link.wants_write:
@@ -213,10 +213,9 @@ class Driver:
         if self._driving:
             self.wake()
         else:
-            self.put_out()
+            self._put_out()
 
-    def put_out(self) -> None:
-        """Send output now, unless signals interrupt this thread and another one may. Call it under the lock."""
+    def _put_out(self) -> None:
         if self._may_drive(threading.get_ident()):
             self.link.write()
         elif self._driving:

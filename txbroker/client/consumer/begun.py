@@ -15,7 +15,7 @@ from txbroker.client.core.results import Message
 from txbroker.wire.messages import MAX_BEGUN, BeginMessages, BegunMessages, Done, Joined
 
 MOST_UNDER_WAY: Final = 64
-"""How many works the requests that are not answered may name together, if there is more than one."""
+"""How many messages the requests that are not answered may name together, if there is more than one."""
 
 
 class Begun:
@@ -25,26 +25,26 @@ class Begun:
         self._core = core
         self._group = group
         self._member = member
-        self._works: dict[int, tuple[int, Sequence[Message]]] = {}
+        self._works: dict[object, tuple[int, Sequence[Message], bool]] = {}
         self._under_way = 0
-        """How many works, and one for itself, each unanswered request has named."""
+        """How many messages the unanswered requests have named, and one more for each."""
         self._is_stale = False
         self._has_told = False
 
     def __bool__(self) -> bool:
         return bool(self._works)
 
-    def add(self, work: object, partition: int, messages: Sequence[Message]) -> None:
-        """Note that a work has begun with these messages of the partition with that number; :meth:`tell` says so to
-        the broker.
+    def add(self, work: object, partition: int, messages: Sequence[Message], together: bool) -> None:
+        """Note what a work handles: these messages of the partition with that number, ``together`` with each other or
+        with those of other works, or only one. :meth:`tell` says so to the broker.
         """
-        self._works[id(work)] = partition, messages
+        self._works[work] = partition, messages, together
 
     def remove(self, work: object) -> None:
         """Note that a work has ended. The broker need not be told if its messages are finished, or reported as failed.
         It may be called again.
         """
-        self._works.pop(id(work), None)
+        self._works.pop(work, None)
 
     def tell(self) -> None:
         """Tell the broker what is being handled now, or when it has answered what it was told before."""
@@ -52,7 +52,7 @@ class Begun:
         if member is None or not (self._works or self._has_told):
             return  # it is told when this is a member; or there is nothing to tell, and never was
         begun = self._parts()
-        size = 1 + len(begun)
+        size = 1 + sum(len(each.offsets) for each in begun)
         if self._under_way and self._under_way + size > MOST_UNDER_WAY:
             self._is_stale = True
             return
@@ -60,6 +60,7 @@ class Begun:
         core = self._core
         request = BeginMessages(core.correlation(), self._group, member.member, member.secret, begun)
         self._under_way += size
+        core.is_urgent = True
         core.request(request, Done).then(lambda: self._told(size))
 
     def _told(self, size: int) -> None:
@@ -71,10 +72,12 @@ class Begun:
     def _parts(self) -> list[BegunMessages]:
         found: list[BegunMessages] = []
         left = MAX_BEGUN
-        for partition, messages in list(self._works.values()):  # in one step: other threads begin and end
+        for partition, messages, together in list(
+            self._works.values()
+        ):  # in one step: other threads begin and end
             if not left:
                 break
             offsets = [(each.offset, each.attempts) for each in messages[:left]]
             left -= len(offsets)
-            found.append(BegunMessages(partition, messages[0].generation, offsets, len(messages) > 1))
+            found.append(BegunMessages(partition, messages[0].generation, offsets, together))
         return found

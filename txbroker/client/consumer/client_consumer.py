@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from journal.formats.group_entries import PartitionOffset, Settled
 from txbroker.client.consumer.consumer import ConsumerCore
+from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.consumer.retries import Parking, Pause, Said, parking_of, retry
 from txbroker.client.core.client_method import part_method
 from txbroker.client.core.positions import Joined, Positions
@@ -26,11 +27,28 @@ class ClientConsumer:
 
     _connection: Joins
     _core: ConsumerCore
+    _tells: bool
+    """Whether the broker is told what the caller begins with."""
 
     def _is_of(self, core: ConsumerCore) -> None:
         """Note its core, and let the connection's transactions find it."""
         self._core = core
+        self._tells = core.options.tells_begun
         core.commits.known_as(self)
+
+    def _begins(self, delivery: Delivery | None, most: int | None = 1) -> int:
+        """Tell the broker that the caller begins with the next messages of a delivery, at most so many, and has ended
+        with those before; None: that it has ended. Return how many these are.
+        """
+        core = self._core
+        messages = [] if delivery is None else delivery.next_together(most)
+        if core.membership is not None:
+            begun = core.membership.begun
+            begun.remove(core)
+            if delivery is not None and messages:
+                begun.add(core, delivery.position.number, messages, len(messages) > 1)
+            begun.tell()
+        return len(messages)
 
     @property
     def group(self) -> str:

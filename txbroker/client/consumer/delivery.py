@@ -70,9 +70,13 @@ class Delivery:
             return -1
         return self.messages[count].offset if count < len(self.messages) else self.messages[-1].offset + 1
 
+    def handed_messages(self) -> list[Message]:
+        """Return the messages that were handed out since it was last settled."""
+        return self.messages[: self._count]
+
     def handed_offsets(self) -> list[int]:
-        """Return the offsets of the messages that were handed out since it was last settled."""
-        return [message.offset for message in self.messages[: self._count]]
+        """Return their offsets."""
+        return [message.offset for message in self.handed_messages()]
 
     def one(self) -> Message | None:
         """Hand out the next message; None if they are withheld since it was looked at."""
@@ -92,6 +96,20 @@ class Delivery:
             return list(islice(iter(left.popleft, None), count))
         except IndexError:
             return []
+
+    def next_together(self, most: int | None) -> list[Message]:
+        """Return the next messages that may be handed out at once, at most so many (None: all that remain), without
+        handing them out: one that is to be handled alone comes alone.
+        """
+        found = list(islice(self.left, most))
+        alone = [place for place, message in enumerate(found) if self.is_alone(message)]
+        return found[: max(alone[0], 1)] if alone else found
+
+    def is_alone(self, message: Message) -> bool:
+        """Return whether one of its messages is to be handled alone: the group has failed with it, or has lost a
+        consumer with a batch of which it was a part.
+        """
+        return message.attempts > 0 or message.offset in self.position.alone
 
     def withhold(self) -> None:
         """Hand out no more of it, from now on. It may be called again."""

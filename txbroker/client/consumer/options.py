@@ -83,6 +83,11 @@ class ConsumerOptions(NamedTuple):
         """Whether the consumer shares the partitions of its topics with the other consumers of its group."""
         return self.group is not None and self.partitions is None and self.claim
 
+    @property
+    def tells_begun(self) -> bool:
+        """Whether the broker is told which messages are being handled, to count attempts if the consumer is lost."""
+        return self.is_member and self.retry is not False
+
 
 def consumer_options(
     topics: str | Sequence[str] | None, group: str | None, **choices: object

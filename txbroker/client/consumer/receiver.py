@@ -5,6 +5,7 @@ A receiver outlives its transactions: the messages that it has prefetched stay. 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Protocol
 from weakref import ReferenceType, ref
 
@@ -80,7 +81,33 @@ class Receiver:
             raise
         if delivery is not None and (not self._deliveries or self._deliveries[-1] is not delivery):
             self._deliveries.append(delivery)
+        if delivery is not None and not delivery.is_empty:
+            self._tell_begun(delivery)
         return delivery
+
+    def _tell_begun(self, delivery: Delivery) -> None:
+        """Tell the broker what the transaction handles: what it has received, and the message that comes next."""
+        membership = self._consumer.membership
+        if membership is None or not self._consumer.options.tells_begun:
+            return
+        received: dict[Position, list[Message]] = {}
+        for each in self._deliveries:
+            received.setdefault(each.position, []).extend(each.handed_messages())
+        with suppress(IndexError):  # withheld meanwhile
+            received[delivery.position].append(delivery.left[0])
+        together = sum(map(len, received.values())) > 1
+        for position, messages in received.items():
+            membership.begun.add(position, position.number, messages, together)
+        membership.begun.tell()
+
+    def _tell_ended(self, tell: bool) -> None:
+        """Note that the transaction handles nothing more; ``tell`` if its messages are neither finished nor failed."""
+        membership = self._consumer.membership
+        if membership is not None and self._consumer.options.tells_begun:
+            for each in self._deliveries:
+                membership.begun.remove(each.position)
+            if tell:
+                membership.begun.tell()
 
     def settlement(self) -> tuple[list[PartitionOffset], list[Settled]]:
         """Return what finishes the messages that the transaction has received: positions, and offsets where others
@@ -117,6 +144,7 @@ class Receiver:
         """End the transaction: its messages are done, or come again in the same order."""
         self.discarded = True  # after an interrupt in here, all is read anew
         waits = committed and bool(self._retries)
+        self._tell_ended(not committed)
         if committed:
             for delivery in self._deliveries:
                 delivery.settle()
@@ -148,6 +176,7 @@ class Receiver:
             self.discard()
             return
         self.discarded = True  # after an interrupt in here, it leaves the group and joins it anew
+        self._tell_ended(True)
         self._deliveries.clear()
         self._retries.clear()
         self.owner = None

@@ -59,6 +59,9 @@ class Core:
     ``clock`` gives seconds that only grow, ``wall`` µs since 1970 UTC, ``random`` 0 to 1.
     """
 
+    is_urgent = False
+    """Whether output is to go out before the caller goes on."""
+
     def __init__(
         self,
         options: Options,
@@ -361,6 +364,7 @@ class Core:
         """Return the bytes to send, and remove them here."""
         output, self._output = self._output, []
         self.output_bytes = 0
+        self.is_urgent = False
         self._drain_by = math.inf
         if self.phase is Phase.OPEN and not self._drained.is_free:
             self._drained.move()

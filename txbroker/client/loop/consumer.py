@@ -38,7 +38,9 @@ class LoopConsumer(ClientConsumer):
         clock = self._connection.core.clock
 
         def begin() -> Take[list[Message]]:
-            hand_out = partial(_some_of, checked_most(max_messages))
+            hand_out = partial(self._some_of, checked_most(max_messages))
+            if self._tells:
+                self._tell_begun(None)
             return Take(self._core, until(clock, timeout), hand_out)
 
         return self._connection.take(begin)
@@ -75,12 +77,28 @@ class LoopConsumer(ClientConsumer):
     async def __anext__(self) -> Message:
         current = self._core.current
         if current is not None and self._core.line.is_free:
+            if self._tells:
+                self._tell_begun(current)
             return cast(Message, current.one())  # most messages are here: no turn of the loop for them
-        message = await self._connection.take(lambda: Take(self._core, math.inf, one_of))
+        if self._tells:
+            self._tell_begun(None)
+        message = await self._connection.take(lambda: Take(self._core, math.inf, self._one_of))
         if message is None:
             raise StopAsyncIteration
         return message
 
+    def _one_of(self, delivery: Delivery | None) -> Message | None:
+        if self._tells:
+            self._tell_begun(delivery)
+        return one_of(delivery)
 
-def _some_of(most: int | None, delivery: Delivery | None) -> list[Message]:
-    return [] if delivery is None else delivery.some(most)
+    def _some_of(self, most: int | None, delivery: Delivery | None) -> list[Message]:
+        if self._tells:
+            most = self._tell_begun(delivery, most)
+        return [] if delivery is None else delivery.some(most)
+
+    def _tell_begun(self, delivery: Delivery | None, most: int | None = 1) -> int:
+        """Tell the broker what the caller begins with, before it does; return how many messages these are."""
+        count = self._begins(delivery, most)
+        self._connection._settle()
+        return count
