@@ -102,6 +102,14 @@ class StopTimedOut(OutcomeUnknown):
     """
 
 
+class HandlerTimedOut(OutcomeUnknown):
+    """A call of a worker's handler went on for longer than ``handler_timeout``, so its message has failed.
+
+    On an event loop the call is cancelled. A thread cannot be ended: the worker stops. Its transaction is rolled back,
+    whenever it returns; what else it does may or may not happen.
+    """
+
+
 class DeliveryPending(TxBrokerError):
     """Row and messages are both committed, but the broker did not answer in time, so the messages become visible later.
 

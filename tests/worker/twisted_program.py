@@ -1,11 +1,13 @@
 """Workers of the Twisted client: URL TOPIC DATABASE. Prints "ok"."""
 
+import logging
 import sys
 
 from twisted.enterprise.adbapi import ConnectionPool
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater, react
 
+from txbroker import RetryPolicy
 from txbroker.client.twisted import connect
 
 
@@ -66,6 +68,30 @@ async def cancelled(broker, topic):
         raise AssertionError("it was cancelled")
 
 
+async def too_long(broker, topic):
+    """It is cancelled, tried again, and given up, and the worker goes on; a Deferred and a coroutine."""
+    logging.getLogger("txbroker.worker").setLevel(logging.CRITICAL)  # what fails is written to stderr
+    for kind in ("deferred", "coroutine"):
+        cancelled = []
+
+        def handle(message):
+            waiting = Deferred(lambda _: cancelled.append(message.attempts))  # noqa: B023
+            if message.offset != 3:
+                return None
+            return waiting if kind == "deferred" else ensured(waiting)  # noqa: B023
+
+        group = f"{topic}-long-{kind}"
+        policy = RetryPolicy(attempts=2, pause=0.01, longest=0.01, ending="drop")
+        await broker.work(topic, group, handle, retry=policy, handler_timeout=0.1, follow=False).run()
+        assert cancelled == [0, 1], cancelled
+        (at,) = await broker.group_offsets(group)
+        assert at.offset == 20, at
+
+
+async def ensured(waiting):
+    await waiting
+
+
 async def main(reactor, url, topic, database):
     broker = await connect(url)
     await broker.create_topic("out", exist_ok=True)
@@ -73,6 +99,7 @@ async def main(reactor, url, topic, database):
         await by_deferreds(reactor, broker, topic, transaction)
     await with_a_pool(broker, topic, database)
     await cancelled(broker, topic)
+    await too_long(broker, topic)
     await broker.close()
     print("ok")
 

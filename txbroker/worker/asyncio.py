@@ -11,6 +11,7 @@ from txbroker.client.loop.consumer import LoopConsumer
 from txbroker.databases.asyncio import atomic
 from txbroker.worker.core import WorkerCore
 from txbroker.worker.face import Attempt
+from txbroker.worker.failures import too_long
 from txbroker.worker.loop import LoopCaller, LoopFace, LoopWorker
 from txbroker.worker.options import checked_job
 
@@ -62,6 +63,16 @@ class AsyncioFace(LoopFace):
 
 class AsyncioCaller(LoopCaller):
     """Calls the handler in a task."""
+
+    async def within(self, awaitable: Any, seconds: float | None) -> None:
+        """Wait for a call of the handler; cancel it after so many seconds, and raise HandlerTimedOut."""
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                await awaitable
+        except TimeoutError as error:
+            if not limit.expired():
+                raise  # the handler's own
+            raise too_long(seconds) from error
 
     async def attempt(self, attempt: Attempt) -> None:
         """Call the handler, within its transaction if it has one."""

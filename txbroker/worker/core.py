@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from journal.words import count_text
 from txbroker import errors
@@ -18,7 +19,7 @@ from txbroker.client.core.positions import Position
 from txbroker.client.core.results import Message
 from txbroker.worker.face import OVER, Abandoned, Attempt, Face, Hand, Over, Role
 from txbroker.worker.failed_messages import FailedMessages
-from txbroker.worker.failures import Meaning, described, meaning_of, place_of
+from txbroker.worker.failures import Meaning, described, meaning_of, place_of, too_long
 from txbroker.worker.first_position import set_first_position
 from txbroker.worker.options import Job
 from txbroker.worker.pauses import FIRST_PAUSE, longer
@@ -27,6 +28,9 @@ from txbroker.worker.settling import Settling
 from txbroker.worker.tally import Tally
 
 log = logging.getLogger("txbroker.worker")
+
+SHORTEST_LOOK: Final = 0.05
+"""Seconds between looks for calls that take too long, at least."""
 
 
 class WorkerCore:
@@ -52,6 +56,8 @@ class WorkerCore:
         self._positions: dict[Place, Position] = {}
         self._begun: set[Position] = set()
         self._lost: set[tuple[Place, int]] = set()
+        self._attempts: dict[Attempt, None] = {}
+        """Those that are under way."""
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -77,12 +83,12 @@ class WorkerCore:
     @property
     def _is_done(self) -> bool:
         """Whether nothing is under way or to be finished, and nothing will be."""
-        return self._hands <= 0 and self.settling.has_ended
+        return not self.may_finish_more and self.settling.has_ended
 
     @property
     def may_finish_more(self) -> bool:
-        """Whether messages are under way, or may be."""
-        return self._hands > 0
+        """Whether messages are under way, or may be, of which something can be finished."""
+        return self._hands > sum(each.has_timed_out for each in list(self._attempts))
 
     def result(self) -> None:
         """Raise what the worker ended with, if not in order."""
@@ -113,9 +119,17 @@ class WorkerCore:
         options = self.job.options
         self.tally.begin(time.monotonic())
         log.info("group %s: %d calls of the handler at once", self.job.group, options.concurrency)
+        interval, limit = options.report_interval, options.handler_timeout
+        report_due = time.monotonic() + interval
+        look = interval if limit is None else min(interval, max(limit / 10, SHORTEST_LOOK))
         try:
-            while not await self._face.until(Role.ATTEND, self._may_end, options.report_interval):
-                await self._report()
+            while not await self._face.until(Role.ATTEND, self._may_end, look):
+                now = time.monotonic()
+                if limit is not None:
+                    await self._time_out(now - limit)
+                if now >= report_due:
+                    await self._report()
+                    report_due = now + interval
             await self._face.until(
                 Role.ATTEND, lambda: self._is_done or self.is_over or None, options.stop_timeout
             )
@@ -125,6 +139,16 @@ class WorkerCore:
 
     def _may_end(self) -> bool | None:
         return self.is_stopping or self._is_done or None
+
+    async def _time_out(self, before: float) -> None:
+        """Give up calls of the handler that have begun before a time, and stop: their threads cannot be ended. Their
+        messages have failed, all of a batch: another process must not get them together again.
+        """
+        for attempt in [each for each in list(self._attempts) if each.time_out(before)]:
+            error = too_long(self.job.options.handler_timeout)
+            for message in attempt.messages:
+                await self._failed(attempt.work, message, error, [])
+            self.fail(error)
 
     async def _report(self) -> None:
         try:
@@ -375,7 +399,8 @@ class WorkerCore:
         """
         pause = FIRST_PAUSE
         while not self.is_over:
-            attempt = Attempt(work, messages, self._face.finishes(), lambda: self.is_over)
+            attempt = Attempt(work, messages, self._face.finishes(), self._face.lock, lambda: self.is_over)
+            self._attempts[attempt] = None
             try:
                 await self._tell_begun(attempt)
                 await hand.attempt(attempt)
@@ -387,6 +412,7 @@ class WorkerCore:
                 self._handled(messages, finished)
                 return None
             finally:
+                self._attempts.pop(attempt, None)
                 self._not_begun(attempt)
             if attempt.is_over():  # it was cancelled, for example: that is no failure
                 break

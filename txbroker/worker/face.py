@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol, TypeVar
@@ -44,7 +45,12 @@ class Attempt:
     """One call of the handler, with what is committed with it."""
 
     def __init__(
-        self, work: Work, messages: list[Message], consumer: Finishes, is_over: Callable[[], bool]
+        self,
+        work: Work,
+        messages: list[Message],
+        consumer: Finishes,
+        lock: AbstractContextManager[Any],
+        has_ended: Callable[[], bool],
     ) -> None:
         self.work = work
         self.messages = messages
@@ -54,11 +60,37 @@ class Attempt:
         """What the handler raised."""
         self.ask: Callable[[], Any] | None = None
         """Asks the broker how the transaction ended: None or COMMITTED is yes; raises as ``commit`` does."""
-        self.is_over = is_over
-        """Whether the worker has ended."""
+        self.called_at: float | None = None
+        """When the handler was called, while it has not returned."""
+        self.has_timed_out = False
+        self._lock = lock
+        self._has_ended = has_ended
+
+    def called(self) -> None:
+        """Note that the handler is called now."""
+        self.called_at = time.monotonic()
+
+    def returned(self) -> None:
+        """Note that it has returned; raises Abandoned if that came too late."""
+        with self._lock:
+            self.called_at = None
+            if self.has_timed_out:
+                raise Abandoned
+
+    def time_out(self, before: float) -> bool:
+        """Give the call up if it has begun before a time and has not returned; return whether that is so."""
+        with self._lock:
+            if self.called_at is None or self.called_at >= before:
+                return False
+            self.called_at, self.has_timed_out = None, True
+            return True
+
+    def is_over(self) -> bool:
+        """Whether nothing of it may be committed: the worker has ended, or the handler took too long."""
+        return self.has_timed_out or self._has_ended()
 
     def check(self) -> None:
-        """Raise Abandoned if the worker has ended, so that nothing may be committed."""
+        """Raise Abandoned if nothing may be committed."""
         if self.is_over():
             raise Abandoned
 

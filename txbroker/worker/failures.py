@@ -48,6 +48,13 @@ def meaning_of(error: Exception, by_handler: bool, may_ask: bool) -> Meaning:
     return Meaning.FAILED if may_ask else Meaning.FATAL
 
 
+def too_long(seconds: float | None) -> errors.HandlerTimedOut:
+    """Return the error for a call of the handler that did not return in time."""
+    return errors.HandlerTimedOut(
+        f"the handler did not return within handler_timeout={seconds or 0:g} s; what it does is not committed any more"
+    )
+
+
 def place_of(message: Message) -> str:
     """Return where a message is, for people."""
     return f"{message.topic}-{message.partition} offset {message.offset}"

@@ -27,16 +27,24 @@ class Caller:
         """Return the result of a call, awaited if it is to be."""
         return await result if inspect.isawaitable(result) else result
 
+    async def within(self, awaitable: Any, seconds: float | None) -> None:  # noqa: ARG002
+        """Wait for a call of the handler; cancel it after so many seconds, and raise HandlerTimedOut."""
+        await awaitable
+
     async def call(self, attempt: Attempt, *more: Any) -> None:
         """Call the handler with the messages, and what belongs to the transaction."""
         what = attempt.messages if self.job.options.batch > 1 else attempt.messages[0]
+        if not self.awaits:
+            attempt.called()
         try:
             found = self.job.handler(what, *more)
-            if self.awaits:
-                await self.ended(found)
+            if self.awaits and inspect.isawaitable(found):
+                await self.within(found, self.job.options.handler_timeout)
         except BaseException as error:
+            attempt.returned()
             attempt.raised = error
             raise
+        attempt.returned()
         if not self.awaits:
             _refuse_awaitable(found)
 

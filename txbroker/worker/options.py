@@ -35,6 +35,10 @@ class WorkOptions(NamedTuple):
     with that exception, and the message stays unfinished. After a batch, each of its messages is handled alone before
     one counts as failed.
 
+    ``handler_timeout`` is how long one call of the handler may take (None: for ever). After that its messages have
+    failed; on an event loop the call is cancelled, and a worker with threads, which cannot be ended, stops with
+    HandlerTimedOut.
+
     ``stop_timeout`` is how long a stop waits for calls that are under way. ``on_start`` and ``on_stop`` are
     called with the connection before the first message is read, and after the last one. Throughput, failures and lag
     are logged every ``report_interval``.
@@ -45,6 +49,7 @@ class WorkOptions(NamedTuple):
     transaction: Any = None
     batch: int = 1
     retry: RetryPolicy | bool = True
+    handler_timeout: float | None = 1800.0
     stop_timeout: float = 30.0
     on_start: Hook | None = None
     on_stop: Hook | None = None
@@ -95,6 +100,10 @@ def _checked(options: WorkOptions, pools: bool) -> WorkOptions:
     if not interval:
         raise wrong_value("report_interval", interval, "more than 0", NOTHING_DONE)
     stop_timeout = seconds("stop_timeout", options.stop_timeout, NOTHING_DONE)
+    if options.handler_timeout is not None and not seconds(
+        "handler_timeout", options.handler_timeout, NOTHING_DONE
+    ):
+        raise wrong_value("handler_timeout", options.handler_timeout, "more than 0, or None", NOTHING_DONE)
     return options._replace(
         concurrency=concurrency, batch=batch, stop_timeout=stop_timeout, report_interval=interval
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
+from twisted.python.failure import Failure
 
 from txbroker.client.core.promise import Promise
 from txbroker.client.loop.consumer import LoopConsumer
@@ -13,6 +14,7 @@ from txbroker.client.twisted import Connection
 from txbroker.databases.twisted import run_atomic
 from txbroker.worker.core import WorkerCore
 from txbroker.worker.face import Attempt
+from txbroker.worker.failures import too_long
 from txbroker.worker.loop import LoopCaller, LoopFace, LoopWorker
 from txbroker.worker.options import checked_job
 
@@ -78,6 +80,18 @@ async def _settled(promise: Promise[None]) -> None:
 class TwistedCaller(LoopCaller):
     """Calls the handler on the reactor's thread, or in a thread of a pool of database connections."""
 
+    async def within(self, awaitable: Any, seconds: float | None) -> None:
+        """Wait for a call of the handler; cancel it after so many seconds, and raise HandlerTimedOut."""
+        found = awaitable if isinstance(awaitable, Deferred) else Deferred.fromCoroutine(awaitable)
+        if seconds is not None:
+
+            def cancelled(result: Any, after: float) -> Any:  # noqa: ARG001
+                """Called if the time was over; what the handler made of its cancellation does not matter."""
+                return Failure(too_long(seconds))
+
+            found.addTimeout(seconds, self.connection._reactor, cancelled)
+        await found
+
     async def attempt(self, attempt: Attempt) -> None:
         """Call the handler, within its transaction if it has one."""
         pool = self.job.options.transaction
@@ -88,11 +102,14 @@ class TwistedCaller(LoopCaller):
 
     def _interact(self, cursor: Any, tx: Any, attempt: Attempt) -> None:
         what = attempt.messages if self.job.options.batch > 1 else attempt.messages[0]
+        attempt.called()
         try:
             self.job.handler(what, tx, cursor)
         except BaseException as error:
+            attempt.returned()
             attempt.raised = error
             raise
+        attempt.returned()
         for message in attempt.messages:
             tx.done(message, attempt.consumer)
         attempt.check()

@@ -67,6 +67,12 @@ log = logging.getLogger("txbroker.worker")
 )
 @retry_options
 @click.option(
+    "--handler-timeout",
+    type=Parsed("duration", pause),
+    default="30m",
+    help="How long a call of the handler may take: after that its message has failed. Default 30m.",
+)
+@click.option(
     "--stop-timeout",
     type=Parsed("duration", pause),
     default="30s",
@@ -133,7 +139,9 @@ def command_words(invocation: Invocation, choices: dict[str, Any]) -> list[str]:
             words += [f"--{name}", f"{choices[name]}us"]
     for name in ("transaction", "no_retry"):
         words += [f"--{name.replace('_', '-')}"] if choices[name] else []
-    return [*words, "--stop-timeout", f"{choices['stop_timeout']}us"]
+    for name in ("handler_timeout", "stop_timeout"):
+        words += [f"--{name.replace('_', '-')}", f"{choices[name]}us"]
+    return words
 
 
 def work_here(invocation: Invocation, choices: dict[str, Any], stop: OrderlyStop) -> None:
@@ -203,7 +211,8 @@ def worker_settings(choices: dict[str, Any], is_asynchronous: bool) -> dict[str,
     settings = {name: choices[name] for name in ("concurrency", "batch")}
     settings["retry"] = retry_in(choices)
     settings["order"] = None if choices["order"] == "none" else choices["order"]
-    settings["stop_timeout"] = choices["stop_timeout"] / 1e6
+    for name in ("handler_timeout", "stop_timeout"):
+        settings[name] = choices[name] / 1e6
     for name in ("on_start", "on_stop"):
         if choices[name] is not None:
             settings[name] = function_named(f"--{name.replace('_', '-')}", choices[name])
