@@ -8,6 +8,7 @@ from tests.simulation.mutants import Mutant
 
 _COORDINATOR, _TABLE = "txbroker/members/coordinator.py", "txbroker/members/group_table.py"
 _CLAIMING = "txbroker/members/claiming.py"
+_LOST = "txbroker/groups/lost_attempts.py"
 _CONSUMING = "txbroker/broker/consumer_groups.py"
 _FOLD, _GROUP = "journal/folds/groups.py", "journal/folds/group.py"
 
@@ -36,6 +37,22 @@ MEMBER_MUTANTS: Final = (
         _COORDINATOR,
         "claim.generation == generation and number not in table.owners",
         "number not in table.owners",
+    ),
+    # -- what was being handled
+    Mutant(
+        "finish what a lost member was handling",
+        _LOST,
+        "        if not wanted.retried and not wanted.unfinished:\n            return None\n",
+        "        if wanted.retried:\n"
+        "            first = wanted.retried[0].offset\n"
+        "            return replace(wanted, retried=[], base=first, finished=bytes((2, 1)))\n"
+        "        if not wanted.unfinished:\n            return None\n",
+    ),
+    Mutant(
+        "count an attempt of each of a batch",
+        _LOST,
+        "if not work.together:",
+        "if True:",
     ),
     # -- hand-over
     Mutant(

@@ -92,6 +92,8 @@ class MemberClient(WorkingClient):
             elif not self.asked:
                 self._attend()
             self._look_for_topics(random)
+            if random.random() < 0.5:
+                self._begin(random)
             self.work(random)
 
     def _look_for_topics(self, random: Random) -> None:
@@ -173,6 +175,27 @@ class MemberClient(WorkingClient):
             if number in self.owned:
                 self.revoked.setdefault(number, self.patience)
                 self.world.count("members asked back")
+
+    def _begin(self, random: Random) -> None:
+        """Say what it handles, of what it has read and not finished, and perhaps of what it has given back since."""
+        begun = []
+        for number, free in self.free.items():
+            if free and number in self.owned:
+                offsets, together = free[: random.choice((1, 1, 3))], random.random() < 0.3
+                begun.append(
+                    messages.BegunMessages(
+                        number, self.owned[number], [(each, 0) for each in offsets], together
+                    )
+                )
+                for each in () if together else offsets:
+                    self.world.members.begins_with(self._key(number), each, self.member)
+        self.ask(messages.BeginMessages, self.group, self.member, self.secret, begun, then=self._was_told)
+
+    def _was_told(self, answer: Any, data: bytes, since: int) -> None:
+        if isinstance(answer, messages.Refused):
+            require(
+                answer.error == "UnknownMember", "a member may say what it handles, or is not known", answer
+            )
 
     def _release(self, random: Random) -> None:
         """Release what was asked back long enough ago; what is under way there mostly comes to its end before."""

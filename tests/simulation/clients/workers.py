@@ -180,6 +180,9 @@ class WorkingClient(TransactionalClient):
         self.model.saw(number, part.start_offset, part.high_watermark, first, values, floor)
         members = self.world.members
         members.stands(key, generation, since)
+        for each, attempts in part.attempts:
+            members.tried(key, each, attempts)
+            self.world.count("members' attempts" if attempts else "members' batches")
         retained = self.world.topics.homes[number].retained
         members.read(key, range(offset, part.next_offset), finished, waiting, retained, since)
         if self.owned.get(number) != generation:

@@ -38,7 +38,17 @@ class MemberModel:
         self.owners: dict[tuple[Key, int], str] = {}
         self.claims: dict[Key, list[Told]] = defaultdict(list)
         self.works: dict[Intent, list[Work]] = defaultdict(list)
+        self.named: dict[Key, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
         self.finishers: dict[Key, dict[int, list[Intent]]] = defaultdict(lambda: defaultdict(list))
+
+    def begins_with(self, key: Key, offset: int, member: int) -> None:
+        """A member says that it handles a message, by itself."""
+        self.named[key][offset].add(member)
+
+    def tried(self, key: Key, offset: int, attempts: int) -> None:
+        """A message was said to have been tried so often: at most once by each that was lost with it."""
+        most = len(self.named[key][offset])
+        require(attempts <= most, f"at most {most} members handled offset {offset} of {key}", attempts)
 
     # -- whose partitions are -------------------------------------------------------------------------
 
