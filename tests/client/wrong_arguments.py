@@ -209,6 +209,7 @@ AT_ONCE = [
     Case("follow", lambda c, w: c.consume("t", follow=w), TRUTH),
     Case("prefetch", lambda c, w: c.consume("t", prefetch=w), (*WHOLE, 0, None)),
     Case("max_bytes", lambda c, w: c.consume("t", max_bytes=w), (*WHOLE, 0, None)),
+    Case("max_run", lambda c, w: c.consume("t", max_run=w), (*WHOLE, 0)),
     Case("claim", lambda c, w: c.consume("t", claim=w), TRUTH),
     Case("out_of_range", lambda c, w: c.consume("t", out_of_range=w), ("first", b"x", 5, None)),
     Case("topics", lambda c, w: c.work(w, "g", print), (b"t", 5, [b"t"], [5], [], None, "\udcff")),

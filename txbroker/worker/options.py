@@ -10,6 +10,8 @@ from txbroker.client.consumer.options import consumer_options
 from txbroker.client.core.retry_policy import RetryPolicy
 
 NOTHING_DONE: Final = "nothing was done"
+LEAST_RUN: Final = 16
+"""After so many messages of a partition it is another's turn, or after as many as can be under way."""
 MOST_AT_ONCE: Final = 10_000
 """The largest concurrency, and the largest batch."""
 
@@ -79,11 +81,13 @@ def checked_job(topics: Any, group: Any, handler: Any, choices: dict[str, Any], 
     group = text("group", group, NOTHING_DONE)
     if not group:
         raise wrong_value("group", group, "the name of a group", NOTHING_DONE)
-    reading = {**choices, "order": options.order, "retry": options.retry}
-    consumer_options(topics, group, **reading)
     if not callable(handler):
         raise wrong_type("handler", handler, "a function", NOTHING_DONE)
-    return Job(topics, group, handler, _checked(options, pools), reading)
+    options = _checked(options, pools)
+    most = max(LEAST_RUN, options.concurrency * options.batch)
+    reading = {"max_run": most, **choices, "order": options.order, "retry": options.retry}
+    consumer_options(topics, group, **reading)
+    return Job(topics, group, handler, options, reading)
 
 
 def _checked(options: WorkOptions, pools: bool) -> WorkOptions:

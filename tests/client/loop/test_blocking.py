@@ -366,7 +366,7 @@ class TestConsuming:
             if message.offset == 3:
                 consumer.commit()
                 break
-        assert seen[3] == txbroker.Message("t", 0, 3, 10**15 + 3, b"k", b"3", (("h", b"v"),))
+        assert seen[3] == txbroker.Message("t", 0, 3, 10**15 + 3, b"k", b"3", (("h", b"v"),), generation=1)
         assert broker.offsets == {1: 4}
 
     def test_polling_gives_what_there_is_or_nothing_in_time(self, connection):

@@ -333,6 +333,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         follow: bool = True,
         prefetch: int = 8 << 20,
         max_bytes: int = 1 << 20,
+        max_run: int | None = None,
         claim: bool = True,
         out_of_range: str = "earliest",
         order: str | None = "partition",
@@ -347,7 +348,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         """Return a consumer; see :class:`txbroker.client.consumer.options.ConsumerOptions` for the arguments."""
         options = consumer_options(
             topics, group, partitions=partitions, start=start, max_wait=max_wait, follow=follow, prefetch=prefetch,
-            max_bytes=max_bytes, claim=claim, out_of_range=out_of_range, order=order,
+            max_bytes=max_bytes, max_run=max_run, claim=claim, out_of_range=out_of_range, order=order,
             pattern=pattern, member=member, session_timeout=session_timeout, max_handover=max_handover,
             on_revoked=on_revoked, on_lost=on_lost, retry=retry,
         )  # fmt: skip

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
 from journal.arguments import NOTHING_READ
-from journal.formats import frame
 from txbroker import errors
 from txbroker.client.consumer.beginning import (
     begin_of,
@@ -27,7 +26,7 @@ from txbroker.client.consumer.membership import Membership
 from txbroker.client.consumer.moments import Moments, Wanted
 from txbroker.client.consumer.notices import Notices
 from txbroker.client.consumer.options import ConsumerOptions
-from txbroker.client.consumer.read_ahead import Read, ReadAhead
+from txbroker.client.consumer.read_ahead import Read, ReadAhead, decoded
 from txbroker.client.consumer.retries import Retry, hold_back, put_back
 from txbroker.client.consumer.shared_fetch import TURN, Part, SharedFetch
 from txbroker.client.core.call import named_error
@@ -58,7 +57,7 @@ class ConsumerCore:
         self._is_doubtful = False
         """Whether messages were given back and the broker has not been asked since whether the claim still holds."""
         self._asking = Chore(self._find_out, self._found_out)
-        self._ahead = ReadAhead()
+        self._ahead = ReadAhead(options.max_run is not None)
         self._chunks = self._ahead.chunks
         self._moments = Moments(options.follow, options.max_bytes)
         self._reading = Chore(self._read, lambda: self.line.move())
@@ -455,7 +454,7 @@ class ConsumerCore:
                 wrong.append((part, data))
             elif part.error == "OffsetOutOfRange":
                 entry.position.left.forget_below(part.start_offset)
-            elif not part.error and (pieces := take(entry, part, data)) is not None:
+            elif not part.error and (pieces := take(entry, part, data, self.options.max_run)) is not None:
                 self._moments.took(part.length)
                 queue = self._ahead.undecoded if entry.is_again else later
                 queue.append((entry.position, pieces, dict(part.attempts)))
@@ -479,7 +478,8 @@ class ConsumerCore:
             self._out_of_range(position, part)
         elif part.length:
             self._moments.took(part.length)
-            self._ahead.undecoded.append((position, frame.decode_pieces(data, position.next), NO_ATTEMPTS))
+            pieces = decoded(data, position.next, self.options.max_run)
+            self._ahead.undecoded.append((position, pieces, NO_ATTEMPTS))
 
     def _out_of_range(self, position: Position, part: FetchedPartition) -> None:
         where = f"{position.topic}-{position.index}"

@@ -165,10 +165,8 @@ def widen(chunk: Chunk) -> list[Message]:
     topic, index, generation = position.topic, position.index, position.generation
     if not attempts:
         return [
-            Message(
-                topic, index, each.offset, each.timestamp, each.key, each.value, each.headers, 0, generation
-            )
-            for each in chunk.messages
+            Message(topic, index, one.offset, one.timestamp, one.key, one.value, one.headers, 0, generation)
+            for one in chunk.messages
         ]
     return [
         Message(

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from journal.formats import frame
 from journal.formats.offset_set_bytes import decode_offsets, encode_offsets
 from journal.offset_set import OffsetSet
-from txbroker.client.consumer.read_ahead import Again, Pieces
+from txbroker.client.consumer.read_ahead import Again, Pieces, decoded
 from txbroker.client.core.left_out import LeftOut
 from txbroker.client.core.positions import Position
 from txbroker.wire.messages import FetchedPartition, Reader
@@ -82,7 +82,7 @@ def in_order(
         yield entry, part, data
 
 
-def take(entry: Entry, part: FetchedPartition, data: memoryview) -> Pieces | None:
+def take(entry: Entry, part: FetchedPartition, data: memoryview, max_run: int | None) -> Pieces | None:
     """Take what an answer tells of a partition; return the messages to hand out, None for none."""
     position, left = entry.position, entry.position.left
     is_blocked = left.blocks
@@ -111,7 +111,7 @@ def take(entry: Entry, part: FetchedPartition, data: memoryview) -> Pieces | Non
     if not part.length:
         position.next = end
         return None
-    pieces = frame.decode_pieces(data, entry.offset)
+    pieces = decoded(data, entry.offset, max_run)
     return fresh(position, left, pieces, finished, waits, end)
 
 

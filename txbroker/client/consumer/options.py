@@ -29,6 +29,9 @@ Start = str | int | datetime
 class ConsumerOptions(NamedTuple):
     """What a consumer reads, and how. ``max_wait`` is in seconds, ``max_bytes`` and ``prefetch`` are in bytes.
 
+    ``max_run`` is how many messages of a partition come at most before those of the others that are here, None for all
+    that were read at once.
+
     ``start`` is "committed" (the position of the group; if there is none, as "earliest"), "earliest", "latest", an
     offset, or a ``datetime`` with a time zone (the first message appended then or later). With ``follow`` the consumer
     waits for new messages at the end. With ``claim`` it claims the partitions for the group. ``out_of_range`` is where
@@ -62,6 +65,7 @@ class ConsumerOptions(NamedTuple):
     follow: bool = True
     prefetch: int = 8 << 20
     max_bytes: int = 1 << 20
+    max_run: int | None = None
     claim: bool = True
     out_of_range: str = "earliest"
     order: str | None = "partition"
@@ -111,6 +115,8 @@ def consumer_options(
         truth(name, getattr(options, name), NOTHING_READ)
     for name in ("prefetch", "max_bytes"):
         whole(name, getattr(options, name), NOTHING_READ, least=1)
+    if options.max_run is not None:
+        whole("max_run", options.max_run, NOTHING_READ, least=1, wanted="an int or None")
     seconds("max_wait", options.max_wait, NOTHING_READ)
     if text("out_of_range", options.out_of_range, NOTHING_READ) not in ("earliest", "latest", "raise"):
         raise wrong_value(

@@ -58,10 +58,27 @@ class Again:
         ]
 
 
-class ReadAhead:
-    """Chunks that wait, oldest first, and frames still to be decoded. An interrupt may come in each step."""
+def decoded(data: memoryview, offset: int, max_run: int | None) -> Pieces:
+    """Decode the frames of a partition from an offset on, at most ``max_run`` messages at once (None: as they come)."""
+    pieces = frame.decode_pieces(data, offset)
+    return pieces if max_run is None else _in_runs(pieces, max_run)
 
-    def __init__(self) -> None:
+
+def _in_runs(pieces: Pieces, most: int) -> Pieces:
+    for messages, size in pieces:
+        for first in range(0, len(messages), most):
+            some = messages[first : first + most]
+            yield some, size * len(some) // len(messages)
+
+
+class ReadAhead:
+    """Chunks that wait, oldest first, and frames still to be decoded. An interrupt may come in each step.
+
+    If they take ``turns``, a part of one partition is decoded after a part of the other.
+    """
+
+    def __init__(self, turns: bool = False) -> None:
+        self._turns = turns
         self.chunks: deque[Chunk] = deque()
         self.undecoded: deque[Read] = deque()
         self._decoded = 0
@@ -84,6 +101,8 @@ class ReadAhead:
                 self._taking = chunk, size
                 self.chunks.append(chunk)
                 self._took(chunk, size)
+                if self._turns and not chunk.is_again:
+                    self.undecoded.rotate(-1)
         except BaseException:
             self.undecoded.popleft()  # it is fetched again, from the message after the last decoded one
             raise
