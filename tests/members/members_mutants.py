@@ -9,6 +9,7 @@ from typing import Final
 from tests.simulation.mutants import Mutant
 
 _COORDINATOR, _TABLE = "txbroker/members/coordinator.py", "txbroker/members/group_table.py"
+_ASSIGNMENT = "txbroker/members/assignment.py"
 _CLAIMING = "txbroker/members/claiming.py"
 
 MUTANTS: Final = (
@@ -315,7 +316,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "internal topics are shared out",
-        _COORDINATOR,
+        _ASSIGNMENT,
         " for name, topic in topics if not is_internal(name)}",
         " for name, topic in topics}",
     ),

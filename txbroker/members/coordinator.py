@@ -7,20 +7,19 @@ journal. See ``docs/decisions/0035-members.md``.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
 from journal.folds.groups import GroupsFold
-from journal.formats.filenames import is_internal
 from journal.formats.group_entries import ClaimKind
 from txbroker.errors import GroupKindConflict, LimitExceeded, MemberNameInUse, TxBrokerError, UnknownMember
-from txbroker.members.assignment import share_out
+from txbroker.members.assignment import assign
 from txbroker.members.claiming import MAX_CLAIMED, CheckRoom, Claiming, Counted
 from txbroker.members.group_table import GroupTable, Kept
-from txbroker.members.member import Member, MemberSession, matcher, wishes_of
+from txbroker.members.member import Member, MemberSession, matcher
 from txbroker.members.settings import MemberSettings, check_begun, check_join, check_owned
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
@@ -38,7 +37,6 @@ from txbroker.wire.secret import SECRET_BYTES, Secret
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
-    from journal.log.catalog import Topic
 
 LATE: Final = 200_000
 """µs that a look may come late; more than that is the broker's own delay, and counts against no member."""
@@ -405,7 +403,7 @@ class Coordinator:
         table.assign_at, table.is_assigning = None, True
         self._run_blocking(
             partial(
-                _computed,
+                assign,
                 list(self._catalog.topics.items()),
                 list(table.members.values()),
                 table.owners_by_number(),
@@ -481,13 +479,3 @@ class Coordinator:
         member.told = frozenset([each.partition for each in answer.assigned])
         if member.session is not None:
             self._answer(member.session, encode(answer))
-
-
-def _computed(
-    topics: Iterable[tuple[str, Topic]], members: Sequence[Member], owners: dict[int, int]
-) -> dict[int, int]:
-    """Return the member for each partition of these topics that one of them reads; it runs on the reader pool."""
-    partitions = {name: topic.partitions for name, topic in topics if not is_internal(name)}
-    wishes = wishes_of(members, partitions)
-    read = {name for names in wishes.values() for name in names}
-    return share_out(wishes, {name: [store.number for store in partitions[name]] for name in read}, owners)
