@@ -108,10 +108,10 @@ class Coordinator:
         """How many members there are."""
         return sum(len(table.members) for table in self.tables.values())
 
-    def has_members(self, group: str) -> bool:
-        """Return whether a group has members now."""
+    def count_members(self, group: str) -> int:
+        """Return how many members a group has now."""
         table = self.tables.get(group)
-        return table is not None and bool(table.members)
+        return 0 if table is None else len(table.members)
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -286,14 +286,18 @@ class Coordinator:
 
     def _remove(self, table: GroupTable, member: Member, for_good: bool = False) -> None:
         numbers, now = list(member.owned), self._engine.now()
-        if member.session is not None:
-            member.session.members.pop(member, None)
-            if member.waiting is not None:
-                self._send(member, Attended(member.waiting, lost=list(member.shown)))
+        self._dismiss(member)
         table.remove(member)
         if member.name and not for_good:
             table.keep(numbers, Kept(now + self._settings.rejoin_timeout, member.name))
         self._assign_by(table, now)
+
+    def _dismiss(self, member: Member) -> None:
+        """Tell a member whose request waits that it has lost all that it shows, and take it from its session."""
+        if member.session is not None:
+            member.session.members.pop(member, None)
+            if member.waiting is not None:
+                self._send(member, Attended(member.waiting, lost=list(member.shown)))
 
     # -- what else changes ----------------------------------------------------------------------------
 
@@ -310,10 +314,21 @@ class Coordinator:
             elif not table.members:
                 self._arm(group, now)
 
-    def group_deleted(self, group: str) -> None:
-        """Forget for whom partitions of a group are kept; it has no members."""
-        if self.tables.pop(group, None) is not None:
-            self._disarm(group)
+    def end(self, group: str) -> None:
+        """End all memberships of a group whose claims are fenced or gone, and forget for whom partitions are kept and
+        what lost members had begun.
+        """
+        table = self.tables.pop(group, None)
+        if table is None:
+            return
+        self._disarm(group)
+        for member in table.members.values():
+            self._dismiss(member)
+        if table.members:
+            self.log.warn(
+                "group {group} was moved or deleted: {count} memberships have ended",
+                group=group, count=len(table.members),
+            )  # fmt: skip
 
     # -- looking after a group -------------------------------------------------------------------------
 
