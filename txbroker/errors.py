@@ -47,7 +47,7 @@ class RetryPolicyConflict(RequestRefused):
 
 
 class GroupInUse(RequestRefused):
-    """The group has members; nothing has changed."""
+    """The group has members; nothing has changed. Stop them, or say that their memberships end with it."""
 
 
 class UnknownMember(RequestRefused):

@@ -366,6 +366,31 @@ class World:
             else:
                 assert had or self.prepared, answer
 
+    def stop(self):
+        """Move the group, or delete it, with its members: nobody is one then, and no claim is what anybody shows."""
+        group, stores = self.room.broker.groups.groups.get(GROUP), sorted(self.room.engine.catalog.stores)
+        if group is None:
+            return
+        peer, some = self.room.peer(), self.random.sample(stores, self.random.randint(0, len(stores)))
+        if some:
+            offsets = [PartitionOffset(number, 0, group.generation(number)) for number in some]
+            expected = [group.position(number) for number in some]
+            answer = peer.ask(messages.CommitOffsets, GROUP, offsets, expected=expected, stop=True)
+        else:
+            answer = peer.ask(messages.DeleteGroup, GROUP, group.id, True)
+        if isinstance(answer, messages.Refused):
+            assert answer.error == "OffsetPending", answer
+            assert self.prepared
+            return
+        self.known.clear()
+        self.kept.clear()
+        claims = self.claims()
+        for client in self.clients:
+            for number, generation in client.owned.items():
+                assert number not in claims or claims[number].generation > generation, (
+                    f"{client} is not stopped"
+                )
+
     def be_late(self):
         """Let the broker stand still."""
         late = self.random.choice((1, 5, 20)) * 1_000_000
@@ -544,6 +569,7 @@ ACTIONS = (
     *[("make_topic", 3)] * 3,
     *[("delete_topic", 2)] * 2,
     *[("delete_group", 1)] * 2,
+    *[("stop", 2)] * 2,
     *[("be_late", 2)] * 2,
     *[("crash", 5)] * 2,
 )

@@ -9,7 +9,8 @@ from typing import Final
 from tests.simulation.mutants import Mutant
 
 _COORDINATOR, _TABLE = "txbroker/members/coordinator.py", "txbroker/members/group_table.py"
-_CLAIMING = "txbroker/members/claiming.py"
+_ASSIGNMENT = "txbroker/members/assignment.py"
+_CLAIMING, _GROUPS = "txbroker/members/claiming.py", "txbroker/broker/consumer_groups.py"
 
 MUTANTS: Final = (
     # -- who is a member
@@ -236,8 +237,105 @@ MUTANTS: Final = (
     Mutant(
         "a deleted group keeps for its members",
         _COORDINATOR,
-        "        if self.tables.pop(group, None) is not None:\n",
-        "        if self.tables.get(group) is None:\n",
+        "        table = self.tables.pop(group, None)\n        if table is None:\n",
+        "        table = self.tables.get(group)\n        if table is None or not table.members:\n",
+    ),
+    # -- groups that are stopped
+    Mutant(
+        "members of a stopped group go on",
+        _GROUPS,
+        "self._made(name, command.id)))\n        self.end_memberships(name)\n",
+        "self._made(name, command.id)))\n",
+    ),
+    Mutant(
+        "members of a deleted group go on",
+        _GROUPS,
+        "        self.end_memberships(command.group)\n",
+        "",
+    ),
+    Mutant(
+        "members of a stopped group are told nothing",
+        _COORDINATOR,
+        "            self._dismiss(member)\n        if table.members:\n",
+        "            pass\n        if table.members:\n",
+    ),
+    Mutant(
+        "what is shown after a stop is given back",
+        _GROUPS,
+        "        self._fence(name, command.id, session.client, [each.partition for each in offsets])\n",
+        "",
+    ),
+    Mutant(
+        "only what is moved is fenced",
+        _GROUPS,
+        "sorted({*claims, *moved})",
+        "sorted({*moved})",
+    ),
+    Mutant(
+        "what is moved and not claimed is not fenced",
+        _GROUPS,
+        "sorted({*claims, *moved})",
+        "sorted({*claims})",
+    ),
+    Mutant(
+        "members that have claimed nothing are not fenced",
+        _GROUPS,
+        "        if claim is None and not self.count_members(name):\n",
+        "        if claim is None:\n",
+    ),
+    Mutant(
+        "a group that nobody reads for is claimed",
+        _GROUPS,
+        "        if claim is None and not self.count_members(name):\n            return\n",
+        "",
+    ),
+    Mutant(
+        "a stop makes consumers that name their partitions members",
+        _GROUPS,
+        "kind = ClaimKind.MEMBER if is_for_members else ClaimKind.CONSUMER",
+        "kind = ClaimKind.MEMBER",
+    ),
+    Mutant(
+        "a prepared transaction does not refuse a stop",
+        _GROUPS,
+        "        self._engine.transactions.check_unheld([GroupPositions(name, command.id, offsets)])\n",
+        "",
+    ),
+    Mutant(
+        "a stop is not judged",
+        _GROUPS,
+        "        self.judge(name, command.id, offsets)\n        self._engine",
+        "        self._engine",
+    ),
+    Mutant(
+        "positions that nobody has are not compared by a stop",
+        _GROUPS,
+        "self._check_expected(name, offsets, command.expected, only_unclaimed=True)",
+        "len(command.expected)",
+    ),
+    Mutant(
+        "positions that members move refuse a stop",
+        _GROUPS,
+        "command.expected, only_unclaimed=True)",
+        "command.expected)",
+    ),
+    Mutant(
+        "members are stopped for any commit",
+        _GROUPS,
+        "        if command.expected is None or command.settled:\n",
+        "        if command.expected is None:\n",
+    ),
+    Mutant(
+        "the move has the generation from before",
+        _GROUPS,
+        "moved = [replace(each, generation=group.generation(each.partition)) for each in offsets]",
+        "moved = [replace(each, generation=each.generation) for each in offsets]",
+    ),
+    Mutant(
+        "groups with members are moved and deleted without a stop",
+        _GROUPS,
+        "        count = self.count_members(name)\n        if count:\n",
+        "        count = 0\n        if count:\n",
     ),
     # -- what is shown after a start
     Mutant(
@@ -315,7 +413,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "internal topics are shared out",
-        _COORDINATOR,
+        _ASSIGNMENT,
         " for name, topic in topics if not is_internal(name)}",
         " for name, topic in topics}",
     ),

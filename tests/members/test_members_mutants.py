@@ -15,7 +15,11 @@ from tests.support.faulty_sources import (
 )
 
 COPIED = ("journal", "txbroker", "tests", "pyproject.toml", "setup.cfg")
-TESTS = ("tests/members/test_coordinator.py", "tests/members/test_coordinator_faults.py")
+TESTS = (
+    "tests/members/test_coordinator.py",
+    "tests/members/test_coordinator_faults.py",
+    "tests/members/test_stopped_groups.py",
+)
 SECONDS = 30
 """A fault by which a group is looked after without end is found by the time that it takes."""
 

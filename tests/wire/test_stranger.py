@@ -188,11 +188,29 @@ def _members(stranger, number):
     assert stranger.ask("DeleteGroup", group="h", id=known["id"])["error"] == "GroupInUse"
     begun = {"partition": number, "generation": mine["generation"], "offsets": [(1, 0)]}
     assert stranger.ask("BeginMessages", **who, begun=[begun])[""] == "Done"
+    moved = {"partition": number, "offset": 2, "generation": mine["generation"]}
+    moving = stranger.say("CommitOffsets", group="h", offsets=[moved], expected=[1], stop=True)
+    lost, done = stranger.hear()[0], stranger.hear()[0]
+    assert (lost["lost"], done[""], done["correlation"]) == ([number], "Done", moving)
+    assert stranger.ask("Attend", **who)["error"] == "UnknownMember"
+    who = _joined_again(stranger, number, mine["generation"])
     leaving = stranger.say("LeaveGroup", **who)
     lost, done = stranger.hear()[0], stranger.hear()[0]
-    assert (lost["lost"], done[""], done["correlation"]) == ([number], "Done", leaving)
-    assert stranger.ask("Attend", **who)["error"] == "UnknownMember"
+    assert (lost["lost"], done[""], done["correlation"]) == ([], "Done", leaving)
     assert stranger.ask("DeleteGroup", group="h", id=known["id"])[""] == "Done"
+
+
+def _joined_again(stranger, number, held):
+    """Join with the generation from before the group was moved; it is worth nothing any more."""
+    again = stranger.ask("JoinGroup", group="h", nonce=b"o" * 16, topics=["t"], owned=[(number, held)])
+    who = {"group": "h", "member": again["member"], "secret": again["secret"]}
+    [mine] = stranger.ask("Attend", **who, owned=[(number, held)])["assigned"]
+    assert mine["generation"] > held
+    assert stranger.ask("FetchOffsets", group="h")["offsets"][0]["offset"] == 2
+    stranger.say("Attend", **who)
+    assert [each["partition"] for each in stranger.hear()[0]["assigned"]] == [number]
+    stranger.say("Attend", **who)
+    return who
 
 
 def _refusals(stranger, number):

@@ -167,8 +167,8 @@ class Broker:
         self.dead_letters.settle = self.consuming.settle
         self.dead_letters.on_topic = coordinator.topic_changed
         self.dead_letters.on_failure = self._failed
-        self.consuming.has_members = coordinator.has_members
-        self.consuming.on_deleted = coordinator.group_deleted
+        self.consuming.count_members = coordinator.count_members
+        self.consuming.end_memberships = coordinator.end
         self.describing.on_changed = self.fetching.look_again
         self.describing.on_topic = coordinator.topic_changed
         self.describing.status = self._status

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
+from journal.constants import MAX_REQUEST_ENTRIES
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
 from journal.formats.group_entries import (
@@ -79,10 +82,10 @@ class Consuming:
         self._judge = SettlementJudge(engine, settings, groups, random)
         self.recorded, self.check_settled = self._judge.recorded, self._judge.check
         self.counted = LostAttempts(engine, groups, self.recorded, self.check_settled).settled
-        self.has_members: Callable[[str], bool] = lambda group: False  # noqa: ARG005
-        """Whether a group has members now."""
-        self.on_deleted: Callable[[str], object] = len
-        """Called with the name of a group that was deleted."""
+        self.count_members: Callable[[str], int] = lambda group: 0  # noqa: ARG005
+        """Returns how many members a group has now."""
+        self.end_memberships: Callable[[str], object] = len
+        """Called with the name of a group whose claims have been fenced, or that was deleted."""
 
     # -- judging, also for transactions -------------------------------------------------------------
 
@@ -168,11 +171,51 @@ class Consuming:
 
     def commit_offsets(self, session: Session, command: CommitOffsets, data: memoryview) -> Done:  # noqa: ARG002
         """Move a group's positions, or settle single offsets."""
+        if command.stop:
+            self._stop_and_move(session, command)
+            return Done(command.correlation)
         if command.expected is not None:
             self._check_no_members(command.group)
         check_said(command.settled)
         self.settle(command.group, command.id, command.offsets, command.settled, command.expected)
         return Done(command.correlation)
+
+    def _stop_and_move(self, session: Session, command: CommitOffsets) -> None:
+        """Fence whoever reads for a group, move its positions, and end its memberships.
+
+        The claims come before the move, and all that can be refused before the claims; see
+        ``docs/decisions/0044-stopped-groups.md``.
+        """
+        name, offsets = command.group, command.offsets
+        if command.expected is None or command.settled:
+            raise InvalidSetting(
+                f"members of group {name!r} are stopped only to move positions, with what these are expected to be; "
+                "nothing has changed"
+            )
+        self.judge(name, command.id, offsets)
+        self._engine.transactions.check_unheld([GroupPositions(name, command.id, offsets)])
+        self._check_expected(name, offsets, command.expected, only_unclaimed=True)
+        self._fence(name, command.id, session.client, [each.partition for each in offsets])
+        group = self._groups.find(name)
+        moved = [replace(each, generation=group.generation(each.partition)) for each in offsets]
+        self._engine.accept(OffsetsCommitted(name, moved, self._engine.now(), self._made(name, command.id)))
+        self.end_memberships(name)
+
+    def _fence(self, name: str, group_id: bytes, client: str, moved: Iterable[int]) -> None:
+        """Claim all that a group has claimed, and what is moved, for nobody. Of a group that nobody reads for, nothing
+        is claimed: a claim would give it a kind.
+        """
+        claims = self._groups.find(name).claims
+        claim = next(iter(claims.values()), None)
+        if claim is None and not self.count_members(name):
+            return
+        is_for_members = claim is None or claim.kind.is_for_member
+        kind = ClaimKind.MEMBER if is_for_members else ClaimKind.CONSUMER
+        numbers, generation = sorted({*claims, *moved}), self._groups.last_generation + 1
+        for first in range(0, len(numbers), MAX_REQUEST_ENTRIES):
+            some = [(number, generation) for number in numbers[first : first + MAX_REQUEST_ENTRIES]]
+            made = self._made(name, group_id)
+            self._engine.accept(PartitionsClaimed(name, client, some, self._engine.now(), made, kind=kind))
 
     def settle(
         self,
@@ -199,18 +242,25 @@ class Consuming:
         return b"" if name in self._groups.groups else group_id
 
     def _check_expected(
-        self, name: str, offsets: Sequence[PartitionOffset], expected: Sequence[int | None]
+        self,
+        name: str,
+        offsets: Sequence[PartitionOffset],
+        expected: Sequence[int | None],
+        *,
+        only_unclaimed: bool = False,
     ) -> None:
-        """Raise ``PositionMoved`` unless the group's positions are the expected ones."""
+        """Raise ``PositionMoved`` unless the group's positions are the expected ones: all, or those that nobody has
+        claimed.
+        """
         if len(expected) != len(offsets):
             raise InvalidSetting(
                 f"{len(expected)} expected positions for {len(offsets)} offsets of group {name!r}; nothing has changed"
                 ". Give one for each"
             )
-        positions = self._groups.find(name).positions
+        group = self._groups.find(name)
         for offset, wanted in zip(offsets, expected, strict=True):
-            position, _ = positions.get(offset.partition, (None, ""))
-            if position != wanted:
+            position = group.position(offset.partition)
+            if position != wanted and not (only_unclaimed and offset.partition in group.claims):
                 store = self._stores[offset.partition]
                 raise PositionMoved(
                     f"group {name!r} stands at {_place(position)} in {store.topic}-{store.index}, not at "
@@ -270,7 +320,7 @@ class Consuming:
 
     def _check_kind(self, name: str) -> None:
         """Raise if the group's partitions are shared out to members."""
-        if self.has_members(name) or not self._groups.find(name).may_be_claimed(ClaimKind.CONSUMER):
+        if self.count_members(name) or not self._groups.find(name).may_be_claimed(ClaimKind.CONSUMER):
             raise GroupKindConflict(
                 f"the partitions of group {name!r} are shared out to its members, so none can be claimed by naming it; "
                 "nothing has changed. Join the group (name no partitions), use another one, or delete it"
@@ -278,9 +328,11 @@ class Consuming:
 
     def _check_no_members(self, name: str) -> None:
         """Raise if members of the group read now."""
-        if self.has_members(name):
+        count = self.count_members(name)
+        if count:
             raise GroupInUse(
-                f"group {name!r} has members that read now; nothing has changed. Stop them first"
+                f"group {name!r} has {count_text(count, 'member')} now; nothing has changed. Stop them first, or end "
+                "their memberships with it: stop=True, on the command line --stop"
             )
 
     def list_groups(self, session: Session, command: ListGroups, data: memoryview) -> None:  # noqa: ARG002
@@ -348,14 +400,15 @@ class Consuming:
                 f"the group {command.group!r} that was meant has been deleted; the one that is there now was "
                 "made since. Nothing has changed. Ask for the groups again"
             )
-        self._check_no_members(command.group)
+        if not command.stop:
+            self._check_no_members(command.group)
         if holder := next(iter(self._groups.holders(command.group).values()), None):
             raise OffsetPending(
                 f"group {command.group!r} is held by the prepared transaction {self.describe(holder)}; "
                 "nothing has changed. Commit it or roll it back first"
             )
         self._engine.accept(GroupDeleted(command.group, self._engine.now()))
-        self.on_deleted(command.group)
+        self.end_memberships(command.group)
         return Done(command.correlation)
 
 

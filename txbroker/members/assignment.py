@@ -8,9 +8,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from heapq import nsmallest
+from typing import TYPE_CHECKING
+
+from journal.formats.filenames import is_internal
+from txbroker.members.member import Member, wishes_of
+
+if TYPE_CHECKING:
+    from journal.log.catalog import Topic
 
 Wishes = Mapping[int, Iterable[str]]
 """The topics that each member reads."""
+
+
+def assign(
+    topics: Iterable[tuple[str, Topic]], members: Sequence[Member], owners: dict[int, int]
+) -> dict[int, int]:
+    """Return the member for each partition of these topics that one of them reads; it runs on the reader pool."""
+    partitions = {name: topic.partitions for name, topic in topics if not is_internal(name)}
+    wishes = wishes_of(members, partitions)
+    read = {name for names in wishes.values() for name in names}
+    return share_out(wishes, {name: [store.number for store in partitions[name]] for name in read}, owners)
 
 
 def share_out(

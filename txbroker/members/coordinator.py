@@ -7,20 +7,19 @@ journal. See ``docs/decisions/0035-members.md``.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
 from journal.folds.groups import GroupsFold
-from journal.formats.filenames import is_internal
 from journal.formats.group_entries import ClaimKind
 from txbroker.errors import GroupKindConflict, LimitExceeded, MemberNameInUse, TxBrokerError, UnknownMember
-from txbroker.members.assignment import share_out
+from txbroker.members.assignment import assign
 from txbroker.members.claiming import MAX_CLAIMED, CheckRoom, Claiming, Counted
 from txbroker.members.group_table import GroupTable, Kept
-from txbroker.members.member import Member, MemberSession, matcher, wishes_of
+from txbroker.members.member import Member, MemberSession, matcher
 from txbroker.members.settings import MemberSettings, check_begun, check_join, check_owned
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
@@ -38,7 +37,6 @@ from txbroker.wire.secret import SECRET_BYTES, Secret
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
-    from journal.log.catalog import Topic
 
 LATE: Final = 200_000
 """µs that a look may come late; more than that is the broker's own delay, and counts against no member."""
@@ -110,10 +108,10 @@ class Coordinator:
         """How many members there are."""
         return sum(len(table.members) for table in self.tables.values())
 
-    def has_members(self, group: str) -> bool:
-        """Return whether a group has members now."""
+    def count_members(self, group: str) -> int:
+        """Return how many members a group has now."""
         table = self.tables.get(group)
-        return table is not None and bool(table.members)
+        return 0 if table is None else len(table.members)
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -288,14 +286,18 @@ class Coordinator:
 
     def _remove(self, table: GroupTable, member: Member, for_good: bool = False) -> None:
         numbers, now = list(member.owned), self._engine.now()
-        if member.session is not None:
-            member.session.members.pop(member, None)
-            if member.waiting is not None:
-                self._send(member, Attended(member.waiting, lost=list(member.shown)))
+        self._dismiss(member)
         table.remove(member)
         if member.name and not for_good:
             table.keep(numbers, Kept(now + self._settings.rejoin_timeout, member.name))
         self._assign_by(table, now)
+
+    def _dismiss(self, member: Member) -> None:
+        """Tell a member whose request waits that it has lost all that it shows, and take it from its session."""
+        if member.session is not None:
+            member.session.members.pop(member, None)
+            if member.waiting is not None:
+                self._send(member, Attended(member.waiting, lost=list(member.shown)))
 
     # -- what else changes ----------------------------------------------------------------------------
 
@@ -312,10 +314,21 @@ class Coordinator:
             elif not table.members:
                 self._arm(group, now)
 
-    def group_deleted(self, group: str) -> None:
-        """Forget for whom partitions of a group are kept; it has no members."""
-        if self.tables.pop(group, None) is not None:
-            self._disarm(group)
+    def end(self, group: str) -> None:
+        """End all memberships of a group whose claims are fenced or gone, and forget for whom partitions are kept and
+        what lost members had begun.
+        """
+        table = self.tables.pop(group, None)
+        if table is None:
+            return
+        self._disarm(group)
+        for member in table.members.values():
+            self._dismiss(member)
+        if table.members:
+            self.log.warn(
+                "group {group} was moved or deleted: {count} memberships have ended",
+                group=group, count=len(table.members),
+            )  # fmt: skip
 
     # -- looking after a group -------------------------------------------------------------------------
 
@@ -405,7 +418,7 @@ class Coordinator:
         table.assign_at, table.is_assigning = None, True
         self._run_blocking(
             partial(
-                _computed,
+                assign,
                 list(self._catalog.topics.items()),
                 list(table.members.values()),
                 table.owners_by_number(),
@@ -481,13 +494,3 @@ class Coordinator:
         member.told = frozenset([each.partition for each in answer.assigned])
         if member.session is not None:
             self._answer(member.session, encode(answer))
-
-
-def _computed(
-    topics: Iterable[tuple[str, Topic]], members: Sequence[Member], owners: dict[int, int]
-) -> dict[int, int]:
-    """Return the member for each partition of these topics that one of them reads; it runs on the reader pool."""
-    partitions = {name: topic.partitions for name, topic in topics if not is_internal(name)}
-    wishes = wishes_of(members, partitions)
-    read = {name for names in wishes.values() for name in names}
-    return share_out(wishes, {name: [store.number for store in partitions[name]] for name in read}, owners)

@@ -267,6 +267,8 @@ class CommitOffsets(Request, frozen=True, tag=19):
     ``id``, 16 random bytes, is the group's id if this makes the group. With ``expected`` nothing is moved
     (PositionMoved) unless the group's positions are these: an offset, or None for no position yet, for each of
     ``offsets``, in their order; nor while the group has members (GroupInUse), which would go on from where they are.
+    With ``stop`` beside ``expected`` their memberships end, all partitions of the group are claimed for nobody, and
+    then it is moved; positions are compared only where there was no claim.
     ``settled`` has what is finished, and tried again, offset by offset, of partitions that ``offsets`` does not name;
     ``base`` is the group's position as the client knows it. Offsets that are finished already change nothing, and are
     not tried again (AlreadyFinished). How often an offset was tried, and when it is due, the broker says
@@ -278,6 +280,7 @@ class CommitOffsets(Request, frozen=True, tag=19):
     id: bytes = msgspec.field(default_factory=new_id)
     expected: list[int | None] | None = None
     settled: list[Settled] = []
+    stop: bool = False
 
 
 class FetchOffsets(Request, frozen=True, tag=20):
@@ -304,10 +307,14 @@ class ListGroups(Request, frozen=True, tag=22):
 
 
 class DeleteGroup(Request, frozen=True, tag=23):
-    """Answered by :class:`Done` once forced. A group made anew under the name is another one (UnknownGroup)."""
+    """Answered by :class:`Done` once forced. A group made anew under the name is another one (UnknownGroup).
+
+    A group that has members is not deleted (GroupInUse) unless ``stop`` says that their memberships end with it.
+    """
 
     group: str
     id: bytes
+    stop: bool = False
 
 
 class AskStatus(Request, frozen=True, tag=24):

@@ -199,9 +199,29 @@ class TestMembers:
             run("groups", "delete", topic, "--yes", code=3),
             run("groups", "reset", topic, "--to-latest", "--execute", code=3),
         ):
-            assert "has members that read now" in " ".join(refused.stderr.split())
-        assert "The group has 1 member: stop them" in run("groups", "reset", topic, "--to-latest").stdout
+            told = " ".join(refused.stderr.split())
+            assert "has 1 member now; nothing has changed" in told
+            assert "--stop" in told
+        plan = " ".join(run("groups", "reset", topic, "--to-latest").stdout.split())
+        assert "The group has 1 member: stop them, then add --execute. Or add --stop --execute" in plan
         assert run_json("groups", "reset", topic, "--to-latest")["members"] == 1
+
+    def test_a_group_is_moved_with_its_members_if_that_is_said(self, run, run_json, topic, connection, first):
+        connection.send(topic, b"x", partition=0)
+        plan = " ".join(run("groups", "reset", topic, "--to-latest", "--stop").stdout.split())
+        assert "The group has 1 member; with --execute the memberships end" in plan
+        assert run_json("groups", "describe", topic)["lag"] == 1
+        assert run_json("groups", "reset", topic, "--to-latest", "--stop", "--execute")["executed"]
+        assert sorted(first.take()["lost"]) == sorted(first.owned)
+        described = run_json("groups", "describe", topic)
+        assert (described["lag"], described["members"], described["kind"]) == (0, [], "members")
+
+    def test_a_group_is_deleted_with_its_members_if_that_is_said(self, run, run_json, topic, first):
+        asked = run("groups", "delete", topic, "--stop", stdin="n\n", code=1)
+        assert "and 1 member?" in " ".join(asked.stderr.split())
+        assert run_json("groups", "delete", topic, "--stop", "--yes") == {"deleted": topic}
+        assert sorted(first.take()["lost"]) == sorted(first.owned)
+        run("groups", "describe", topic, code=1)
 
     def test_a_group_that_nobody_claimed_yet_has_members_all_the_same(self, run, run_json, url, topic):
         member = StrangerMember(url, f"new-{topic}", ["none"], "worker-c")

@@ -12,6 +12,7 @@ from tests.client.rig import Rig
 from txbroker import errors
 from txbroker.client.core.results import GroupDescription, GroupMember, GroupPartition
 from txbroker.client.core.retry_policy import RetryPolicy
+from txbroker.client.operations.group_operations import MOVES
 from txbroker.wire import messages
 from txbroker.wire.messages import Refused
 
@@ -294,6 +295,45 @@ class TestGroupsOverALostAnswer:
         )
         with pytest.raises(errors.PositionMoved):
             rig.run(rig.operations.set_offsets("g", "t", {0: 5}))
+
+    def refuse(self, broker, times):
+        """Have this many moves be refused because a partition has changed hands; return what is asked."""
+        asked = []
+
+        def answer(session, request, data):
+            asked.append(request)
+            if len(asked) <= times:
+                return Refused(request.correlation, "GenerationFenced", "claimed")
+            return messages.Done(request.correlation)
+
+        broker.on_commitoffsets = answer
+        return asked
+
+    def test_a_group_whose_partitions_change_hands_is_stopped_and_moved_all_the_same(self, rig, broker):
+        asked = self.refuse(broker, 3)
+        rig.run(rig.operations.set_offsets("g", "t", {0: 5}, stop=True))
+        assert [request.stop for request in asked] == [True] * 4
+
+    def test_one_whose_partitions_do_so_without_end_is_given_up(self, rig, broker):
+        asked = self.refuse(broker, 1000)
+        with pytest.raises(errors.GenerationFenced):
+            rig.run(rig.operations.set_offsets("g", "t", {0: 5}, stop=True))
+        assert len(asked) == MOVES
+
+    def test_one_that_is_not_to_be_stopped_is_not_moved_again(self, rig, broker):
+        asked = self.refuse(broker, 1)
+        with pytest.raises(errors.GenerationFenced):
+            rig.run(rig.operations.set_offsets("g", "t", {0: 5}))
+        assert [request.stop for request in asked] == [False]
+
+    def test_a_group_is_deleted_with_its_members_only_if_that_is_said(self, rig, broker):
+        asked = []
+        broker.on_deletegroup = lambda session, request, data: (
+            asked.append(request.stop) or messages.Done(request.correlation)
+        )
+        rig.run(rig.operations.delete_group("g", stop=True))
+        rig.run(rig.operations.delete_group("g"))
+        assert asked == [True, False]
 
     def test_a_group_that_a_repeated_request_makes_is_another_one(self, rig, broker):
         core = rig.core

@@ -148,6 +148,11 @@ class Move:
 )
 @click.option("--to-earliest", is_flag=True, help="Move to the oldest message.")
 @click.option("--to-latest", is_flag=True, help="Move behind the newest message.")
+@click.option(
+    "--stop",
+    is_flag=True,
+    help="Take the partitions from all consumers of the group; its members join again.",
+)
 @click.option("--execute", is_flag=True, help="Do it. Without this, only the plan is shown.")
 @pass_invocation
 def reset(
@@ -159,21 +164,25 @@ def reset(
     to_time: int | None,
     to_earliest: bool,
     to_latest: bool,
+    stop: bool,
     execute: bool,
 ) -> None:
     """Move the positions of the group NAME. Without --execute, only the plan is shown.
 
     Stop the group's consumers first. While the group has members it is not moved. A running consumer that names its
     partitions goes on from where it is, and commits over the new position.
+
+    Or say --stop: then what consumers have under way cannot be committed any more. Members join again by themselves,
+    and go on at the new positions. A consumer that names its partitions ends with GenerationFenced.
     """
     target = Target.chosen(to_offset, to_time, to_earliest, to_latest)
     with invocation.connect() as broker:
         moves = plan(broker, name, topics, partitions, target)
         members = count_members(broker, name)
         if execute:
-            carry_out(broker, name, moves)
+            carry_out(broker, name, moves, stop)
     rows = [(move.topic, move.partition, move.before, move.after, move.note) for move in moves]
-    said = f"Moved group {name}." if execute else plan_text(members)
+    said = f"Moved group {name}." if execute else plan_text(members, stop)
     emit(
         invocation.as_json,
         {"group": name, "executed": execute, "members": members, "moves": [move.as_json() for move in moves]},
@@ -209,14 +218,22 @@ def alter(invocation: Invocation, /, name: str, **choices: Any) -> None:
 
 @groups.command()
 @click.argument("name")
+@click.option(
+    "--stop", is_flag=True, help="Also if it has members; they join again, which makes a new group."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @pass_invocation
-def delete(invocation: Invocation, name: str, yes: bool) -> None:
-    """Delete the group NAME with its positions; the messages stay."""
+def delete(invocation: Invocation, name: str, stop: bool, yes: bool) -> None:
+    """Delete the group NAME with its positions; the messages stay.
+
+    While the group has members it is not deleted, unless --stop ends their memberships.
+    """
     with invocation.connect() as broker:
         group = known_group(broker.groups(), name)
-        confirm(f"Delete group {name} with {count_text(len(group.positions), 'position')}?", yes)
-        broker.delete_group(name, group.id)  # the one that was shown
+        members = count_members(broker, name) if stop else 0
+        whose = f" and {count_text(members, 'member')}" if members else ""
+        confirm(f"Delete group {name} with {count_text(len(group.positions), 'position')}{whose}?", yes)
+        broker.delete_group(name, group.id, stop=stop)  # the one that was shown
     emit(invocation.as_json, {"deleted": name}, lambda: f"Deleted group {name}.")
 
 
@@ -340,11 +357,16 @@ def count_members(broker: Connection, group: str) -> int:
         return 0
 
 
-def plan_text(members: int) -> str:
+def plan_text(members: int, stop: bool) -> str:
     """Return what is to be done so that a plan is carried out."""
     if not members:
         return "This is only the plan; add --execute to do it."
-    return f"This is only the plan. The group has {count_text(members, 'member')}: stop them, then add --execute."
+    there = f"This is only the plan. The group has {count_text(members, 'member')}"
+    if stop:
+        return (
+            f"{there}; with --execute the memberships end, and who joins again goes on at the new positions."
+        )
+    return f"{there}: stop them, then add --execute. Or add --stop --execute, which ends their memberships."
 
 
 def positions_of(broker: Connection, group: str) -> dict[tuple[str, int], int]:
@@ -353,12 +375,11 @@ def positions_of(broker: Connection, group: str) -> dict[tuple[str, int], int]:
     return {(topic, index): offset for each in found for topic, index, offset, _ in each.positions}
 
 
-def carry_out(broker: Connection, group: str, moves: list[Move]) -> None:
+def carry_out(broker: Connection, group: str, moves: list[Move], stop: bool) -> None:
     """Move the group, topic by topic; each topic's partitions move in one step."""
     for topic in dict.fromkeys(move.topic for move in moves):
-        broker.set_offsets(
-            group, topic, {move.partition: move.after for move in moves if move.topic == topic}
-        )
+        places = {move.partition: move.after for move in moves if move.topic == topic}
+        broker.set_offsets(group, topic, places, stop=stop)
 
 
 def held_json(held: Mapping[tuple[str, int], str]) -> list[dict[str, object]]:

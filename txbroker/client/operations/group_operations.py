@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-from journal.arguments import NOTHING_CHANGED, NOTHING_READ, listed, octets, text, whole, wrong_type
+from journal.arguments import NOTHING_CHANGED, NOTHING_READ, listed, octets, text, truth, whole, wrong_type
 from journal.formats.group_entries import PartitionOffset
 from txbroker import errors
 from txbroker.client.core.client_method import client_method
@@ -17,6 +18,9 @@ from txbroker.client.operations.topic_creation import described
 from txbroker.client.operations.topic_lookup import number_of, one_topic
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import Done, GroupInfo, GroupOffsets
+
+MOVES: Final = 10
+"""How often a group whose members are to be stopped is moved, if partitions change hands at the same time."""
 
 
 class GroupOperations:
@@ -117,26 +121,41 @@ class GroupOperations:
         await release(self.core, group, meant, number, some, what)
 
     @client_method
-    async def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    async def set_offsets(
+        self, group: str, topic: str, offsets: Mapping[int, int], *, stop: bool = False
+    ) -> None:
         """Move a group to other positions, given as offsets by partition. Claims of its consumers stay valid.
 
         Raises PositionMoved if a consumer or another program moves the group at the same time, and GroupInUse if the
-        group has members, which would go on from where they are: stop them first.
+        group has members, which would go on from where they are: stop them first. Or say ``stop``: then whoever reads
+        for the group is fenced, with what it has under way. Its members join again by themselves, and go on at the new
+        positions; consumers that name their partitions raise GenerationFenced.
         """
         group, topic = text("group", group, NOTHING_CHANGED), text("topic", topic, NOTHING_CHANGED)
+        truth("stop", stop, NOTHING_CHANGED)
         if not isinstance(offsets, Mapping):
             raise wrong_type("offsets", offsets, "a dict of partitions and offsets", NOTHING_CHANGED)
         places = {
             named_index(index): whole("offset", offset, NOTHING_CHANGED) for index, offset in offsets.items()
         }
         info = await one_topic(self.core, topic)
-        core = self.core
         wanted = {number_of(info, index): offset for index, offset in places.items()}
+        for left in reversed(range(MOVES if stop else 1)):
+            try:
+                return await self._move(group, wanted, stop)
+            except errors.GenerationFenced:  # a partition has changed hands meanwhile; nothing was moved
+                if not left:
+                    raise
+        return None
+
+    async def _move(self, group: str, wanted: Mapping[int, int], stop: bool) -> None:
+        """Move a group to these positions, by the numbers of the partitions, from where it is."""
+        core = self.core
         request = commands.FetchOffsets(core.correlation(), group, list(wanted))
         before = {at.partition: at for at in (await core.request(request, GroupOffsets)).offsets}
         moved = [PartitionOffset(number, at, before[number].generation) for number, at in wanted.items()]
         expected = [before[number].offset for number in wanted]
-        move = commands.CommitOffsets(core.correlation(), group, moved, expected=expected)
+        move = commands.CommitOffsets(core.correlation(), group, moved, expected=expected, stop=stop)
         call = core.request(move, Done)
         try:
             await call
@@ -158,16 +177,18 @@ class GroupOperations:
                 ) from error
 
     @client_method
-    async def delete_group(self, group: str, group_id: bytes | None = None) -> None:
-        """Delete a group with its positions; raises UnknownGroup, OffsetPending, GroupInUse.
+    async def delete_group(self, group: str, group_id: bytes | None = None, *, stop: bool = False) -> None:
+        """Delete a group with its positions and its retry policy; raises UnknownGroup, OffsetPending, GroupInUse.
 
         ``group_id`` is the id of the group to delete, as ``groups()`` returns it; None: the group that has the name
-        now.
+        now. With ``stop`` a group that has members is deleted, too: they join again by themselves, which makes another
+        group.
         """
         group, core = text("group", group, NOTHING_CHANGED), self.core
         group_id = None if group_id is None else octets("group_id", group_id, NOTHING_CHANGED)
+        truth("stop", stop, NOTHING_CHANGED)
         meant = await self._group_id(group) if group_id is None else group_id
-        call = core.request(commands.DeleteGroup(core.correlation(), group, meant), Done)
+        call = core.request(commands.DeleteGroup(core.correlation(), group, meant, stop), Done)
         try:
             await call
         except errors.UnknownGroup:
