@@ -15,6 +15,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.repository import ROOT
 from txbroker.cli import command_line
 from txbroker.drill.broker.kill_points import POINTS
+from txbroker.drill.plan.plan import TASKS, WORK_SHAPE
 from txbroker.drill.report.result import Report
 
 pytestmark = pytest.mark.slow
@@ -149,6 +150,26 @@ def compressions(data_dir):
         for at, _, _, _ in walk(data)
     ]
     return {(flag & COMPRESSION) >> COMPRESSION_SHIFT for flag in frames}
+
+
+WORK = ("--workers", 2, "--clients", 1, "--at", "random")
+
+
+def test_workers_handle_each_message_once_while_they_and_the_broker_are_killed_and_paused(drill):
+    report, result = drill("--fresh", *WORK, "--duration", "6s", "--kills", 2, "--seed", 6)
+    assert report.violations == []
+    assert report.workers == 2
+    assert "--workers 2" in report.command
+    counts = report.counts
+    assert counts.tasks > 50
+    assert counts.tasks_handled + counts.tasks_poison + counts.tasks_lost_with_workers == counts.tasks
+    assert counts.tasks_poison
+    assert counts.handler_failures > counts.tasks_poison
+    assert counts.claims > WORK_SHAPE[TASKS], "no partition has changed hands"
+    assert report.client_pauses
+    done = {(each.kind, each.planned.partition("-")[0]) for each in report.disturbances}
+    assert {("client kill", "worker"), ("client pause", "worker")} <= done
+    assert "HANDLED TWICE" in result.stdout
 
 
 @pytest.mark.parametrize("fault", ["believe_the_page_cache", "forget_names"])
