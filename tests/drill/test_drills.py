@@ -172,6 +172,29 @@ def test_workers_handle_each_message_once_while_they_and_the_broker_are_killed_a
     assert "HANDLED TWICE" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("fault", "kinds", "seconds"),
+    [
+        ("lose_effects", {"never handled"}, 3),
+        pytest.param("forget_claims", {"handled twice", "claim"}, 60, marks=pytest.mark.deep),
+    ],
+)
+def test_a_broker_that_breaks_a_promise_to_workers_is_found_out(drill, monkeypatch, fault, kinds, seconds):
+    """A worker that has lost a partition must be stopped in the middle of a call to show it: that takes luck."""
+    monkeypatch.setenv("TXBROKER_FAULT", fault)
+    options = (
+        "--duration",
+        f"{seconds}s",
+        "--kills",
+        1 + seconds // 4,
+        "--entry",
+        "tests.drill.faulty_broker",
+    )
+    report, _ = drill("--fresh", *WORK, *options, "--seed", 5, code=1)
+    found = {violation.wrong.value for violation in report.violations}
+    assert kinds <= found, [str(violation) for violation in report.violations[:5]]
+
+
 @pytest.mark.parametrize("fault", ["believe_the_page_cache", "forget_names"])
 def test_a_broker_that_does_not_force_passes_kills_and_is_found_out_by_power_cuts(
     drill, monkeypatch, tmp_path, fault
