@@ -8,10 +8,12 @@ import sys
 from zlib import crc32
 
 from journal.engine.engine import Engine
+from journal.folds.groups import GroupsFold
 from journal.formats.record import Started
 from journal.testing import PowerCutDirectory
 from journal.transactions.commit_application import SlicedApply
 from journal.transactions.table import TransactionTable
+from journal.transactions.unsent import Unsent
 from journal.vfs.filesystem import OSFilesystem
 from journal.wal.writer import Journal
 from txbroker.drill.broker.entry import run
@@ -80,10 +82,28 @@ def forget_prepared():
     TransactionTable.apply = forget
 
 
+def forget_claims():
+    """Whoever once had a partition may finish its messages, whoever has it now."""
+    GroupsFold.check_generation = lambda self, group, offset: None
+
+
+def lose_effects():
+    """Of a fifth of the transactions that finish a message for a group what they send is left out."""
+    begin = Unsent.__init__
+
+    def begin_without(self, runs=(), positions=None):
+        frames = b"".join(bytes(run[2]) for run in runs)
+        chosen = crc32(frames) % 5 == 0 and any(each.settled for each in positions or ())
+        begin(self, () if chosen else runs, positions)
+
+    Unsent.__init__ = begin_without
+
+
 FAULTS = {
     fault.__name__: fault
     for fault in (
-        answer_early, believe_the_page_cache, forget_names, drop_sends, show_half, forget_prepared,
+        answer_early, believe_the_page_cache, forget_names, drop_sends, show_half, forget_prepared, forget_claims,
+        lose_effects,
     )
 }  # fmt: skip
 

@@ -15,6 +15,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.repository import ROOT
 from txbroker.cli import command_line
 from txbroker.drill.broker.kill_points import POINTS
+from txbroker.drill.plan.plan import TASKS, WORK_SHAPE
 from txbroker.drill.report.result import Report
 
 pytestmark = pytest.mark.slow
@@ -149,6 +150,49 @@ def compressions(data_dir):
         for at, _, _, _ in walk(data)
     ]
     return {(flag & COMPRESSION) >> COMPRESSION_SHIFT for flag in frames}
+
+
+WORK = ("--workers", 2, "--clients", 1, "--at", "random")
+
+
+def test_workers_handle_each_message_once_while_they_and_the_broker_are_killed_and_paused(drill):
+    report, result = drill("--fresh", *WORK, "--duration", "6s", "--kills", 2, "--seed", 6)
+    assert report.violations == []
+    assert report.workers == 2
+    assert "--workers 2" in report.command
+    counts = report.counts
+    assert counts.tasks > 50
+    assert counts.tasks_handled + counts.tasks_poison + counts.tasks_lost_with_workers == counts.tasks
+    assert counts.tasks_poison
+    assert counts.handler_failures > counts.tasks_poison
+    assert counts.claims > WORK_SHAPE[TASKS], "no partition has changed hands"
+    assert report.client_pauses
+    done = {(each.kind, each.planned.partition("-")[0]) for each in report.disturbances}
+    assert {("client kill", "worker"), ("client pause", "worker")} <= done
+    assert "HANDLED TWICE" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("fault", "kinds", "seconds"),
+    [
+        ("lose_effects", {"never handled"}, 3),
+        pytest.param("forget_claims", {"handled twice", "claim"}, 60, marks=pytest.mark.deep),
+    ],
+)
+def test_a_broker_that_breaks_a_promise_to_workers_is_found_out(drill, monkeypatch, fault, kinds, seconds):
+    """A worker that has lost a partition must be stopped in the middle of a call to show it: that takes luck."""
+    monkeypatch.setenv("TXBROKER_FAULT", fault)
+    options = (
+        "--duration",
+        f"{seconds}s",
+        "--kills",
+        1 + seconds // 4,
+        "--entry",
+        "tests.drill.faulty_broker",
+    )
+    report, _ = drill("--fresh", *WORK, *options, "--seed", 5, code=1)
+    found = {violation.wrong.value for violation in report.violations}
+    assert kinds <= found, [str(violation) for violation in report.violations[:5]]
 
 
 @pytest.mark.parametrize("fault", ["believe_the_page_cache", "forget_names"])

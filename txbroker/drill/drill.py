@@ -19,7 +19,8 @@ from txbroker.drill.broker.schedule import Event, Kind, draw
 from txbroker.drill.broker.victim import Disturbance, Victim
 from txbroker.drill.clients.coordinator import Coordinator
 from txbroker.drill.clients.crew import LOG as CLIENTS_LOG
-from txbroker.drill.clients.crew import Crew, client_names
+from txbroker.drill.clients.crew import WORKER, Crew, client_names
+from txbroker.drill.clients.feeder import unhandled
 from txbroker.drill.clients.ledger import Acknowledged, Began, Ended, Ledger, Tail, read_ledgers
 from txbroker.drill.clients.messages import MessageId, value_of
 from txbroker.drill.directory import check_data_directory, copy_data, held, make_folder
@@ -28,8 +29,8 @@ from txbroker.drill.judgement.held import check_files, messages_of, partitions_o
 from txbroker.drill.judgement.judge import Judge
 from txbroker.drill.judgement.old_content import OldContent, compare_content, note_content
 from txbroker.drill.judgement.violation import Violation, Wrong
-from txbroker.drill.plan.orders import BRISK, BRISK_TOPICS, Orders
-from txbroker.drill.plan.plan import PROBE, SHAPE, Plan
+from txbroker.drill.plan.orders import BRISK, BRISK_TOPICS, BRISK_WORK, Orders
+from txbroker.drill.plan.plan import DEAD, POLICY, PROBE, TASKS, Plan
 from txbroker.drill.report.result import Report, count, throughput
 
 LOG = "broker.log"
@@ -38,6 +39,9 @@ LEAST_GAP = 0.4
 
 LOOK_INTERVAL = 0.5
 """Seconds between two reads of the ledgers for the progress."""
+
+HANDLE_WITHIN = 120.0
+"""Seconds that the workers get at the end for what is left. Nothing is killed then."""
 
 
 class Progress(msgspec.Struct):
@@ -96,7 +100,8 @@ class Drill:
     def _options(self) -> list[str]:
         """Return the options. A drill with neither ``data`` nor a settings file gets quick ones; options override."""
         options = self._orders.options
-        brisk = BRISK if self._orders.data is None and "--config" not in options else ()
+        is_brisk = self._orders.data is None and "--config" not in options
+        brisk = BRISK + BRISK_WORK * bool(self._orders.workers) if is_brisk else ()
         return [*(word for setting in brisk for word in ("--set", setting)), *options]
 
     def _planned(self, name: str) -> Plan:
@@ -111,6 +116,7 @@ class Drill:
             large=MID_APPLY in orders.points and orders.large_transactions,
             largest=orders.largest,
             compression=orders.compression,
+            workers=orders.workers,
         )
 
     # -- the whole ---------------------------------------------------------------------------------
@@ -164,11 +170,13 @@ class Drill:
                 self._watcher.tell(f"{self._old.messages:,} messages were there before")
             self._plan = self._planned(_free_name({topic for topic, _ in partitions_of(connection)}))
             self._plan.write()
-            for short, partitions in SHAPE.items():
+            for short, partitions in self._plan.shape.items():
                 connection.create_topic(self._plan.topic(short), partitions, exist_ok=False, **BRISK_TOPICS)
+            if self._plan.workers:
+                connection.alter_group(self._plan.work_group, POLICY)
         self._probe_ledger = Ledger(self._plan.ledgers, "probe.1")
         self._tail = Tail(self._plan.ledgers)
-        self._crew = Crew(self._plan, client_names(self._orders.clients))
+        self._crew = Crew(self._plan, client_names(self._orders.clients, self._orders.workers))
         self._crew.start()
         self._coordinator = Coordinator(self._plan, self._crew.is_over)
         self._coordinator.start()
@@ -197,7 +205,7 @@ class Drill:
     def _load(self) -> None:
         """Carry out the schedule; the gaps shrink as time runs short."""
         orders = self._orders
-        events = draw(orders.seed, orders.kills, orders.points)
+        events = draw(orders.seed, orders.kills, orders.points, WORKER if orders.workers else "")
         self._load_began = time.monotonic()
         end = self._load_began + orders.seconds
         usual = 1.0
@@ -235,8 +243,12 @@ class Drill:
             case Kind.STOP:
                 self._note(event.kind, "", "stopped", victim.stop())
             case Kind.CLIENT:
-                name = self._crew.kill(event.client)
+                name = self._crew.kill(event.client, event.role)
                 self._note(event.kind, name, "killed", time.monotonic(), up_at=time.monotonic())
+            case Kind.CLIENT_PAUSE:
+                seconds, at = self._plan.session_timeout * event.length, time.monotonic()
+                name = self._crew.pause(event.client, event.role, seconds)
+                self._note(event.kind, f"{name} for {seconds:.1f} s", "paused", at, up_at=at + seconds)
         self._start_again()
 
     def _start_again(self) -> None:
@@ -266,6 +278,10 @@ class Drill:
         """Let all clients end what they are doing; kill the broker a last time; end the transactions in doubt."""
         assert self._coordinator is not None
         self._doing("letting the clients end what they are at")
+        self._crew.stop(but=WORKER)
+        if self._plan.workers:
+            self._doing("letting the workers handle what is left")
+            self._wait_for_workers()
         self._crew.stop()
         self._coordinator.stop()
         self._note(Kind.KILL, "after the load", "killed", self._victim.kill())
@@ -273,11 +289,19 @@ class Drill:
         self._doing("ending what is in doubt")
         self._coordinator.finish()
 
+    def _wait_for_workers(self) -> None:
+        """Wait until the group has finished every message; what it has not by then is a violation."""
+        deadline = time.monotonic() + HANDLE_WITHIN
+        with self._connected() as connection:
+            while unhandled(connection, self._plan) and time.monotonic() < deadline:
+                self._wait(LOOK_INTERVAL)
+
     def _examine(self) -> None:
         """Read everything back, through the broker and from its files, and judge."""
         plan, violations = self._plan, self._violations
         self._judged.take(read_ledgers(plan.ledgers))
-        judge = Judge(plan.name, plan.layout, self._judged)
+        places = (plan.places(TASKS), plan.places(DEAD)) if plan.workers else ()
+        judge = Judge(plan.name, plan.layout, self._judged, *places)
         with self._connected() as connection:
             self._doing("reading everything back")
             parts = partitions_of(connection)
@@ -286,7 +310,8 @@ class Drill:
                     judge.take(place, message)
             positions = {
                 plan.layout.index((position.topic, position.partition)): position.offset
-                for position in connection.group_offsets(plan.group)
+                for group in (plan.group, *([plan.work_group] if plan.workers else ()))
+                for position in connection.group_offsets(group)
             }
             violations += judge.judge(positions)
             violations += compare_content(self._old, connection)
@@ -337,6 +362,8 @@ class Drill:
             pauses=sum(disturbance.kind == Kind.PAUSE.value for disturbance in self._disturbances),
             stops=sum(disturbance.how.endswith("stopped") for disturbance in self._disturbances),
             client_deaths=self._crew.deaths,
+            client_pauses=sum(each.kind == Kind.CLIENT_PAUSE.value for each in self._disturbances),
+            workers=orders.workers,
             restarts=victim.restarts,
             recovery=[start.seconds for start in victim.starts[1:] if start.seconds is not None],
             disturbances=[_since(begin, disturbance) for disturbance in self._disturbances],

@@ -34,7 +34,15 @@ def test_every_point_comes_before_one_comes_again():
 
 
 def test_every_drill_has_a_pause_a_stop_and_a_killed_client():
-    assert {event.kind for event in draw(1, 1, [RANDOM])} == set(Kind)
+    assert {event.kind for event in draw(1, 1, [RANDOM])} == set(Kind) - {Kind.CLIENT_PAUSE}
+
+
+def test_clients_of_a_role_are_killed_and_paused_in_addition():
+    without, events = draw(1, 20, [RANDOM]), draw(1, 20, [RANDOM], "worker")
+    chosen = Counter(event.kind for event in events if event.role)
+    assert chosen == {Kind.CLIENT: 10, Kind.CLIENT_PAUSE: 10}
+    assert {event for event in events if not event.role} == set(without)
+    assert {event.kind for event in draw(1, 1, [RANDOM], "worker") if event.role} == set(chosen)
 
 
 def test_half_of_the_kills_of_a_usual_drill_are_at_random_moments():

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from txbroker.drill.broker.schedule import Kind
 from txbroker.drill.broker.victim import Disturbance, Start
-from txbroker.drill.clients.ledger import Acknowledged, Began, Decided, Ended, Line, Prepared, Unknown
+from txbroker.drill.clients.ledger import Acknowledged, Began, Call, Decided, Ended, Line, Prepared, Unknown
 from txbroker.drill.drill import Drill, Progress
-from txbroker.drill.judgement.expectation import Expectation
+from txbroker.drill.judgement.expectation import Expectation, Letter
 from txbroker.drill.judgement.violation import Violation, Wrong
 from txbroker.drill.plan.orders import Orders
 from txbroker.drill.report.page import page, write_page
@@ -31,6 +31,7 @@ def report(**changes):
             Disturbance(kind="pause", planned="4.0 s", how="went on", down_at=4.0, up_at=8.0),
             Disturbance(kind="stop", planned="", how="stopped", down_at=9.0, up_at=10.0),
             Disturbance(kind="client kill", planned="relay-1", how="killed", down_at=11.0, up_at=11.0),
+            Disturbance(kind="client pause", planned="worker-1 for 3.0 s", how="paused", down_at=12.0, up_at=15.0),
         ],
         "starts": [Start(executed_at=-2.0, seconds=1.0), Start(executed_at=1.0, seconds=0.5), Start(executed_at=1.1)],
         "counts": Counts(acknowledged=1234), "violations": [], "throughput": [(0.0, 0.0), (5.0, 900.0), (10.0, 100.0)],
@@ -53,7 +54,7 @@ class TestPage:
     def test_each_kind_of_blow_each_start_and_each_time_out_of_order_is_drawn(self):
         drawn = ElementTree.fromstring(timeline(report()))
         kinds = [each.get("class", "") for each in drawn.iter()]
-        for kind in ("mark kill", "mark pause", "mark stop", "mark client-kill"):
+        for kind in ("mark kill", "mark pause", "mark stop", "mark client-kill", "mark client-pause"):
             assert kind in kinds
         assert kinds.count("bar") == 1, "of the starts that were accepted, but the first"
         bands = [
@@ -92,6 +93,44 @@ class TestNumbers:
         assert dict(rows_of(report()))["LOST"] == "0"
         rows = dict(rows_of(report(violations=[LOST, LOST])))
         assert (rows["LOST"], rows["DUPLICATED"], rows["HALF-VISIBLE"]) == ("2", "0", "0")
+
+    def test_the_work_of_workers_is_told_if_there_are_any(self):
+        assert not [row for row, _ in rows_of(report()) if "worker" in row or row == "HANDLED TWICE"]
+        counts = Counts(tasks=1700, tasks_handled=1650, tasks_poison=49, tasks_lost_with_workers=1, claims=9)
+        rows = dict(rows_of(report(workers=3, client_pauses=2, counts=counts)))
+        assert rows["workers, paused (SIGSTOP)"] == "3, 2"
+        assert rows["messages for workers"] == "1,700"
+        assert rows["  handled, exactly once"] == "1,650"
+        assert rows["  dead letters: poison, lost with too many workers"] == "49, 1"
+        assert (rows["HANDLED TWICE"], rows["NEVER HANDLED"], rows["CLAIM"]) == ("0", "0", "0")
+
+    def test_what_workers_did_is_counted_apart_from_transactions_and_sends(self):
+        def call(offset, generation, fails=False):
+            made = Call(place=0, offset=offset, generation=generation, attempts=0, checksum=1, fails=fails)
+            return {"together": True, "keys": ["k"], "call": made}
+
+        expectation = Expectation()
+        entries = [
+            Began(operation=1, places=[2], **call(0, 5)),
+            Began(operation=2, places=[2], **call(1, 5, fails=True)),
+            Began(operation=3, places=[2], **call(1, 6)),
+        ]
+        expectation.take(Line("worker-1.1", number, entry) for number, entry in enumerate(entries))
+        fed = Began(operation=1, places=[0] * 200, keys=["k"] * 200)
+        expectation.take([Line("feeder-1.1", 1, fed)])
+        tasks = expectation.operations["feeder-1.1", 1]
+        tasks.found = [(0, 0, 0), (1, 0, 1)]
+        expectation.operations["worker-1.1", 1].found = [(0, 2, 0)]
+        poison, other = (
+            next(number for number in range(200) if tasks.is_poison(number) is wanted)
+            for wanted in (True, False)
+        )
+        expectation.letters += [Letter(tasks, number, 4, 0, "t", 0, 0, 5) for number in (poison, other)]
+        found = count(expectation)
+        assert (found.tasks, found.tasks_handled) == (2, 1)
+        assert (found.tasks_poison, found.tasks_lost_with_workers) == (1, 1)
+        assert (found.handler_calls, found.handler_failures, found.claims) == (3, 1, 2)
+        assert (found.held, found.unanswered_whole, found.unanswered_absent) == (5, 0, 0)
 
     def test_what_came_of_each_operation_is_counted(self):
         expectation = Expectation()

@@ -24,6 +24,7 @@ class Kind(enum.Enum):
     PAUSE = "pause"
     STOP = "stop"
     CLIENT = "client kill"
+    CLIENT_PAUSE = "client pause"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Event:
     """One event of the schedule. ``gap`` is the time since the event before, 1 being the mean of all gaps.
 
     ``point`` is where the broker is killed (RANDOM: at once), the ``nth`` time that it is reached. ``client`` is a
-    number that chooses a client. ``length`` stretches a pause.
+    number that chooses a client, of the ``role`` if that is not empty. ``length`` stretches a pause.
     """
 
     kind: Kind
@@ -39,24 +40,31 @@ class Event:
     point: str = RANDOM
     nth: int = 1
     client: int = 0
+    role: str = ""
     length: float = 1.0
 
 
-def draw(seed: int, kills: int, points: Sequence[str]) -> list[Event]:
+def draw(seed: int, kills: int, points: Sequence[str], role: str = "") -> list[Event]:
     """Draw all events of a drill with so many SIGKILLs of the broker. Every point comes before one is repeated.
 
-    Besides the kills there are pauses, stops on request and kills of clients, at least one of each.
+    Besides the kills there are pauses, stops on request and kills of clients, at least one of each. Clients of the
+    ``role``, if there is one, are killed as often again as clients of all roles, and paused as often.
     """
     chance = random.Random(f"{seed}/schedule")
     found = list(_kills(chance, kills, points))
     others = [Kind.PAUSE] * max(1, kills // 10) + [Kind.STOP] * max(1, kills // 15)
     others += [Kind.CLIENT] * max(1, kills // 2)
-    found += [
-        Event(kind, _gap(chance), client=chance.randrange(1 << 16), length=chance.uniform(1.2, 2.0))
-        for kind in others
-    ]
+    found += [_other(chance, kind) for kind in others]
+    if role:
+        more = [Kind.CLIENT, Kind.CLIENT_PAUSE] * max(1, kills // 2)
+        found += [_other(chance, kind, role) for kind in more]
     chance.shuffle(found)
     return found
+
+
+def _other(chance: random.Random, kind: Kind, role: str = "") -> Event:
+    gap, client = _gap(chance), chance.randrange(1 << 16)
+    return Event(kind, gap, client=client, role=role, length=chance.uniform(1.2, 2.0))
 
 
 def _kills(chance: random.Random, kills: int, points: Sequence[str]) -> Iterator[Event]:

@@ -8,11 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from txbroker.drill.clients.feeder import feed
 from txbroker.drill.clients.life import Life
 from txbroker.drill.clients.reader import look
 from txbroker.drill.clients.relay import relay
 from txbroker.drill.clients.senders import send_on, send_plainly
 from txbroker.drill.clients.transactor import LeftToCoordinator, transact
+from txbroker.drill.clients.worker import work
 from txbroker.drill.plan.plan import read_plan
 from txbroker.errors import StorageUnavailable
 from txbroker.quiet_logger import quieted
@@ -23,6 +25,8 @@ ROLES: Final[dict[str, Callable[[Life], None]]] = {
     "plain": send_plainly,
     "relay": relay,
     "reader": look,
+    "feeder": feed,
+    "worker": work,
 }
 """What a client does, by the first part of its name (``transactor-1``)."""
 

@@ -21,11 +21,27 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: float = 0.0
 
 
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a worker's handler: for the message at ``offset`` of a place, whose value has this checksum.
+
+    ``generation`` and ``attempts`` are the message's. A call that ``fails`` raises, whether it has sent its message or
+    not.
+    """
+
+    place: int
+    offset: int
+    generation: int
+    attempts: int
+    checksum: int
+    fails: bool
+
+
 class Began(Entry, frozen=True, kw_only=True, tag="began", tag_field="what"):
     """An operation is about to be requested: its message ``i`` goes to partition ``places[i]`` of the layout.
 
     ``together``: all messages or none become visible (a transaction). Operations of one ``connection`` keep their
-    order. ``moves`` are the group positions that the operation moves: (place, from, to).
+    order. ``moves`` are the group positions that the operation moves: (place, from, to). ``keys`` are those of the
+    messages; without them it is the sender's name. The transaction of a worker says which ``call`` it is for.
     """
 
     operation: int
@@ -34,6 +50,12 @@ class Began(Entry, frozen=True, kw_only=True, tag="began", tag_field="what"):
     connection: int = 0
     xid: str = ""
     moves: list[tuple[int, int, int]] = []
+    keys: list[str] = []
+    call: Call | None = None
+
+    def key(self, number: int, sender: str) -> bytes:
+        """Return the key of one of its messages."""
+        return (self.keys[number] if self.keys else sender).encode()
 
 
 class Acknowledged(Entry, frozen=True, kw_only=True, tag="acknowledged", tag_field="what"):

@@ -35,21 +35,24 @@ def send_plainly(life: Life) -> None:
 
 
 def send_batch(life: Life, connection: txbroker.Connection) -> bool:
-    """Send one batch of pipelined messages and note all answers. Returns whether all messages are stored."""
-    chance, ledger = life.chance, life.ledger
-    operation = life.next_operation()
+    """Send one batch to the topics of senders; returns whether all messages are stored."""
+    chance = life.chance
     places = chance.choices(life.plan.places(*WRITTEN), k=chance.choice(BATCHES))
-    ledger.write(Began(operation=operation, places=places, connection=life.connections))
+    began = Began(operation=life.next_operation(), places=places, connection=life.connections)
+    return send_messages(life, connection, began)
+
+
+def send_messages(life: Life, connection: txbroker.Connection, began: Began) -> bool:
+    """Send pipelined messages and note all answers. Returns whether all messages are stored."""
+    ledger, operation, places = life.ledger, began.operation, began.places
+    ledger.write(began)
     futures: list[SendFuture] = []
     try:
         for index, place in enumerate(places):
             topic, partition = life.plan.layout[place]
             value = value_of(life.identity(operation, index, 1))
-            futures.append(
-                connection.send_async(
-                    topic, value, life.sender.encode(), {"place": b"%d" % place}, partition=partition
-                )
-            )
+            labels = began.key(index, life.sender), {"place": b"%d" % place}
+            futures.append(connection.send_async(topic, value, *labels, partition=partition))
     except EXPECTED as error:
         refused = list(range(len(futures), len(places)))
         ledger.write(Refused(operation=operation, indexes=refused, error=text_of(error)))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from txbroker.drill.clients.fate import ALWAYS, failures_of
 from txbroker.drill.clients.ledger import (
     Acknowledged,
     Began,
@@ -60,14 +62,36 @@ class Operation:
         """Return whether all of its messages are there."""
         return len(self.numbers_found) == len(self.began.places)
 
+    def is_poison(self, number: int) -> bool:
+        """Return whether the handler of a worker always fails with this message."""
+        return failures_of(self.sender, self.began.operation, number) == ALWAYS
+
+
+class Letter(NamedTuple):
+    """A dead letter that the broker holds, at an offset of a place: a message of an operation.
+
+    ``topic``, ``partition`` and ``task`` (an offset) are where the message was, ``attempts`` how often it was tried,
+    as the letter says.
+    """
+
+    operation: Operation
+    number: int
+    place: int
+    offset: int
+    topic: str
+    partition: int
+    task: int
+    attempts: int
+
 
 @dataclass
 class Expectation:
-    """All ledgers of a drill, by operation."""
+    """All ledgers of a drill, by operation; ``letters`` are the dead letters that are there."""
 
     operations: dict[tuple[str, int], Operation] = field(default_factory=dict)
     saw: list[tuple[Line, Saw]] = field(default_factory=list)
     complaints: list[tuple[Line, HalfSeen | WentBack | Surprise]] = field(default_factory=list)
+    letters: list[Letter] = field(default_factory=list)
 
     def take(self, lines: Iterable[Line]) -> None:
         """Read ledgers, in any order: the coordinator's lines about a client's operations are taken last."""

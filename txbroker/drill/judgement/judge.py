@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from journal.message_headers import Headers
 from txbroker.drill.clients.ledger import HalfSeen, Line, Surprise, WentBack
-from txbroker.drill.clients.messages import identity_of, value_of
+from txbroker.drill.clients.messages import MessageId, identity_of, value_of
 from txbroker.drill.clients.reader import checksum_of, digest_of
-from txbroker.drill.judgement.expectation import Expectation, Operation
+from txbroker.drill.judgement.expectation import Expectation, Letter, Operation
 from txbroker.drill.judgement.judge_transactions import judge_relay, judge_transaction
+from txbroker.drill.judgement.judge_work import judge_work
 from txbroker.drill.judgement.violation import Violation, Wrong
+from txbroker.wire import dead_letters as names
 
 
 class Held(Protocol):
@@ -34,17 +36,32 @@ class Held(Protocol):
     def headers(self) -> Headers:
         """Return its headers."""
 
+    def header(self, name: str) -> bytes | None:
+        """Return the value of its last header of that name, None if there is none."""
+
 
 class Judge:
-    """The judge takes all messages of a drill's topics, each partition in the order of offsets, and then judges."""
+    """The judge takes all messages of a drill's topics, each partition in the order of offsets, and then judges.
 
-    def __init__(self, name: str, layout: Sequence[tuple[str, int]], expectation: Expectation) -> None:
+    ``tasks`` are the places whose messages workers handle, ``dead`` those of their dead letters.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layout: Sequence[tuple[str, int]],
+        expectation: Expectation,
+        tasks: Sequence[int] = (),
+        dead: Collection[int] = (),
+    ) -> None:
         self.violations: list[Violation] = []
         self.checksums = [array("I") for _ in layout]
         """The checksum of every message by place and offset."""
         self._name = name
         self._layout = layout
         self._expectation = expectation
+        self._tasks = tasks
+        self._dead = dead
 
     # -- what is there -----------------------------------------------------------------------------
 
@@ -57,14 +74,17 @@ class Judge:
             while len(checksums) < message.offset:
                 checksums.append(0)
         checksums.append(checksum_of(message.value))
-        operation = self._whose(place, message)
-        if operation is not None:
-            identity = identity_of(message.value)
-            assert identity is not None, "an operation was found by it"
-            operation.found.append((identity.number, place, message.offset))
+        whose = self._whose(place, message)
+        if whose is not None:
+            operation, identity = whose
+            if place in self._dead:
+                self._take_letter(place, message, operation, identity)
+            else:
+                self._compare(place, message, operation, identity)
+                operation.found.append((identity.number, place, message.offset))
 
-    def _whose(self, place: int, message: Held) -> Operation | None:
-        """Return the operation of the message; reports what is wrong with the message."""
+    def _whose(self, place: int, message: Held) -> tuple[Operation, MessageId] | None:
+        """Return the operation of the message, and which one it is; reports a message that is of none."""
         identity = identity_of(message.value)
         operation = None
         if identity is not None and identity.drill == self._name:
@@ -73,16 +93,12 @@ class Judge:
             said = (message.value or b"")[:80]
             self._violate(Wrong.NEVER_SENT, f"no ledger has asked for {said!r}", place, message.offset)
             return None
-        labels = (identity.sender.encode(), (("place", b"%d" % operation.began.places[identity.number]),))
-        if message.value != value_of(identity) or (message.key, message.headers) != labels:
-            self._violate(
-                Wrong.CHANGED,
-                f"{identity} is not byte for byte what was sent",
-                place,
-                message.offset,
-                operation,
-            )
-        elif operation.began.places[identity.number] != place:
+        return operation, identity
+
+    def _compare(self, place: int, message: Held, operation: Operation, identity: MessageId) -> None:
+        """Report a message that is not what was sent, or not where it was sent to."""
+        self._compare_bytes(place, message, operation, identity, message.headers)
+        if operation.began.places[identity.number] != place:
             wanted = self._layout[operation.began.places[identity.number]]
             self._violate(
                 Wrong.MOVED,
@@ -91,12 +107,32 @@ class Judge:
                 message.offset,
                 operation,
             )
-        return operation
+
+    def _compare_bytes(
+        self, place: int, message: Held, operation: Operation, identity: MessageId, headers: Headers
+    ) -> None:
+        key = operation.began.key(identity.number, identity.sender)
+        labels = key, (("place", b"%d" % operation.began.places[identity.number]),)
+        if message.value != value_of(identity) or (message.key, headers) != labels:
+            text = f"{identity} is not byte for byte what was sent"
+            self._violate(Wrong.CHANGED, text, place, message.offset, operation)
+
+    def _take_letter(self, place: int, message: Held, operation: Operation, identity: MessageId) -> None:
+        """Take a dead letter: the message as it was sent, and further headers that say where it was, and why."""
+        own = tuple(each for each in message.headers if not each[0].startswith(names.DEAD_PREFIX))
+        self._compare_bytes(place, message, operation, identity, own)
+        topic = (message.header(names.DEAD_TOPIC) or b"").decode("utf-8", "replace")
+        partition, task, attempts = (
+            _number(message.header(name))
+            for name in (names.DEAD_PARTITION, names.DEAD_OFFSET, names.DEAD_ATTEMPTS)
+        )
+        letter = Letter(operation, identity.number, place, message.offset, topic, partition, task, attempts)
+        self._expectation.letters.append(letter)
 
     # -- the judgement -----------------------------------------------------------------------------
 
     def judge(self, positions: Mapping[int, int | None]) -> list[Violation]:
-        """Return all violations; ``positions`` are the relay's by place, as the broker gives them at the end."""
+        """Return all violations; ``positions`` are the relay's and the workers' by place, as the broker gives them."""
         for operation in self._expectation.operations.values():
             self._judge_repetitions(operation)
             if operation.began.together:
@@ -105,6 +141,7 @@ class Judge:
                 self._judge_sends(operation)
         self._judge_order()
         self.violations += judge_relay(self._expectation.operations.values(), self._layout, positions)
+        self.violations += judge_work(self._expectation, self._tasks, self.checksums, self._layout, positions)
         self.violations += self._unseen()
         self.violations += [self._complaint(line, entry) for line, entry in self._expectation.complaints]
         return self.violations
@@ -192,6 +229,11 @@ class Judge:
                 transaction=operation.transaction, client=operation.sender, ledger=proof,
             )  # fmt: skip
         self.violations.append(found)
+
+
+def _number(header: bytes | None) -> int:
+    """Return a number of a dead letter; -1 if there is none."""
+    return int(header) if header is not None and header.isdigit() else -1
 
 
 def _age(operation: Operation) -> tuple[str, int]:

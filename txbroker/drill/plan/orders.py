@@ -17,6 +17,9 @@ BRISK: Final = (
 )
 """The settings of a drill without settings: events that otherwise take minutes happen within seconds."""
 
+BRISK_WORK: Final = ("reconnect_grace=500ms",)
+"""Further settings for one with workers: what a dead one had goes to another before the broker is killed again."""
+
 BRISK_TOPICS: Final[TopicChoices] = {"force_messages": 500, "force_interval": 1.0, "segment_bytes": 1 << 20}
 """The settings of its topics, whatever settings the broker has: their segments roll and are flushed all the time."""
 
@@ -45,6 +48,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     clients: int = 4
     two_phase: float = 0.5
     rate: float = 300.0
+    workers: int = 0
     data: Path | None = None
     in_place: bool = False
     power_cuts: bool = False

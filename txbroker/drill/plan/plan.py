@@ -7,6 +7,9 @@ from typing import Final
 
 import msgspec
 
+from txbroker.client.core.retry_policy import RetryPolicy
+from txbroker.wire.dead_letters import dead_topic_of
+
 PLAN_FILE: Final = "plan.json"
 LEDGERS: Final = "ledgers"
 
@@ -20,6 +23,16 @@ after every start goes to PROBE."""
 WRITTEN: Final = (SOURCE, "payments")
 """The topics that senders and transactors write to."""
 
+TASKS: Final = "tasks"
+HANDLED: Final = "handled"
+DEAD: Final = dead_topic_of(TASKS)
+WORK_SHAPE: Final = {TASKS: 4, HANDLED: 4, DEAD: 4}
+"""Further topics of a drill with workers: the feeder writes TASKS, the workers' handlers HANDLED, the broker DEAD."""
+
+POLICY: Final = RetryPolicy(attempts=5, pause=0.1, longest=0.5)
+"""How the workers' group tries a message again. More attempts than a message that is to succeed fails on purpose: each
+worker that dies with it costs one."""
+
 FORMAT_ID: Final = 0x6472696C
 """The format id of drills' xids: a drill touches no other transaction."""
 
@@ -29,7 +42,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     ``rate`` is the largest number of messages per second of one client, 0 for no limit. ``two_phase`` is the share of
     transactions in two phases. ``large``: some transactions are larger than one turn can apply. ``compression``: each
-    connection of a client takes one of these ways by chance, "none" among them.
+    connection of a client takes one of these ways by chance, "none" among them. ``workers`` is how many there are; one
+    that is silent for ``session_timeout`` loses its partitions.
     """
 
     name: str
@@ -42,15 +56,22 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     large: bool = False
     largest: int
     compression: tuple[str, ...] = ("none",)
+    workers: int = 0
+    session_timeout: float = 2.0
 
     def topic(self, short: str) -> str:
         """Return the topic's full name."""
         return f"{self.name}-{short}"
 
     @property
+    def shape(self) -> dict[str, int]:
+        """Return the topics of this drill, without its name, and their partitions."""
+        return SHAPE | WORK_SHAPE if self.workers else SHAPE
+
+    @property
     def layout(self) -> list[tuple[str, int]]:
         """Return topic and index of every partition; a *place* is a number in this list."""
-        return [(self.topic(short), index) for short, count in SHAPE.items() for index in range(count)]
+        return [(self.topic(short), index) for short, count in self.shape.items() for index in range(count)]
 
     def places(self, *shorts: str) -> list[int]:
         """Return the places of these topics."""
@@ -61,6 +82,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def group(self) -> str:
         """Return the name of the relay's consumer group."""
         return f"{self.name}-relay"
+
+    @property
+    def work_group(self) -> str:
+        """Return the name of the workers' consumer group."""
+        return f"{self.name}-work"
 
     @property
     def ledgers(self) -> Path:

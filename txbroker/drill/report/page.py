@@ -21,6 +21,7 @@ _LEGEND: Final = (
     ("pause", "M2 2 H10 V10 H2 Z", "broker paused (SIGSTOP)"),
     ("stop", "M2 6 A4 4 0 1 0 10 6 A4 4 0 1 0 2 6 Z", "broker stopped (SIGTERM)"),
     ("client-kill", "M6 1 L11 6 L6 11 L1 6 Z", "client killed"),
+    ("client-pause", "M1 3 H11 V9 H1 Z", "worker paused (SIGSTOP)"),
     ("bar", "M4 0 H9 V12 H4 Z", "start to first accepted request"),
 )
 
@@ -84,7 +85,7 @@ def _disturbances(report: Report) -> Iterator[tuple[str, ...]]:
     for disturbance in report.disturbances:
         down = (
             ""
-            if disturbance.up_at is None or disturbance.kind == "client kill"
+            if disturbance.up_at is None or disturbance.kind.startswith("client")
             else f"{disturbance.up_at - disturbance.down_at:.2f} s"
         )
         yield f"{disturbance.down_at:,.1f} s", disturbance.kind, disturbance.planned, disturbance.how, down

@@ -19,6 +19,9 @@ BINS: Final = 240
 """The number of columns in the plot of the throughput."""
 
 
+TOLD_OF_WORKERS: Final = (Wrong.HANDLED_TWICE, Wrong.NEVER_HANDLED, Wrong.CLAIM)
+"""Those that it lists even then if there are workers."""
+
 ALWAYS_TOLD: Final = (Wrong.LOST, Wrong.DUPLICATED, Wrong.HALF_VISIBLE, Wrong.OUT_OF_ORDER, Wrong.CHANGED)
 """The kinds of violations that the table lists even when there are none."""
 
@@ -48,6 +51,17 @@ class Counts(msgspec.Struct, kw_only=True):
     in_doubt_committed_by_coordinator: int = 0
     in_doubt_rolled_back_by_coordinator: int = 0
     relayed: int = 0
+    tasks: int = 0
+    """Messages for the workers. ``tasks_handled`` had their effect; ``tasks_poison`` are dead letters as they are to
+    be, ``tasks_lost_with_workers`` because too many workers were lost with them."""
+    tasks_handled: int = 0
+    tasks_poison: int = 0
+    tasks_lost_with_workers: int = 0
+    handler_calls: int = 0
+    handler_failures: int = 0
+    """Calls of workers' handlers, and those of them that failed on purpose."""
+    claims: int = 0
+    """Claims of partitions under which workers handled something."""
     read_live: int = 0
     old_messages: int = 0
 
@@ -65,6 +79,8 @@ class Report(msgspec.Struct, kw_only=True):
     pauses: int
     stops: int
     client_deaths: int
+    client_pauses: int = 0
+    workers: int = 0
     restarts: int
     recovery: list[float]
     disturbances: list[Disturbance]
@@ -106,6 +122,7 @@ def rows_of(report: Report) -> list[tuple[str, str]]:
     counts, seconds = report.counts, report.recovery
     as_decided = counts.in_doubt_committed_as_decided + counts.in_doubt_rolled_back_as_decided
     by_coordinator = counts.in_doubt_committed_by_coordinator + counts.in_doubt_rolled_back_by_coordinator
+    told = ALWAYS_TOLD + TOLD_OF_WORKERS * bool(report.workers)
     return [
         (f"kills of the broker ({report.death})", f"{report.kills:,}"),
         ("pauses (SIGSTOP), stops (SIGTERM)", f"{report.pauses:,}, {report.stops:,}"),
@@ -140,14 +157,33 @@ def rows_of(report: Report) -> list[tuple[str, str]]:
             f"{counts.unknown_stored:,}, {counts.unknown_not_stored:,}",
         ),
         ("messages relayed with their offsets, exactly once", f"{counts.relayed:,}"),
+        *(_rows_of_work(report) if report.workers else ()),
         ("messages that a reader saw meanwhile", f"{counts.read_live:,}"),
         ("messages that were there before the drill", f"{counts.old_messages:,}"),
-        *((f"{wrong.value.upper()}", f"{report.number_of(wrong):,}") for wrong in ALWAYS_TOLD),
+        *((f"{wrong.value.upper()}", f"{report.number_of(wrong):,}") for wrong in told),
         *(
             (wrong.value.upper(), f"{report.number_of(wrong):,}")
             for wrong in Wrong
-            if wrong not in ALWAYS_TOLD and report.number_of(wrong)
+            if wrong not in told and report.number_of(wrong)
         ),
+    ]
+
+
+def _rows_of_work(report: Report) -> list[tuple[str, str]]:
+    counts = report.counts
+    return [
+        ("workers, paused (SIGSTOP)", f"{report.workers:,}, {report.client_pauses:,}"),
+        ("messages for workers", f"{counts.tasks:,}"),
+        ("  handled, exactly once", f"{counts.tasks_handled:,}"),
+        (
+            "  dead letters: poison, lost with too many workers",
+            f"{counts.tasks_poison:,}, {counts.tasks_lost_with_workers:,}",
+        ),
+        (
+            "  calls of handlers, of these failed on purpose",
+            f"{counts.handler_calls:,}, {counts.handler_failures:,}",
+        ),
+        ("  claims of partitions that they were handled under", f"{counts.claims:,}"),
     ]
 
 
@@ -160,6 +196,8 @@ def count(expectation: Expectation) -> Counts:
     found = Counts()
     for operation in expectation.operations.values():
         found.held += len(operation.found)
+        if operation.began.call:
+            continue  # counted with the others of the workers
         if operation.began.together:
             _count_transaction(operation, found)
         else:
@@ -168,9 +206,26 @@ def count(expectation: Expectation) -> Counts:
             unsure = set(range(len(operation.began.places))) - set(operation.acknowledged) - operation.refused
             found.unknown_stored += len(unsure & there)
             found.unknown_not_stored += len(unsure - there)
+    _count_work(expectation, found)
     found.acknowledged += found.acknowledged_sends
     found.read_live = sum(saw.count for _, saw in expectation.saw)
     return found
+
+
+def _count_work(expectation: Expectation, found: Counts) -> None:
+    operations, letters = expectation.operations.values(), expectation.letters
+    for operation in operations:
+        if operation.began.call:
+            found.handler_calls += 1
+            found.handler_failures += operation.began.call.fails
+            found.tasks_handled += bool(operation.found)
+        elif operation.began.keys:
+            found.tasks += len(operation.found)
+    calls = (operation.began.call for operation in operations)
+    found.claims = len({(call.place, call.generation) for call in calls if call})
+    found.tasks_poison = sum(letter.operation.is_poison(letter.number) for letter in letters)
+    found.tasks_lost_with_workers = len(letters) - found.tasks_poison
+    found.held += len(letters)
 
 
 def _count_transaction(operation: Operation, found: Counts) -> None:

@@ -21,7 +21,7 @@ RECOVERY: Final = 120
 GAP: Final = 34
 HEIGHT: Final = TOP + THROUGHPUT + STRIP + GAP + RECOVERY + 44
 
-ROWS: Final = {"kill": 0, "pause": 1, "stop": 2, "client kill": 3}
+ROWS: Final = {"kill": 0, "pause": 1, "stop": 2, "client kill": 3, "client pause": 3}
 """The line of the strip for each kind of disturbance."""
 
 LABELS: Final = {
@@ -56,7 +56,7 @@ def _bands(disturbances: Sequence[Disturbance], time: Scale) -> Iterator[Markup]
     reached = 0.0
     for disturbance in disturbances:
         if (
-            disturbance.kind != "client kill"
+            not disturbance.kind.startswith("client")
             and disturbance.up_at is not None
             and disturbance.up_at > reached
         ):
@@ -83,10 +83,10 @@ def _throughput(report: Report, time: Scale) -> Iterator[Markup]:
 def _strip(disturbances: Sequence[Disturbance], time: Scale) -> Iterator[Markup]:
     """Draw the events, one line for each kind: shape and position show the kind, not only the colour."""
     top = TOP + THROUGHPUT + 20
-    for kind, row in ROWS.items():
-        y = top + row * 16
+    for kind, label in LABELS.items():
+        y = top + ROWS[kind] * 16
         yield _across("grid", y)
-        yield _tick(LEFT - 8, y + 4, "end", LABELS[kind])
+        yield _tick(LEFT - 8, y + 4, "end", label)
     for disturbance in disturbances:
         x, y = time(disturbance.down_at), top + ROWS[disturbance.kind] * 16
         told = titled(
@@ -96,6 +96,7 @@ def _strip(disturbances: Sequence[Disturbance], time: Scale) -> Iterator[Markup]
             "kill": f"M{x - 4} {y - 5} L{x + 4} {y - 5} L{x} {y + 5} Z",
             "pause": f"M{x - 4} {y - 4} H{x + 4} V{y + 4} H{x - 4} Z",
             "stop": f"M{x - 4} {y} A4 4 0 1 0 {x + 4} {y} A4 4 0 1 0 {x - 4} {y} Z",
+            "client pause": f"M{x - 5} {y - 3} H{x + 5} V{y + 3} H{x - 5} Z",
             "client kill": f"M{x} {y - 5} L{x + 5} {y} L{x} {y + 5} L{x - 5} {y} Z",
         }[disturbance.kind]
         yield element("path", told, class_=f"mark {disturbance.kind.replace(' ', '-')}", d=shape)
