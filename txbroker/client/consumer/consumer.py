@@ -24,7 +24,7 @@ from txbroker.client.consumer.membership import Membership
 from txbroker.client.consumer.notices import Notices
 from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.client.consumer.read_ahead import ReadAhead
-from txbroker.client.consumer.retries import Retry, hold_back, put_back
+from txbroker.client.consumer.retries import Retry, drop_undelivered, hold_back, put_back
 from txbroker.client.consumer.shared_fetch import SharedFetch
 from txbroker.client.core.positions import Position, stored_positions
 from txbroker.client.core.promise import Chore
@@ -241,11 +241,41 @@ class ConsumerCore:
             current.count()
             if not current.is_empty:
                 self._returned.appendleft(current.remaining())
-            self._current = None
             current.end()
+            self._current = None
+
+    # -- for a program that reads some partitions later, or elsewhere ----------------------------------
+
+    def pause(self, position: Position) -> None:
+        """Fetch and hand out nothing more of a partition, until :meth:`resume`."""
+        position.paused = True
+        self._read_anew(position)
+        self.look_again()
+
+    def resume(self, position: Position) -> None:
+        """Read a partition again, from what comes behind that which was handed out."""
+        position.paused = False
+        self.look_again()
+
+    def replace(self, position: Position, there: Position) -> None:
+        """Have a partition read at another position, and nothing of what was read at the one before."""
+        self._read_anew(position)
+        self.positions[position.number] = there
+
+    def _read_anew(self, position: Position) -> None:
+        """Drop what was read of a partition and not handed out: it is read anew."""
+        try:
+            self._drop_read(position)
+        except BaseException:
+            self._drop_read(position)  # an interrupt came in there: it is done again
+            raise
+
+    def _drop_read(self, position: Position) -> None:
+        self._count_current(position)
+        drop_undelivered(position, self._returned, self._ahead)
 
     def look_again(self) -> None:
-        """Ask the broker for what waits now."""
+        """Ask the broker for what there is now."""
         self._fetches.hurry()
         self._go_on()
         self.line.move()
@@ -309,7 +339,8 @@ class ConsumerCore:
         member = self._membership
         if member is not None and (not member.is_answered or member.fresh(self.positions.keys())):
             return True
-        return any(each.next < each.end or each.left for each in self.positions.values() if not each.ended)
+        reading = [each for each in self.positions.values() if not each.ended]
+        return any(each.next < each.end or each.left or each.is_moving for each in reading)
 
     async def _begin(self) -> None:
         await bring_policy(self.core, self.options.group or "", self.options.retry, NOTHING_READ)

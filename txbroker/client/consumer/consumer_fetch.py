@@ -9,15 +9,18 @@ from journal.formats import frame
 from txbroker import errors
 from txbroker.client.consumer.beginning import say_what_waits, within_range
 from txbroker.client.consumer.delivery import NO_ATTEMPTS
-from txbroker.client.consumer.group_parts import entries_of, in_order, take
+from txbroker.client.consumer.group_parts import Entry, entries_of, in_order, take
 from txbroker.client.consumer.membership import Membership
 from txbroker.client.consumer.moments import Moments, Wanted
 from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.client.consumer.read_ahead import Read, ReadAhead
-from txbroker.client.consumer.shared_fetch import TURN, Part, SharedFetch
+from txbroker.client.consumer.shared_fetch import TURN, SharedFetch
 from txbroker.client.core.call import named_error
 from txbroker.client.core.positions import Position
 from txbroker.wire.messages import FetchedPartition
+
+Found = tuple[Position, FetchedPartition, memoryview]
+"""What was found at a position that was asked for."""
 
 
 class Fetches(Protocol):
@@ -88,21 +91,35 @@ class ConsumerFetch:
                 return False
             found = answered
         elif wanted.positions:
-            found = await self._shared_fetch.ask(
-                self, wanted.positions, wanted.max_bytes, self._wait_of(wanted)
-            )
-            self._begin_moment(wanted, [part for part, _ in found])
+            found = await self._fetch_plain(wanted)
         else:
             return False
-        for part, data in found:
-            self._take_part(part, data)
+        for position, part, data in found:
+            if self._takes(position):  # not if an error before, or a caller, has changed that
+                self._take_part(position, part, data)
         return True
+
+    def _takes(self, position: Position) -> bool:
+        """Return whether what was asked for at that position is still wanted."""
+        is_there = self._consumer.positions.get(position.number) is position
+        return is_there and not (position.ended or position.rests)
+
+    async def _fetch_plain(self, wanted: Wanted) -> list[Found]:
+        """Fetch without a group; return what was found at positions that are still as they were."""
+        asked = [(self._consumer.positions[number], offset) for number, offset, _ in wanted.positions]
+        found = await self._shared_fetch.ask(self, wanted.positions, wanted.max_bytes, self._wait_of(wanted))
+        self._begin_moment(wanted, [part for part, _ in found])
+        return [
+            (position, part, data)
+            for (position, offset), (part, data) in zip(asked, found, strict=True)
+            if position.next == offset
+        ]
 
     def _wait_of(self, wanted: Wanted) -> float:
         most = self._options.max_wait
         return min(most, TURN) if wanted.is_part else most
 
-    async def _fetch_for(self, group: str, wanted: Wanted) -> list[Part] | None:
+    async def _fetch_for(self, group: str, wanted: Wanted) -> list[Found] | None:
         """Fetch for a group; take what is told of what waits, and return the errors. None: there is nothing to ask."""
         self._check_fenced()
         entries, reader = entries_of(self._consumer.positions.values(), wanted.positions, group)
@@ -113,15 +130,16 @@ class ConsumerFetch:
         parts = [
             (entry, part, data)
             for entry, (part, data) in zip(entries, found, strict=True)
-            if self._consumer.positions.get(part.partition) is entry.position
-            and not entry.position.ended  # meanwhile
+            if self._takes(entry.position)
         ]
-        self._begin_moment(wanted, [part for _, part, _ in parts])
-        wrong: list[Part] = []
+        self._begin_moment(
+            wanted, [part for entry, (part, _) in zip(entries, found, strict=True) if self._has(entry)]
+        )
+        wrong: list[Found] = []
         later: list[Read] = []
         for entry, part, data in in_order(parts):
             if part.error and not entry.is_again:
-                wrong.append((part, data))
+                wrong.append((entry.position, part, data))
             elif part.error == "OffsetOutOfRange":
                 entry.position.left.forget_below(part.start_offset)
             elif not part.error and (pieces := take(entry, part, data)) is not None:
@@ -131,6 +149,11 @@ class ConsumerFetch:
         self._ahead.undecoded += later  # behind what comes again, which the group's position waits for
         await say_what_waits(self._shared_fetch.core, group, self._consumer.positions.values())
         return wrong
+
+    def _has(self, entry: Entry) -> bool:
+        """Return whether the partition of an entry is read as it was, be it at another position or not now."""
+        now = self._consumer.positions.get(entry.position.number)
+        return now is not None and now.generation == entry.position.generation and not now.ended
 
     def _begin_moment(self, wanted: Wanted, parts: list[FetchedPartition]) -> None:
         if wanted.is_new:
@@ -142,8 +165,7 @@ class ConsumerFetch:
         if self._consumer.membership is None and fenced and all(fenced):
             raise errors.GenerationFenced(fenced[0])
 
-    def _take_part(self, part: FetchedPartition, data: memoryview) -> None:
-        position = self._consumer.positions[part.partition]
+    def _take_part(self, position: Position, part: FetchedPartition, data: memoryview) -> None:
         if part.error:
             self._out_of_range(position, part)
         elif part.length:
