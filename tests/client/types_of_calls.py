@@ -47,6 +47,11 @@ def blocking_calls(c: blocking.Connection, xid: Xid) -> None:
     assert_type(tx.commit(), None)
     assert_type(consumer.poll(1.0, max_messages=5), list[Message])
     assert_type(consumer.commit({("t", 0): 5}), None)
+    assert_type(consumer.seek("t", 0, 5), None)
+    assert_type(consumer.seek("t", 0, "latest"), None)
+    consumer.pause("t", 0)
+    assert_type(consumer.paused, frozenset[tuple[str, int]])
+    consumer.resume("t", 0)
     assert_type(c.work("t", "g", print, concurrency=8).run(), None)
 
 
@@ -78,6 +83,11 @@ async def asyncio_calls(c: asyncio.Connection, xid: Xid) -> None:
     assert_type(tx.commit(), Future[None])
     assert_type(await consumer.poll(1.0, max_messages=5), list[Message])
     assert_type(consumer.commit({("t", 0): 5}), Future[None])
+    assert_type(consumer.seek("t", 0, 5), Future[None])
+    assert_type(consumer.seek("t", 0, "latest"), Future[None])
+    consumer.pause("t", 0)
+    assert_type(consumer.paused, frozenset[tuple[str, int]])
+    consumer.resume("t", 0)
     assert_type(await c.status(), dict[str, int | float | str])
 
 
@@ -109,6 +119,11 @@ async def twisted_calls(c: twisted.Connection, xid: Xid) -> None:
     assert_type(tx.commit(), Deferred[None])
     assert_type(consumer.poll(1.0, max_messages=5), Deferred[list[Message]])
     assert_type(consumer.commit({("t", 0): 5}), Deferred[None])
+    assert_type(consumer.seek("t", 0, 5), Deferred[None])
+    assert_type(consumer.seek("t", 0, "latest"), Deferred[None])
+    consumer.pause("t", 0)
+    assert_type(consumer.paused, frozenset[tuple[str, int]])
+    consumer.resume("t", 0)
     assert_type(await c.status(), dict[str, int | float | str])
 
 
@@ -120,3 +135,5 @@ def wrong_calls(a: asyncio.Connection, b: blocking.Connection, t: twisted.Connec
     t.consume("t").poll("soon")  # type: ignore[arg-type]
     b.consume("t", "g", retry="usual")  # type: ignore[arg-type]
     t.alter_group("g", 5)  # type: ignore[arg-type]
+    a.consume("t").seek("t", 0, 1.5)  # type: ignore[arg-type]
+    b.consume("t").pause(("t", 0))  # type: ignore[call-arg, arg-type]

@@ -175,6 +175,10 @@ def clients(request: Any, address: str, broker: Any) -> Iterator[Runs]:
     yield running(address, {"broker": broker, "draw": drawn.append, "show": show}, Enough)
     assert len(shown) == 1
     assert {message.topic for message in drawn} == {"orders", "payments"}
+    with broker.consume("orders", "seeking") as consumer:
+        consumer.poll(5.0)
+        yield running(address, {"consumer": consumer})
+        assert next(consumer).offset == 12
     broker.create_topic("refunds")
     for _ in range(3):
         broker.send("refunds", b"")

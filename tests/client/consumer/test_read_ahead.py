@@ -1,5 +1,7 @@
 """Test what a consumer has read ahead when an interrupt comes while it takes messages in."""
 
+from collections import deque
+
 import pytest
 
 from txbroker.client.consumer.read_ahead import ReadAhead
@@ -20,7 +22,7 @@ def messages(first, end):
 
 @pytest.mark.parametrize("is_handed_out", [False, True])
 def test_a_chunk_that_is_here_is_not_fetched_again(is_handed_out):
-    ahead, position = Torn(), Position("t", 0, 1, 9)
+    ahead, position = Torn(deque()), Position("t", 0, 1, 9)
     ahead.undecoded.append((position, iter([(messages(0, 3), 30), (messages(3, 5), 20)]), {}))
     with pytest.raises(KeyboardInterrupt):
         ahead.decode()
@@ -31,7 +33,7 @@ def test_a_chunk_that_is_here_is_not_fetched_again(is_handed_out):
 
 
 def test_a_chunk_that_did_not_come_to_be_here_is_fetched_again():
-    ahead, position = Torn(), Position("t", 0, 1, 9)
+    ahead, position = Torn(deque()), Position("t", 0, 1, 9)
     ahead.undecoded.append((position, iter([(messages(0, 3), 30)]), {}))
     with pytest.raises(KeyboardInterrupt):
         ahead.decode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
@@ -132,6 +132,15 @@ class Consumer(ClientConsumer):
                 notices.called(notice)
                 self._core.see_to_handover()
                 self._driver.push()
+
+    def _at_once(self, work: Callable[[], None]) -> None:
+        self._driver.check_process()
+
+        def do() -> None:
+            work()
+            self._driver.kick()
+
+        self._driver.guarded(do)
 
     def close(self) -> None:
         """Stop reading. This commits nothing."""

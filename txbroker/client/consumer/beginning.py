@@ -49,7 +49,7 @@ async def positions_to_read(core: Core, options: ConsumerOptions) -> dict[int, P
         for part in topic.partitions:
             if options.partitions is None or part.index in options.partitions:
                 position = Position(topic.name, part.index, part.number, part.high_watermark, options.order)
-                position.next = position.begin = _start_of(
+                position.next = position.begin = start_of(
                     options.start, part.start_offset, part.high_watermark
                 )
                 found[part.number] = position
@@ -58,7 +58,8 @@ async def positions_to_read(core: Core, options: ConsumerOptions) -> dict[int, P
     return found
 
 
-def _start_of(start: Start, start_offset: int, high_watermark: int) -> int:
+def start_of(start: Start, start_offset: int, high_watermark: int) -> int:
+    """Return the offset that a ``start`` means in a partition that begins and ends there."""
     if isinstance(start, int):
         return start
     return high_watermark if start == "latest" else start_offset

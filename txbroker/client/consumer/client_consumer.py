@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from journal.formats.group_entries import PartitionOffset, Settled
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.delivery import Delivery
+from txbroker.client.consumer.notices import Place
 from txbroker.client.consumer.retries import Parking, Pause, Said, parking_of, retry
+from txbroker.client.consumer.seek import seek
 from txbroker.client.core.client_method import part_method
-from txbroker.client.core.positions import Joined, Positions
+from txbroker.client.core.positions import Joined, Positions, position_at
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message
 
@@ -22,7 +25,7 @@ class Joins(Protocol):
         """Return the transaction that commits belong to, between ``tpc_begin`` and its end; else None."""
 
 
-class ClientConsumer:
+class ClientConsumer(ABC):
     """The part of a consumer that is the same in every client."""
 
     _connection: Joins
@@ -50,6 +53,10 @@ class ClientConsumer:
             begun.tell()
         return len(messages)
 
+    @abstractmethod
+    def _at_once(self, work: Callable[[], None]) -> None:
+        """Do something with the core, and have sent what comes of it."""
+
     @property
     def group(self) -> str:
         """The name of the group, "" without one."""
@@ -63,6 +70,31 @@ class ClientConsumer:
         to hand out, and while an undecided transaction holds a position.
         """
         return self._core.whole
+
+    @property
+    def paused(self) -> frozenset[Place]:
+        """The partitions that are paused, each as (topic, index)."""
+        reading = list(self._core.positions.values())  # in one step: another thread may take some up
+        return frozenset((each.topic, each.index) for each in reading if each.paused and not each.ended)
+
+    def pause(self, topic: str, partition: int) -> None:
+        """Hand out nothing more of a partition, and fetch nothing of it, until :meth:`resume`.
+
+        What was read ahead of it is dropped, and read anew then. The partition stays the consumer's: what was handed
+        out can be committed, and is finished as before. One that goes to another consumer and comes back is not paused.
+        Without ``follow`` the reading does not end before a paused partition has been read. Raises WrongType, and
+        WrongValue for a partition that the consumer does not read now, or has not begun to read.
+        """
+        core = self._core
+        self._at_once(lambda: core.pause(position_at(core.positions.values(), topic, partition, "pause")))
+
+    def resume(self, topic: str, partition: int) -> None:
+        """Go on in a partition behind what was handed out before :meth:`pause`. Does nothing if it is not paused.
+
+        Raises as :meth:`pause`.
+        """
+        core = self._core
+        self._at_once(lambda: core.resume(position_at(core.positions.values(), topic, partition, "resume")))
 
     def offsets(self) -> list[PartitionOffset]:
         """Return the positions after the messages handed out so far.
@@ -117,6 +149,22 @@ class ClientConsumer:
         else as :meth:`retry`.
         """
         await retry(self._core, what, Said.given_up(why), self._connection._joined())
+
+    @part_method
+    async def seek(self, topic: str, partition: int, offset: int | str) -> None:
+        """Go on in a partition at an offset, or at its "earliest" or "latest"; what was read ahead of it is dropped.
+
+        With a group, its position moves there, and it ends once that is forced: all below is finished, and all from
+        there on is handed out again, but for what a move forward finds finished one by one (``done``). A later
+        :meth:`commit` covers what was handed out since. If the broker refuses, nothing has changed: OffsetOutOfRange
+        for an offset outside of the log, GenerationFenced if another consumer has claimed the partition, OffsetPending
+        while a prepared transaction holds a part of it. Without a group ``out_of_range`` says what becomes of an offset
+        outside of the log. A paused partition stays paused. Raises Misuse between ``tpc_begin`` and the end of that
+        transaction, of which it would be no part, and else as :meth:`pause`.
+        """
+        core = self._core
+        joined = None if core.options.group is None else self._connection._joined()
+        await seek(core, topic, partition, offset, joined)
 
     def retrying(self, message: Message, said: Said) -> Parking:
         """Return what tries a message again, for ``Transaction.retry``."""

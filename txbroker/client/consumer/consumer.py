@@ -15,27 +15,22 @@ from txbroker.client.consumer.beginning import (
     claim,
     lost_claims,
     positions_to_read,
-    say_what_waits,
-    within_range,
 )
 from txbroker.client.consumer.commits import Commits
-from txbroker.client.consumer.delivery import NO_ATTEMPTS, Delivery
-from txbroker.client.consumer.group_parts import entries_of, in_order, take
+from txbroker.client.consumer.consumer_fetch import ConsumerFetch
+from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.consumer.handover import Handover
 from txbroker.client.consumer.membership import Membership
-from txbroker.client.consumer.moments import Moments, Wanted
 from txbroker.client.consumer.notices import Notices
 from txbroker.client.consumer.options import ConsumerOptions
-from txbroker.client.consumer.read_ahead import Read, ReadAhead, decoded
-from txbroker.client.consumer.retries import Retry, hold_back, put_back
-from txbroker.client.consumer.shared_fetch import TURN, Part, SharedFetch
-from txbroker.client.core.call import named_error
+from txbroker.client.consumer.read_ahead import ReadAhead
+from txbroker.client.consumer.retries import Retry, drop_undelivered, hold_back, put_back
+from txbroker.client.consumer.shared_fetch import SharedFetch
 from txbroker.client.core.positions import Position, stored_positions
 from txbroker.client.core.promise import Chore
 from txbroker.client.core.results import Message
 from txbroker.client.core.retry_policy import bring_policy
 from txbroker.client.core.waits import Turn
-from txbroker.wire.messages import FetchedPartition
 
 log = logging.getLogger("txbroker.client")
 
@@ -50,16 +45,15 @@ class ConsumerCore:
         self.line = core.waits.line(lambda: self._is_here or self.finished)
         """The callers that wait for messages, or for the end of the reading."""
         self.core = core
-        self._shared_fetch = shared_fetch
         self._member = member
         self._current: Delivery | None = None
         self._returned: deque[Delivery] = deque()
         self._is_doubtful = False
         """Whether messages were given back and the broker has not been asked since whether the claim still holds."""
         self._asking = Chore(self._find_out, self._found_out)
-        self._ahead = ReadAhead(options.max_run is not None)
+        self._ahead = ReadAhead(self._returned, options.max_run is not None)
         self._chunks = self._ahead.chunks
-        self._moments = Moments(options.follow, options.max_bytes)
+        self._fetches = ConsumerFetch(shared_fetch, self, self._ahead)
         self._reading = Chore(self._read, lambda: self.line.move())
         self._begun = False
         self._closed = False
@@ -176,15 +170,20 @@ class ConsumerCore:
         some.
         """
         reading = [each for each in self.positions.values() if not each.ended]
-        is_read = self._begun and self._moments.is_read(reading)
+        is_read = self._begun and self._fetches.is_read(reading)
         waits = self._is_doubtful or self.current or self._returned or self._chunks or self._ahead.undecoded
         return is_read and not waits
 
     def join(self, deadline: float = math.inf) -> Turn:
         """Get in line for what :meth:`look` returns, until ``deadline`` by the core's clock."""
         self._go_on()
-        self._shared_fetch.see_to_it()
+        self._fetches.see_to_it()
         return self.line.join(deadline)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is read any more."""
+        return self._closed
 
     def close(self) -> None:
         """Stop reading. Messages that have not been handed out stay uncommitted."""
@@ -209,7 +208,7 @@ class ConsumerCore:
         self._current = None
         self._returned.clear()
         self._ahead.clear()
-        self._shared_fetch.leave(self)
+        self._fetches.leave()
         self._reading.cancel()
 
     def park(self, retries: Iterable[Retry]) -> None:
@@ -242,12 +241,42 @@ class ConsumerCore:
             current.count()
             if not current.is_empty:
                 self._returned.appendleft(current.remaining())
-            self._current = None
             current.end()
+            self._current = None
+
+    # -- for a program that reads some partitions later, or elsewhere ----------------------------------
+
+    def pause(self, position: Position) -> None:
+        """Fetch and hand out nothing more of a partition, until :meth:`resume`."""
+        position.paused = True
+        self._read_anew(position)
+        self.look_again()
+
+    def resume(self, position: Position) -> None:
+        """Read a partition again, from what comes behind that which was handed out."""
+        position.paused = False
+        self.look_again()
+
+    def replace(self, position: Position, there: Position) -> None:
+        """Have a partition read at another position, and nothing of what was read at the one before."""
+        self._read_anew(position)
+        self.positions[position.number] = there
+
+    def _read_anew(self, position: Position) -> None:
+        """Drop what was read of a partition and not handed out: it is read anew."""
+        try:
+            self._drop_read(position)
+        except BaseException:
+            self._drop_read(position)  # an interrupt came in there: it is done again
+            raise
+
+    def _drop_read(self, position: Position) -> None:
+        self._count_current(position)
+        drop_undelivered(position, self._returned, self._ahead)
 
     def look_again(self) -> None:
-        """Ask the broker for what waits now."""
-        self._shared_fetch.hurry(self)
+        """Ask the broker for what there is now."""
+        self._fetches.hurry()
         self._go_on()
         self.line.move()
 
@@ -301,7 +330,7 @@ class ConsumerCore:
                         self.line.move()
                     continue
                 await self._take_up()
-                if (not self.options.follow and not self._behind()) or not await self._fetch():
+                if (not self.options.follow and not self._behind()) or not await self._fetches.fetch():
                     break  # a member goes on once it is given more
         except Exception as error:  # noqa: BLE001 - the next look() raises it
             self._failure = error
@@ -310,7 +339,8 @@ class ConsumerCore:
         member = self._membership
         if member is not None and (not member.is_answered or member.fresh(self.positions.keys())):
             return True
-        return any(each.next < each.end or each.left for each in self.positions.values() if not each.ended)
+        reading = [each for each in self.positions.values() if not each.ended]
+        return any(each.next < each.end or each.left or each.is_moving for each in reading)
 
     async def _begin(self) -> None:
         await bring_policy(self.core, self.options.group or "", self.options.retry, NOTHING_READ)
@@ -351,11 +381,11 @@ class ConsumerCore:
         for number in numbers:
             if number in self.positions:
                 self.positions[number].ended = self.positions[number].ended or why
-        self._drop(numbers)
+        self.drop(numbers)
 
     def lose(self, numbers: Collection[int], why: str) -> None:
         """Give up these partitions, which are not this consumer's any more. It may be called again."""
-        self._drop(numbers)
+        self.drop(numbers)
         for number in numbers:
             if number in self.positions:
                 self.commits.lose(self.positions[number], why)
@@ -369,14 +399,14 @@ class ConsumerCore:
         """Look at what this member has now."""
         if self.on_notice is not None:
             self.on_notice()
-        self._shared_fetch.hurry(self)
+        self._fetches.hurry()
         self._go_on_reading()
         self.line.move()
 
     def not_joined(self, error: errors.TxBrokerError) -> None:
         """Raise an error at the next look, and join again then."""
         self._begun, self._failure = False, error
-        self._shared_fetch.leave(self)
+        self._fetches.leave()
         self._reading.cancel()  # the next one begins with joining
         self.line.move()
 
@@ -395,7 +425,7 @@ class ConsumerCore:
         if self._handover is not None:
             self._handover.in_hand = in_hand
 
-    def _drop(self, numbers: Collection[int]) -> None:
+    def drop(self, numbers: Collection[int]) -> None:
         """Drop what was read of these partitions and not handed out."""
         if self._current is not None and self._current.position.number in numbers:
             self._current.withhold()
@@ -405,95 +435,3 @@ class ConsumerCore:
             if self._returned[place].position.number in numbers:
                 del self._returned[place]
         self._ahead.drop(numbers)
-
-    async def _fetch(self) -> bool:
-        """Fetch what there is; return whether there was anything to ask for."""
-        for position in self.positions.values():
-            position.left.mend(position.next)
-        wanted = self._moments.wanted(self.positions.values(), self.core.max_fetch_positions)
-        if self._closed:
-            return False
-        if self.options.group is not None:
-            answered = await self._fetch_for(self.options.group, wanted)
-            if answered is None:
-                return False
-            found = answered
-        elif wanted.positions:
-            found = await self._shared_fetch.ask(
-                self, wanted.positions, wanted.max_bytes, self._wait_of(wanted)
-            )
-            self._begin_moment(wanted, [part for part, _ in found])
-        else:
-            return False
-        for part, data in found:
-            self._take_part(part, data)
-        return True
-
-    def _wait_of(self, wanted: Wanted) -> float:
-        most = self.options.max_wait
-        return min(most, TURN) if wanted.is_part else most
-
-    async def _fetch_for(self, group: str, wanted: Wanted) -> list[Part] | None:
-        """Fetch for a group; take what is told of what waits, and return the errors. None: there is nothing to ask."""
-        self._check_fenced()
-        entries, reader = entries_of(self.positions.values(), wanted.positions, group)
-        asked = [(each.position.number, each.offset, each.until) for each in entries]
-        if not asked:
-            return None
-        found = await self._shared_fetch.ask(self, asked, wanted.max_bytes, self._wait_of(wanted), reader)
-        parts = [
-            (entry, part, data)
-            for entry, (part, data) in zip(entries, found, strict=True)
-            if self.positions.get(part.partition) is entry.position and not entry.position.ended  # meanwhile
-        ]
-        self._begin_moment(wanted, [part for _, part, _ in parts])
-        wrong: list[Part] = []
-        later: list[Read] = []
-        for entry, part, data in in_order(parts):
-            if part.error and not entry.is_again:
-                wrong.append((part, data))
-            elif part.error == "OffsetOutOfRange":
-                entry.position.left.forget_below(part.start_offset)
-            elif not part.error and (pieces := take(entry, part, data, self.options.max_run)) is not None:
-                self._moments.took(part.length)
-                queue = self._ahead.undecoded if entry.is_again else later
-                queue.append((entry.position, pieces, dict(part.attempts)))
-        self._ahead.undecoded += later  # behind what comes again, which the group's position waits for
-        await say_what_waits(self.core, group, self.positions.values())
-        return wrong
-
-    def _begin_moment(self, wanted: Wanted, parts: list[FetchedPartition]) -> None:
-        if wanted.is_new:
-            self._moments.begin(self.positions, parts)
-
-    def _check_fenced(self) -> None:
-        """Raise GenerationFenced if others have claimed all partitions of a consumer that named them."""
-        fenced = [each.ended for each in self.positions.values()]
-        if self._membership is None and fenced and all(fenced):
-            raise errors.GenerationFenced(fenced[0])
-
-    def _take_part(self, part: FetchedPartition, data: memoryview) -> None:
-        position = self.positions[part.partition]
-        if part.error:
-            self._out_of_range(position, part)
-        elif part.length:
-            self._moments.took(part.length)
-            pieces = decoded(data, position.next, self.options.max_run)
-            self._ahead.undecoded.append((position, pieces, NO_ATTEMPTS))
-
-    def _out_of_range(self, position: Position, part: FetchedPartition) -> None:
-        where = f"{position.topic}-{position.index}"
-        there = part.start_offset, part.high_watermark
-        if self._membership is not None and part.error in ("GenerationFenced", "UnknownPartition"):
-            self.lose([position.number], part.message)
-            self._membership.release([position.number])
-            return
-        if part.error == "GenerationFenced":
-            position.ended = f"{where}: {part.message}"
-            self._drop([position.number])
-        if part.error != "OffsetOutOfRange":
-            self._moments.leave(position)
-            raise named_error(part.error, f"{where}: {part.message}", part.numbers or {}, part.texts or {})
-        if self.options.out_of_range == "raise":
-            self._moments.leave(position)
-        position.next = within_range(position, self.options.out_of_range, there, part.message)

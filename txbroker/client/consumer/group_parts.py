@@ -37,7 +37,7 @@ def entries_of(
     positions: Iterable[Position], wanted: Iterable[tuple[int, int, int]], group: str
 ) -> tuple[list[Entry], Reader]:
     """Return what to ask for: what is wanted, what waits in all partitions, and what was left out and is free."""
-    by_number = {each.number: each for each in positions}
+    by_number = {each.number: each for each in positions if not (each.ended or each.rests)}
     entries: list[Entry] = []
     missing: list[tuple[int, bytes, int]] = []
     again: list[Entry] = []
@@ -45,10 +45,10 @@ def entries_of(
     asked = {number: (offset, until) for number, offset, until in wanted}
     for number, position in by_number.items():
         waiting = position.left.missing
-        for first, end in position.left.ready() if position.left and not position.ended else ():
+        for first, end in position.left.ready() if position.left else ():
             again.append(Entry(position, first, end, first, is_again=True))
         tells = False
-        if waiting and not position.ended:
+        if waiting:
             said = encode_offsets(waiting, waiting.first)
             room -= len(said)
             tells = room >= 0

@@ -37,7 +37,7 @@ class Moments:
         self._turn = 0
 
     def _chosen(self, positions: Collection[Position]) -> tuple[list[Position], bool]:
-        free = [each for each in positions if not each.left.blocks and not each.ended]
+        free = [each for each in positions if not (each.left.blocks or each.ended or each.rests)]
         rest = [position for position in free if position.moment >= 0 and position.next < position.end]
         is_new = not self._number or (self._follow and (not rest or self._room <= 0))
         return (free if is_new else rest), is_new

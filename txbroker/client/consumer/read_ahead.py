@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from journal.formats import frame
 from journal.offset_set import OffsetSet
-from txbroker.client.consumer.delivery import Chunk
+from txbroker.client.consumer.delivery import Chunk, Delivery
 from txbroker.client.core.left_out import LeftOut
 from txbroker.client.core.positions import Position
 
@@ -74,10 +74,12 @@ def _in_runs(pieces: Pieces, most: int) -> Pieces:
 class ReadAhead:
     """Chunks that wait, oldest first, and frames still to be decoded. An interrupt may come in each step.
 
-    If they take ``turns``, a part of one partition is decoded after a part of the other.
+    What was left out and is read again does not wait behind them: it goes to ``returned``, which is handed out before.
+    If the partitions take ``turns``, a part of one is decoded after a part of the other.
     """
 
-    def __init__(self, turns: bool = False) -> None:
+    def __init__(self, returned: deque[Delivery], turns: bool = False) -> None:
+        self._returned = returned
         self._turns = turns
         self.chunks: deque[Chunk] = deque()
         self.undecoded: deque[Read] = deque()
@@ -99,7 +101,10 @@ class ReadAhead:
             if messages:
                 chunk = Chunk(position, messages, self._decoded, isinstance(pieces, Again), attempts)
                 self._taking = chunk, size
-                self.chunks.append(chunk)
+                if chunk.is_again:
+                    self._returned.append(Delivery(chunk))
+                else:
+                    self.chunks.append(chunk)
                 self._took(chunk, size)
                 if self._turns and not chunk.is_again:
                     self.undecoded.rotate(-1)
@@ -115,14 +120,15 @@ class ReadAhead:
             chunk.position.left.taken([each.offset for each in chunk.messages])
         else:
             chunk.position.next = chunk.messages[-1].offset + 1
-        self._decoded = chunk.before + size
+            self._decoded = chunk.before + size
         self._taking = None
 
     def mend(self, current: Chunk | None) -> None:
         """Repair after an interrupt: a taken chunk is here, or it is ``current``, or else it is fetched again."""
         if self._taking is not None:
             chunk, size = self._taking
-            if current is chunk or any(each is chunk for each in self.chunks):
+            here = [*self.chunks, *(each.chunk for each in self._returned), current]
+            if any(each is chunk for each in here):
                 self._took(chunk, size)
             self._taking = None
 

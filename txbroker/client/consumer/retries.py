@@ -322,7 +322,7 @@ def put_back(
     left = position.left
     position.finish_singly()
     if left.order == "partition" or read_anew:
-        _read_anew(position, returned, ahead)
+        drop_undelivered(position, returned, ahead)
     elif left.order == "key":
         for each in {each.offset if each.key is None else each.key: each for each in messages}.values():
             _take_away(position, each.offset, each.key, returned, ahead)
@@ -335,8 +335,8 @@ def put_back(
         position.given.discard(each.offset)
 
 
-def _read_anew(position: Position, returned: deque[Delivery], ahead: ReadAhead) -> None:
-    """Drop what was read of a partition and not handed out."""
+def drop_undelivered(position: Position, returned: deque[Delivery], ahead: ReadAhead) -> None:
+    """Drop what was read of a partition and not handed out: it is read anew. It may be called again."""
     following = position.next
     for chunk, messages in _undelivered(position, returned, ahead):
         if chunk.is_again:
@@ -349,6 +349,8 @@ def _read_anew(position: Position, returned: deque[Delivery], ahead: ReadAhead) 
         if returned[place].position is position:
             del returned[place]
     ahead.drop([position.number])
+    # What is left out above it is read anew: a fetch that is under way must not give it, too.
+    position.left.mend(position.next)
 
 
 def _take_away(

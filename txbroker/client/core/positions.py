@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from journal.arguments import NOTHING_SENT, listed, text, whole, wrong_type
+from journal.arguments import NOTHING_CHANGED, NOTHING_SENT, index_of, listed, text, whole, wrong_type
 from journal.constants import MAX_REQUEST_ENTRIES
 from journal.formats.group_entries import MAX_FINISHED_BYTES, MAX_SETTLED, PartitionOffset, Settled
 from journal.formats.offset_set_bytes import MAX_SPAN, encode_offsets
@@ -14,6 +14,7 @@ from txbroker import errors
 from txbroker.client.core.core import Core
 from txbroker.client.core.left_out import LeftOut
 from txbroker.client.core.partitioner import named_index
+from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message
 from txbroker.wire.messages import FetchOffsets, GroupOffset, GroupOffsets
 
@@ -122,12 +123,13 @@ class Position:
     those of them that undecided transactions try again. ``alone`` are offsets of messages that are to be handled alone,
     because a consumer was lost with a batch of them. ``ended`` is why it is not read any more, "" while it is.
     ``pending`` is the transaction that it was last said to wait for. ``told`` is how far its messages were named in
-    commits, as :attr:`extent`.
+    commits, as :attr:`extent`. ``paused`` says that the program wants nothing of it for now, ``moving`` is the request
+    that moves the group here.
     """
 
     __slots__ = (
         "alone", "begin", "end", "ended", "generation", "given", "handed", "has_gaps", "index", "left", "moment",
-        "next", "number", "pending", "retrying", "told", "topic",
+        "moving", "next", "number", "paused", "pending", "retrying", "told", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -148,6 +150,25 @@ class Position:
         self.alone = OffsetSet()
         self.has_gaps = False
         self.told = (-1, 0)
+        self.paused = False
+        self.moving: Promise[Any] | None = None
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether the broker has not answered yet whether the group may go on here."""
+        return self.moving is not None and not self.moving.done
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing of it is fetched or handed out now, and what was fetched before is not taken."""
+        return self.paused or self.is_moving
+
+    def moved(self, offset: int) -> Position:
+        """Return the position of a reading of the same partition that begins at ``offset``."""
+        there = Position(self.topic, self.index, self.number, self.end, self.left.order)
+        there.next = there.begin = offset
+        there.moment, there.generation, there.paused = self.moment, self.generation, self.paused
+        return there
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -278,6 +299,21 @@ def place_of(places: Mapping[tuple[str, int], Position], message: Message) -> Po
     """Return the position that a message is of; raises WrongValue if there is none."""
     _at(places, (message.topic, message.partition), message.offset)
     return places[message.topic, message.partition]
+
+
+def position_at(positions: Iterable[Position], topic: str, partition: int, doing: str) -> Position:
+    """Return the position in a partition that is read now; ``doing`` is what is to be done in it, for the error.
+
+    Raises WrongType, WrongValue.
+    """
+    topic, index = text("topic", topic, NOTHING_CHANGED), index_of(partition, NOTHING_CHANGED)
+    for each in positions:
+        if (each.topic, each.index) == (topic, index) and not each.ended:
+            return each
+    raise errors.WrongValue(
+        f"the partition to {doing} is {topic}-{index}; it must be one that this consumer reads now, and has begun to "
+        f"read; {NOTHING_CHANGED}"
+    )
 
 
 def _at(places: Mapping[tuple[str, int], Position], place: tuple[str, int], offset: int) -> PartitionOffset:

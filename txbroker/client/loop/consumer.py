@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Self, cast
 
@@ -65,6 +65,11 @@ class LoopConsumer(ClientConsumer):
             self._core.see_to_handover()
             self._tell_soon()
             self._connection._settle()
+
+    def _at_once(self, work: Callable[[], None]) -> None:
+        self._connection._check_process()
+        work()
+        self._connection._settle()
 
     def close(self) -> None:
         """Stop reading; this commits nothing."""
