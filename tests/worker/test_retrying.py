@@ -36,6 +36,20 @@ def of_sqlite(path):
 
 
 class TestUntilItSucceeds:
+    def test_what_comes_again_does_not_wait_behind_all_that_is_read_ahead(self, broker, topic):
+        fill(broker, topic, 3000)
+        handled = []
+
+        def handle(message):
+            handled.append(message.offset)
+            threading.Event().wait(0.001)
+            if message.offset == 5 and not message.attempts:
+                raise ZeroDivisionError("not yet")
+
+        broker.work(topic, topic, handle, retry=SOON, follow=False).run()
+        assert sorted(handled) == sorted([*range(3000), 5])
+        assert handled.index(5, 6) < 1000
+
     @pytest.mark.parametrize("transaction", [None, "broker", "sqlite"])
     def test_it_comes_again_with_its_attempts_counted(self, broker, topic, transaction, sqlite, caplog):
         fill(broker, topic, 20)
