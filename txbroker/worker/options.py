@@ -10,6 +10,9 @@ from txbroker.client.consumer.options import consumer_options
 from txbroker.client.core.retry_policy import RetryPolicy
 
 NOTHING_DONE: Final = "nothing was done"
+LEAST_AHEAD: Final = 32 << 10
+MOST_AHEAD: Final = 2 << 20
+"""Bytes that are read ahead, or 1 KiB for each message that can be under way."""
 LEAST_RUN: Final = 16
 """After so many messages of a partition it is another's turn, or after as many as can be under way."""
 MOST_AT_ONCE: Final = 10_000
@@ -84,10 +87,16 @@ def checked_job(topics: Any, group: Any, handler: Any, choices: dict[str, Any], 
     if not callable(handler):
         raise wrong_type("handler", handler, "a function", NOTHING_DONE)
     options = _checked(options, pools)
-    most = max(LEAST_RUN, options.concurrency * options.batch)
-    reading = {"max_run": most, **choices, "order": options.order, "retry": options.retry}
+    reading = {**_read_ahead(options), **choices, "order": options.order, "retry": options.retry}
     consumer_options(topics, group, **reading)
     return Job(topics, group, handler, options, reading)
+
+
+def _read_ahead(options: WorkOptions) -> dict[str, int]:
+    """Return how much is read ahead: little, because what comes later, of other partitions, waits behind it."""
+    at_once = options.concurrency * options.batch
+    prefetch = min(max(LEAST_AHEAD, at_once << 10), MOST_AHEAD)
+    return {"max_run": max(LEAST_RUN, at_once), "prefetch": prefetch, "max_bytes": prefetch // 2}
 
 
 def _checked(options: WorkOptions, pools: bool) -> WorkOptions:

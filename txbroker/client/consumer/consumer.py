@@ -17,7 +17,7 @@ from txbroker.client.consumer.beginning import (
     positions_to_read,
 )
 from txbroker.client.consumer.commits import Commits
-from txbroker.client.consumer.consumer_fetch import ConsumerFetch
+from txbroker.client.consumer.consumer_fetch import RUNS, ConsumerFetch
 from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.consumer.handover import Handover
 from txbroker.client.consumer.membership import Membership
@@ -238,9 +238,11 @@ class ConsumerCore:
         self._drop_current()
         current = self._current
         if current is not None and current.position is position:
+            current.withhold()  # first: another thread may be handing it out
             current.count()
-            if not current.is_empty:
-                self._returned.appendleft(current.remaining())
+            rest = current.remaining()
+            if rest.messages:
+                self._returned.appendleft(rest)
             current.end()
             self._current = None
 
@@ -296,10 +298,16 @@ class ConsumerCore:
         self._go_on_reading()
 
     def _go_on_reading(self) -> None:
-        if not self._reading.is_under_way and self._ahead.size < self.options.prefetch:
+        if not self._reading.is_under_way and self._has_room:
             self._ahead.mend(None if self._current is None else self._current.chunk)
             self._reading.begin()
         self._reading.go_on()
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether more may be read ahead."""
+        is_few = self.options.max_run is None or len(self._chunks) < RUNS * max(1, len(self.positions))
+        return is_few and self._ahead.size < self.options.prefetch
 
     async def _find_out(self) -> None:
         try:
@@ -324,7 +332,7 @@ class ConsumerCore:
                 await self._begin()
                 self._begun = True
                 self.line.move()
-            while not self._closed and self._ahead.size < self.options.prefetch:
+            while not self._closed and self._has_room:
                 if self._ahead.undecoded:
                     if self._ahead.decode():
                         self.line.move()
@@ -399,6 +407,11 @@ class ConsumerCore:
         """Look at what this member has now."""
         if self.on_notice is not None:
             self.on_notice()
+        member = self._membership
+        if self.options.max_run is not None and member is not None and member.fresh(self.positions.keys()):
+            for position in list(self.positions.values()):
+                self._drop_read(position)  # else what is new would have its turn behind all of this
+            self._fetches.end_moment()
         self._fetches.hurry()
         self._go_on_reading()
         self.line.move()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Protocol
+from collections.abc import Collection, Iterator
+from typing import Final, Protocol
 
 from txbroker import errors
 from txbroker.client.consumer.beginning import say_what_waits, within_range
@@ -17,6 +17,9 @@ from txbroker.client.consumer.shared_fetch import TURN, SharedFetch
 from txbroker.client.core.call import named_error
 from txbroker.client.core.positions import Position
 from txbroker.wire.messages import FetchedPartition
+
+RUNS: Final = 4
+"""How many runs of a partition are read ahead, if the partitions take turns."""
 
 Found = tuple[Position, FetchedPartition, memoryview]
 """What was found at a position that was asked for."""
@@ -63,6 +66,10 @@ class ConsumerFetch:
         """Return whether all of these positions have been read up to the end of the present moment."""
         return self._moments.is_read(positions)
 
+    def end_moment(self) -> None:
+        """Let the next fetch be for all partitions, also those that are new."""
+        self._moments.end()
+
     def see_to_it(self) -> None:
         """Have what is asked for be sent, also after an interrupt."""
         self._shared_fetch.see_to_it()
@@ -84,6 +91,8 @@ class ConsumerFetch:
         )
         if self._consumer.is_closed:
             return False
+        if self._options.max_run is not None:
+            wanted = wanted._replace(positions=list(_in_turns(wanted.positions, self._options.max_run)))
         if self._options.group is not None:
             answered = await self._fetch_for(self._options.group, wanted)
             if answered is None:
@@ -188,3 +197,10 @@ class ConsumerFetch:
         if self._options.out_of_range == "raise":
             self._moments.leave(position)
         position.next = within_range(position, self._options.out_of_range, there, part.message)
+
+
+def _in_turns(wanted: list[tuple[int, int, int]], max_run: int) -> Iterator[tuple[int, int, int]]:
+    """Yield what to ask for, (number, offset, until), of each partition a few runs: so none fills the answer."""
+    for number, offset, until in wanted:
+        end = offset + RUNS * max_run
+        yield number, offset, min(until or end, end)

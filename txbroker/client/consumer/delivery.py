@@ -118,8 +118,8 @@ class Delivery:
             self._withheld.extendleft(iter(self.left.pop, None))
 
     def remaining(self) -> Delivery:
-        """Return a delivery of what has not been handed out; there is something."""
-        return Delivery(self.chunk, list(self.left))
+        """Return a delivery of what :meth:`withhold` has kept back."""
+        return Delivery(self.chunk, list(self._withheld))
 
     def without(self, gone: Collection[int]) -> Delivery:
         """Return a delivery of what has not been handed out, without these offsets."""

@@ -67,6 +67,10 @@ class Moments:
                 position.end = part.high_watermark
                 position.moment = self._number
 
+    def end(self) -> None:
+        """Begin a new moment with the next fetch, though there is more of the present one; only with ``follow``."""
+        self._room = 0
+
     def took(self, size: int) -> None:
         """Count ``size`` bytes of the moment as received."""
         self._room -= size
