@@ -45,8 +45,10 @@ def entries_of(
     asked = {number: (offset, until) for number, offset, until in wanted}
     for number, position in by_number.items():
         waiting = position.left.missing
-        for first, end in position.left.ready() if position.left and not position.ended else ():
-            again.append(Entry(position, first, end, first, is_again=True))
+        ready = position.left.ready() if position.left and not position.ended else []
+        again += [Entry(position, first, end, first, is_again=True) for first, end in ready]
+        if ready:  # what is new comes after what may be handed out again, or the latter would only grow
+            asked.pop(number, None)
         tells = False
         if waiting and not position.ended:
             said = encode_offsets(waiting, waiting.first)
