@@ -21,7 +21,7 @@ help:  ## list the targets
 	@echo '  ARGS=--help lists them.'
 
 .PHONY: demo
-demo: java .venv/.ready  ## run the main job on real data, with kills on the way
+demo: java postgresql .venv/.ready  ## run the main job on real data, with kills on the way
 	$(RUN) demo.flights $(ARGS)
 
 # Servers and tools that come with no Python package; the tests fail, and say so, where one is missing.
@@ -31,6 +31,10 @@ DEBIAN := '/usr/lib/postgresql/15/bin/postgres=postgresql-15' '/usr/sbin/mariadb
 .PHONY: java
 java:
 	@.ci/need-debian java=openjdk-17-jre-headless
+
+.PHONY: postgresql
+postgresql:
+	@.ci/need-debian '/usr/lib/postgresql/15/bin/postgres=postgresql-15'
 
 .PHONY: debian
 debian:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from demo.delays import delays, table
+from demo.departures import with_malformed
 from demo.source import TOPICS, Day, read_year
 from spark.audit.__main__ import summary_lines
 from spark.audit.checks.expected_table import Expectation
@@ -45,7 +46,7 @@ def audited(data: Path, report: Path, days: int) -> tuple[bool, str]:
 
 
 def expected(days: list[Day], folder: Path) -> list[Expectation]:
-    """Write the rows of the source as tables in Parquet: the topics must hold these rows and no others."""
+    """Write the rows that were sent as tables in Parquet: the topics must hold these rows and no others."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     for topic in TOPICS:
@@ -58,7 +59,8 @@ def expected(days: list[Day], folder: Path) -> list[Expectation]:
 
 def main(data: Path, report: Path, days: int) -> int:
     """Audit, analyse, print; return 1 if the audit found a fault."""
-    expectations = expected(read_year()[:days], report / "expected")
+    sent, _ = with_malformed(read_year()[:days])
+    expectations = expected(sent, report / "expected")
     plan = Plan(str(data.resolve()), str(report.resolve()), None, [], WINDOW, expectations)
     spark = session(plan)
     try:

@@ -55,9 +55,9 @@ def delays(spark: SparkSession, data: str) -> list[Carrier]:
 
 
 def rows(spark: SparkSession, data: str, topic: str) -> DataFrame:
-    """Return the rows of the source as text columns, taken from the messages' values."""
+    """Return the rows of the source as text columns, taken from the messages' values; NULL where a row is too short."""
     log = spark.read.format("txbroker").option("path", data).option("subscribe", topic).load()
-    fields = [f"line[{place}] AS {name}" for place, name in enumerate(columns_of(topic))]
+    fields = [f"get(line, {place}) AS {name}" for place, name in enumerate(columns_of(topic))]
     return log.selectExpr("split(CAST(value AS STRING), ',') AS line").selectExpr(*fields)
 
 

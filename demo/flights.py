@@ -1,7 +1,9 @@
 """``make demo``: a year of New York flights through a broker that is killed on the way. Nothing may be lost.
 
-Exits with 1 unless every row of the source came back exactly once, in order per carrier, and no day is half
-there.
+The year is sent and read back. Then workers handle it, with a database, and two of them and the broker are killed.
+
+Exits with 1 unless every row of the source came back exactly once, in order per carrier, no day is half there, and
+every row's effect is in the database exactly once.
 """
 
 from __future__ import annotations
@@ -22,13 +24,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 import txbroker
 from demo.audit import AuditFailed, audited
+from demo.consuming import work
+from demo.database_process import DatabaseFailed
+from demo.departures import with_malformed
 from demo.killer import Killer
 from demo.kills import draw
 from demo.producer import Producer
-from demo.source import TOPICS, Day, SourceError, read_year
+from demo.program import ProgramFailed
+from demo.source import FLIGHTS, TOPICS, Day, SourceError, read_year
 from demo.summary import Run, faults_of, show
 from demo.verify import Verdict, Verifier
+from demo.workforce import WorkStoodStill
 from txbroker.drill.broker.broker_process import BrokerFailed, BrokerProcess
+
+FAILURES = (
+    BrokerFailed, DatabaseFailed, ProgramFailed, SourceError, WorkStoodStill, txbroker.errors.TxBrokerError,
+)  # fmt: skip
 
 READ_STEP = 1_000
 """Rows between two moves of the progress bar while reading."""
@@ -37,21 +48,27 @@ READ_STEP = 1_000
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--seed", type=int, help="Draw the kills from this seed (default: a new one, printed).")
 @click.option(
-    "--kills", type=click.IntRange(0), default=5, show_default=True, help="How often to kill the broker."
+    "--kills",
+    type=click.IntRange(0),
+    default=5,
+    show_default=True,
+    help="How often to kill the broker while sending.",
 )
 @click.option("--days", type=click.IntRange(1), help="Send only the first so many days (default: all).")
 @click.option(
     "--data", type=click.Path(path_type=Path), help="A new directory for the broker's data; it is kept."
 )
 def main(seed: int | None, kills: int, days: int | None, data: Path | None) -> None:
-    """Send the year 2013 of New York flights through a broker that is killed on the way, and read it back."""
+    """Send the year 2013 of New York flights through a broker that is killed on the way, read it back, and have
+    workers handle it, of which two are killed.
+    """
     console = Console(highlight=False)
     seed = random.randrange(1_000_000) if seed is None else seed
     place = directory(data)
     console.print(f"Seed {seed}, directory {place}", markup=False, soft_wrap=True)
     try:
         run = carry_out(read_year()[:days], seed, kills, place, console)
-    except (BrokerFailed, SourceError, txbroker.errors.TxBrokerError) as error:
+    except FAILURES as error:
         console.print(f"The demo could not go on. {type(error).__name__}: {error}", markup=False, style="red")
         console.print(f"The broker's log and data are kept in {place}.", markup=False)
         sys.exit(1)
@@ -97,23 +114,29 @@ def directory(wanted: Path | None) -> Path:
 
 
 def carry_out(days: list[Day], seed: int, kills: int, place: Path, console: Console) -> Run:
-    """Send, kill, restart, read back, verify."""
+    """Send, kill, restart, read back, verify; then have the workers handle it."""
     began = time.monotonic()
     plan = draw(seed, [day.name for day in days], kills)
     rows = {topic: sum(row.topic == topic for day in days for row in day.rows) for topic in TOPICS}
+    days, malformed = with_malformed(days)
+    to_send = sum(rows.values()) + 1
     # With the archive on, the audit sees every transaction, not only those that the journal still holds.
     broker = BrokerProcess(place / "data", place / "broker.log", ("--set", "outcome_archive=on"))
     broker.start()
     with stopped_at_the_end(broker), progress(console) as bar:
         tell = partial(bar.console.print, markup=False, soft_wrap=True)
         killer = Killer(broker, plan, tell)
-        sending = bar.add_task("sending", total=sum(rows.values()))
-        reading = bar.add_task("reading", total=sum(rows.values()), start=False)
+        tell(f"{malformed.day}: with a malformed row on purpose, {malformed.line.decode()!r}")
+        sending = bar.add_task("sending", total=to_send)
+        reading = bar.add_task("reading", total=to_send, start=False)
+        working = bar.add_task("working", total=rows[FLIGHTS] + 1, start=False)
         create_topics(broker.address)
         producer = Producer(broker.address, killer, tell, partial(bar.advance, sending))
         send_seconds = produce(producer, killer, days)
         bar.start_task(reading)
         verdict, read_seconds = read_back(broker.address, days, bar, reading)
+        bar.start_task(working)
+        done = work(broker, days, place, seed, tell, partial(bar.advance, working))
     return Run(
         seed=seed,
         place=str(place),
@@ -127,9 +150,10 @@ def carry_out(days: list[Day], seed: int, kills: int, place: Path, console: Cons
         finished_in_doubt=len(producer.finished_in_doubt),
         send_seconds=send_seconds,
         read_seconds=read_seconds,
-        recoveries=broker.recoveries(),
+        recoveries=broker.recoveries()[: 1 + len(killer.killed)],
         total_seconds=time.monotonic() - began,
         verdict=verdict,
+        work=done,
     )
 
 

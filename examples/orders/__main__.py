@@ -9,9 +9,10 @@ from pathlib import Path
 import click
 import psycopg
 
+from demo.program import ProgramFailed
 from examples.orders.compare import collect, compare
 from examples.orders.drill import settle
-from examples.orders.premises import FAILURES, Premises, ProgramFailed, new_folder, remove
+from examples.orders.premises import FAILURES, Premises, new_folder, remove
 
 
 @click.command()

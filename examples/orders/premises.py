@@ -4,81 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from demo.database_process import DatabaseFailed
 from demo.postgresql import PostgresqlServer
+from demo.program import Program, ProgramFailed
 from examples.orders.shop import TOPICS, open_shop
 from txbroker.drill.broker.broker_process import BrokerFailed, BrokerProcess
-
-STOP_WITHIN = 60.0
-"""Seconds for a program to end after SIGTERM."""
 
 BUSY_WITHIN = 90.0
 """Seconds for the shop to be at work again once all its parties are up."""
 
 FAILURES = (BrokerFailed, DatabaseFailed)
-
-
-class ProgramFailed(Exception):
-    """A program of the shop ended by itself; the message has the end of what it said."""
-
-
-class Program:
-    """One program of the shop over its whole life. All its processes write to ``<name>.out`` and ``<name>.err``."""
-
-    def __init__(self, folder: Path, name: str, command: Sequence[str]) -> None:
-        self.name = name
-        self.out = folder / f"{name}.out"
-        self._err = folder / f"{name}.err"
-        self._command = command
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start the program, and wait for nothing."""
-        with self.out.open("ab") as out, self._err.open("ab") as err:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
-
-    def kill(self) -> None:
-        """Send SIGKILL, and wait until the process is gone."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def stop(self) -> None:
-        """Send SIGTERM, and wait for the orderly end."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_WITHIN)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise ProgramFailed(self._said("did not stop on SIGTERM")) from None
-
-    def check(self) -> None:
-        """Raise :class:`ProgramFailed` if the program has ended by itself."""
-        if self._process is not None and self._process.poll() is not None:
-            raise ProgramFailed(self._said(f"ended by itself with {self._process.returncode}"))
-
-    def lines(self) -> list[str]:
-        """Return the lines that it wrote, except for one that a kill has cut off."""
-        text = self.out.read_text() if self.out.exists() else ""
-        return text[: text.rfind("\n") + 1].splitlines()
-
-    def _said(self, what: str) -> str:
-        lines = self._err.read_text(errors="replace").splitlines()
-        return "\n".join([f"{self.name} {what}. The end of what it said:", *lines[-20:]])
 
 
 class Premises:

@@ -165,7 +165,7 @@ CASES = [
     Case("consumer", lambda c, w: c.transaction().commit_offsets(w), (5, "g", None, object())),
     Case("what to commit", lambda c, w: c.consume("t", "g").commit(w), (5, "t", b"t", [("t", 0)], object())),
     Case("consumer", lambda c, w: c.transaction().done(MESSAGE, w), (5, "g", object())),
-    Case("what to finish", lambda c, w: c.transaction().done(w), (5, None, [MESSAGE], object())),
+    Case("what to finish", lambda c, w: c.transaction().done(w), (5, "t", b"t", [5], [MESSAGE, None], None)),
     Case(
         "what to finish", lambda c, w: c.consume("t", "g").done(w), (5, "t", b"t", [5], [MESSAGE, None], None)
     ),

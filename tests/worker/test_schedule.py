@@ -148,6 +148,16 @@ def test_behind_a_dropped_message_one_of_a_later_claim_is_ready():
     assert all_of(schedule) == [[1]]
 
 
+def test_a_message_that_comes_again_before_its_work_has_ended_is_in_no_batch():
+    schedule = filled("key", [item(0, b"a")], batch=5)
+    first = schedule.take()
+    schedule.add(replace(item(0, b"a"), attempts=1), alone=True)
+    schedule.add(item(1, b"a"))
+    schedule.ended(first)
+    schedule.finished(first.messages)
+    assert offsets(schedule.take()) == [0]
+
+
 def test_messages_of_two_claims_are_in_no_batch_together():
     schedule = filled(None, [item(0), item(1), item(1, generation=2)], batch=5)
     assert all_of(schedule) == [[0, 1], [1]]

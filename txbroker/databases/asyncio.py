@@ -109,9 +109,9 @@ class AsyncAtomic(Block[Transaction]):
         found: Message | None = await self._transaction().receive(topics, group, timeout, **choices)
         return found
 
-    async def done(self, message: Message, consumer: Finishes | None = None) -> None:
-        """Finish a message of a consumer with the block, and no other; see ``Transaction.done``."""
-        await self._transaction().done(message, consumer)
+    async def done(self, what: Message | Sequence[Message], consumer: Finishes | None = None) -> None:
+        """Finish a message of a consumer, or each of a list, with the block; see ``Transaction.done``."""
+        await self._transaction().done(what, consumer)
 
     async def __aenter__(self) -> Self:
         try:

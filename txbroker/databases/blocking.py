@@ -95,8 +95,8 @@ class Calls(Begun, Protocol):
     ) -> Message | None:
         """Receive a message."""
 
-    def done(self, message: Message, consumer: Finishes | None = None) -> None:
-        """Finish a message."""
+    def done(self, what: Message | Sequence[Message], consumer: Finishes | None = None) -> None:
+        """Finish messages."""
 
 
 class Atomic(Block[Calls]):
@@ -121,9 +121,9 @@ class Atomic(Block[Calls]):
         """Receive the group's next message with the block; see ``Transaction.receive``."""
         return self._transaction().receive(topics, group, timeout, **choices)
 
-    def done(self, message: Message, consumer: Finishes | None = None) -> None:
-        """Finish a message of a consumer with the block, and no other; see ``Transaction.done``."""
-        self._transaction().done(message, consumer)
+    def done(self, what: Message | Sequence[Message], consumer: Finishes | None = None) -> None:
+        """Finish a message of a consumer, or each of a list, with the block; see ``Transaction.done``."""
+        self._transaction().done(what, consumer)
 
     def __enter__(self) -> Self:
         try:

@@ -170,9 +170,9 @@ class ThreadTransaction:
         """Receive a message."""
         return self._call(self._transaction.receive, topics, group, timeout, **choices)
 
-    def done(self, message: Message, consumer: Finishes | None = None) -> None:
-        """Finish a message."""
-        self._call(self._transaction.done, message, consumer)
+    def done(self, what: Message | Sequence[Message], consumer: Finishes | None = None) -> None:
+        """Finish messages."""
+        self._call(self._transaction.done, what, consumer)
 
     def prepare(self) -> None:
         """Prepare."""

@@ -51,8 +51,7 @@ class Caller:
     async def call_within(self, attempt: Attempt, tx: Any, *more: Any) -> None:
         """Call the handler with a transaction, and finish the messages with it."""
         await self.call(attempt, tx, *more)
-        for message in attempt.messages:
-            await self.ended(tx.done(message, attempt.consumer))
+        await self.ended(tx.done(attempt.messages, attempt.consumer))
         attempt.check()
 
     async def outcome(self, attempt: Attempt) -> bool:

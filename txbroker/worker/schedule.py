@@ -128,6 +128,8 @@ class Schedule:
         return is_room and not (self._is_alone(message) or self._is_alone(messages[0]))
 
     def _is_alone(self, message: Message) -> bool:
+        if message.attempts:
+            return True
         return bool(self._alone) and ((message.topic, message.partition), message.offset) in self._alone
 
     def _follow(self, behind: deque[Message], messages: list[Message]) -> None:

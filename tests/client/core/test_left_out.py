@@ -5,7 +5,7 @@ import pytest
 from journal.formats import frame
 from journal.offset_set import OffsetSet
 from txbroker.client.consumer.read_ahead import Again
-from txbroker.client.core.left_out import LeftOut
+from txbroker.client.core.left_out import MOST_BETWEEN, LeftOut
 from txbroker.client.core.promise import Promise
 
 
@@ -55,7 +55,7 @@ def test_by_partition_nothing_is_read_behind_what_is_left_out():
     left.told(of(3, 5), of(), of(3))
     assert (left.ready(), left.readable(6), left.blocks) == ([], 3, True)
     left.told(of(3), of(), of())
-    assert left.ready() == [(3, 4), (5, 6)]
+    assert left.ready() == [(3, 6)]
     left.taken([3, 5])
     assert not left.blocks
 
@@ -92,6 +92,26 @@ def test_by_key_later_ones_of_its_key_stay_behind_it():
     assert left.ready() == []
     left.told(of(3), of(), of())
     assert left.ready() == [(3, 6)]
+
+
+def test_what_lies_near_to_each_other_is_read_in_one_run():
+    left = LeftOut("key")
+    for offset in (3, 5, 5 + MOST_BETWEEN, 7 + 2 * MOST_BETWEEN):
+        left.put_back(offset, b"a")
+    assert left.ready() == [(3, 6 + MOST_BETWEEN), (7 + 2 * MOST_BETWEEN, 8 + 2 * MOST_BETWEEN)]
+
+
+def test_of_what_is_read_between_nothing_is_handed_out():
+    left = LeftOut("key")
+    left.put_back(2, b"a")
+    left.park(4, b"b")
+    left.put_back(5, b"b")
+    left.put_back(6, b"a")
+    assert left.ready() == [(2, 7)]
+    keys = b"a", b"c", b"b", b"b", b"a"
+    pieces = iter([([message(offset, key) for offset, key in enumerate(keys, 2)], 1)])
+    again = Again(left, pieces, (2, 7), of(), of(4))
+    assert [each.offset for messages, _ in again for each in messages] == [2, 6]
 
 
 class TestOrderOfWhatIsReadAgain:
@@ -145,4 +165,4 @@ class TestOrderOfWhatIsReadAgain:
         again = Again(left, pieces, (4, 6), of(), of())
         left.put_back(2, b"a")
         assert list(again) == []
-        assert left.ready() == [(2, 3), (4, 5)]
+        assert left.ready() == [(2, 5)]

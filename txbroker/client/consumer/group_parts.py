@@ -45,8 +45,10 @@ def entries_of(
     asked = {number: (offset, until) for number, offset, until in wanted}
     for number, position in by_number.items():
         waiting = position.left.missing
-        for first, end in position.left.ready() if position.left else ():
-            again.append(Entry(position, first, end, first, is_again=True))
+        ready = position.left.ready() if position.left else []
+        again += [Entry(position, first, end, first, is_again=True) for first, end in ready]
+        if ready:  # what is new comes after what may be handed out again, or the latter would only grow
+            asked.pop(number, None)
         tells = False
         if waiting:
             said = encode_offsets(waiting, waiting.first)
@@ -60,7 +62,10 @@ def entries_of(
             entries.append(Entry(position, *asked[number], asked[number][0]))
     order = {number: place for place, (number, _, _) in enumerate(wanted)}
     entries.sort(key=lambda each: order.get(each.position.number, len(order)))
-    entries += again
+    # What comes again is asked for before what is new, which may fill the answer; and behind what waits in its
+    # partition, which is told with the first position there.
+    fresh = [each for each in entries if each.position.number in asked]
+    entries = [*(each for each in entries if each.position.number not in asked), *again, *fresh]
     return entries, Reader(group, 0, [each.position.generation for each in entries], missing)
 
 

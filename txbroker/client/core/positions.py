@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from journal.arguments import NOTHING_CHANGED, NOTHING_SENT, index_of, listed, text, whole, wrong_type
@@ -191,27 +191,55 @@ class Position:
 
 
 async def add_finished(
-    transaction: Joined, reads: Iterable[Finishes], what: Message, consumer: Finishes | None
+    transaction: Joined,
+    readers: Callable[[Message], Iterable[Finishes]],
+    what: Message | Sequence[Message],
+    consumer: Finishes | None,
 ) -> None:
-    """Have a message be finished with a transaction, for the group of ``consumer``, or of the one of ``reads``.
+    """Have messages be finished with a transaction, for the group of ``consumer``, or of the one that ``readers``
+    returns for all of them.
 
     Raises WrongType, Misuse if no consumer is named and none or several may be meant, and as :func:`group_of`.
     """
-    if not isinstance(what, Message):
-        raise wrong_type("what to finish", what, "a message")
-    if consumer is None:
-        found = list(reads)
-        if len(found) != 1:
-            groups = ", ".join(sorted(repr(each.group) for each in found)) or "none"
+    messages = messages_of(what)
+    if consumer is not None:
+        if not isinstance(consumer, Finishes):
+            raise wrong_type("consumer", consumer, "what consume() gives")
+        await transaction.add_offsets(group_of(consumer), [], consumer.finished(messages))
+        return
+    if not messages:
+        return
+    consumer = _only_reader(readers, messages[0])
+    for other in messages[1:]:
+        if _only_reader(readers, other) is not consumer:
             raise errors.Misuse(
-                f"done() of a message of {what.topic}-{what.partition} does not say which consumer is meant: those of "
-                f"this connection with a group that have handed out messages of that partition have the groups: "
-                f"{groups}; {NOTHING_SENT}. Say consumer="
+                f"done() of {len(messages)} messages that different consumers have handed out; {NOTHING_SENT}. Finish "
+                "those of each consumer by themselves"
             )
-        consumer = found[0]
-    elif not isinstance(consumer, Finishes):
-        raise wrong_type("consumer", consumer, "what consume() gives")
-    await transaction.add_offsets(group_of(consumer), [], consumer.finished(what))
+    await transaction.add_offsets(group_of(consumer), [], consumer.finished(messages))
+
+
+def _only_reader(readers: Callable[[Message], Iterable[Finishes]], message: Message) -> Finishes:
+    """Return the one consumer that may have handed out a message; raises Misuse if there is not exactly one."""
+    found: list[Finishes] = list(readers(message))
+    if len(found) != 1:
+        groups = ", ".join(sorted(repr(each.group) for each in found)) or "none"
+        raise errors.Misuse(
+            f"done() of a message of {message.topic}-{message.partition} does not say which consumer is meant: those "
+            f"of this connection with a group that have handed out messages of that partition have the groups: "
+            f"{groups}; {NOTHING_SENT}. Say consumer="
+        )
+    return found[0]
+
+
+def messages_of(what: object) -> Sequence[Message]:
+    """Return a message, or each of a list; raises WrongType."""
+    if isinstance(what, Message):
+        return [what]
+    messages: Sequence[Any] = listed("what to finish", what, "messages, or a message")
+    if not all(isinstance(each, Message) for each in messages):
+        raise wrong_type("what to finish", what, "a message or a list of messages")
+    return messages
 
 
 async def add_positions(transaction: Joined, consumer: Consumed) -> None:
@@ -262,14 +290,8 @@ def finished_of(positions: Iterable[Position], what: Message | Sequence[Message]
     Raises WrongType, and WrongValue for a message of a partition that the consumer has no position in.
     """
     places = {(each.topic, each.index): each for each in positions}
-    if isinstance(what, Message):
-        messages: Sequence[Any] = [what]
-    else:
-        messages = listed("what to finish", what, "messages, or a message")
-    if not all(isinstance(each, Message) for each in messages):
-        raise wrong_type("what to finish", what, "a message or a list of messages")
     found: dict[int, tuple[PartitionOffset, OffsetSet]] = {}
-    for message in messages:
+    for message in messages_of(what):
         at = _at(places, (message.topic, message.partition), message.offset)
         found.setdefault(at.partition, (at, OffsetSet()))[1].add(message.offset)
     begins = {each.number: each.begin for each in places.values()}

@@ -7,7 +7,7 @@ thread that is in the block, not by the connection: tasks and threads may each h
 from __future__ import annotations
 
 import gc
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextvars import ContextVar
 from types import FrameType
 from typing import Any
@@ -50,15 +50,16 @@ class ClientTransaction:
         return add_positions(self._core, consumer)
 
     @part_method
-    async def done(self, message: Message, consumer: Finishes | None = None) -> None:
-        """Finish a message with the transaction, and no other; it waits for nothing but the transaction's beginning.
+    async def done(self, what: Message | Sequence[Message], consumer: Finishes | None = None) -> None:
+        """Finish a message, or each of a list, with the transaction, and no others; it waits for nothing but the
+        transaction's beginning.
 
-        It is finished for the group of ``consumer``; without it, for that of the consumer of this connection that has
-        handed it out. One transaction either moves a group's position in a partition (:meth:`commit_offsets`,
+        They are finished for the group of ``consumer``; without it, for that of the consumer of this connection that
+        has handed them out. One transaction either moves a group's position in a partition (:meth:`commit_offsets`,
         ``receive``) or finishes single messages there. Raises GenerationFenced if the partition was another's since,
         Misuse if no consumer is named and none or several may be meant, WrongType, WrongValue.
         """
-        await add_finished(self._core, self._readers(message), message, consumer)
+        await add_finished(self._core, self._readers, what, consumer)
 
     @part_method
     async def retry(

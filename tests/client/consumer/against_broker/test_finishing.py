@@ -98,6 +98,18 @@ def test_a_transaction_finishes_its_messages_or_none(broker, topic, ends):
         assert position(broker, topic) == [4]
 
 
+def test_a_transaction_finishes_each_of_a_list(broker, topic):
+    consumer = broker.consume(topic, topic, partitions=[0])
+    messages = read(consumer, 4)
+    with broker.transaction() as tx:
+        tx.done([messages[1], messages[0]])
+        tx.done([messages[3]], consumer)
+        tx.done([])
+    assert position(broker, topic) == [2]
+    consumer.done(messages[2])
+    assert position(broker, topic) == [4]
+
+
 def test_a_prepared_transaction_holds_only_what_it_finishes(broker, topic):
     consumer = broker.consume(topic, topic, partitions=[0])
     messages = read(consumer, 4)
@@ -154,6 +166,12 @@ class TestWhichConsumer:
         tx.done(message, second)
         tx.commit()
         assert (position(broker, "ga"), position(broker, "gb")) == ([], [1])
+
+    def test_a_list_of_several_consumers_is_refused(self, broker, topic):
+        first, second = broker.consume(topic, f"{topic}-a"), broker.consume(topic, f"{topic}-b")
+        (message,), (other,) = read(first, 1), read(second, 1)
+        with pytest.raises(errors.Misuse, match="different consumers"):
+            broker.transaction().done([message, other])
 
     def test_of_several_the_one_that_has_handed_it_out_is_meant_and_no_other_takes_it(self, broker, topic):
         first, second = broker.consume(topic, f"{topic}-a"), broker.consume(topic, f"{topic}-b")
