@@ -23,7 +23,7 @@ DONE = "Every row's effect is in the database exactly once, in order per carrier
 ADVICE = "The broker's log and data are kept in {place}; run again with --seed {seed} for the same kills."
 
 
-MOST_OF_A_REASON = 44
+MOST_OF_A_REASON = 33
 """Characters of a dead letter's reason that are shown."""
 
 
@@ -125,7 +125,7 @@ def _workers(work: Work) -> Table:
     table = Table(box=SIMPLE_HEAD, title="Workers, one group", title_justify="left", title_style="bold")
     for name, justify in (("worker", "left"), ("rows handled", "right"), ("end", "left")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    table.add_column("others had its partitions after", justify="right")
+    table.add_column("taken over after", justify="right")
     deaths = {death.worker: death for death in work.watched.deaths}
     for name in WORKERS:
         death = deaths.get(name)
@@ -144,11 +144,11 @@ def _work(work: Work) -> Table:
     table.add_column("figure")
     table.add_column("value", justify="right")
     rows = [
-        ("flights, the malformed row among them", f"{work.rows:,}"),
+        ("flights, with the malformed row", f"{work.rows:,}"),
         ("rows in PostgreSQL", f"{sum(work.handled.values()):,}"),
-        (f"flights {LATE // 60} hours late, handled at a later attempt", f"{work.very_late:,}"),
-        ("  all rows tried again, kills included", f"{work.tried_again:,}"),
-        ("the broker, SIGKILL: ready again after", _range(work.watched.broker_back_after)),
+        (f"{LATE // 60} hours late, done at a later attempt", f"{work.very_late:,}"),
+        ("all rows tried again", f"{work.tried_again:,}"),
+        ("broker ready again after its SIGKILL", _range(work.watched.broker_back_after)),
         ("rows/s handled, kills included", f"{work.rows / max(work.watched.seconds, 1e-9):,.0f}"),
         ("dead letters", f"{len(work.letters)}"),
     ]

@@ -143,9 +143,14 @@ class Workforce:
         return txbroker.connect(self._broker.address, client="demo watcher")
 
     def _is_due(self, group: GroupDescription, rows: int) -> bool:
-        """Return whether the next blow falls now: not before all workers have begun."""
-        has_begun = bool(self.watched.deaths) or set(owners(group).values()) == set(WORKERS)
-        return bool(self._to_come) and has_begun and self._handled >= self._to_come[0].share * rows
+        """Return whether the next blow falls now: not before all workers have begun, and on a worker only while one has
+        rows left. After a restart of the broker none has, until they have joined again.
+        """
+        if not self._to_come or self._handled < self._to_come[0].share * rows:
+            return False
+        if not self.watched.deaths and set(owners(group).values()) != set(WORKERS):
+            return False
+        return self._to_come[0].whom == BROKER or max(self._left_by_worker(group).values()) > 0
 
     def _strike(self, blow: Blow, group: GroupDescription) -> None:
         if blow.whom == BROKER:
@@ -155,21 +160,22 @@ class Workforce:
             self._broker.start()
             self.watched.broker_back_after.append(time.monotonic() - began)
             return
-        name = self._busiest(group)
+        left = self._left_by_worker(group)
+        name = max(left, key=lambda each: left[each])
         self._alive.pop(name).kill()
         had = [each for each in group.partitions if owners(group).get(each.partition) == name]
         death = Death(name, [each.partition for each in had], sum(map(self._left_in, had)), time.monotonic())
         self.watched.deaths.append(death)
         self._tell(f"{name}: SIGKILL, with {death.left:,} rows left in {in_words(death.partitions)}")
 
-    def _busiest(self, group: GroupDescription) -> str:
-        """Return the worker that is alive and has most rows left."""
+    def _left_by_worker(self, group: GroupDescription) -> dict[str, int]:
+        """Return how many rows each worker that is alive has left."""
         left = dict.fromkeys(self._alive, 0)
         for each in group.partitions:
             owner = owners(group).get(each.partition)
             if owner in left:
                 left[owner] += self._left_in(each)
-        return max(left, key=lambda name: left[name])
+        return left
 
     def _left_in(self, partition: GroupPartition) -> int:
         """Return how many rows of a partition the group has not finished; it may have no position there yet."""

@@ -72,7 +72,7 @@ def assert_the_work_is_done(said, days):
     assert sorted(end for _, end in handled) == ["SIGKILL", "SIGKILL", "in order", "in order"]
     late = sum(departure_of(row.number, row.line).is_very_late for row in flights)
     assert late > 0
-    assert re.search(rf"handled at a later attempt +{late}\b", said), said
+    assert re.search(rf"done at a later attempt +{late}\b", said), said
     assert re.search(r"dead letters +1\b", said)
     assert re.search(r"row 0, 5 attempts +MalformedRow: row 0 is no flight", said)
     assert re.search(r"every row's effect exactly once +yes\b", said)

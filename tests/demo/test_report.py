@@ -28,7 +28,7 @@ WORK = Work(
     handled=Counter({"worker-1": 190_000, "worker-2": 10_000, "worker-3": 100_000, "worker-4": 36_776}),
     very_late=40,
     tried_again=43,
-    letters=[DeadLetter(0, 5, "MalformedRow: row 0 is no flight: '[2013,4,1,1434,1435,-1,1747'")],
+    letters=[DeadLetter(0, 5, "MalformedRow: [row] 0 is no flight: '2013,4,1,1434,1435,-1,1747'")],
     verdict=Verdict(rows=Counter(flights=336_776)),
 )
 
@@ -103,7 +103,7 @@ def test_the_work_is_shown_by_worker_with_its_kills_its_retries_and_its_dead_let
     assert re.search(r"worker-4 +36,776 +SIGKILL, 61,234 rows left +5.3 s", text)
     assert re.search(r"rows in PostgreSQL +336,776\b", text)
     assert re.search(r"dead letters +1\b", text)
-    assert re.search(r"row 0, 5 attempts +MalformedRow: row 0 is no flight: '\[2013", text)
+    assert re.search(r"row 0, 5 attempts +MalformedRow: \[row\] 0 is no fl", text)
     assert re.search(r"every row's effect exactly once +yes\b", text)
 
 

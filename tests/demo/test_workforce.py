@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from demo.workforce import BROKER, WORKER, Workforce, blows, in_words, owners
+from demo.workforce import BROKER, WORKER, Blow, Workforce, blows, in_words, owners
 from txbroker.client.core.results import GroupDescription, GroupMember, GroupPartition
 
 
@@ -63,6 +63,19 @@ def test_the_worker_with_most_rows_left_is_killed_and_it_is_said_what_it_had(wor
     assert told == ["worker-3: SIGKILL, with 900 rows left in partition 2"]
     workforce._strike(SimpleNamespace(whom=WORKER), group(ALL, [5, 7, 900, 0]))
     assert workforce.watched.deaths[1].worker == "worker-2", "the dead are not killed again"
+
+
+def test_no_worker_is_killed_before_all_have_begun_nor_while_none_has_rows_left(workforce):
+    workforce._to_come, workforce._handled = [Blow(0.5, WORKER), Blow(0.6, WORKER)], 59
+    assert not workforce._is_due(group(["worker-1", "worker-1", "worker-2", "worker-3"], [9] * 4), 100)
+    assert not workforce._is_due(group(ALL, [9] * 4), 200)
+    assert workforce._is_due(group(ALL, [9] * 4), 100)
+    workforce._strike(workforce._to_come.pop(0), group(ALL, [9] * 4))
+    assert not workforce._is_due(group(ALL, [9] * 4), 100)
+    workforce._handled = 60
+    assert not workforce._is_due(group([None] * 4, [9] * 4), 100)
+    assert not workforce._is_due(group(["worker-1", "worker-2", None, None], [9, 0, 9, 9]), 100)
+    assert workforce._is_due(group(["worker-1", "worker-2", None, None], [9, 1, 9, 9]), 100)
 
 
 def test_of_a_partition_without_a_position_all_rows_are_left(workforce):
