@@ -52,11 +52,11 @@ def test_each_way_is_run_and_the_command_shows_and_writes_it(tmp_path, monkeypat
     assert not any((tmp_path / "data").iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_after_deaths_others_go_on_and_the_seconds_are_those_until_then(tmp_path):
     with running(tmp_path) as broker, txbroker.connect(broker.address) as connection:
         for measure in (killed, killed_when_prepared):
-            assert 4.0 < measure(connection, broker.address, tmp_path) < 30.0  # reconnect_grace is 5 s
+            assert 4.0 < measure(connection, broker.address, tmp_path) < 60.0  # reconnect_grace is 5 s
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ NOT_HERE = (
     "test_interrupts.py",
     "test_lost_answers.py",
     "consumer/test_retry_histories.py",
+    "consumer/test_seek_histories.py",
 )
 """This file; timers that send signals, which POSIX alone has; brokers in the test's own process, which are Linux's."""
 

@@ -85,7 +85,7 @@ class AtLine:
         return error is not None
 
 
-def at_every_line(case, most=3000, step=1, first=1):
+def at_every_line(case, most=5000, step=1, first=1):
     """Run a case with the exception at the first line, at the second, and so on, until it comes to none.
 
     With a ``step`` at each so-manieth line only, from the ``first`` on.

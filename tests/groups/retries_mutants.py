@@ -11,6 +11,7 @@ _JUDGE, _COMMANDS = "txbroker/groups/settlement_judge.py", "txbroker/broker/cons
 _DEAD = "txbroker/groups/dead_letters.py"
 _RETRIES, _LEFT = "txbroker/client/consumer/retries.py", "txbroker/client/core/left_out.py"
 _CONSUMER, _PARTS = "txbroker/client/consumer/consumer.py", "txbroker/client/consumer/group_parts.py"
+_FETCH = "txbroker/client/consumer/consumer_fetch.py"
 _COMMITS = "txbroker/client/consumer/commits.py"
 _DELIVERY, _RECEIVER = "txbroker/client/consumer/delivery.py", "txbroker/client/consumer/receiver.py"
 
@@ -105,7 +106,7 @@ MUTANTS: Final = (
     Mutant(
         "what was read of the partition goes on",
         _RETRIES,
-        "        _read_anew(position, returned, ahead)\n",
+        "        drop_undelivered(position, returned, ahead)\n",
         "        pass\n",
     ),
     Mutant(
@@ -200,10 +201,10 @@ MUTANTS: Final = (
         "        self._retries.clear()\n        self.owner = None\n        self.discarded = self._fenced",
         "        self.owner = None\n        self.discarded = self._fenced",
     ),
-    Mutant("attempts are not told", _CONSUMER, "pieces, dict(part.attempts)", "pieces, {}"),
+    Mutant("attempts are not told", _FETCH, "pieces, dict(part.attempts)", "pieces, {}"),
     Mutant(
         "it asks without end while the answer is awaited",
-        _CONSUMER,
+        _FETCH,
         "        if not asked:\n            return None\n",
         "        if not asked:\n            return []\n",
     ),
