@@ -204,7 +204,10 @@ def _joined_again(stranger, number, held):
     """Join with the generation from before the group was moved; it is worth nothing any more."""
     again = stranger.ask("JoinGroup", group="h", nonce=b"o" * 16, topics=["t"], owned=[(number, held)])
     who = {"group": "h", "member": again["member"], "secret": again["secret"]}
-    [mine] = stranger.ask("Attend", **who, owned=[(number, held)])["assigned"]
+    told = stranger.ask("Attend", **who, owned=[(number, held)])
+    while not told["assigned"]:  # that it is lost may be told before it is claimed anew
+        told = stranger.ask("Attend", **who)
+    [mine] = told["assigned"]
     assert mine["generation"] > held
     assert stranger.ask("FetchOffsets", group="h")["offsets"][0]["offset"] == 2
     stranger.say("Attend", **who)
