@@ -51,14 +51,17 @@ def joins(broker: txbroker.Connection, address: str, folder: Path) -> float:  # 
 def killed(broker: txbroker.Connection, address: str, folder: Path) -> float:  # noqa: ARG001
     """One of three is killed: until each of its partitions goes on."""
     with group_of(broker, address, PARTITIONS, 3) as (topic, _, found):
-        return after(broker, topic, found[1], lambda: found[1].send_signal(signal.SIGKILL))
+        found[1].kill()
+        found[1].wait()
+        return goes_on_after(broker, topic)
 
 
 def stopped(broker: txbroker.Connection, address: str, folder: Path) -> float:  # noqa: ARG001
     """One of three is stopped and keeps its connection."""
     with group_of(broker, address, PARTITIONS, 3, session_timeout=SESSION_TIMEOUT) as (topic, _, found):
+        found[1].send_signal(signal.SIGSTOP)
         try:
-            return after(broker, topic, found[1], lambda: found[1].send_signal(signal.SIGSTOP))
+            return goes_on_after(broker, topic)
         finally:
             found[1].send_signal(signal.SIGCONT)
 
@@ -69,7 +72,9 @@ def killed_when_prepared(broker: txbroker.Connection, address: str, folder: Path
     with contextlib.closing(sqlite3.connect(path)) as database:
         txbroker.create_decision_table(database)
     with group_of(broker, address, 2, 2, database=str(path)) as (topic, _, found):
-        return after(broker, topic, found[1], lambda: say(found[1], "die"))
+        say(found[1], "die")
+        until(lambda: found[1].poll() is not None)
+        return goes_on_after(broker, topic)
 
 
 HANDOVERS: Final = (
@@ -106,21 +111,14 @@ def group_of(
     broker.flush()
     with workers(address, topic, **choices) as start:
         found = [start() for _ in range(count)]
-        until(lambda: bool(broker.groups()) and topic in {each.name for each in broker.groups()})
+        until(lambda: topic in {each.name for each in broker.groups()})
         until(lambda: is_even(broker.describe_group(topic), count))
         until(lambda: all(handled(found)))
         yield topic, start, found
 
 
-def after(broker: txbroker.Connection, topic: str, worker: Worker, happens: Callable[[], object]) -> float:
-    """Return the seconds from when something happens to a worker until each partition of the group goes on by others.
-
-    The moment at which a worker that kills itself is gone is when its process has ended.
-    """
-    happens()
-    if worker.stdin is not None and worker.poll() is None:
-        with contextlib.suppress(TimeoutError):
-            until(lambda: worker.poll() is not None, 0.5)
+def goes_on_after(broker: txbroker.Connection, topic: str) -> float:
+    """Return the seconds from now until each partition of the group of that name has gone on."""
     before = {at.partition: at.offset or 0 for at in broker.group_offsets(topic)}
     began = time.monotonic()
     until(lambda: all((at.offset or 0) > before[at.partition] for at in broker.group_offsets(topic)))

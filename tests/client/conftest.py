@@ -14,3 +14,12 @@ def broker():
 @pytest.fixture
 def rig(broker):
     return Rig(broker)
+
+
+@pytest.fixture
+def filled_rig(rig):
+    """With five messages in a partition."""
+    for number in range(5):
+        rig.send(b"%d" % number)
+        rig.pump()
+    return rig

@@ -179,6 +179,16 @@ def clients(request: Any, address: str, broker: Any) -> Iterator[Runs]:
         consumer.poll(5.0)
         yield running(address, {"consumer": consumer})
         assert next(consumer).offset == 12
+    yield from clients_that_fail(address, broker)
+    worked, work = times(3)
+    for _ in range(3):
+        broker.send("orders", b"late")
+    yield running(address, {"broker": broker, "work": work}, Enough)
+    assert len(worked) == 3
+
+
+def clients_that_fail(address: str, broker: Any) -> Iterator[Runs]:
+    """The blocks about messages that are tried again, policies, and dead letters."""
     broker.create_topic("refunds")
     for _ in range(3):
         broker.send("refunds", b"")
@@ -212,11 +222,6 @@ def clients(request: Any, address: str, broker: Any) -> Iterator[Runs]:
         yield running(address, {"consumer": consumer, "handle": accept}, KeyboardInterrupt)
     eventually(lambda: any(topic.name == "returns.dead" for topic in broker.topics()))
     eventually(lambda: values(broker, "returns.dead") == [b"0"])
-    worked, work = times(3)
-    for _ in range(3):
-        broker.send("orders", b"late")
-    yield running(address, {"broker": broker, "work": work}, Enough)
-    assert len(worked) == 3
 
 
 def coordinator(request: Any, address: str, broker: Any) -> Iterator[Runs]:

@@ -66,15 +66,11 @@ class TwistedFace(LoopFace):
         await super().tell_begun()
         promise: Promise[None] = Promise()
         self.soon(lambda: promise.resolve(None))
-        await self.run(_settled(promise))
+        await self.run(self._woken(promise, None))
 
     def consume(self) -> LoopConsumer:
         """Return a consumer for the job."""
         return self._connection.consume(self._job.topics, self._job.group, **self._job.reading)
-
-
-async def _settled(promise: Promise[None]) -> None:
-    await promise
 
 
 class TwistedCaller(LoopCaller):

@@ -2,7 +2,6 @@ import pytest
 from msgspec.structs import replace
 
 from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets
-from tests.client.rig import Rig
 from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.options import consumer_options
@@ -12,12 +11,8 @@ from txbroker.wire.messages import Fetch, FetchedPartition, FetchOffsets
 
 
 @pytest.fixture
-def rig(broker):
-    rig = Rig(broker)
-    for number in range(5):
-        rig.send(b"%d" % number)
-        rig.pump()
-    return rig
+def rig(filled_rig):
+    return filled_rig
 
 
 def consumer(rig, group=None, topics="t", follow=False, **choices):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.client.rig import Rig
 from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.options import consumer_options
@@ -15,12 +14,8 @@ from txbroker.wire.messages import CommitOffsets, Fetch
 
 
 @pytest.fixture
-def rig(broker):
-    rig = Rig(broker)
-    for number in range(5):
-        rig.send(b"%d" % number)
-        rig.pump()
-    return rig
+def rig(filled_rig):
+    return filled_rig
 
 
 def consumer(rig, group=None, topics="t", follow=True, **choices):

@@ -72,9 +72,8 @@ class Begun:
     def _parts(self) -> list[BegunMessages]:
         found: list[BegunMessages] = []
         left = MAX_BEGUN
-        for partition, messages, together in list(
-            self._works.values()
-        ):  # in one step: other threads begin and end
+        works = list(self._works.values())  # in one step: other threads begin and end
+        for partition, messages, together in works:
             if not left:
                 break
             offsets = [(each.offset, each.attempts) for each in messages[:left]]

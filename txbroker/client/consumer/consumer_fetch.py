@@ -19,7 +19,7 @@ from txbroker.client.core.positions import Position
 from txbroker.wire.messages import FetchedPartition
 
 RUNS: Final = 4
-"""How many runs of a partition are read ahead, if the partitions take turns."""
+"""How many runs of a partition are asked for at once, and decoded ahead, if the partitions take turns."""
 
 Found = tuple[Position, FetchedPartition, memoryview]
 """What was found at a position that was asked for."""
@@ -200,7 +200,9 @@ class ConsumerFetch:
 
 
 def _in_turns(wanted: list[tuple[int, int, int]], max_run: int) -> Iterator[tuple[int, int, int]]:
-    """Yield what to ask for, (number, offset, until), of each partition a few runs: so none fills the answer."""
+    """Yield what to ask for, (number, offset, until), of each partition a few runs. The broker answers with whole
+    blocks, so that it may be some hundred small messages more.
+    """
     for number, offset, until in wanted:
         end = offset + RUNS * max_run
         yield number, offset, min(until or end, end)
