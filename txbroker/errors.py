@@ -42,8 +42,8 @@ class GroupKindConflict(RequestRefused):
     """A group is read by members, or by consumers that name their partitions: not by both. Nothing has changed."""
 
 
-class RetryPolicyConflict(RequestRefused):
-    """The group tries messages again by another policy than the one that was given; nothing has changed."""
+class GroupSettingsConflict(RequestRefused):
+    """The group has another setting than the one that was given; nothing has changed."""
 
 
 class GroupInUse(RequestRefused):

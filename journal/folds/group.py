@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from journal.errors import InvalidFrame
 from journal.folds.settlement import Settlement
 from journal.formats.group_entries import (
+    NO_SETTINGS,
     ClaimKind,
+    GroupSettings,
     PartitionOffset,
-    RetryRules,
     Settled,
     Unfinished,
 )
@@ -33,7 +34,7 @@ class Group:
     of its name.
     """
 
-    __slots__ = ("changed_lsn", "claims", "id", "positions", "retry", "settlements")
+    __slots__ = ("changed_lsn", "claims", "id", "positions", "settings", "settlements", "used")
 
     def __init__(self, group_id: bytes) -> None:
         self.id = group_id
@@ -43,8 +44,9 @@ class Group:
         self.claims: dict[int, Claim] = {}
         self.settlements: dict[int, Settlement] = {}
         """Of partitions with a position, and with more to say than that."""
-        self.retry: RetryRules | None = None
-        """How it tries messages again; None if each retry says it."""
+        self.settings = NO_SETTINGS
+        self.used = 0
+        """The journal time of the last record that made, altered, moved, settled or claimed something of it."""
 
     def __contains__(self, partition: int) -> bool:
         return partition in self.positions or partition in self.claims
@@ -105,7 +107,7 @@ class SettlementRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 class GroupRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A :class:`Group` in a checkpoint: (partition, offset, metadata), (partition, generation, member, kind),
-    settlements, and how it tries messages again.
+    settlements, settings, and when it was used last (journal time).
     """
 
     name: str
@@ -113,7 +115,8 @@ class GroupRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     positions: list[tuple[int, int, str]]
     claims: list[tuple[int, int, str, ClaimKind]]
     settlements: list[SettlementRow] = []
-    retry: RetryRules | None = None
+    settings: GroupSettings = NO_SETTINGS
+    used: int = 0
 
 
 class GroupCopy(NamedTuple):
@@ -138,7 +141,7 @@ def copied(name: str, group: Group) -> GroupRow | GroupCopy:
     """Return what a snapshot keeps of a group. Sets of finished offsets are copied by reference."""
     positions = [(partition, *value) for partition, value in group.positions.items()]
     claims = [(partition, *value) for partition, value in group.claims.items()]
-    row = GroupRow(name, group.id, positions, claims, retry=group.retry)
+    row = GroupRow(name, group.id, positions, claims, settings=group.settings, used=group.used)
     if not group.settlements:
         return row
     return GroupCopy(row, [(p, group.positions[p][0], each.copy()) for p, each in group.settlements.items()])
@@ -150,7 +153,7 @@ def restored(row: GroupRow) -> Group:
     group.positions = {partition: (offset, metadata) for partition, offset, metadata in row.positions}
     group.claims = {each[0]: Claim(*each[1:]) for each in row.claims}
     group.settlements = dict(_settlements(row))
-    group.retry = row.retry
+    group.settings, group.used = row.settings, row.used
     return group
 
 

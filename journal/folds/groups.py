@@ -209,7 +209,7 @@ class GroupsFold:
             check_extent(record.settled)
         if self._held:
             self._assert_free([GroupPositions(record.group, record.id, record.offsets, record.settled)])
-        self._move(record.group, record.id, record.offsets, record.settled)
+        self._move(record.group, record.id, record.offsets, record.settled, record.at)
 
     def _group(self, name: str, group_id: bytes) -> Group:
         """Return the group; a new one with that id if there is none."""
@@ -219,10 +219,16 @@ class GroupsFold:
         return group
 
     def _move(
-        self, name: str, group_id: bytes, offsets: Iterable[PartitionOffset], settled: Sequence[Settled]
+        self,
+        name: str,
+        group_id: bytes,
+        offsets: Iterable[PartitionOffset],
+        settled: Sequence[Settled],
+        at: int,
     ) -> None:
         """Commit positions, then settle offsets."""
         group = self._group(name, group_id)
+        group.used = at
         positions, claims, settlements = group.positions, group.claims, group.settlements
         for offset in offsets:
             partition = offset.partition
@@ -266,12 +272,14 @@ class GroupsFold:
             self.pairs += partition not in group
             group.claims[partition] = Claim(generation, record.member, record.kind)
             self.last_generation = max(self.last_generation, generation)
+        group.used = record.at
         self._settle(record.group, group, record.settled)
         self._tell_claimed(record.group, [partition for partition, _ in record.claims])
 
     def _altered(self, record: GroupAltered) -> None:
         assert record.id or record.group in self.groups, f"{record} has no id for a group that it makes"
-        self._group(record.group, record.id).retry = record.retry
+        group = self._group(record.group, record.id)
+        group.settings, group.used = record.settings, record.at
 
     def _deleted(self, record: GroupDeleted) -> None:
         assert record.group not in self._held, f"transactions hold offsets of group {record.group!r}"
@@ -315,7 +323,7 @@ class GroupsFold:
         if positions and self._held:
             self._assert_free(positions)
         for each in positions:
-            self._move(each.group, each.id, each.offsets, each.settled)
+            self._move(each.group, each.id, each.offsets, each.settled, record.at)
 
     def _assert_free(self, positions: Sequence[GroupPositions]) -> None:
         """Assert what was judged before the record was made: no other transaction holds any of it."""
@@ -389,7 +397,8 @@ class GroupsFold:
         yield Fact("the last generation"), self.last_generation
         for name, group in self.groups.items():
             yield Fact(f"the id of group {name!r}"), group.id.hex()
-            yield Fact(f"how group {name!r} tries messages again"), group.retry
+            yield Fact(f"the settings of group {name!r}"), group.settings
+            yield Fact(f"when group {name!r} was used last"), group.used
             for what, values in (
                 ("position (offset, metadata)", group.positions),
                 ("claim (generation, member, kind)", group.claims),

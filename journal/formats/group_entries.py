@@ -118,13 +118,31 @@ class Ending(IntEnum):
 class RetryRules(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """How a group tries messages again: ``attempts`` times at most, the last failure has the ``ending``.
 
-    The first pause is ``pause`` µs, each further one twice the one before, up to ``longest`` µs.
+    The first pause is ``pause`` µs, each further one twice the one before, up to ``longest`` µs. ``target`` is the
+    topic that its dead letters go to, "" for the usual one of each topic.
     """
 
     attempts: Annotated[int, msgspec.Meta(ge=1, le=MAX_ATTEMPTS)]
     pause: Annotated[int, msgspec.Meta(ge=0, le=MAX_PAUSE)]
     longest: Annotated[int, msgspec.Meta(ge=0, le=MAX_PAUSE)]
     ending: Ending
+    target: str = ""
+
+
+class GroupSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What is said of a group as a whole.
+
+    ``retry`` is how it tries messages again; None if each retry says it. ``expiry`` is the time without use, in µs,
+    after which it is deleted: 0 for never, None for what the broker does with groups that say nothing. ``tags``,
+    sorted, are those of which a message has one if it is for the group; empty if all are.
+    """
+
+    retry: RetryRules | None = None
+    expiry: Count | None = None
+    tags: list[str] = []
+
+
+NO_SETTINGS: Final = GroupSettings()
 
 
 class GroupPositions(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):

@@ -20,7 +20,7 @@ from journal.constants import MAX_PARTITIONS_PER_TOPIC
 from journal.errors import CorruptJournal, InvalidFrame
 from journal.formats.checkpoint_rows import Count
 from journal.formats.checksum import Checksum
-from journal.formats.group_entries import ClaimKind, GroupPositions, PartitionOffset, RetryRules, Settled
+from journal.formats.group_entries import ClaimKind, GroupPositions, GroupSettings, PartitionOffset, Settled
 from journal.parties import Actor, Owner
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State, Totals
@@ -344,13 +344,10 @@ class TopicAltered(Record, frozen=True, tag=21):
 
 
 class GroupAltered(Record, frozen=True, tag=22):
-    """A group tries messages again by these rules from here on; nil for none.
-
-    ``id`` is the group's if this makes it.
-    """
+    """A group has these settings from here on. ``id`` is the group's if this makes it."""
 
     group: str
-    retry: RetryRules | None
+    settings: GroupSettings
     at: int
     id: bytes = b""
 

@@ -90,7 +90,7 @@ class LostRecords:
                 self._others.append(_alteration(altered))
             case GroupAltered() as altered:
                 self._others.append(
-                    f"the change of how group {altered.group!r} tries messages again: it does so as before"
+                    f"the change of the settings of group {altered.group!r}: it has those from before"
                 )
             case LogStartMoved() as moved:
                 self._starts[moved.partition] = moved.start_offset

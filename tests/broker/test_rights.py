@@ -8,6 +8,7 @@ from typing import get_args
 
 import pytest
 
+from journal.formats.group_entries import GroupSettings
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
 from txbroker.broker.rights import NEEDS, Need, Resource, Right, Unrestricted, needs_of
@@ -73,9 +74,9 @@ NOBODYS = Secret(bytes(16))
         (messages.FindMessages(1, 1, 0, b"k"), ["read"]),
         (messages.ListParked(1, "g", 1), ["describe"]),
         (messages.ReleaseParked(1, "g", bytes(16), 1, [1]), ["read"]),
-        (messages.AlterGroup(1, "g", None), ["read", "alter"]),
-        (messages.AlterGroup(1, "g", None, messages.Whether.NONE_OR_SAME), ["read"]),
-        (messages.AlterGroup(1, "g", None, messages.Whether.NONE), ["read"]),
+        (messages.AlterGroup(1, "g", GroupSettings(), ["retry"]), ["read", "alter"]),
+        (messages.AlterGroup(1, "g", GroupSettings(), ["retry"], messages.Whether.NONE_OR_SAME), ["read"]),
+        (messages.AlterGroup(1, "g", GroupSettings(), ["retry"], messages.Whether.NONE), ["read"]),
         (messages.AskOutcome(1, xid=XID), ["describe"]),
         (messages.Timed(1, messages.Send(1, 1)), ["write"]),
         (messages.Timed(1, messages.Commit(1, xid=XID)), ["decide"]),

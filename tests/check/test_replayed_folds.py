@@ -5,7 +5,14 @@ import pytest
 from journal.check import Level, verify
 from journal.formats.checkpoint import read_checkpoint, write_checkpoint
 from journal.formats.filenames import checkpoint_file
-from journal.formats.group_entries import Ending, PartitionOffset, RetryRules, Settled, Unfinished
+from journal.formats.group_entries import (
+    Ending,
+    GroupSettings,
+    PartitionOffset,
+    RetryRules,
+    Settled,
+    Unfinished,
+)
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.record import GroupAltered, GroupDeleted, Messages, PartitionsClaimed
 from journal.transaction_states import Totals
@@ -34,7 +41,7 @@ def room():
     peer.ask(messages.CommitOffsets, "g", [PartitionOffset(number, 1, 1)], GROUP)
     settled = Settled(number, 1, 1, b"\x02\x04", [Unfinished(2, 1, 0, "why")])
     room.broker.consuming.settle("g", GROUP, [], [settled])
-    room.engine.accept(GroupAltered("g", RULES, room.engine.now()))
+    room.engine.accept(GroupAltered("g", GroupSettings(RULES), room.engine.now()))
     peer.tell(messages.AddOffsets, 1, "other", [PartitionOffset(number, 2)], id=GROUP)
     peer.ask(messages.Prepare, 1, Xid(1, b"x", b""), Totals(0, 1, 0))
     room.engine.housekeeping.checkpoint_inline()
@@ -87,17 +94,31 @@ def test_a_sound_directory_has_nothing_to_tell(room):
             "finished offsets of group 'g' in partition number 1 is not there, by the journal 3",
             "t",
         ),
-        ("groups", (1, 5, 0), 7, "how group 'g' tries messages again is RetryRules(attempts=7, ", ""),
-        ("groups", (1, 5, 1), 6, "is RetryRules(attempts=3, pause=6, longest=80, ", ""),
-        ("groups", (1, 5, 2), 81, "is RetryRules(attempts=3, pause=5, longest=81, ", ""),
         (
             "groups",
-            (1, 5, 3),
-            0,
-            "ending=<Ending.DEAD_LETTER: 0>), by the journal RetryRules(attempts=3, ",
+            (1, 5, 0, 0),
+            7,
+            "the settings of group 'g' is GroupSettings(retry=RetryRules(attempts=7, ",
             "",
         ),
-        ("groups", (1, 5), None, "how group 'g' tries messages again is None, by the journal RetryRules", ""),
+        ("groups", (1, 5, 0, 1), 6, "retry=RetryRules(attempts=3, pause=6, longest=80, ", ""),
+        ("groups", (1, 5, 0, 2), 81, "retry=RetryRules(attempts=3, pause=5, longest=81, ", ""),
+        (
+            "groups",
+            (1, 5, 0, 3),
+            0,
+            "ending=<Ending.DEAD_LETTER: 0>, target=''), expiry=None, tags=[]), by the journal GroupSettings(",
+            "",
+        ),
+        (
+            "groups",
+            (1, 5, 0),
+            None,
+            "is GroupSettings(retry=None, expiry=None, tags=[]), by the journal ",
+            "",
+        ),
+        ("groups", (1, 5, 1), 8, "expiry=8, tags=[]), by the journal ", ""),
+        ("groups", (1, 6), 8, "when group 'g' was used last is 8, by the journal ", ""),
         ("groups", (2, 2), False, "is ('active', ", ""),
         ("identity", (0,), "5f", "the identity of the data is 5f, by the journal", ""),
         ("starts", (0, 1), b"n" * 16, "the nonce of start 1 is 6e6e", ""),
@@ -135,9 +156,10 @@ def reword(room, old, fold, place, value):
             (1, 4, 0, 2, 0, 0), 3, "has details of offset 3, which is finished",
         ),
         "negative attempts": ((1, 4, 0, 2, 0, 1), -1, "Expected `int` >= 0"),
-        "no attempts": ((1, 5, 0), 0, "Expected `int` >= 1"),
-        "too long a pause": ((1, 5, 1), 1 << 50, "Expected `int` <= 31622400000000"),
-        "an unknown ending": ((1, 5, 3), 3, "Invalid enum value 3"),
+        "no attempts": ((1, 5, 0, 0), 0, "Expected `int` >= 1"),
+        "too long a pause": ((1, 5, 0, 1), 1 << 50, "Expected `int` <= 31622400000000"),
+        "an unknown ending": ((1, 5, 0, 3), 3, "Invalid enum value 3"),
+        "a negative time of expiry": ((1, 5, 1), -1, "Expected `int` >= 0"),
         "a staged set that is none": (
             (2, 3, 0, 4), [[1, 0, 0, b"\x02\x00", []]], "not in the only form",
         ),
@@ -154,7 +176,7 @@ def test_a_row_of_a_group_that_cannot_be_is_refused_and_a_start_goes_back_to_the
     room.start()
     group = room.broker.groups.find("g")
     kept = group.settlements[1]
-    assert (str(kept.finished), [*kept.unfinished], group.retry) == ("3", [2], RULES)
+    assert (str(kept.finished), [*kept.unfinished], group.settings.retry) == ("3", [2], RULES)
 
 
 def test_the_settings_of_the_outcome_archive_are_those_of_the_last_record_that_set_them():
@@ -208,7 +230,7 @@ def test_the_partitions_of_a_topic_are_those_of_all_records_that_made_some(room,
         ),
         (lambda at: GroupDeleted("none", at), b"", "GroupDeleted at LSN {}: it does not continue the groups"),
         (lambda at: PartitionsClaimed("g", "m", [(1, 1)], at), b"", "PartitionsClaimed at LSN {}: "),
-        (lambda at: GroupAltered("none", RULES, at), b"", "GroupAltered at LSN {}: "),
+        (lambda at: GroupAltered("none", GroupSettings(RULES), at), b"", "GroupAltered at LSN {}: "),
     ],
 )
 def test_a_record_that_does_not_continue_a_fold_is_named_once(room, record, data, says):

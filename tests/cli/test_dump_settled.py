@@ -3,11 +3,17 @@ in rows.
 """
 
 import pytest
-from msgspec.structs import replace
 
 from journal.check import JournalEntry
 from journal.folds.group import GroupRow, SettlementRow
-from journal.formats.group_entries import Ending, GroupPositions, RetryRules, Settled, Unfinished
+from journal.formats.group_entries import (
+    Ending,
+    GroupPositions,
+    GroupSettings,
+    RetryRules,
+    Settled,
+    Unfinished,
+)
 from journal.formats.record import (
     GroupAltered,
     OffsetsCommitted,
@@ -31,6 +37,7 @@ NAMED = {
     "start": 4,
 }
 RULES = RetryRules(3, 5, 80, Ending.STOP)
+SHOWN = {"attempts": 3, "pause": 5, "longest": 80, "ending": 2, "target": ""}
 MOVED = [GroupPositions("g", b"", [], [SETTLED])]
 
 
@@ -78,17 +85,16 @@ def test_the_row_of_a_group_in_a_checkpoint():
     assert settlement["unfinished"][0]["attempts"] == 3
 
 
-@pytest.mark.parametrize(
-    ("rules", "shown"), [(RULES, {"attempts": 3, "pause": 5, "longest": 80, "ending": 2}), (None, None)]
-)
-def test_a_record_of_retry_rules(rules, shown):
-    line = line_json(entry(GroupAltered("g", rules, 1, b"id")))
-    assert (line["record"], line["group"], line["retry"]) == ("GroupAltered", "g", shown)
-    assert ("retry=" in line_text(entry(GroupAltered("g", rules, 1)))) is bool(rules)
+@pytest.mark.parametrize(("rules", "shown"), [(RULES, SHOWN), (None, None)])
+def test_a_record_of_settings(rules, shown):
+    line = line_json(entry(GroupAltered("g", GroupSettings(rules, 7), 1, b"id")))
+    assert (line["record"], line["group"]) == ("GroupAltered", "g")
+    assert line["settings"] == {"retry": shown, "expiry": 7, "tags": []}
+    assert "'attempts': 3" in line_text(entry(GroupAltered("g", GroupSettings(RULES), 1)))
 
 
 @pytest.mark.parametrize("settlements", [[], [SettlementRow(1, b"\x02\x16", [])]], ids=["bare", "settled"])
 def test_the_retry_rules_of_a_group_in_a_checkpoint(settlements):
-    row = GroupRow("g", b"", [(1, 5, "m")], [], settlements, RULES)
-    assert dump_lines._named(row)["retry"] == {"attempts": 3, "pause": 5, "longest": 80, "ending": 2}
-    assert dump_lines._named(replace(row, retry=None))["retry"] is None
+    row = GroupRow("g", b"", [(1, 5, "m")], [], settlements, GroupSettings(RULES), 9)
+    assert dump_lines._named(row)["settings"] == {"retry": SHOWN, "expiry": None, "tags": []}
+    assert dump_lines._named(row)["used"] == 9

@@ -241,7 +241,7 @@ def test_the_options_are_the_policy_of_the_group_by_which_a_message_is_tried_aga
 
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_policy_that_is_not_that_of_the_group_ends_it(begin, connection, topic, processes):
-    connection.alter_group(topic, txbroker.RetryPolicy(attempts=7))
+    connection.alter_group(topic, retry=txbroker.RetryPolicy(attempts=7))
     connection.send(topic, b"0", partition=0)
     words = ("--topic", topic, "--group", topic, "--processes", processes)
     code, _, log = begin("tasks:poison", *words, "--attempts", "8").end()
@@ -252,7 +252,7 @@ def test_a_policy_that_is_not_that_of_the_group_ends_it(begin, connection, topic
 
 
 def test_without_an_option_the_policy_is_that_of_the_group_or_the_usual_one(begin, connection, topic):
-    connection.alter_group(topic, txbroker.RetryPolicy(1, ending="stop"))
+    connection.alter_group(topic, retry=txbroker.RetryPolicy(1, ending="stop"))
     connection.send(topic, b"0", partition=0)
     command = begin("tasks:poison", "--topic", topic, "--group", topic)
     command.until(lambda: stopped(connection, topic))

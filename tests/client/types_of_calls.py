@@ -30,7 +30,7 @@ def blocking_calls(c: blocking.Connection, xid: Xid) -> None:
     assert_type(c.describe_group("g"), GroupDescription)
     assert_type(c.parked("g"), list[ParkedMessage])
     assert_type(c.skip("g", "t", 0, [1]), None)
-    assert_type(c.alter_group("g", POLICY), None)
+    assert_type(c.alter_group("g", retry=POLICY), None)
     assert_type(c.describe_group("g").retry, RetryPolicy | None)
     assert_type(c.wait_outcome(xid, 1.0), State)
     assert_type(c.tpc_recover(), list[Xid])
@@ -80,7 +80,7 @@ async def asyncio_calls(c: asyncio.Connection, xid: Xid) -> None:
     assert_type(tx.dead_letter(MESSAGE, "why"), Future[None])
     assert_type(consumer.dead_letter([MESSAGE]), Future[None])
     assert_type(consumer.retry([MESSAGE], timedelta(1)), Future[None])
-    assert_type(c.alter_group("g", None), Future[None])
+    assert_type(c.alter_group("g", retry=None, expiry=60), Future[None])
     assert_type(await c.work("t", "g", print, retry=POLICY).run(), None)
     assert_type(tx.commit(), Future[None])
     assert_type(await consumer.poll(1.0, max_messages=5), list[Message])
@@ -117,7 +117,7 @@ async def twisted_calls(c: twisted.Connection, xid: Xid) -> None:
     assert_type(tx.dead_letter(MESSAGE, "why"), Deferred[None])
     assert_type(consumer.dead_letter([MESSAGE]), Deferred[None])
     assert_type(consumer.retry([MESSAGE], timedelta(1)), Deferred[None])
-    assert_type(c.alter_group("g", POLICY), Deferred[None])
+    assert_type(c.alter_group("g", retry=POLICY), Deferred[None])
     assert_type(c.work("t", "g", print).run(), Deferred[None])
     assert_type(tx.commit(), Deferred[None])
     assert_type(consumer.poll(1.0, max_messages=5), Deferred[list[Message]])
@@ -137,6 +137,6 @@ def wrong_calls(a: asyncio.Connection, b: blocking.Connection, t: twisted.Connec
     a.transaction().send("t")  # type: ignore[call-arg]
     t.consume("t").poll("soon")  # type: ignore[arg-type]
     b.consume("t", "g", retry="usual")  # type: ignore[arg-type]
-    t.alter_group("g", 5)  # type: ignore[arg-type]
+    t.alter_group("g", retry=5)  # type: ignore[arg-type]
     a.consume("t").seek("t", 0, 1.5)  # type: ignore[arg-type]
     b.consume("t").pause(("t", 0))  # type: ignore[call-arg, arg-type]

@@ -130,12 +130,22 @@ CASES = [
     Case("offset", lambda c, w: c.skip("g", "t", 0, [w]), (*WHOLE, -1, None)),
     Case("group", lambda c, w: c.delete_group(w), (*TEXT, None)),
     Case("stop", lambda c, w: c.delete_group("g", stop=w), TRUTH),
-    Case("group", lambda c, w: c.alter_group(w, RetryPolicy()), (*TEXT, None)),
-    Case("retry", lambda c, w: c.alter_group("g", w), (*POLICY, True, False)),
-    Case("attempts", lambda c, w: c.alter_group("g", RetryPolicy(attempts=w)), POLICIES["attempts"]),
-    Case("pause", lambda c, w: c.alter_group("g", RetryPolicy(pause=w)), POLICIES["pause"]),
-    Case("longest", lambda c, w: c.alter_group("g", RetryPolicy(pause=0, longest=w)), POLICIES["longest"]),
-    Case("ending", lambda c, w: c.alter_group("g", RetryPolicy(ending=w)), POLICIES["ending"]),
+    Case("group", lambda c, w: c.alter_group(w, retry=RetryPolicy()), (*TEXT, None)),
+    Case("retry", lambda c, w: c.alter_group("g", retry=w), (*POLICY, True, False)),
+    Case("attempts", lambda c, w: c.alter_group("g", retry=RetryPolicy(attempts=w)), POLICIES["attempts"]),
+    Case("pause", lambda c, w: c.alter_group("g", retry=RetryPolicy(pause=w)), POLICIES["pause"]),
+    Case(
+        "longest", lambda c, w: c.alter_group("g", retry=RetryPolicy(pause=0, longest=w)), POLICIES["longest"]
+    ),
+    Case("ending", lambda c, w: c.alter_group("g", retry=RetryPolicy(ending=w)), POLICIES["ending"]),
+    Case(
+        "expiry", lambda c, w: c.alter_group("g", expiry=w), (-1, 59.9, 1e12, float("nan"), "1d", b"", [60])
+    ),
+    Case(
+        "dead_letter_topic",
+        lambda c, w: c.alter_group("g", retry=RetryPolicy(dead_letter_topic=w)),
+        ("t", "", 5, b"t.dead"),
+    ),
     Case("retry", lambda c, w: c.transaction().receive("t", "g", 0, retry=w), (*POLICY, None)),
     Case(
         "attempts",

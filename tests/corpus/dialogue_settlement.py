@@ -51,10 +51,12 @@ def release_parked(author: Author, name: str) -> list[Any]:
 
 
 def alter_group(author: Author, name: str) -> list[Any]:
-    """Say how a group tries messages again, whatever it had, or only if it has nothing else."""
+    """Change settings of a group, whatever it had, or only if it has nothing else."""
     random, group = author.random, author.read_group()
     rules = [random.choice((1, 1, 2, 5)), 0, random.choice((0, LONG)), random.randrange(3)]
-    fields = {"group": group, "retry": author.usually(rules, None), "id": group or "g"}
+    settings = [author.usually(rules, None), random.choice((None, 0, 1, LONG))]
+    changed = random.choice((["retry"], ["retry", "expiry"], ["expiry"]))
+    fields = {"group": group, "settings": settings, "changed": changed, "id": group or "g"}
     return ["AlterGroup", fields | {"whether": random.choice((0, 0, 1, 2))}]
 
 

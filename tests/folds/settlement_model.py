@@ -255,7 +255,7 @@ def state_of(fold):
             {p: members(each.finished) for p, each in group.settlements.items() if each.finished},
             {p: details(each.unfinished) for p, each in group.settlements.items() if each.unfinished},
             fold.holders(name),
-            group.retry,
+            group.settings.retry,
         )
         for name, group in fold.groups.items()
     }

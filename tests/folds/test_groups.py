@@ -6,11 +6,13 @@ from msgspec.structs import replace
 from journal.errors import InvalidFrame
 from journal.folds.group import GroupRow
 from journal.folds.groups import GroupsFold
+from journal.formats.checkpoint_rows import Fact
 from journal.formats.group_entries import (
     DEAD,
     STOPPED,
     Ending,
     GroupPositions,
+    GroupSettings,
     PartitionOffset,
     RetryRules,
     Settled,
@@ -61,7 +63,7 @@ class Journal:
         self.accept(PartitionsClaimed(group, member, [(p, generation) for p in partitions], 0))
 
     def alter(self, rules, group="g", made=b"id of g"):
-        self.accept(GroupAltered(group, rules, 0, made))
+        self.accept(GroupAltered(group, GroupSettings(rules), 0, made))
 
     def checkpoint(self):
         """The fold that goes on is the one that was restored."""
@@ -325,22 +327,22 @@ def test_the_holder_of_an_offset_is_looked_for_among_those_that_hold_some_around
 
 def test_the_last_retry_rules_count_until_they_are_removed(journal):
     journal.commit_offset(1, 4)
-    assert journal.fold.find("g").retry is None
+    assert journal.fold.find("g").settings == GroupSettings()
     for rules in (RULES, OTHERS, None, RULES):
         journal.alter(rules)
-        assert journal.fold.find("g").retry == rules
+        assert journal.fold.find("g").settings.retry == rules
 
 
 def test_retry_rules_make_a_group_and_leave_one_that_there_is_as_it_was(journal):
     journal.commit_offset(1, 4, group="old", made=b"id of old")
     for group in ("g", "old"):
         journal.alter(RULES, group)
-        assert journal.fold.find(group).retry == RULES
+        assert journal.fold.find(group).settings.retry == RULES
     assert (journal.fold.find("g").id, journal.fold.find("old").id) == (b"id of g", b"id of old")
     assert (journal.fold.find("g").partitions(), journal.fold.pairs) == (set(), 1)
     journal.commit_offset(2, 5, made=b"later")
     assert (journal.fold.find("g").id, journal.position(2)) == (b"id of g", 5)
-    assert (journal.position(1, "old"), journal.fold.find("g").retry) == (4, RULES)
+    assert (journal.position(1, "old"), journal.fold.find("g").settings.retry) == (4, RULES)
 
 
 def test_retry_rules_that_make_a_group_without_an_id_are_not_taken(journal):
@@ -350,7 +352,7 @@ def test_retry_rules_that_make_a_group_without_an_id_are_not_taken(journal):
     assert "g" not in journal.fold.groups
     journal.commit_offset(1, 4)
     journal.alter(RULES, made=b"")
-    assert journal.fold.find("g").retry == RULES
+    assert journal.fold.find("g").settings.retry == RULES
 
 
 def test_a_group_that_is_deleted_and_made_again_has_no_retry_rules(journal):
@@ -359,14 +361,14 @@ def test_a_group_that_is_deleted_and_made_again_has_no_retry_rules(journal):
     journal.accept(GroupDeleted("g", 0))
     assert "g" not in journal.fold.groups
     journal.commit_offset(1, 4)
-    assert (journal.fold.find("g").retry, journal.fold.find("other").retry) == (None, RULES)
+    assert (journal.fold.find("g").settings.retry, journal.fold.find("other").settings.retry) == (None, RULES)
 
 
 def test_retry_rules_stay_when_the_topic_is_deleted_whose_messages_they_were_for(journal):
     journal.commit_offset(1, 4)
     journal.alter(RULES)
     journal.accept(TopicDeleted("a", 0))
-    assert (journal.fold.find("g").partitions(), journal.fold.find("g").retry) == (set(), RULES)
+    assert (journal.fold.find("g").partitions(), journal.fold.find("g").settings.retry) == (set(), RULES)
 
 
 def test_a_checkpoint_has_retry_rules_of_groups_with_settled_offsets_and_without_any(journal):
@@ -376,7 +378,7 @@ def test_a_checkpoint_has_retry_rules_of_groups_with_settled_offsets_and_without
     journal.commit_offset(1, 4, group="none")
     rows = journal.fold.snapshot()
     journal.alter(None, "alone")
-    assert {row.name: row.retry for row in rows if isinstance(row, GroupRow)} == {
+    assert {row.name: row.settings.retry for row in rows if isinstance(row, GroupRow)} == {
         "alone": RULES,
         "settling": OTHERS,
         "none": None,
@@ -384,7 +386,7 @@ def test_a_checkpoint_has_retry_rules_of_groups_with_settled_offsets_and_without
     journal.alter(RULES, "alone")
     journal.checkpoint()
     groups = journal.fold.groups
-    assert {name: group.retry for name, group in groups.items()} == {
+    assert {name: group.settings.retry for name, group in groups.items()} == {
         "alone": RULES,
         "settling": OTHERS,
         "none": None,
@@ -396,7 +398,7 @@ def test_a_row_from_before_there_were_retry_rules_is_that_of_a_group_without_any
     head, row = journal.fold.snapshot()
     rows = reread(GroupsFold, [head, [row.name, row.id, row.positions, row.claims, row.settlements]])
     journal.fold.restore(rows)
-    assert journal.fold.find("g").retry is None
+    assert journal.fold.find("g").settings == GroupSettings()
 
 
 def test_facts_tell_the_retry_rules_of_each_group(journal):
@@ -405,7 +407,7 @@ def test_facts_tell_the_retry_rules_of_each_group(journal):
         journal.alter(rules)
         told[rules] = dict(journal.fold.facts())
         changed = {what.what for what, value in told[rules].items() if value != told[None].get(what)}
-        assert changed == ({"how group 'g' tries messages again"} if rules else set())
+        assert changed == ({"the settings of group 'g'"} if rules else set())
     assert [told[rules] == other for rules in told for other in told.values()].count(True) == len(told)
 
 
@@ -422,3 +424,32 @@ def test_an_offset_that_is_stopped_is_unfinished_and_not_to_be_moved(journal):
         (False, False),
     ]
     assert dead == [("g", 1, 4)]
+
+
+POSITIONS = GroupPositions("g", b"", [PartitionOffset(1, 3)])
+RECORDS_OF_A_GROUP = (
+    OffsetsCommitted("g", [PartitionOffset(1, 3)], 7),
+    OffsetsCommitted("g", [], 7, settled=[Settled(1, 0, 0, b"\x02\x01")]),
+    PartitionsClaimed("g", "m", [(1, 5)], 7),
+    GroupAltered("g", GroupSettings(RULES), 7),
+    TransactionCommitted(1, 1, [], 7, Cause.CLIENT, positions=[POSITIONS]),
+)
+
+
+@pytest.mark.parametrize("record", RECORDS_OF_A_GROUP, ids=lambda record: type(record).__name__)
+def test_the_last_record_of_a_group_says_when_it_was_used_also_behind_a_checkpoint(journal, record):
+    journal.commit_offset(1, 1, made=b"id of g")
+    journal.commit_offset(1, 1, "other", b"id of other")
+    journal.accept(record)
+    for _ in range(2):
+        assert [journal.fold.find(name).used for name in ("g", "other")] == [7, 0]
+        assert dict(journal.fold.facts())[Fact("when group 'g' was used last")] == 7
+        journal.checkpoint()
+
+
+def test_what_a_transaction_has_staged_is_a_use_when_it_commits(journal):
+    journal.commit_offset(1, 1, made=b"id of g")
+    journal.accept(TransactionOffsetsAdded(1, 1, "g", [PartitionOffset(1, 3)], 5, 0))
+    assert journal.fold.find("g").used == 0
+    journal.accept(TransactionCommitted(1, 1, [], 7, Cause.CLIENT))
+    assert journal.fold.find("g").used == 7

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from journal.folds.groups import GroupsFold
-from journal.formats.group_entries import Ending, RetryRules
+from journal.formats.group_entries import Ending, GroupSettings, RetryRules
 from journal.formats.record import (
     GroupAltered,
     GroupDeleted,
@@ -274,7 +274,7 @@ class SettlementMachine(RuleBasedStateMachine):
     @rule(group=GROUPS, seldom=SELDOM, rules=RULES)
     def delete_or_alter_group(self, group, seldom, rules):
         if not seldom:
-            self.accept(GroupAltered(group, rules, 0, b"i" * 16))
+            self.accept(GroupAltered(group, GroupSettings(rules), 0, b"i" * 16))
             self.model.alter(group, rules)
         elif group not in self.model.groups:
             return

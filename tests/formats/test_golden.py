@@ -89,7 +89,7 @@ RECORDS = [
     r.Identified("0123456789abcdef" * 2, 1018),
     r.ArchiveSet(True, SETTINGS, 1019),
     r.TopicAltered("orders", SETTINGS, 1020, r.PartitionsAdded(4, 9, 8)),
-    r.GroupAltered("group", RULES, 1021, ID),
+    r.GroupAltered("group", g.GroupSettings(RULES, 86_400_000_000, ["eu"]), 1021, ID),
 ]
 REQUESTS = [
     c.Hello(1, c.MAGIC, [2], "example", c.FormerSession(SESSION, NONCE, SECRET)),
@@ -136,7 +136,7 @@ REQUESTS = [
     c.FindMessages(40, 1, 1 << 40, b"key", b"id", 1 << 41, 7),
     c.ListParked(35, "group", 2, 1 << 40),
     c.ReleaseParked(36, "group", ID, 2, [1, 1 << 40], c.Release.DEAD_LETTER),
-    c.AlterGroup(42, "group", RULES, c.Whether.NONE_OR_SAME, ID),
+    c.AlterGroup(42, "group", g.GroupSettings(RULES), ["retry"], c.Whether.NONE_OR_SAME, ID),
     c.BeginMessages(43, "group", SESSION, SECRET, [c.BegunMessages(1, 2, [(1 << 40, 3)], True)]),
 ]
 ANSWERS = [
@@ -168,7 +168,7 @@ ANSWERS = [
         [c.MemberInfo(SESSION, "me", "worker-3", "host:1", 7, ["orders"], "pay-*")],
         [c.MemberPartition("orders", 2, None, 5, 1 << 40, SESSION, True, "4294967297-7 1:x:y", 9, "w")],
         ID,
-        RULES,
+        g.GroupSettings(RULES, 0, ["eu"]),
     ),
     c.MessagesFound(40, [5, 1 << 40], 1 << 40, 3, 1 << 41),
     c.Parked(27, [c.ParkedOffset(1 << 40, 3, 1 << 33, "why", False, True)], True, ID),

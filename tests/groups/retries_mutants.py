@@ -7,8 +7,8 @@ from typing import Final
 from tests.simulation.mutants import Mutant
 
 _BROKER, _POSITION = "txbroker/groups/retries.py", "txbroker/groups/group_position.py"
-_JUDGE, _COMMANDS = "txbroker/groups/settlement_judge.py", "txbroker/broker/consumer_groups.py"
-_DEAD = "txbroker/groups/dead_letters.py"
+_JUDGE = "txbroker/groups/settlement_judge.py"
+_DEAD, _SETTINGS = "txbroker/groups/dead_letters.py", "txbroker/groups/group_settings.py"
 _RETRIES, _LEFT = "txbroker/client/consumer/retries.py", "txbroker/client/core/left_out.py"
 _CONSUMER, _PARTS = "txbroker/client/consumer/consumer.py", "txbroker/client/consumer/group_parts.py"
 _FETCH = "txbroker/client/consumer/consumer_fetch.py"
@@ -57,16 +57,24 @@ MUTANTS: Final = (
     Mutant("all come again together", _BROKER, "int.from_bytes(self._random(2))", "0"),
     Mutant("there is no longest pause", _BROKER, "min(rules.longest, ", "max(0, "),
     Mutant(
-        "dead letters that fail go nowhere", _BROKER, " and has_target(store) else STOPPED", " else STOPPED"
+        "dead letters that fail go nowhere",
+        _BROKER,
+        " and has_target(store, group) else STOPPED",
+        " else STOPPED",
     ),
     Mutant(
         "a stopped message is due",
         _BROKER,
-        " and has_target(store) else STOPPED",
-        " and has_target(store) else now",
+        " and has_target(store, group) else STOPPED",
+        " and has_target(store, group) else now",
     ),
-    Mutant("others are taken for the same", _COMMANDS, "known is not None and known != wanted", "False"),
-    Mutant("the usual rules replace others", _COMMANDS, "is Whether.NONE and known", "is None and known"),
+    Mutant("others are taken for the same", _SETTINGS, "there not in (none, wanted)", "False"),
+    Mutant(
+        "the usual rules replace others",
+        _SETTINGS,
+        "command.whether is Whether.NONE:",
+        "command.whether is None:",
+    ),
     # -- dead letters
     Mutant(
         "a letter is moved whatever has changed", _DEAD, "self._details(letter) != details or", "False or"

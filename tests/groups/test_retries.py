@@ -16,6 +16,7 @@ from journal.formats.group_entries import (
     STOPPED,
     Ending,
     GroupPositions,
+    GroupSettings,
     PartitionOffset,
     Retried,
     RetryRules,
@@ -291,7 +292,9 @@ def test_random_histories_are_those_of_a_naive_model(seed):
     draw = random.Random(seed)
     room = Room(max_parked=MESSAGES)
     partition, model = filled(room), Naive(RULES[seed % 3])
-    room.peer().ask(messages.AlterGroup, "g", model.rules, messages.Whether.ALWAYS, ID)
+    room.peer().ask(
+        messages.AlterGroup, "g", GroupSettings(model.rules), ["retry"], messages.Whether.ALWAYS, ID
+    )
     commit(room, offsets=[PartitionOffset(partition, 0)])
     prepared = None
     for _ in range(60):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from journal.formats.group_entries import MAX_PAUSE, Ending, RetryRules
+from journal.formats.group_entries import MAX_PAUSE, Ending, GroupSettings, RetryRules
 from journal.xid import Xid
 from tests.groups.test_retries import MESSAGES, commit, fetched, kept, prepare, retry, said
 from tests.support.broker_room import Room, refused
@@ -27,7 +27,7 @@ def partition(room):
 
 
 def alter(room, retry, whether=Whether.ALWAYS, group="g"):
-    return room.peer().ask(messages.AlterGroup, group, retry, whether, ID)
+    return room.peer().ask(messages.AlterGroup, group, GroupSettings(retry), ["retry"], whether, ID)
 
 
 def given(room, retry, whether=Whether.ALWAYS):
@@ -36,7 +36,7 @@ def given(room, retry, whether=Whether.ALWAYS):
 
 
 def rules(room):
-    return room.broker.groups.find("g").retry
+    return room.broker.groups.find("g").settings.retry
 
 
 def ending(ending, attempts=3):
@@ -72,7 +72,7 @@ class TestSetting:
         given(room, RULES)
         assert room.group_id() == ID
         described = room.peer().ask(messages.DescribeGroup, "g")
-        assert (described.id, described.retry) == (ID, RULES)
+        assert (described.id, described.settings) == (ID, GroupSettings(RULES))
 
     def test_what_is_so_already_is_no_record(self, room):
         given(room, RULES)
@@ -84,7 +84,7 @@ class TestSetting:
     def test_others_are_refused_by_name_unless_they_replace(self, room):
         given(room, RULES, Whether.NONE_OR_SAME)
         lsn = room.engine.last_lsn
-        text = refused(alter(room, ending(Ending.DROP, 1), Whether.NONE_OR_SAME), "RetryPolicyConflict")
+        text = refused(alter(room, ending(Ending.DROP, 1), Whether.NONE_OR_SAME), "GroupSettingsConflict")
         assert "'g'" in text
         assert "3 attempts with pauses of 1 s to 4 s, then dead letter, not 1 attempt" in text
         given(room, ending(Ending.DROP), Whether.NONE)
@@ -95,7 +95,7 @@ class TestSetting:
 
     def test_none_takes_them_away_only_if_it_replaces(self, room):
         given(room, RULES)
-        refused(alter(room, None, Whether.NONE_OR_SAME), "RetryPolicyConflict")
+        refused(alter(room, None, Whether.NONE_OR_SAME), "GroupSettingsConflict")
         given(room, None, Whether.NONE)
         assert rules(room) == RULES
 

@@ -6,6 +6,7 @@ from journal.formats.group_entries import (
     STOPPED,
     Ending,
     GroupPositions,
+    GroupSettings,
     PartitionOffset,
     Retried,
     RetryRules,
@@ -35,7 +36,7 @@ def filled(made):
     peer = made.peer()
     for _ in range(10):
         peer.send(1, b"v")
-    assert isinstance(peer.ask(messages.AlterGroup, "g", RULES), messages.Done)
+    assert isinstance(peer.ask(messages.AlterGroup, "g", GroupSettings(RULES), ["retry"]), messages.Done)
     return made
 
 
@@ -127,7 +128,7 @@ def test_it_is_in_the_record_of_the_claim_and_holds_after_a_restart(room):
 
 @pytest.mark.parametrize("ending", Ending)
 def test_the_last_attempt_ends_as_the_rules_say(room, ending):
-    room.peer().ask(messages.AlterGroup, "g", RetryRules(1, 0, 0, ending))
+    room.peer().ask(messages.AlterGroup, "g", GroupSettings(RetryRules(1, 0, 0, ending)), ["retry"])
     first = member(room)
     begin(first, 0)
     lose(room, first)

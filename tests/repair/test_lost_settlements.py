@@ -2,7 +2,14 @@
 
 import pytest
 
-from journal.formats.group_entries import Ending, GroupPositions, PartitionOffset, RetryRules, Settled
+from journal.formats.group_entries import (
+    Ending,
+    GroupPositions,
+    GroupSettings,
+    PartitionOffset,
+    RetryRules,
+    Settled,
+)
 from journal.formats.record import GroupAltered, OffsetsCommitted, PartitionsClaimed
 from journal.transactions.unsent import Unsent
 from journal.wal.reader import JournalEntry
@@ -24,11 +31,11 @@ def claim(engine, offsets, settled):
 
 
 def alter(engine, offsets, settled):
-    engine.accept(GroupAltered("lost", RetryRules(3, 0, 0, Ending.DROP), engine.now(), ID))
+    engine.accept(GroupAltered("lost", GroupSettings(RetryRules(3, 0, 0, Ending.DROP)), engine.now(), ID))
 
 
 def alter_back(engine, offsets, settled):
-    engine.accept(GroupAltered("lost", None, engine.now(), ID))
+    engine.accept(GroupAltered("lost", GroupSettings(), engine.now(), ID))
 
 
 def one_phase(engine, offsets, settled):
@@ -46,8 +53,8 @@ def one_phase(engine, offsets, settled):
         (plain, POSITION, [], {"positions of group 'lost'"}),
         (claim, [], [SETTLED], {"finished offsets, or attempts, of group 'lost'"}),
         (claim, [], [], set()),
-        (alter, [], [], {"the change of how group 'lost' tries messages again: it does so as before"}),
-        (alter_back, [], [], {"the change of how group 'lost' tries messages again: it does so as before"}),
+        (alter, [], [], {"the change of the settings of group 'lost': it has those from before"}),
+        (alter_back, [], [], {"the change of the settings of group 'lost': it has those from before"}),
         (one_phase, [], [SETTLED], {"finished offsets, or attempts, of group 'lost'"}),
         (one_phase, POSITION, [], {"positions of group 'lost'"}),
     ],

@@ -121,14 +121,14 @@ MUTANTS: Final = (
     Mutant(
         "forget in a checkpoint how groups try again",
         "journal/folds/group.py",
-        "    group.retry = row.retry\n",
-        "",
+        "    group.settings, group.used = row.settings, row.used\n",
+        "    group.used = row.used\n",
     ),
     Mutant(
         "say that a group tries again otherwise, and record nothing",
         "txbroker/broker/consumer_groups.py",
         "            self._engine.accept(GroupAltered(name, wanted, self._engine.now(), made))\n",
-        "            self._groups._group(name, made).retry = wanted\n",
+        "            self._groups._group(name, made).settings = wanted\n",
     ),
     Mutant(
         "forget a topic's id in a checkpoint",

@@ -20,6 +20,7 @@ from journal.formats.group_entries import (
     ClaimKind,
     Ending,
     GroupPositions,
+    GroupSettings,
     PartitionOffset,
     Retried,
     RetryRules,
@@ -217,7 +218,7 @@ def retrying(
 ) -> Made:
     """Return the record by which a group tries messages again by these rules; not all of these are some."""
     rules = RetryRules(attempts, pause, longest, ending)  # type: ignore[arg-type]
-    return plain(GroupAltered(group, rules, 10**9, group_id))
+    return plain(GroupAltered(group, GroupSettings(rules), 10**9, group_id))
 
 
 def _runs(kind: Callable[..., Made], *places: tuple[int, int, int], **fields: Any) -> Made:
@@ -350,7 +351,7 @@ REFUSED |= {
     ],
     "an alteration of a group that is not there, without an id for it": lambda _: [retrying(group="z")],
     "an alteration to nothing of a group that is not there": lambda _: [
-        plain(GroupAltered("z", None, 10**9))
+        plain(GroupAltered("z", GroupSettings(), 10**9))
     ],
     "the end of a group that is not there": lambda _: [plain(GroupDeleted("z", 10**9))],
     "the end of a producer that is not there": lambda _: [plain(ProducersExpired([5], 10**9))],

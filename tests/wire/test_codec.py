@@ -22,6 +22,7 @@ from journal.formats.group_entries import (
     MAX_PAUSE,
     Ending,
     GroupPositions,
+    GroupSettings,
     Offset,
     PartitionOffset,
     Retried,
@@ -65,6 +66,8 @@ PARTS = (
     Retried,
     Settled,
     GroupPositions,
+    GroupSettings,
+    GroupSettings,
     commands.FetchedPartition,
     commands.Reader,
 )
@@ -83,11 +86,14 @@ def values_of(kind):
     nonces = st.binary(min_size=NONCE_BYTES, max_size=NONCE_BYTES)
     counts, offsets = st.integers(0, (1 << 64) - 1), st.integers(0, 1 << 62)
     bounded = {Nonce: nonces, Count: counts, Some: st.integers(1, (1 << 64) - 1), Offset: offsets}
+    bounded[Count | None] = st.none() | counts
     bounded[Partitions] = st.integers(1, MAX_PARTITIONS_PER_TOPIC)
     for part in PARTS if kind not in PARTS else ():
         st.register_type_strategy(part, values_of(part))
     pauses = st.integers(0, MAX_PAUSE)
-    rules = st.builds(RetryRules, st.integers(1, MAX_ATTEMPTS), pauses, pauses, st.sampled_from(Ending))
+    rules = st.builds(
+        RetryRules, st.integers(1, MAX_ATTEMPTS), pauses, pauses, st.sampled_from(Ending), words
+    )
     st.register_type_strategy(RetryRules, rules)
     known = {
         name: bounded[hint] if hint in bounded else st.from_type(hint)

@@ -153,11 +153,14 @@ def _groups(stranger, number):
     assert (listed["offsets"], listed["more"]) == ([], False)
     again = {"group": "g", "id": listed["id"], "partition": number, "offsets": [2]}
     assert stranger.ask("ReleaseParked", **again)[""] == "Done"
-    rules = {"attempts": 1, "pause": 0, "longest": 0, "ending": "STOP"}
-    assert stranger.ask("AlterGroup", group="g", retry=rules)[""] == "Done"
-    other = stranger.ask("AlterGroup", group="g", retry=rules | {"attempts": 2}, whether="NONE_OR_SAME")
-    assert other["error"] == "RetryPolicyConflict"
-    assert stranger.ask("DescribeGroup", group="g")["retry"] == rules
+    rules = {"attempts": 1, "pause": 0, "longest": 0, "ending": "STOP", "target": ""}
+    settings = {"retry": rules, "expiry": 86_400_000_000, "tags": []}
+    both = {"group": "g", "changed": ["retry", "expiry"]}
+    assert stranger.ask("AlterGroup", settings=settings, **both)[""] == "Done"
+    more = settings | {"retry": rules | {"attempts": 2}}
+    other = stranger.ask("AlterGroup", settings=more, whether="NONE_OR_SAME", **both)
+    assert other["error"] == "GroupSettingsConflict"
+    assert stranger.ask("DescribeGroup", group="g")["settings"] == settings
     failed = {"partition": number, "generation": generation, "base": 3, "retried": [{"offset": 3}]}
     for _ in range(2):
         assert stranger.ask("CommitOffsets", group="g", offsets=[], settled=[failed])[""] == "Done"

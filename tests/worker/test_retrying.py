@@ -236,16 +236,16 @@ class TestOrder:
 class TestPolicies:
     def test_another_one_than_the_groups_ends_it_and_nothing_is_handled(self, broker, topic):
         fill(broker, topic, 1)
-        broker.alter_group(topic, RetryPolicy(attempts=2))
+        broker.alter_group(topic, retry=RetryPolicy(attempts=2))
         handled = []
-        with pytest.raises(errors.RetryPolicyConflict, match="2 attempts"):
+        with pytest.raises(errors.GroupSettingsConflict, match="2 attempts"):
             broker.work(topic, topic, handled.append, retry=RetryPolicy(attempts=3), follow=False).run()
         assert handled == []
 
     def test_the_groups_own_holds_and_is_the_usual_one_if_it_has_none(self, broker, topic):
         broker.work(topic, topic, lambda message: None, follow=False).run()
         assert broker.describe_group(topic).retry == RetryPolicy()
-        broker.alter_group(topic, RetryPolicy(attempts=2))
+        broker.alter_group(topic, retry=RetryPolicy(attempts=2))
         broker.work(topic, topic, lambda message: None, follow=False).run()
         assert broker.describe_group(topic).retry == RetryPolicy(attempts=2)
 

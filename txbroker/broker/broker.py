@@ -51,6 +51,7 @@ from txbroker.broker.time_offsets import TimeOffsets
 from txbroker.broker.transactions import Transacting
 from txbroker.errors import JournalPoisoned, LimitExceeded, MemoryExhausted, PeerViolation, TxBrokerError
 from txbroker.groups.dead_letters import DeadLetters
+from txbroker.groups.idle_groups import IdleGroups
 from txbroker.groups.parked_offsets import ParkedOffsets
 from txbroker.members.coordinator import Coordinator
 from txbroker.wire.codec import encode
@@ -142,6 +143,10 @@ class Broker:
         self.coordinator = Coordinator(
             engine, settings, self.groups, self.consuming.check_room, self.consuming.counted, self._deliver,
             run_blocking, call_later, random,
+        )  # fmt: skip
+        self.idle_groups = IdleGroups(
+            engine, self.groups, settings.group_expiry, settings.reconnect_grace + settings.rejoin_timeout,
+            self.coordinator.count_members, self.fetching.read_groups,
         )  # fmt: skip
         self.transacting = Transacting(engine, settings, self.consuming, self.sessions)
         self.dead_letters = DeadLetters(
@@ -414,6 +419,11 @@ class Broker:
         """Forget producers that have been silent for long."""
         if not self.engine.busy:
             self.sending.room.expire(now)
+
+    def expire_groups(self, now: int) -> None:
+        """Delete groups that nobody has used for long, if they are to expire."""
+        if not self.engine.busy:
+            self.idle_groups.look(now)
 
     def answer_waiting(self) -> None:
         """Answer the fetches that wait for messages, because the broker is stopping."""

@@ -14,7 +14,6 @@ from journal.formats.group_entries import (
     ClaimKind,
     GroupPositions,
     PartitionOffset,
-    RetryRules,
     Settled,
 )
 from journal.formats.record import GroupAltered, GroupDeleted, OffsetsCommitted, PartitionsClaimed
@@ -32,9 +31,9 @@ from txbroker.errors import (
     OffsetOutOfRange,
     OffsetPending,
     PositionMoved,
-    RetryPolicyConflict,
     UnknownGroup,
 )
+from txbroker.groups.group_settings import changed_settings
 from txbroker.groups.lost_attempts import LostAttempts
 from txbroker.groups.retries import check_said
 from txbroker.groups.settlement_judge import SettlementJudge
@@ -52,7 +51,6 @@ from txbroker.wire.messages import (
     GroupOffsets,
     Groups,
     ListGroups,
-    Whether,
 )
 from txbroker.wire.refusals import check_entries, check_id, check_name, encode_bounded, unknown_partition
 
@@ -369,21 +367,12 @@ class Consuming:
         return found
 
     def alter(self, session: Session, command: AlterGroup, data: memoryview) -> Done:  # noqa: ARG002
-        """Have a group try messages again by other rules, or none."""
-        name, wanted = command.group, command.retry
+        """Change settings of a group; makes it if it is not there."""
+        name = command.group
         self.check_room(name, command.id, ())
-        if wanted is not None and wanted.pause > wanted.longest:
-            raise InvalidSetting(
-                f"the first pause of {wanted.pause} µs is above the longest, {wanted.longest} µs; nothing has changed"
-            )
-        there, known = name in self._groups.groups, self._groups.find(name).retry
-        if known is not None and known != wanted and command.whether is Whether.NONE_OR_SAME:
-            raise RetryPolicyConflict(
-                f"group {name!r} tries messages again by another policy ({_rules(known)}, not {_rules(wanted)}); "
-                "nothing has changed. Give the same one or none, or alter the group's"
-            )
-        stays = command.whether is Whether.NONE and known is not None
-        if not stays and (known != wanted or not there):
+        there, known = name in self._groups.groups, self._groups.find(name).settings
+        wanted = changed_settings(name, known, command)
+        if wanted != known or not there:
             if self._engine.full:
                 raise disk_full()
             made = self._made(name, command.id)
@@ -414,13 +403,3 @@ class Consuming:
 
 def _place(position: int | None) -> str:
     return "no position" if position is None else f"offset {position}"
-
-
-def _rules(rules: RetryRules | None) -> str:
-    if rules is None:
-        return "none"
-    ending = rules.ending.name.lower().replace("_", " ")
-    return (
-        f"{count_text(rules.attempts, 'attempt')} with pauses of {rules.pause / 1e6:g} s to {rules.longest / 1e6:g} s, "
-        f"then {ending}"
-    )

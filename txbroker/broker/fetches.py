@@ -122,6 +122,10 @@ class Fetching:
                 self._expire(fetch)
                 return
 
+    def read_groups(self) -> set[str]:
+        """Return the groups for which claimed partitions were read since this was called last, or are being read."""
+        return self._groups.read()
+
     # -- waking -----------------------------------------------------------------------------------
 
     def published(self, stores: Iterable[MessageStore]) -> None:

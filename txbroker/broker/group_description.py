@@ -65,7 +65,7 @@ class GroupDescription:
             kind = "consumers" if group.may_be_claimed(ClaimKind.CONSUMER) and group.claims else "members"
         return encode_bounded(
             GroupMembers(
-                command.correlation, kind, members.joined(), partitions.joined(), group.id, group.retry
+                command.correlation, kind, members.joined(), partitions.joined(), group.id, group.settings
             )
         )
 

@@ -43,6 +43,7 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "producer_idle": (SECOND, YEARS),
     "max_groups": (1, 1_000_000),
     "max_group_positions": (1, 100_000_000),
+    "group_expiry": (60 * SECOND, YEARS),
     "max_members": (1, 1_000_000),
     "assignment_delay": (0, 60 * SECOND),
     "reconnect_grace": (0, 3600 * SECOND),
@@ -61,7 +62,7 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
 }
 """Least and greatest value of each number, both allowed."""
 
-OPTIONAL: Final = frozenset({"orphan_age", "idle_timeout"})
+OPTIONAL: Final = frozenset({"orphan_age", "idle_timeout", "group_expiry"})
 """Settings that may be None: switched off."""
 
 
@@ -81,7 +82,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     ``max_group_positions`` bounds the pairs of a group and a partition. A group finishes no offset that is more than
     ``max_ahead`` above its lowest unfinished one in that partition, and keeps attempts, due times and reasons of at
-    most ``max_parked`` offsets there.
+    most ``max_parked`` offsets there. A group whose settings do not say when it expires is deleted after
+    ``group_expiry`` without use, None for never.
 
     All groups have at most ``max_members`` members. The partitions of a group are shared out ``assignment_delay`` after
     one has joined, so that several make one assignment. A member whose connection is gone is lost after
@@ -112,6 +114,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     producer_idle: Micros = 900 * SECOND
     max_groups: int = 5_000
     max_group_positions: int = 100_000
+    group_expiry: Micros | None = None
     max_members: int = 10_000
     assignment_delay: Micros = SECOND // 2
     reconnect_grace: Micros = 5 * SECOND

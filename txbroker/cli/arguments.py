@@ -19,6 +19,7 @@ from journal.quantities import Quantity, duration, read
 from journal.settings import OPTIONAL, QUANTITIES, RANGES, check_setting
 from journal.transaction_states import TransactionNumber
 from journal.xid import Xid
+from txbroker.client.core.group_settings import LEAST_EXPIRY
 
 T = TypeVar("T")
 
@@ -29,6 +30,22 @@ def pause(text: str) -> int:
     if not found:
         raise ValueError(f"{text!r} is no time to wait: write a duration, like 2s")
     return found
+
+
+class Expiry(NamedTuple):
+    """When a group expires: after so many seconds without use, 0 for never, None as the broker's setting says."""
+
+    seconds: float | None
+
+
+def expiry(text: str) -> Expiry:
+    """Return what ``30d``, ``never`` or ``usual`` says of a group; raises ``ValueError``."""
+    if text in ("never", "usual"):
+        return Expiry(0.0 if text == "never" else None)
+    found = duration(text)
+    if found < LEAST_EXPIRY:
+        raise ValueError(f"{text!r} is less than 1m, the least: say a longer time, or never")
+    return Expiry(found / 1e6)
 
 
 def moment(text: str, now: int) -> int:

@@ -8,7 +8,9 @@ from itertools import pairwise
 
 from rich.console import RenderableType
 
+from journal.quantities import Quantity, written
 from txbroker.cli.output import age_text, count_text, table
+from txbroker.cli.retry_options import policy_text
 from txbroker.client.core.results import GroupDescription, GroupMember, GroupPartition
 
 Texts = Mapping[tuple[str, int], str]
@@ -125,11 +127,26 @@ def waits_for(
     return "; ".join(found)
 
 
+def settings_json(group: GroupDescription) -> dict[str, object]:
+    """Return the settings of a group in JSON; ``expiry`` is in seconds, 0 for never, null for what the broker says."""
+    return {"retry": None if group.retry is None else group.retry._asdict(), "expiry": group.expiry}
+
+
+def settings_text(group: GroupDescription) -> str:
+    """Return what is said of a group as a whole, as sentences."""
+    if group.expiry is None:
+        return policy_text(group.retry)
+    if not group.expiry:
+        return f"{policy_text(group.retry)} It never expires."
+    time = written(Quantity.DURATION, round(group.expiry * 1e6))
+    return f"{policy_text(group.retry)} It is deleted once nobody has used it for {time}."
+
+
 def description_json(group: GroupDescription) -> dict[str, object]:
     """Return members and partitions in JSON; ``silent`` and ``kept`` are µs."""
     return {
         "kind": group.kind or None,
-        "retry": None if group.retry is None else group.retry._asdict(),
+        **settings_json(group),
         "members": [
             member._asdict() | {"silent": _micros(member.silent), "address": member.address or None}
             for member in group.members

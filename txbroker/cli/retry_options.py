@@ -16,7 +16,7 @@ from txbroker.client.core.retry_policy import ENDINGS, RetryPolicy, rules_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-NAMES: Final = ("attempts", "pause", "longest", "ending")
+NAMES: Final = ("attempts", "pause", "longest", "ending", "dead_letter_topic")
 USUAL: Final = RetryPolicy()
 AFTERWARDS: Final = {
     "dead_letter": "goes to the dead letters",
@@ -48,6 +48,11 @@ def retry_options(command: F) -> F:
             type=click.Choice(list(ENDINGS)),
             help=f"What becomes of a message after the last attempt. Usual: {USUAL.ending}.",
         ),
+        click.option(
+            "--dead-letter-topic",
+            metavar="TOPIC",
+            help="Where all dead letters of the group go; the name ends with .dead. Usual: each to TOPIC.dead.",
+        ),
         click.option("--no-retry", is_flag=True, help="Have nothing tried again by itself."),
     )
     for each in reversed(options):
@@ -71,6 +76,8 @@ def policy_in(choices: dict[str, Any], before: RetryPolicy | None = None) -> Ret
     for name in ("pause", "longest"):
         if name in said:
             said[name] /= 1e6
+    if not said.get("dead_letter_topic", "-"):
+        said["dead_letter_topic"] = None
     policy = (before or USUAL)._replace(**said)
     try:
         rules_of(policy, NOTHING_CHANGED)
@@ -89,6 +96,8 @@ def policy_text(policy: RetryPolicy | None) -> str:
     if policy is None:
         return "A message that fails comes again when its program says so."
     ending = AFTERWARDS[policy.ending]
+    if policy.ending == "dead_letter" and policy.dead_letter_topic is not None:
+        ending = f"goes to {policy.dead_letter_topic}"
     if policy.attempts == 1:
         return f"A message that fails {ending}."
     return (

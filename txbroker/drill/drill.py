@@ -173,7 +173,7 @@ class Drill:
             for short, partitions in self._plan.shape.items():
                 connection.create_topic(self._plan.topic(short), partitions, exist_ok=False, **BRISK_TOPICS)
             if self._plan.workers:
-                connection.alter_group(self._plan.work_group, POLICY)
+                connection.alter_group(self._plan.work_group, retry=POLICY)
         self._probe_ledger = Ledger(self._plan.ledgers, "probe.1")
         self._tail = Tail(self._plan.ledgers)
         self._crew = Crew(self._plan, client_names(self._orders.clients, self._orders.workers))

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from twisted.logger import Logger
 
 from journal.constants import MAX_FRAME
+from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
 from journal.formats import frame
 from journal.formats.group_entries import DEAD, GroupPositions, PartitionOffset, Settled, Unfinished
@@ -31,7 +32,7 @@ from journal.settings import TopicSettings
 from journal.transaction_states import CLIENT, TransactionNumber
 from journal.transactions.unsent import Unsent
 from txbroker.errors import CorruptData, MessageTooLarge, TxBrokerError
-from txbroker.groups.retries import has_target
+from txbroker.groups.retries import has_target, target_of
 from txbroker.wire import dead_letters as names
 
 if TYPE_CHECKING:
@@ -125,12 +126,10 @@ class DeadLetters:
 
         What has no topic to go to is not kept.
         """
-        if not has_target(store):
-            return start
         lowest = start
         for name, group in self._groups.groups.items():
             kept = group.settlements.get(store.number)
-            if kept is not None and kept.unfinished:
+            if kept is not None and kept.unfinished and has_target(store, group):
                 failed = [each for each in kept.details_within(store.start_offset, start) if each.attempts]
                 if failed:
                     lowest = min(lowest, failed[0].offset)
@@ -250,7 +249,7 @@ class DeadLetters:
         )
         positions = self._recorded([GroupPositions(letter.group, b"", [], [settled])])
         self._engine.transactions.check_unheld(positions)
-        target = self._target(store)
+        target = self._target(store, group)
         number = self._new_number()
         unsent = Unsent([(target, 1, framed)], positions)
         self._engine.transactions.commit(
@@ -258,13 +257,13 @@ class DeadLetters:
         )
         self._number = number
 
-    def _target(self, store: MessageStore) -> int:
+    def _target(self, store: MessageStore, group: Group) -> int:
         """Return the number of the partition that takes the messages of a partition; its topic is made if need be.
 
         The broker's limits of topics do not hold: the message has to go somewhere.
         """
         catalog = self._engine.catalog
-        name = names.dead_topic_of(store.topic)
+        name = target_of(store.topic, group)
         if name not in catalog.topics:
             partitions = len(catalog.topics[store.topic].partitions)
             record = catalog.judge_creation(

@@ -48,6 +48,7 @@ class GroupReading:
         self._look_again = look_again
         self._claimed: Waiting = {}
         self._missing: Waiting = {}
+        self._read: set[str] = set()
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -74,6 +75,8 @@ class GroupReading:
                 f"a reader for group {reader.group!r} has positions {first} to {end} of {len(positions)}, and missing "
                 "offsets once for a partition; ask for positions that are in the fetch"
             )
+        if any(reader.generations) and reader.group in self._groups.groups:
+            self._read.add(reader.group)
         for place, generation in enumerate(reader.generations, first):
             if place in found:
                 raise InvalidSetting(f"position {place} of a fetch has two readers; give it one")
@@ -105,6 +108,12 @@ class GroupReading:
             raise InvalidFrame(
                 f"what a reader of partition {partition} for group {group!r} misses: {error}"
             ) from error
+
+    def read(self) -> set[str]:
+        """As :meth:`Fetching.read_groups`."""
+        found = self._read | {group for group, _ in self._claimed}
+        self._read = set()
+        return found
 
     # -- waking -----------------------------------------------------------------------------------
 

@@ -132,7 +132,7 @@ def _released(command: ReleaseParked, group: Group, store: MessageStore) -> list
         offsets = dict.fromkeys(command.offsets)
         return [Unfinished(offset) for offset in offsets if offset >= 0 and is_finished(group, store, offset)]
     if command.what is Release.DEAD_LETTER:
-        check_has_target(store)
+        check_has_target(store, group)
         return _due(command, group, DEAD)
     return _due(command, group, 0)
 

@@ -80,14 +80,15 @@ class Retries:
         group = self._groups.find(name)
         kept = group.settlements.get(store.number)
         known = kept.unfinished if kept is not None else {}
+        rules = group.settings.retry
         if any(each.dead for each in retried):
-            check_has_target(store)
+            check_has_target(store, group)
         noted = Noted([], [])
         for each in retried:
-            is_last = group.retry is not None and each.attempts + 1 >= group.retry.attempts
+            is_last = rules is not None and each.attempts + 1 >= rules.attempts
             if (each.dead or is_last) and is_finished(group, store, each.offset):
                 continue
-            details = self._noted(each, known.get(each.offset), group.retry, store)
+            details = self._noted(each, known.get(each.offset), group, store)
             if details is None:
                 noted.dropped.append(each.offset)
             else:
@@ -95,14 +96,14 @@ class Retries:
         return noted
 
     def _noted(
-        self, each: Retried, known: Unfinished | None, rules: RetryRules | None, store: MessageStore
+        self, each: Retried, known: Unfinished | None, group: Group, store: MessageStore
     ) -> Unfinished | None:
         """Return what is known of an offset from now on; None if it is finished without success."""
         if known is not None and (known.is_dead or each.attempts < known.attempts):
             if known.is_dead or not each.dead:
                 return known
             return replace(known, due=DEAD, reason=each.reason[: self._max_reason])
-        now = self._engine.now()
+        now, rules = self._engine.now(), group.settings.retry
         attempts = 1 if known is None else known.attempts + 1
         due = now + self._pause(each, attempts, rules)
         if each.dead:
@@ -110,7 +111,7 @@ class Retries:
         elif rules is not None and attempts >= rules.attempts:
             if rules.ending is Ending.DROP:
                 return None
-            due = DEAD if rules.ending is Ending.DEAD_LETTER and has_target(store) else STOPPED
+            due = DEAD if rules.ending is Ending.DEAD_LETTER and has_target(store, group) else STOPPED
         failed = (known.failed if known is not None else 0) or now + self._engine.wall_offset
         return Unfinished(each.offset, attempts, due, each.reason[: self._max_reason], failed)
 
@@ -151,20 +152,26 @@ def is_finished(group: Group, store: MessageStore, offset: int) -> bool:
     return offset < position or (kept is not None and offset in kept.finished)
 
 
-def check_has_target(store: MessageStore) -> None:
-    """Raise InvalidSetting, InvalidName if no topic can take the dead letters of that partition."""
+def target_of(topic: str, group: Group) -> str:
+    """Return the name of the topic that takes the dead letters that a group makes of a topic."""
+    rules = group.settings.retry
+    return rules.target if rules is not None and rules.target else dead_topic_of(topic)
+
+
+def check_has_target(store: MessageStore, group: Group) -> None:
+    """Raise InvalidSetting, InvalidName if no topic can take the dead letters that a group makes of that partition."""
     if is_dead_topic(store.topic):
         raise InvalidSetting(
             f"topic {store.topic!r} has dead letters, and its own have no topic to go to; nothing has changed. Retry "
             "the message, or finish it"
         )
-    check_topic_name(dead_topic_of(store.topic))
+    check_topic_name(target_of(store.topic, group))
 
 
-def has_target(store: MessageStore) -> bool:
-    """Return whether a topic can take the dead letters of that partition."""
+def has_target(store: MessageStore, group: Group) -> bool:
+    """Return whether a topic can take the dead letters that a group makes of that partition."""
     try:
-        check_has_target(store)
+        check_has_target(store, group)
     except RequestRefused:
         return False
     return not store.internal

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from journal.formats.group_entries import PartitionOffset, RetryRules
+from journal.formats.group_entries import NO_SETTINGS, GroupSettings, PartitionOffset
 from journal.formats.record import Placement
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State
@@ -401,16 +401,13 @@ class MemberInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class GroupMembers(Answer, frozen=True, tag=84):
-    """Answers :class:`DescribeGroup`. ``kind``: "members", "consumers" (that name their partitions), or "" as yet.
-
-    ``retry`` is how it tries messages again, nil if each retry says it.
-    """
+    """Answers :class:`DescribeGroup`. ``kind``: "members", "consumers" (that name their partitions), or "" as yet."""
 
     kind: str
     members: list[MemberInfo]
     partitions: list[MemberPartition]
     id: bytes
-    retry: RetryRules | None = None
+    settings: GroupSettings = NO_SETTINGS
 
 
 class MessagesFound(Answer, frozen=True, tag=86):

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from journal.formats.group_entries import RetryRules
+from journal.formats.group_entries import GroupSettings
 from journal.random_id import new_id
 from txbroker.wire.requests import Request
 
@@ -55,23 +55,26 @@ class ReleaseParked(Request, frozen=True, tag=41):
 
 
 class Whether(IntEnum):
-    """When rules replace those of a group."""
+    """When settings replace those of a group."""
 
     ALWAYS = 0
     """Whatever it has."""
     NONE_OR_SAME = 1
-    """If it has none; refused (RetryPolicyConflict) if it has others."""
+    """If it has none; refused (GroupSettingsConflict) if it has others."""
     NONE = 2
     """If it has none; those that it has stay."""
 
 
 class AlterGroup(Request, frozen=True, tag=42):
-    """Have a group try messages again by these rules; nil for none. Answered by :class:`Done` once forced.
+    """Change settings of a group. Answered by :class:`Done` once forced.
 
-    A group that is not there is made, with that ``id``. Only one that is made, or alters, is refused on a full disk.
+    Those whose names are in ``changed`` become what they are in ``settings``, each if ``whether`` says so; the others
+    stay. A group that is not there is made, with that ``id``. Only one that is made, or alters, is refused on a full
+    disk.
     """
 
     group: str
-    retry: RetryRules | None
+    settings: GroupSettings
+    changed: list[str]
     whether: Whether = Whether.ALWAYS
     id: bytes = msgspec.field(default_factory=new_id)

@@ -36,7 +36,7 @@ class WorkOptions(NamedTuple):
     waited for more.
 
     ``retry`` is how the group tries a message again whose handler raises: True (as its policy says; it gets the usual
-    one if it has none), a :class:`RetryPolicy` (RetryPolicyConflict if it has another one), or False: the worker ends
+    one if it has none), a :class:`RetryPolicy` (GroupSettingsConflict if it has another one), or False: the worker ends
     with that exception, and the message stays unfinished. After a batch, each of its messages is handled alone before
     one counts as failed.
 

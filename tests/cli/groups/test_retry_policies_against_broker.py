@@ -26,7 +26,7 @@ def group(topic, connection):
 def stopped(group, url):
     """A group that has stopped two messages."""
     with txbroker.connect(url, client="test") as own:
-        own.alter_group(group, RetryPolicy(1, ending="stop"))
+        own.alter_group(group, retry=RetryPolicy(1, ending="stop"))
         consumer = own.consume(group, group=group, partitions=[0], order=None)
         consumer.retry([next(consumer) for _ in range(2)], why="no database")
     return group

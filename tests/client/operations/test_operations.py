@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from journal.constants import SEGMENT_BYTES
-from journal.formats.group_entries import MAX_PAUSE, Ending, RetryRules
+from journal.formats.group_entries import MAX_PAUSE, Ending, GroupSettings, RetryRules
 from journal.settings import TopicSettings
 from journal.transaction_states import State
 from journal.xid import Xid
@@ -363,20 +363,21 @@ class TestRetryPolicies:
 
     @pytest.mark.parametrize(("policy", "rules"), [(POLICY, RULES), (None, None)])
     def test_a_group_gets_a_policy_whatever_it_had_before(self, rig, asked, policy, rules):
-        rig.run(rig.operations.alter_group("g", policy))
+        rig.run(rig.operations.alter_group("g", retry=policy))
         [request] = asked
-        assert (request.group, request.retry, request.whether) == ("g", rules, messages.Whether.ALWAYS)
+        assert (request.group, request.settings.retry, request.changed) == ("g", rules, ["retry"])
+        assert request.whether is messages.Whether.ALWAYS
 
     def test_the_endings_of_programs_are_those_of_the_broker(self, rig, asked):
         for ending in ("dead_letter", "drop", "stop"):
-            rig.run(rig.operations.alter_group("g", RetryPolicy(ending=ending)))
-        assert [each.retry.ending for each in asked] == list(Ending)
+            rig.run(rig.operations.alter_group("g", retry=RetryPolicy(ending=ending)))
+        assert [each.settings.retry.ending for each in asked] == list(Ending)
 
     def test_a_policy_may_have_the_least_and_the_most_of_everything(self, rig, asked):
         year = 366 * 86_400
-        rig.run(rig.operations.alter_group("g", RetryPolicy(1, 0, 0)))
-        rig.run(rig.operations.alter_group("g", RetryPolicy(1000, year, year)))
-        assert [(each.retry.attempts, each.retry.pause, each.retry.longest) for each in asked] == [
+        rig.run(rig.operations.alter_group("g", retry=RetryPolicy(1, 0, 0)))
+        rig.run(rig.operations.alter_group("g", retry=RetryPolicy(1000, year, year)))
+        assert [structs.astuple(each.settings.retry)[:3] for each in asked] == [
             (1, 0, 0),
             (1000, MAX_PAUSE, MAX_PAUSE),
         ]
@@ -386,7 +387,7 @@ class TestRetryPolicies:
     ):
         asked = []
         broker.on_altergroup = lambda session, request, data: asked.append(request)
-        altered = rig.start(rig.operations.alter_group("g", self.POLICY))
+        altered = rig.start(rig.operations.alter_group("g", retry=self.POLICY))
         rig.cut()
         broker.on_altergroup = lambda session, request, data: (
             asked.append(request) or messages.Done(request.correlation)
@@ -397,13 +398,26 @@ class TestRetryPolicies:
         assert structs.replace(second, id=first.id) == first
         assert second.id != first.id
 
-    def test_a_description_has_the_policy_of_the_group(self, rig, broker):
-        rules = [self.RULES, None]
+    def test_a_description_has_the_settings_of_the_group(self, rig, broker):
+        rules = [GroupSettings(self.RULES), GroupSettings(expiry=90_500_000)]
         broker.on_describegroup = lambda session, request, data: messages.GroupMembers(
             request.correlation, "", [], [], b"g" * 16, rules.pop(0)
         )
-        assert rig.run(rig.operations.describe_group("g")).retry == self.POLICY
-        assert rig.run(rig.operations.describe_group("g")).retry is None
+        described = [rig.run(rig.operations.describe_group("g")) for _ in range(2)]
+        assert [(each.retry, each.expiry) for each in described] == [(self.POLICY, None), (None, 90.5)]
+
+    @pytest.mark.parametrize(
+        ("expiry", "told"), [(None, None), (0, 0), (60, 60_000_000), (0.5 + 3600, 3_600_500_000)]
+    )
+    def test_a_time_of_expiry_is_changed_alone(self, rig, asked, expiry, told):
+        rig.run(rig.operations.alter_group("g", expiry=expiry))
+        [request] = asked
+        assert (request.changed, request.settings) == (["expiry"], GroupSettings(expiry=told))
+
+    def test_all_dead_letters_may_go_to_one_topic(self, rig, asked):
+        rig.run(rig.operations.alter_group("g", retry=RetryPolicy(dead_letter_topic="failed.dead")))
+        [request] = asked
+        assert request.settings.retry.target == "failed.dead"
 
 
 class TestForgettingOverALostAnswer:

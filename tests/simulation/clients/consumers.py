@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from journal.formats import frame
-from journal.formats.group_entries import Ending, PartitionOffset, RetryRules
+from journal.formats.group_entries import Ending, GroupSettings, PartitionOffset, RetryRules
 from tests.simulation.clients.clients import Client
 from tests.simulation.model.group_model import Key
 from tests.simulation.model.log_model import Floor, require
@@ -254,7 +254,8 @@ class ConsumingClient(Client):
                 self.model.refused(intent)
 
         whether = messages.Whether.ALWAYS
-        self.ask(messages.AlterGroup, group, rules, whether, self.world.name_id(), then=then)
+        changed = GroupSettings(rules), ["retry"]
+        self.ask(messages.AlterGroup, group, *changed, whether, self.world.name_id(), then=then)
         self.model.ask(intent)
 
     def describe_group(self, random: Random) -> None:
@@ -265,7 +266,8 @@ class ConsumingClient(Client):
     def group_described(self, group: str, answer: Any, data: bytes, since: int) -> None:
         """Take in how it tries messages again."""
         if isinstance(answer, messages.GroupMembers):
-            self.world.groups.rules_read(group, None if answer.retry is None else str(answer.retry), since)
+            rules = answer.settings.retry
+            self.world.groups.rules_read(group, rules and str(rules), since)
 
     def delete_group(self, random: Random) -> None:
         """All that is known of a group; or of one that is gone, as after a lost answer."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from journal.engine.engine import Engine
 from journal.folds.table import client_folds
 from journal.formats import filenames, frame
-from journal.formats.group_entries import Ending, PartitionOffset, RetryRules
+from journal.formats.group_entries import Ending, GroupSettings, PartitionOffset, RetryRules
 from journal.formats.record import (
     GroupAltered,
     GroupDeleted,
@@ -117,7 +117,7 @@ def filled(path: Path) -> Path:
     made.accept(lambda at: OffsetsCommitted("group", places, at, b"g" * 16))
     made.accept(lambda at: OffsetsCommitted("left", places[:1], at, b"l" * 16))
     made.accept(lambda at: PartitionsClaimed("group", "member", [(first, 1), (first + 2, 2)], at))
-    made.accept(lambda at: GroupAltered("group", RetryRules(3, 5, 80, Ending.DROP), at))
+    made.accept(lambda at: GroupAltered("group", GroupSettings(RetryRules(3, 5, 80, Ending.DROP)), at))
     made.accept(lambda at: GroupDeleted("left", at))
     made.accept(lambda at: TopicDeleted("gone", at))
     made.moving("group", first + 1, 4, "commit")
@@ -222,18 +222,24 @@ _group("id of a group", _set(1, 1, to=b"another"), "the id of group 'group' is 6
 _group("member with a claim", _set(1, 3, 0, 2, to="thief"), "'thief'")
 _group("generation of a claim", _set(1, 3, 0, 1, to=7), "claim (generation, member, kind) of group 'group'")
 _group("last generation", _set(0, 0, to=7), "the last generation is 7")
-_group("number of attempts of a group", _set(1, 5, 0, to=7), "is RetryRules(attempts=7, pause=5")
-_group("pause between attempts of a group", _set(1, 5, 1, to=7), "is RetryRules(attempts=3, pause=7")
-_group("longest pause between attempts of a group", _set(1, 5, 2, to=7), "pause=5, longest=7")
+_group("number of attempts of a group", _set(1, 5, 0, 0, to=7), "retry=RetryRules(attempts=7, pause=5")
+_group("pause between attempts of a group", _set(1, 5, 0, 1, to=7), "retry=RetryRules(attempts=3, pause=7")
+_group("longest pause between attempts of a group", _set(1, 5, 0, 2, to=7), "pause=5, longest=7")
 _group(
     "ending of the attempts of a group",
-    _set(1, 5, 3, to=0),
-    "ending=<Ending.DEAD_LETTER: 0>), by the journal",
+    _set(1, 5, 0, 3, to=0),
+    "ending=<Ending.DEAD_LETTER: 0>, target=''), expiry=None, tags=[]), by the journal",
 )
 _group("offset in a prepared transaction", _set(-1, 3, 0, 3, 0, 1, to=1), "what transaction")
 _group("id for a group in a prepared transaction", _set(-1, 3, 0, 2, to=b"x"), "what transaction")
+_group("time after which a group expires", _set(1, 5, 1, to=7), "expiry=7, tags=[]), by the journal")
+_group(
+    "time when a group was used last",
+    _set(1, 6, to=7),
+    "when group 'group' was used last is 7, by the journal",
+)
 damage("a checkpoint lacks the retry rules of a group")(
-    _changed("groups", _set(1, 5, to=None), "how group 'group' tries messages again is None, by the journal")
+    _changed("groups", _set(1, 5, 0, to=None), "the settings of group 'group' is GroupSettings(retry=None")
 )
 damage("a checkpoint has another id of a topic")(
     _changed("catalog", _set(-1, 4, to=b"another"), "it has topic")
@@ -272,8 +278,8 @@ _record("a claim was another's", PartitionsClaimed, "'thief'", lambda old: repla
 _record(
     "a group got no retry rules",
     GroupAltered,
-    "is RetryRules(attempts=3, pause=5, longest=80, ending=<Ending.DROP: 1>), by the journal None",
-    lambda old: replace(old, retry=None),
+    "by the journal GroupSettings(retry=None",
+    lambda old: replace(old, settings=GroupSettings()),
 )
 _record(
     "a producer was opened under another name",

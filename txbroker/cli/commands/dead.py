@@ -42,7 +42,10 @@ def dead() -> None:
 @click.option("--limit", type=click.IntRange(1), default=MOST, help=f"Stop after so many ({MOST}).")
 @pass_invocation
 def list_letters(invocation: Invocation, topic: str, group: str | None, limit: int) -> None:
-    """List the dead letters of TOPIC, oldest first. Each has its place in the topic of dead letters."""
+    """List the dead letters of TOPIC, oldest first. Each has its place in the topic of dead letters.
+
+    TOPIC may also be a topic of dead letters itself, of which a group has said that its own go there.
+    """
     found: list[Message] = []
     with invocation.connect() as broker:
         known_topic(broker.topics([topic]), topic)
@@ -51,10 +54,10 @@ def list_letters(invocation: Invocation, topic: str, group: str | None, limit: i
                 break
             if group is None or _text(message, names.DEAD_GROUP) == group:
                 found.append(message)
-    columns = ("partition", "offset", "group", "from offset", "attempts", "first failure", "why")
+    columns = ("partition", "offset", "group", "from", "attempts", "first failure", "why")
     rows = [
         (
-            each.partition, each.offset, _text(each, names.DEAD_GROUP), _text(each, names.DEAD_OFFSET),
+            each.partition, each.offset, _text(each, names.DEAD_GROUP), _place(each),
             _text(each, names.DEAD_ATTEMPTS), _failed(each), _text(each, names.DEAD_WHY),
         )
         for each in found
@@ -123,7 +126,7 @@ def resend(
 def drop(invocation: Invocation, topic: str, partition: int, offset: int, yes: bool) -> None:
     """Drop the dead letters of TOPIC in a PARTITION up to OFFSET, that one included, for good."""
     with invocation.connect() as broker:
-        name = names.dead_topic_of(topic)
+        name = _name(topic)
         info = known_topic(broker.topics([name]), name)
         chosen_partitions(info, (partition,))
         part = info.partitions[partition]
@@ -136,8 +139,21 @@ def drop(invocation: Invocation, topic: str, partition: int, offset: int, yes: b
     emit(invocation.as_json, said, lambda: f"Dropped {count_text(count, 'dead letter')}.")
 
 
+def _name(topic: str) -> str:
+    """Return the name of the topic of dead letters that is meant."""
+    return topic if names.is_dead_topic(topic) else names.dead_topic_of(topic)
+
+
+def _place(letter: Message) -> str:
+    """Return where a letter comes from, for people."""
+    topic, partition, offset = (
+        _text(letter, each) for each in (names.DEAD_TOPIC, names.DEAD_PARTITION, names.DEAD_OFFSET)
+    )
+    return f"{topic}[{partition}] {offset}"
+
+
 def _letters(broker: Connection, topic: str) -> Iterator[Message]:
-    name = names.dead_topic_of(topic)
+    name = _name(topic)
     found = broker.topics([name])
     if found:
         starts = {part.index: part.start_offset for part in found[0].partitions}
@@ -146,7 +162,7 @@ def _letters(broker: Connection, topic: str) -> Iterator[Message]:
 
 def _chosen(broker: Connection, topic: str, partition: int, offsets: tuple[int, ...]) -> list[Message]:
     """Return the letters at these offsets; exit 1 if one of them is not there."""
-    name = names.dead_topic_of(topic)
+    name = _name(topic)
     info = known_topic(broker.topics([name]), name)
     chosen_partitions(info, (partition,))
     part = info.partitions[partition]

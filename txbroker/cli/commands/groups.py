@@ -9,15 +9,25 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Group as Stack
 
+from txbroker.cli.arguments import Expiry, Parsed, expiry
 from txbroker.cli.clock import TIME
 from txbroker.cli.commands.topics import known_topic
 from txbroker.cli.exits import Exit, Failure
-from txbroker.cli.group_description import description_json, kind_text, members_table, partitions_table
+from txbroker.cli.group_description import (
+    description_json,
+    kind_text,
+    members_table,
+    partitions_table,
+    settings_json,
+    settings_text,
+)
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
 from txbroker.cli.output import age_text, count_text, emit, table
 from txbroker.cli.positions import nearest
-from txbroker.cli.retry_options import policy_in, policy_text, retry_options, said_in
+from txbroker.cli.retry_options import policy_in, retry_options, said_in
+from txbroker.client.core.group_settings import GroupChoices
 from txbroker.client.core.results import GroupDescription, ParkedMessage
+from txbroker.client.core.retry_policy import RetryPolicy
 from txbroker.errors import UnknownGroup
 from txbroker.wire.messages import GroupInfo, PartitionInfo, TopicInfo
 
@@ -69,7 +79,7 @@ def describe(invocation: Invocation, name: str) -> None:
         | {"without_position": [{"topic": t, "partition": p, "messages": count} for t, p, count in unread]},
         lambda: Stack(
             f"Group {name}, {count_text(lag_of(positions), 'message')} behind. {kind_text(described)}",
-            policy_text(described.retry),
+            settings_text(described),
             *(["", members_table(described), ""] if described.kind == "members" else []),
             partitions_table(described, held, metadata),
             *(
@@ -192,28 +202,46 @@ def reset(
     )
 
 
-@groups.command(short_help="Say how the group NAME tries messages again.")
+@groups.command(short_help="Change the settings of the group NAME.")
 @click.argument("name")
 @retry_options
+@click.option(
+    "--expiry",
+    "expires",
+    type=Parsed("duration|never|usual", expiry),
+    help="Delete the group once nobody has used it for so long; usual: as the broker's group_expiry says.",
+)
 @pass_invocation
-def alter(invocation: Invocation, /, name: str, **choices: Any) -> None:
-    """Say how the group NAME tries messages again, whatever it had before. What is not said stays as it is.
+def alter(invocation: Invocation, /, name: str, expires: Expiry | None, **choices: Any) -> None:
+    """Change the settings of the group NAME: how it tries messages again, and when it expires.
+
+    What is not said stays as it is.
 
     It holds from the next failure on. The group is made if it is not there.
     """
-    if not said_in(choices) and not choices["no_retry"]:
+    retries = bool(said_in(choices) or choices["no_retry"])
+    if not retries and expires is None:
         raise click.UsageError(
-            "say what is to change: --attempts, --pause, --longest, --ending, or --no-retry"
+            "say what is to change: --attempts, --pause, --longest, --ending, --dead-letter-topic, --no-retry, or "
+            "--expiry"
         )
+    changes: GroupChoices = {}
+    if expires is not None:
+        changes["expiry"] = expires.seconds
     with invocation.connect() as broker:
-        try:
-            before = broker.describe_group(name).retry
-        except UnknownGroup:
-            before = None
-        retry = policy_in(choices, before)
-        broker.alter_group(name, retry)
-    said = {"group": name, "retry": None if retry is None else retry._asdict()}
-    emit(invocation.as_json, said, lambda: f"Group {name}: {policy_text(retry)}")
+        if retries:
+            changes["retry"] = policy_in(choices, _policy(broker, name))
+        broker.alter_group(name, **changes)
+        altered = broker.describe_group(name)
+    said = {"group": name} | settings_json(altered)
+    emit(invocation.as_json, said, lambda: f"Group {name}: {settings_text(altered)}")
+
+
+def _policy(broker: Connection, name: str) -> RetryPolicy | None:
+    try:
+        return broker.describe_group(name).retry
+    except UnknownGroup:
+        return None
 
 
 @groups.command()

@@ -12,7 +12,7 @@ from journal.errors import CompressionUnavailable, InvalidFrame
 from journal.folds.group import GroupRow
 from journal.formats import frame
 from journal.formats.frame import LOST, Message
-from journal.formats.group_entries import GroupPositions, RetryRules, Settled
+from journal.formats.group_entries import GroupPositions, GroupSettings, RetryRules, Settled
 from journal.formats.journal_headers import FileHeader
 from journal.formats.offset_set_bytes import decode_offsets
 from journal.formats.segment_header import SegmentHeader
@@ -68,7 +68,7 @@ def _plain(value: Any) -> Any:
     """Return an xid in the form that all commands take, instead of base64; and what groups settle with its names."""
     if isinstance(value, Xid):
         return str(value)
-    if isinstance(value, GroupPositions | RetryRules | Settled):
+    if isinstance(value, GroupPositions | GroupSettings | RetryRules | Settled):
         return _named(value)
     return [_plain(each) for each in value] if isinstance(value, list) else msgspec.to_builtins(value)
 

@@ -26,10 +26,10 @@ from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.client.consumer.read_ahead import ReadAhead
 from txbroker.client.consumer.retries import Retry, drop_undelivered, hold_back, put_back
 from txbroker.client.consumer.shared_fetch import SharedFetch
+from txbroker.client.core.group_settings import bring_policy
 from txbroker.client.core.positions import Position, stored_positions
 from txbroker.client.core.promise import Chore
 from txbroker.client.core.results import Message
-from txbroker.client.core.retry_policy import bring_policy
 from txbroker.client.core.waits import Turn
 
 log = logging.getLogger("txbroker.client")

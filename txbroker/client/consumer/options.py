@@ -53,7 +53,7 @@ class ConsumerOptions(NamedTuple):
     ``claim=False`` the consumer only reads where the group is, and any number may do so.
 
     ``retry`` is how the group tries messages again that ``retry()`` is called for: a :class:`RetryPolicy`, which is
-    kept for the group and is that of all its consumers (RetryPolicyConflict if it has another one); True for the
+    kept for the group and is that of all its consumers (GroupSettingsConflict if it has another one); True for the
     group's, or the usual one if it has none; False if the group's is none of this consumer's business.
     """
 

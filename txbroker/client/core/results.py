@@ -152,6 +152,8 @@ class GroupDescription(NamedTuple):
     ``kind`` is "members" if the broker shares its partitions out to members, "consumers" if its consumers name their
     partitions, "" if nobody has read for it yet. ``id`` distinguishes the group from others of its name; it is empty
     while nothing of it is in the journal. ``retry`` is how it tries messages again, None if each retry says it.
+    ``expiry`` is after how many seconds without use it is deleted: 0 for never, None for what the broker's setting
+    says.
     """
 
     name: str
@@ -160,6 +162,7 @@ class GroupDescription(NamedTuple):
     partitions: list[GroupPartition]
     id: bytes
     retry: RetryPolicy | None = None
+    expiry: float | None = None
 
 
 class Run(NamedTuple):
@@ -208,7 +211,9 @@ def described_group(name: str, told: GroupMembers) -> GroupDescription:
     """Return the description in an answer of the broker, with the partitions sorted by topic and index."""
     partitions = sorted(map(_owned, told.partitions), key=lambda each: (each.topic, each.partition))
     members = [_member(each) for each in told.members]
-    return GroupDescription(name, told.kind, members, partitions, told.id, policy_of(told.retry))
+    settings = told.settings
+    expiry = None if settings.expiry is None else settings.expiry / 1e6
+    return GroupDescription(name, told.kind, members, partitions, told.id, policy_of(settings.retry), expiry)
 
 
 def _member(told: MemberInfo) -> GroupMember:

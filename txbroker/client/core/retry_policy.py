@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from journal.arguments import seconds, text, whole, wrong_type, wrong_value
 from journal.formats.group_entries import MAX_ATTEMPTS, MAX_PAUSE, Ending, RetryRules
-from txbroker.wire.messages import AlterGroup, Done, Whether
-
-if TYPE_CHECKING:
-    from txbroker.client.core.core import Core
+from txbroker.wire.dead_letters import DEAD_SUFFIX, is_dead_topic
 
 ENDINGS: Final = {"dead_letter": Ending.DEAD_LETTER, "drop": Ending.DROP, "stop": Ending.STOP}
 
@@ -22,12 +19,15 @@ class RetryPolicy(NamedTuple):
     most; 366 days are the most). After the last one it goes to the topic of dead letters ("dead_letter"), is finished
     ("drop"), or stays and waits for an operator ("stop"): then nothing behind it, or of its key, is handed out, as the
     ``order`` of the consumer says. A message of a topic of dead letters has none to go to, and stops instead.
+    ``dead_letter_topic`` is the topic that all dead letters of the group go to, whatever topic they are from; its name
+    ends with ".dead". None: each goes to the topic of the name of its own with ".dead" behind it.
     """
 
     attempts: int = 5
     pause: float = 1.0
     longest: float = 300.0
     ending: str = "dead_letter"
+    dead_letter_topic: str | None = None
 
 
 def rules_of(policy: Any, state: str, wanted: str = "a RetryPolicy") -> RetryRules:
@@ -45,7 +45,18 @@ def rules_of(policy: Any, state: str, wanted: str = "a RetryPolicy") -> RetryRul
     ending = ENDINGS.get(text("ending", policy.ending, state))
     if ending is None:
         raise wrong_value("ending", policy.ending, "'dead_letter', 'drop' or 'stop'", state)
-    return RetryRules(attempts, pause, longest, ending)
+    return RetryRules(attempts, pause, longest, ending, _target(policy.dead_letter_topic, state))
+
+
+def _target(topic: str | None, state: str) -> str:
+    """Return the topic of dead letters as the broker keeps it."""
+    if topic is None:
+        return ""
+    if not is_dead_topic(text("dead_letter_topic", topic, state)):
+        raise wrong_value(
+            "dead_letter_topic", topic, f"None, or a name that ends with {DEAD_SUFFIX!r}", state
+        )
+    return topic
 
 
 def policy_of(rules: RetryRules | None) -> RetryPolicy | None:
@@ -53,23 +64,4 @@ def policy_of(rules: RetryRules | None) -> RetryPolicy | None:
     if rules is None:
         return None
     [ending] = [name for name, value in ENDINGS.items() if value is rules.ending]
-    return RetryPolicy(rules.attempts, rules.pause / 1e6, rules.longest / 1e6, ending)
-
-
-async def bring_policy(core: Core, group: str, policy: RetryPolicy | bool, state: str) -> None:
-    """Have a group try messages again by a policy, if it has none: by this one, True for the one of
-    :class:`RetryPolicy` without arguments. False brings none.
-
-    Raises RetryPolicyConflict if the group has another one than the one that was given.
-    """
-    if policy is False:
-        return
-    given, whether = (RetryPolicy(), Whether.NONE) if policy is True else (policy, Whether.NONE_OR_SAME)
-    request = AlterGroup(core.correlation(), group, rules_of(given, state), whether)
-    await core.request(request, Done)
-
-
-async def alter_policy(core: Core, group: str, policy: RetryPolicy | None, state: str) -> None:
-    """Have a group try messages again by a policy, or by none."""
-    rules = None if policy is None else rules_of(policy, state, "a RetryPolicy or None")
-    await core.request(AlterGroup(core.correlation(), group, rules), Done)
+    return RetryPolicy(rules.attempts, rules.pause / 1e6, rules.longest / 1e6, ending, rules.target or None)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Unpack
 
 from journal.arguments import NOTHING_CHANGED, NOTHING_READ, listed, octets, text, truth, whole, wrong_type
 from journal.formats.group_entries import PartitionOffset
 from txbroker import errors
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
+from txbroker.client.core.group_settings import GroupChoices, alter_settings
 from txbroker.client.core.partitioner import named_index
 from txbroker.client.core.results import GroupDescription, GroupPosition, ParkedMessage, described_group
-from txbroker.client.core.retry_policy import RetryPolicy, alter_policy
 from txbroker.client.operations.parked import parked_messages, release
 from txbroker.client.operations.topic_creation import described
 from txbroker.client.operations.topic_lookup import number_of, one_topic
@@ -60,13 +60,15 @@ class GroupOperations:
         return described_group(group, told)
 
     @client_method
-    async def alter_group(self, group: str, retry: RetryPolicy | None) -> None:
-        """Have a group try messages again by this policy, whatever it had before, or by none; makes the group.
+    async def alter_group(self, group: str, **settings: Unpack[GroupChoices]) -> None:
+        """Change these settings of a group, whatever they were before, and no others; makes the group.
 
-        It holds from the next failure on; what waits already stays due when it is. Raises WrongType, WrongValue,
-        InvalidName, LimitExceeded.
+        ``retry`` is a :class:`RetryPolicy`, or None: each retry says then when the message comes again. It holds from
+        the next failure on; what waits already stays due when it is. ``expiry`` is after how many seconds without use
+        the group is deleted: 0 for never, None for what the broker does with groups that say nothing. Raises WrongType,
+        WrongValue, InvalidName, LimitExceeded.
         """
-        await alter_policy(self.core, text("group", group, NOTHING_CHANGED), retry, NOTHING_CHANGED)
+        await alter_settings(self.core, text("group", group, NOTHING_CHANGED), settings, NOTHING_CHANGED)
 
     @client_method
     async def parked(self, group: str) -> list[ParkedMessage]:

@@ -1,0 +1,67 @@
+"""The settings of a group, as programs say them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from msgspec.structs import replace
+
+from journal.arguments import seconds, wrong_value
+from journal.formats.group_entries import NO_SETTINGS, GroupSettings
+from txbroker.client.core.retry_policy import RetryPolicy, rules_of
+from txbroker.wire.messages import AlterGroup, Done, Whether
+
+if TYPE_CHECKING:
+    from txbroker.client.core.core import Core
+
+LEAST_EXPIRY: Final = 60_000_000
+LONGEST_EXPIRY: Final = 3660 * 24 * 3600 * 1_000_000
+"""Bounds of the time without use after which a group is deleted, in µs."""
+
+
+class GroupChoices(TypedDict, total=False):
+    """The settings of a group that can be changed.
+
+    ``retry`` is how it tries messages again, None if each retry says it. ``expiry`` is the time in seconds after which
+    the group is deleted if nobody uses it, from a minute to ten years: 0 for never, None for what the broker's setting
+    ``group_expiry`` says.
+    """
+
+    retry: RetryPolicy | None
+    expiry: float | None
+
+
+def settings_of(choices: GroupChoices, state: str) -> GroupSettings:
+    """Return settings as the broker keeps them; raises WrongType, WrongValue, which say ``state``."""
+    values: dict[str, Any] = dict(choices)
+    if values.get("retry") is not None:
+        values["retry"] = rules_of(values["retry"], state, "a RetryPolicy or None")
+    if values.get("expiry") is not None:
+        values["expiry"] = _expiry(values["expiry"], state)
+    return replace(NO_SETTINGS, **values)
+
+
+def _expiry(value: float, state: str) -> int:
+    expiry = round(seconds("expiry", value, state) * 1e6)
+    if expiry and not LEAST_EXPIRY <= expiry <= LONGEST_EXPIRY:
+        raise wrong_value("expiry", value, "0 for never, 60 s to ten years, or None", state)
+    return expiry
+
+
+async def alter_settings(core: Core, group: str, choices: GroupChoices, state: str) -> None:
+    """Change settings of a group, whatever they were."""
+    request = AlterGroup(core.correlation(), group, settings_of(choices, state), list(choices))
+    await core.request(request, Done)
+
+
+async def bring_policy(core: Core, group: str, policy: RetryPolicy | bool, state: str) -> None:
+    """Have a group try messages again by a policy, if it has none: by this one, True for the one of
+    :class:`RetryPolicy` without arguments. False brings none.
+
+    Raises GroupSettingsConflict if the group has another one than the one that was given.
+    """
+    if policy is False:
+        return
+    given, whether = (RetryPolicy(), Whether.NONE) if policy is True else (policy, Whether.NONE_OR_SAME)
+    settings = settings_of({"retry": given}, state)
+    await core.request(AlterGroup(core.correlation(), group, settings, ["retry"], whether), Done)
