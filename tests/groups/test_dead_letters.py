@@ -9,7 +9,15 @@ import random
 import pytest
 
 from journal.formats import frame
-from journal.formats.group_entries import GroupPositions, PartitionOffset, Retried, Settled
+from journal.formats.group_entries import (
+    Ending,
+    GroupPositions,
+    GroupSettings,
+    PartitionOffset,
+    Retried,
+    RetryRules,
+    Settled,
+)
 from journal.formats.offset_set_bytes import decode_offsets
 from journal.formats.record import LogStartMoved, TopicDeleted, TransactionCommitted
 from journal.settings import TopicSettings
@@ -480,3 +488,76 @@ def test_histories_with_restarts_move_each_once(room):
 def test_the_topic_is_the_brokers_defaults(room, partition):
     gave_up(room, said(partition, dead(3)))
     assert room.engine.catalog.topics["orders.dead"].settings == TopicSettings()
+
+
+def to_one_topic(room, target="failed.dead", attempts=2):
+    settings = GroupSettings(RetryRules(attempts, 0, 0, Ending.DEAD_LETTER, target))
+    return room.peer().ask(messages.AlterGroup, "g", settings, ["retry"], id=ID)
+
+
+def test_all_letters_of_a_group_go_to_the_topic_of_its_policy(room, partition):
+    payments = room.topic("payments", 3)[2]
+    room.peer().send(payments, b"p")
+    assert isinstance(to_one_topic(room), messages.Done)
+    gave_up(room, said(payments, dead(0)))
+    assert len(room.engine.catalog.topics["failed.dead"].partitions) == 3
+    gave_up(room, said(partition, dead(3)))
+    retry = said(partition, (4, 0, 0, "fails"))
+    gave_up(room, retry)
+    gave_up(room, said(partition, (4, 1, 0, "fails again")))
+    found = letters(room, "failed.dead")
+    assert [(value, headers["txbroker.dead.topic"]) for value, headers in found] == [
+        (b"3", b"orders"), (b"4", b"orders"),
+    ]  # fmt: skip
+    [(value, headers)] = letters(room, "failed.dead", 2)
+    assert (value, headers["txbroker.dead.topic"]) == (b"p", b"payments")
+    assert {"orders.dead", "payments.dead"}.isdisjoint(room.engine.catalog.topics)
+
+
+def test_other_groups_and_one_without_a_policy_have_the_usual_topic(room, partition):
+    to_one_topic(room)
+    room.peer().ask(messages.CommitOffsets, "other", [PartitionOffset(partition, 0)], ID)
+    room.peer().ask(messages.CommitOffsets, "other", [], ID, None, [said(partition, dead(1))])
+    assert [value for value, _ in letters(room)] == [b"1"]
+    room.peer().ask(messages.AlterGroup, "g", GroupSettings(), ["retry"], id=ID)
+    gave_up(room, said(partition, dead(2)))
+    assert [value for value, _ in letters(room)] == [b"1", b"2"]
+
+
+def test_a_letter_that_waits_goes_where_the_policy_says_when_it_is_moved(room, partition):
+    to_one_topic(room)
+    room.engine.full_at = 0
+    gave_up(room, said(partition, dead(3)))
+    room.engine.full_at = 1 << 62
+    to_one_topic(room, "later.dead")
+    room.restart()
+    tick(room)
+    assert [value for value, _ in letters(room, "later.dead")] == [b"3"]
+
+
+@pytest.mark.parametrize("target", ["failed", "x" * 300 + ".dead", "a/b.dead"])
+def test_a_target_that_is_no_topic_of_dead_letters_is_refused(room, partition, target):
+    answer = to_one_topic(room, target)
+    assert isinstance(answer, messages.Refused), answer
+    assert "nothing" in answer.message
+    assert room.broker.groups.find("g").settings == GroupSettings()
+
+
+def test_a_message_of_the_target_has_nowhere_to_go_to(room, partition):
+    to_one_topic(room, attempts=1)
+    gave_up(room, said(partition, dead(0)))
+    target = room.engine.catalog.topics["failed.dead"].partitions[0].number
+    refused(give_up(room, said(target, dead(0))), "InvalidSetting")
+    gave_up(room, said(target, (0, 0, 0, "fails")))
+    assert settlement(room, target).unfinished[0].is_stopped
+
+
+def test_a_topic_whose_own_name_is_too_long_for_the_usual_target_may_have_one(room):
+    name = "t" * 197
+    [number] = room.topic(name)
+    room.peer().send(number, b"v")
+    room.peer().ask(messages.CommitOffsets, "g", [PartitionOffset(number, 0)], ID)
+    refused(give_up(room, said(number, dead(0))), "InvalidName")
+    to_one_topic(room)
+    gave_up(room, said(number, dead(0)))
+    assert [value for value, _ in letters(room, "failed.dead")] == [b"v"]

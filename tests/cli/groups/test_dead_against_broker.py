@@ -33,7 +33,7 @@ def letters(topic, url):
 
 def test_letters_are_listed_and_shown(run, run_json, letters):
     text = run("dead", "list", letters).stdout
-    assert re.search(rf"0 +0 +{letters} +1 +1 +20.* +poison", text)
+    assert re.search(rf"0 +0 +{letters} +{letters}\[0\] 1 +1 +20.* +poison", text)
     found = run_json("dead", "list", letters, "--limit", "1")
     assert [(each["offset"], each["value"]) for each in found] == [(0, "value 1")]
     assert run_json("dead", "list", letters, "--group", "other") == []
@@ -86,3 +86,42 @@ def test_a_message_that_is_no_letter_has_no_group(run, url, letters):
     with txbroker.connect(url, client="test") as own:
         own.send(f"{letters}.dead", b"by hand", partition=0)
     assert "does not say" in run("dead", "resend", letters, "0", "2", code=1).stderr
+
+
+def test_a_topic_of_dead_letters_is_named_itself_if_a_group_has_one_for_all(run, run_json, topic, url):
+    shared = f"{topic}.all.dead"
+    group = f"group-{topic}"
+    said = run_json("groups", "alter", group, "--attempts", "1", "--dead-letter-topic", shared)
+    assert said["retry"]["dead_letter_topic"] == shared
+    assert f"goes to {shared}." in run("groups", "describe", group).stdout.replace("\n", " ")
+    with txbroker.connect(url, client="test") as own:
+        own.send(topic, b"value", partition=0)
+        consumer = own.consume(topic, group=group, partitions=[0])
+        consumer.retry(next(consumer), why="poison")
+        while not own.topics([shared]):
+            own.topics([topic])
+        assert next(own.consume(shared)).value == b"value"
+    assert re.search(rf"0 +0 +{group} +{topic}\[0\] 0 +1 ", run("dead", "list", shared).stdout)
+    assert [each["value"] for each in run_json("dead", "list", shared, "--group", group)] == ["value"]
+    assert "poison" in run("dead", "show", shared, "0", "0").stdout
+    run("dead", "resend", shared, "0", "0")
+    assert run_json("dead", "drop", shared, "0", "0", "--yes")["dropped"] == 1
+    assert run_json("dead", "list", shared) == []
+    said = run_json("groups", "alter", group, "--dead-letter-topic", "")
+    assert said["retry"]["dead_letter_topic"] is None
+
+
+def test_a_group_is_told_when_it_expires(run, run_json, topic):
+    assert run_json("groups", "alter", topic, "--expiry", "30d") == {
+        "group": topic,
+        "retry": None,
+        "expiry": 2592000.0,
+    }
+    assert "deleted once nobody has used it for 30d" in run("groups", "describe", topic).stdout.replace(
+        "\n", " "
+    )
+    assert "never expires" in run("groups", "alter", topic, "--expiry", "never").stdout
+    assert run_json("groups", "alter", topic, "--expiry", "usual")["expiry"] is None
+    for wrong, says in (("59s", "less than 1m"), ("soon", "is not a duration"), ("60", "has no unit")):
+        assert says in run("groups", "alter", topic, "--expiry", wrong, code=2).stderr
+    assert "say what is to change" in run("groups", "alter", topic, code=2).stderr
