@@ -130,7 +130,7 @@ REQUESTS = [
     c.Purge(29, [(1, 1 << 40), (2, 0)]),
     c.AlterTopic(30, "orders", ID, {"retention_bytes": None, "force_messages": 7}, 12),
     c.JoinGroup(31, "group", NONCE, ["orders"], "pay-*", "worker-3", [(1, 1 << 40)], 9, 8, 1 << 33, ID),
-    c.Attend(32, "group", SESSION, SECRET, [(1, 1 << 40), (2, 3)], [2]),
+    c.Attend(32, "group", SESSION, SECRET, [(1, 1 << 40), (2, 3)], [2], [g.Settled(2, 3, 5, b"\x02\x01")]),
     c.LeaveGroup(33, "group", SESSION, SECRET, False),
     c.DescribeGroup(34, "group"),
     c.FindMessages(40, 1, 1 << 40, b"key", b"id", 1 << 41, 7),

@@ -136,9 +136,9 @@ def test_claims_that_were_refused_are_tried_again_after_a_time_and_not_at_each_r
     room.topic("others", 2)
     room.wait(0.1)
     tries = []
-    claiming = room.broker.coordinator._claiming
-    check = claiming._check_room
-    claiming._check_room = lambda *of: (tries.append(of), check(*of))
+    consuming = room.broker.consuming
+    check = consuming.check_room
+    consuming.check_room = lambda *of: (tries.append(of), check(*of))
     for _ in range(10):
         first.attend()
     room.wait(0.3)
@@ -147,7 +147,7 @@ def test_claims_that_were_refused_are_tried_again_after_a_time_and_not_at_each_r
     assert len(tries) == 1
     first.peer.ask(messages.DeleteTopic, "others", room.topic_id("others"))
     room.topic("more", 1)
-    claiming._check_room = lambda *of: None  # there is room now
+    consuming.check_room = lambda *of: None  # there is room now
     settle(room, first, seconds=2)
     assert owned(first) == [[1, 2, 3, 4, 7]]
 

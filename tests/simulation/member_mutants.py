@@ -8,7 +8,7 @@ from tests.simulation.mutants import Mutant
 
 _COORDINATOR, _TABLE = "txbroker/members/coordinator.py", "txbroker/members/group_table.py"
 _CLAIMING = "txbroker/members/claiming.py"
-_LOST = "txbroker/groups/lost_attempts.py"
+_LOST = "txbroker/groups/claim_settlement.py"
 _CONSUMING = "txbroker/broker/consumer_groups.py"
 _FOLD, _GROUP = "journal/folds/groups.py", "journal/folds/group.py"
 
@@ -42,11 +42,11 @@ MEMBER_MUTANTS: Final = (
     Mutant(
         "finish what a lost member was handling",
         _LOST,
-        "        if not wanted.retried and not wanted.unfinished:\n            return None\n",
-        "        if wanted.retried:\n"
-        "            first = wanted.retried[0].offset\n"
-        "            return replace(wanted, retried=[], base=first, finished=bytes((2, 1)))\n"
-        "        if not wanted.unfinished:\n            return None\n",
+        "        if not retried and not unfinished:\n            return None\n",
+        "        if retried:\n"
+        "            first = next(iter(retried))\n"
+        "            return replace(wanted, base=first, finished=bytes((2, 1)))\n"
+        "        if not unfinished:\n            return None\n",
     ),
     Mutant(
         "count an attempt of each of a batch",

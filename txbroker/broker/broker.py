@@ -141,7 +141,7 @@ class Broker:
         self.fetching = Fetching(engine, settings, run_blocking, call_later, self.accounts, self.groups)
         self.consuming = Consuming(engine, settings, self.groups, self.stepwise, random)
         self.coordinator = Coordinator(
-            engine, settings, self.groups, self.consuming.check_room, self.consuming.counted, self._deliver,
+            engine, settings, self.groups, self.consuming, self._deliver,
             run_blocking, call_later, random,
         )  # fmt: skip
         self.idle_groups = IdleGroups(

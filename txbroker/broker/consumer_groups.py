@@ -33,8 +33,8 @@ from txbroker.errors import (
     PositionMoved,
     UnknownGroup,
 )
+from txbroker.groups.claim_settlement import ClaimSettlement
 from txbroker.groups.group_settings import changed_settings
-from txbroker.groups.lost_attempts import LostAttempts
 from txbroker.groups.retries import check_said
 from txbroker.groups.settlement_judge import SettlementJudge
 from txbroker.wire.codec import ArrayPieces
@@ -79,7 +79,7 @@ class Consuming:
         self._stepwise = stepwise
         self._judge = SettlementJudge(engine, settings, groups, random)
         self.recorded, self.check_settled = self._judge.recorded, self._judge.check
-        self.counted = LostAttempts(engine, groups, self.recorded, self.check_settled).settled
+        self.at_claims = ClaimSettlement(engine, groups, self.recorded, self.check_settled)
         self.count_members: Callable[[str], int] = lambda group: 0  # noqa: ARG005
         """Returns how many members a group has now."""
         self.end_memberships: Callable[[str], object] = len

@@ -70,14 +70,14 @@ class SettlementJudge:
         that is above, and nothing below is held; the given base if the group has no position. The bounds are those of
         one record, so they are of all groups together.
         """
-        _check_extent(positions)
+        check_extent(positions)
         found = [
             replace(each, settled=[self._recorded(each.group, one) for one in each.settled])
             if each.settled
             else each
             for each in positions
         ]
-        _check_extent(found)
+        check_extent(found)
         return found
 
     def _recorded(self, name: str, wanted: Settled) -> Settled:
@@ -223,7 +223,7 @@ class SettlementJudge:
             )
 
 
-def _check_extent(positions: Iterable[GroupPositions]) -> None:
+def check_extent(positions: Iterable[GroupPositions]) -> None:
     """Raise for more than one record settles, and for more than is judged in one turn: before a set is decoded."""
     settled = [one for each in positions for one in each.settled]
     if len(settled) > MAX_SETTLED:

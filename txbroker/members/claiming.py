@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec.structs import replace
 
 from journal.folds.groups import GroupsFold
-from journal.formats.group_entries import ClaimKind, Settled
+from journal.formats.group_entries import ClaimKind, PartitionOffset, Settled
 from journal.formats.record import PartitionsClaimed
-from txbroker.groups.lost_attempts import LostWork
+from txbroker.groups.claim_settlement import ClaimSettlement
 from txbroker.members.group_table import GroupTable
 from txbroker.members.member import Member
 
@@ -20,21 +20,29 @@ if TYPE_CHECKING:
 MAX_CLAIMED: Final = 250
 """Most partitions that are claimed in a turn: 1 ms."""
 
-CheckRoom = Callable[[str, bytes, Sequence[int]], object]
-Counted = Callable[[str, int, Sequence[LostWork]], Settled | None]
+
+class Judge(Protocol):
+    """What judges claims and what they settle."""
+
+    at_claims: ClaimSettlement
+
+    def check_room(self, name: str, group_id: bytes, partitions: Iterable[int]) -> None:
+        """Raise if a group may not have these partitions, because of a limit or the disk."""
+
+    def settle(
+        self, name: str, group_id: bytes, offsets: list[PartitionOffset], settled: Sequence[Settled]
+    ) -> None:
+        """Settle offsets for a group, outside of a claim."""
 
 
 class Claiming:
-    """Makes claims. ``check_room`` raises if a group may not have these partitions, because of a limit or the disk.
-    ``counted`` returns what a claim says of messages that a lost member had begun.
-    """
+    """Makes claims, as ``judge`` allows."""
 
-    def __init__(self, engine: Engine, groups: GroupsFold, check_room: CheckRoom, counted: Counted) -> None:
+    def __init__(self, engine: Engine, groups: GroupsFold, judge: Judge) -> None:
         self._engine = engine
         self._groups = groups
         self._stores = engine.catalog.stores
-        self._check_room = check_room
-        self._counted = counted
+        self._judge = judge
 
     def known_topics(self, group: str) -> set[str]:
         """Return the topics of which the group has read partitions."""
@@ -52,9 +60,11 @@ class Claiming:
 
     def _claim(self, table: GroupTable, group: str, member: Member, numbers: list[int]) -> None:
         assert len(numbers) <= MAX_CLAIMED
-        self._check_room(group, table.group_id, numbers)
+        self._judge.check_room(group, table.group_id, numbers)
         generation = self._groups.last_generation + 1
-        said = [self._begin(table, group, member, number, generation) for number in numbers]
+        said = [self._finished(table, group, number, generation) for number in numbers]
+        for place, number in enumerate(numbers):
+            said[place] = said[place] or self._begin(table, group, member, number, generation)
         said += [self._lost(table, group, number, generation) for number in numbers if number in table.begun]
         made = b"" if group in self._groups.groups else table.group_id
         kind = ClaimKind.STATIC_MEMBER if member.name else ClaimKind.MEMBER
@@ -70,7 +80,13 @@ class Claiming:
 
     def _lost(self, table: GroupTable, group: str, number: int, generation: int) -> Settled | None:
         """Return what becomes of messages that a lost member had begun."""
-        found = self._counted(group, number, table.begun[number])
+        found = self._judge.at_claims.attempts(group, number, table.begun[number])
+        return None if found is None else replace(found, generation=generation)
+
+    def _finished(self, table: GroupTable, group: str, number: int, generation: int) -> Settled | None:
+        """Return what the member that gives the partition back has finished in it; None if it says nothing."""
+        wanted = table.finished.pop(number, None)
+        found = None if wanted is None else self._judge.at_claims.finished(group, wanted)
         return None if found is None else replace(found, generation=generation)
 
     def _begin(

@@ -15,12 +15,19 @@ from twisted.logger import Logger
 
 from journal.folds.groups import GroupsFold
 from journal.formats.group_entries import ClaimKind
-from txbroker.errors import GroupKindConflict, LimitExceeded, MemberNameInUse, TxBrokerError, UnknownMember
+from txbroker.errors import (
+    GroupKindConflict,
+    LimitExceeded,
+    MemberNameInUse,
+    RequestRefused,
+    TxBrokerError,
+    UnknownMember,
+)
 from txbroker.members.assignment import assign
-from txbroker.members.claiming import MAX_CLAIMED, CheckRoom, Claiming, Counted
+from txbroker.members.claiming import MAX_CLAIMED, Claiming, Judge
 from txbroker.members.group_table import GroupTable, Kept
 from txbroker.members.member import Member, MemberSession, matcher
-from txbroker.members.settings import MemberSettings, check_begun, check_join, check_owned
+from txbroker.members.settings import MemberSettings, check_begun, check_finished, check_join, check_owned
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
     MAX_ASSIGNED,
@@ -74,8 +81,7 @@ class Coordinator:
         engine: Engine,
         settings: MemberSettings,
         groups: GroupsFold,
-        check_room: CheckRoom,
-        counted: Counted,
+        judge: Judge,
         answer: Callable[[Any, bytes], object],
         run_blocking: RunBlocking,
         call_later: Callable[..., Any] | None,
@@ -93,8 +99,8 @@ class Coordinator:
         self._next_number = engine.start_number << 32 | 1
         self._timers: dict[str, tuple[int, Any]] = {}
         self.on_failure: Callable[[str, BaseException], None] | None = None
-        self._check_room = check_room
-        self._claiming = Claiming(engine, groups, check_room, counted)
+        self._judge = judge
+        self._claiming = Claiming(engine, groups, judge)
         self.tables: dict[str, GroupTable] = {}
         self.handlers: dict[type, Callable[..., Any]] = {
             JoinGroup: self.join,
@@ -201,7 +207,7 @@ class Coordinator:
         topics = self._catalog.topics
         there = [topics[name] for name in names if name in topics]
         numbers = [store.number for topic in there for store in topic.partitions]
-        self._check_room(group, table.group_id, numbers)
+        self._judge.check_room(group, table.group_id, numbers)
 
     def _take_back(self, table: GroupTable, member: Member, shown: Iterable[tuple[int, int]]) -> None:
         """Give a member the partitions of which it shows the generation."""
@@ -216,6 +222,7 @@ class Coordinator:
         that has ended while its request waited.
         """
         check_owned(command.group, len(command.owned) + len(command.releasing))
+        check_finished(command.group, command.finished)
         table, member = self._known(command.group, command.member, command.secret)
         if not session.is_open:
             return
@@ -226,13 +233,31 @@ class Coordinator:
         member.waiting = command.correlation
         member.answer_at = -(-(now + member.session_timeout // 3) // GRID) * GRID
         told, member.told = member.told, frozenset()
-        for number in [each for each in member.asked if each not in member.shown and each not in told]:
+        released = [each for each in member.asked if each not in member.shown and each not in told]
+        own = member.owned
+        table.finished = {
+            each.partition: each for each in command.finished if own.get(each.partition) == each.generation
+        }
+        for number in released:
             table.disown(number)
         if table.to_place:
             self._look(command.group)
         else:
             self._tell(member)
             self._arm(command.group, min(member.answer_at, member.lost_at(0)))
+        self._settle_unclaimed(command.group, table)
+
+    def _settle_unclaimed(self, group: str, table: GroupTable) -> None:
+        """Settle what was finished in partitions that nobody else gets in this turn."""
+        finished, table.finished = list(table.finished.values()), {}
+        for settled in finished:
+            try:
+                self._judge.settle(group, table.group_id, [], [settled])
+            except RequestRefused as error:
+                self.log.warn(
+                    "group {group}: what a member had finished in partition number {number} comes again: {error}",
+                    group=group, number=settled.partition, error=error,
+                )  # fmt: skip
 
     def begin(self, session: MemberSession, command: BeginMessages, data: memoryview) -> Done:  # noqa: ARG002
         """Note what a member is handling."""

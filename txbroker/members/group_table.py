@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
-from txbroker.groups.lost_attempts import LostWork
+from journal.formats.group_entries import Settled
+from txbroker.groups.claim_settlement import LostWork
 from txbroker.members.member import Member
 
 MAX_LOOKED: Final = 2000
@@ -40,6 +41,8 @@ class GroupTable:
         """What members that were lost had begun in their partitions, until these are claimed, or had again without a
         claim.
         """
+        self.finished: dict[int, Settled] = {}
+        """What the member that attends has finished in its partitions, until these are claimed in the same turn."""
         self.assign_at: int | None = None
         """When the next assignment is due."""
         self.is_assigning = False

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Protocol
 
+from journal.formats.group_entries import GroupPositions, Settled
 from txbroker.errors import InvalidSetting, LimitExceeded
+from txbroker.groups.settlement_judge import check_extent
 from txbroker.wire.messages import MAX_BEGUN, MAX_MEMBER_TOPICS, BegunMessages, JoinGroup
 from txbroker.wire.refusals import check_id, check_name
 
@@ -84,6 +86,21 @@ def check_begun(group: str, begun: Iterable[BegunMessages]) -> None:
         raise LimitExceeded(
             f"{count} messages that a member of group {group!r} handles, {MAX_BEGUN} are allowed; nothing has changed. "
             "Name the first of them"
+        )
+
+
+def check_finished(group: str, finished: list[Settled]) -> None:
+    """Raise LimitExceeded for more than a request settles, InvalidSetting for anything but finished offsets."""
+    check_extent([GroupPositions(group, b"", [], finished)])
+    if any(each.unfinished or each.retried for each in finished):
+        raise InvalidSetting(
+            f"a member of group {group!r} says of offsets that they are to be tried again, which only a commit says; "
+            "nothing has changed"
+        )
+    if len({each.partition for each in finished}) < len(finished):
+        raise InvalidSetting(
+            f"a member of group {group!r} says twice what it has finished in a partition; nothing has changed. Say it "
+            "once"
         )
 
 

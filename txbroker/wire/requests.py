@@ -417,8 +417,10 @@ class Attend(Request, frozen=True, tag=32):
     It is answered at once if the broker has other partitions for the member, or asks for one back that is not among
     ``releasing``, those that the member is about to release; else after a third of the session time-out. A later
     request of the member answers the earlier one. A partition that was asked back and is not in ``owned`` any more
-    is released: commit first what was finished. One that an answer has given which the request has crossed is not.
-    Refused with UnknownMember if the member was lost: it may join again.
+    is released. One that an answer has given which the request has crossed is not. ``finished`` are offsets of its
+    partitions, finished in the record that claims a released one for another, else at once. They are said again until
+    there was an answer; those of partitions that are not its own are passed over. Refused with UnknownMember if the
+    member was lost: it may join again.
     """
 
     group: str
@@ -426,6 +428,7 @@ class Attend(Request, frozen=True, tag=32):
     secret: Secret
     owned: list[tuple[int, int]] = []
     releasing: list[int] = []
+    finished: list[Settled] = []
 
 
 class BegunMessages(msgspec.Struct, array_like=True, frozen=True, gc=False):

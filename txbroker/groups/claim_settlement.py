@@ -1,4 +1,8 @@
-"""Attempts of members that were lost: what the claim of a partition for another says of messages that were begun."""
+"""What the claim of a partition for a member settles of the work of those that had it before.
+
+A member that gives a partition back says what it has finished, and one that was lost had begun messages: these were
+attempts.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +36,8 @@ class LostWork(NamedTuple):
     who: str
 
 
-class LostAttempts:
-    """Says what becomes of them. ``recorded`` and ``check`` judge what a group settles, as a request is judged."""
+class ClaimSettlement:
+    """Says what a claim settles. ``recorded`` and ``check`` judge what a group settles, as a request is judged."""
 
     log = Logger()
 
@@ -43,7 +47,13 @@ class LostAttempts:
         self._recorded = recorded
         self._check = check
 
-    def settled(self, name: str, number: int, works: Iterable[LostWork]) -> Settled | None:
+    def finished(self, name: str, wanted: Settled) -> Settled | None:
+        """Return what the claim of a partition says of what was finished in it by who gives it back; None if it cannot
+        be settled: it comes again then.
+        """
+        return self._judged(name, wanted, "what was finished before the partition was given back comes again")
+
+    def attempts(self, name: str, number: int, works: Iterable[LostWork]) -> Settled | None:
         """Return what the claim of a partition says of what was begun in it; None if there is nothing to say. Its
         generation is that of the claim before.
 
@@ -72,20 +82,17 @@ class LostAttempts:
                     alone[offset] = Unfinished(offset, reason=f"{ALONE}: {work.who}")
         unfinished = [each for offset, each in alone.items() if offset not in retried]
         wanted = Settled(number, group.generation(number), position, unfinished=unfinished)
-        return self._judged(name, replace(wanted, retried=list(retried.values())))
-
-    def _judged(self, name: str, wanted: Settled) -> Settled | None:
-        if not wanted.retried and not wanted.unfinished:
+        if not retried and not unfinished:
             return None
+        wanted = replace(wanted, retried=list(retried.values()))
+        return self._judged(name, wanted, "what a lost member had begun counts as no attempt")
+
+    def _judged(self, name: str, wanted: Settled, otherwise: str) -> Settled | None:
         try:
             recorded = self._recorded([GroupPositions(name, b"", [], [wanted])])
             self._check(recorded)
             self._engine.transactions.check_unheld(recorded)
         except RequestRefused as error:
-            self.log.warn(
-                "group {group}: what a lost member had begun counts as no attempt: {error}",
-                group=name,
-                error=error,
-            )
+            self.log.warn("group {group}: {otherwise}: {error}", group=name, otherwise=otherwise, error=error)
             return None
         return recorded[0].settled[0]
