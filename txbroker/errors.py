@@ -103,7 +103,8 @@ class StopTimedOut(OutcomeUnknown):
 
 
 class HandlerTimedOut(OutcomeUnknown):
-    """A call of a worker's handler went on for longer than ``handler_timeout``, so its message has failed.
+    """A call of a worker's handler went on for longer than ``handler_timeout``, so its message has failed; or a program
+    has had a consumer's messages for so long.
 
     On an event loop the call is cancelled. A thread cannot be ended: the worker stops. Its transaction is rolled back,
     whenever it returns; what else it does may or may not happen.

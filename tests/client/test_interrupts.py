@@ -16,6 +16,7 @@ import pytest
 import txbroker
 from journal.transaction_states import State
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.client.transactions.decision import Stage
 
@@ -256,6 +257,48 @@ def test_an_interrupted_consumer_hands_out_nothing(broker, other, topic, way):
         with AtLine(0):  # a reading that the last case has interrupted tells it once
             got.extend(message.offset for message in one())
     assert got == list(range(end))
+
+
+@pytest.mark.parametrize("way", ["poll", "next", "done"])
+def test_an_interrupted_consumer_finishes_later_what_its_program_had_and_nothing_else(
+    broker, other, topic, way
+):
+    got = []
+    consumer = broker.consume(topic, group=topic, commit_interval=0.02, auto_done=way != "done")
+
+    def position():
+        return sum(each.offset or 0 for each in other.group_offsets(topic))
+
+    def case(at):
+        other.send(topic, b"")
+        messages = []
+        if way == "done":
+            messages = [next(consumer)]
+        with at:
+            if way == "done":
+                consumer.done(messages[0])
+            else:
+                messages = [next(consumer)] if way == "next" else consumer.poll(10.0)
+        broker.ping()
+        got.extend(message.offset for message in messages)
+        if way == "done":
+            consumer.done(messages[0])
+        assert position() <= len(got), at.raised
+
+    at_every_line(case, step=7)
+    other.send(topic, b"")
+    end = other.topics([topic])[0].partitions[0].high_watermark
+    while len(got) < end:
+        with AtLine(0):
+            some = consumer.poll(10.0)
+            got.extend(message.offset for message in some)
+            if way == "done":
+                consumer.done(some)
+    assert got == list(range(end))
+    with AtLine(0):
+        consumer.poll(0.0)
+    eventually(lambda: position() == end)
+    consumer.close()
 
 
 def test_an_interrupted_search_leaves_the_connection_as_it_was(broker, other, topic):

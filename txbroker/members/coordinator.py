@@ -272,6 +272,8 @@ class Coordinator:
             table, member = self._known(command.group, command.member, command.secret)
         except UnknownMember:
             return Done(command.correlation)
+        if command.lost:
+            table.note_begun(member)
         self._remove(table, member, for_good=command.for_good)
         self._look(command.group)
         return Done(command.correlation)

@@ -460,13 +460,15 @@ class BeginMessages(Request, frozen=True, tag=43):
 class LeaveGroup(Request, frozen=True, tag=33):
     """End a membership: its partitions are the others'. Answered by :class:`Done`, also if there is no such member.
 
-    ``for_good``: those of a static member are not kept for it.
+    ``for_good``: those of a static member are not kept for it. ``lost``: it leaves with messages under way, as one that
+    is not heard of any more: what it has said to be handling are attempts.
     """
 
     group: str
     member: int
     secret: Secret
     for_good: bool = True
+    lost: bool = False
 
 
 class DescribeGroup(Request, frozen=True, tag=34):

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from journal.arguments import seconds, text, whole, wrong_type, wrong_value
 from txbroker.client.consumer.options import consumer_options
 from txbroker.client.core.retry_policy import RetryPolicy
+from txbroker.errors import Misuse
 
 NOTHING_DONE: Final = "nothing was done"
 LEAST_AHEAD: Final = 32 << 10
@@ -75,7 +76,7 @@ class Job(NamedTuple):
 
 
 def checked_job(topics: Any, group: Any, handler: Any, choices: dict[str, Any], pools: bool = False) -> Job:
-    """Return the job; ``choices`` are fields of WorkOptions and ConsumerOptions. Raises WrongType, WrongValue.
+    """Return the job; ``choices`` are fields of WorkOptions and ConsumerOptions. Raises WrongType, WrongValue, Misuse.
 
     ``pools``: ``transaction`` may not be a function, but a pool of Twisted's adbapi.
     """
@@ -87,6 +88,12 @@ def checked_job(topics: Any, group: Any, handler: Any, choices: dict[str, Any], 
     if not callable(handler):
         raise wrong_type("handler", handler, "a function", NOTHING_DONE)
     options = _checked(options, pools)
+    for name in ("commit_interval", "auto_done"):
+        if choices.get(name) and (options.transaction is not None or name == "auto_done"):
+            raise Misuse(
+                f"{name}= in a worker: it finishes messages by itself, those of a transaction with that, and others at "
+                f"once or after commit_interval=; {NOTHING_DONE}"
+            )
     reading = {**_read_ahead(options), **choices, "order": options.order, "retry": options.retry}
     consumer_options(topics, group, **reading)
     return Job(topics, group, handler, options, reading)

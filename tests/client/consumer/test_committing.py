@@ -7,12 +7,15 @@ another group had begun and not done were never read again.
 
 import asyncio
 import threading
+import time
 
 import pytest
 
 import txbroker
 from journal.constants import MAX_REQUEST_ENTRIES
+from journal.formats.offset_set_bytes import decode_offsets
 from tests.client.scripted_broker import ScriptedServer
+from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.client import asyncio as asyncio_client
 from txbroker.client.core.positions import requests_of
@@ -217,3 +220,30 @@ def test_more_positions_than_one_request_may_list_go_in_several():
     assert [len(part) for part in parts] == [MAX_REQUEST_ENTRIES, MAX_REQUEST_ENTRIES, 1]
     assert [each for part in parts for each in part] == list(many)
     assert list(requests_of([])) == []
+
+
+def settlements(broker):
+    """How many messages of which partitions were said to be finished, request by request."""
+    found = [request for request in broker.requests if type(request) is CommitOffsets and request.settled]
+    return [
+        {each.partition: len(decode_offsets(each.finished, each.base)) for each in request.settled}
+        for request in found
+    ]
+
+
+@pytest.mark.parametrize("by_itself", [False, True])
+def test_what_is_finished_later_is_said_once_and_many_messages_in_one_request(connection, broker, by_itself):
+    consumer = connection.consume("t2", "g", partitions=[0, 1], commit_interval=0.05, auto_done=by_itself)
+    for _ in range(10):
+        message = next(consumer)
+        if not by_itself:
+            consumer.done(message)
+    consumer.poll(0.0)
+    eventually(lambda: sum(sum(each.values()) for each in settlements(broker)) == 10)
+    assert len(settlements(broker)) < 5
+    time.sleep(0.3)
+    consumer.poll(0.0)
+    time.sleep(0.3)
+    consumer.close()
+    connection.ping()
+    assert sum(sum(each.values()) for each in settlements(broker)) == 10

@@ -73,6 +73,11 @@ log = logging.getLogger("txbroker.worker")
     help="How long a call of the handler may take: after that its message has failed. Default 30m.",
 )
 @click.option(
+    "--commit-interval",
+    type=Parsed("duration", pause),
+    help="Finish handled messages together, so often; not with --transaction. Usual: each at once.",
+)
+@click.option(
     "--stop-timeout",
     type=Parsed("duration", pause),
     default="30s",
@@ -92,6 +97,10 @@ def work(invocation: Invocation, /, is_child: bool, processes: int, **choices: A
     """
     if sum(bool(choices[name]) for name in ("transaction", "database", "connect_database")) > 1:
         raise click.UsageError("say at most one of --transaction, --database, --connect-database")
+    if choices["commit_interval"] and any(
+        choices[name] for name in ("transaction", "database", "connect_database")
+    ):
+        raise click.UsageError("--commit-interval is for messages that no transaction finishes")
     retry_in(choices)  # wrong ones are refused here, not by each process
     if processes > 1:
         supervise(invocation, processes, choices)
@@ -141,6 +150,8 @@ def command_words(invocation: Invocation, choices: dict[str, Any]) -> list[str]:
         words += [f"--{name.replace('_', '-')}"] if choices[name] else []
     for name in ("handler_timeout", "stop_timeout"):
         words += [f"--{name.replace('_', '-')}", f"{choices[name]}us"]
+    if choices["commit_interval"] is not None:
+        words += ["--commit-interval", f"{choices['commit_interval']}us"]
     return words
 
 
@@ -213,6 +224,8 @@ def worker_settings(choices: dict[str, Any], is_asynchronous: bool) -> dict[str,
     settings["order"] = None if choices["order"] == "none" else choices["order"]
     for name in ("handler_timeout", "stop_timeout"):
         settings[name] = choices[name] / 1e6
+    if choices["commit_interval"] is not None:
+        settings["commit_interval"] = choices["commit_interval"] / 1e6
     for name in ("on_start", "on_stop"):
         if choices[name] is not None:
             settings[name] = function_named(f"--{name.replace('_', '-')}", choices[name])

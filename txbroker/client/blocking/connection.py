@@ -133,7 +133,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
 
     def _start(self, operation: Coroutine[Promise[Any], None, T]) -> Task[T]:
         promise = start(operation)
-        if not promise.done and self._driver.is_driven:
+        if promise.done or self._driver.is_driven:
             self._driver.kick()
         return promise
 
@@ -344,13 +344,17 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
         retry: RetryPolicy | bool = False,
+        commit_interval: float | None = None,
+        auto_done: bool = False,
+        handler_timeout: float | None = None,
     ) -> Consumer:
         """Return a consumer; see :class:`txbroker.client.consumer.options.ConsumerOptions` for the arguments."""
         options = consumer_options(
             topics, group, partitions=partitions, start=start, max_wait=max_wait, follow=follow, prefetch=prefetch,
             max_bytes=max_bytes, max_run=max_run, claim=claim, out_of_range=out_of_range, order=order,
             pattern=pattern, member=member, session_timeout=session_timeout, max_handover=max_handover,
-            on_revoked=on_revoked, on_lost=on_lost, retry=retry,
+            on_revoked=on_revoked, on_lost=on_lost, retry=retry, commit_interval=commit_interval,
+            auto_done=auto_done, handler_timeout=handler_timeout,
         )  # fmt: skip
         consumer = Consumer(self, ConsumerCore(self._shared_fetch, options, self.core.options.client))
         self._consumers = [other for other in self._consumers if not other.closed]

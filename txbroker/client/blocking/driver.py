@@ -207,6 +207,9 @@ class Driver:
             self.wake()  # it would ring the alarm that was set just now too late
         if not self._driving and self._producer.unattended:
             self.attend()
+        elif core.attending and not self._driving and not self._watches:
+            self._watches = True
+            self.attend()
 
     def push(self) -> None:
         """Have output sent although no caller will wait for its answers. Call it under the lock."""

@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
+from journal.arguments import NOTHING_SENT
 from journal.formats.group_entries import PartitionOffset, Settled
+from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.consumer.notices import Place
@@ -31,27 +33,46 @@ class ClientConsumer(ABC):
     _connection: Joins
     _core: ConsumerCore
     _tells: bool
-    """Whether the broker is told what the caller begins with."""
+    """Whether it is noted what the caller begins with."""
 
     def _is_of(self, core: ConsumerCore) -> None:
         """Note its core, and let the connection's transactions find it."""
         self._core = core
-        self._tells = core.options.tells_begun
+        self._tells = core.options.tells_begun or core.options.auto_done or core.watch is not None
         core.commits.known_as(self)
 
     def _begins(self, delivery: Delivery | None, most: int | None = 1) -> int:
-        """Tell the broker that the caller begins with the next messages of a delivery, at most so many, and has ended
-        with those before; None: that it has ended. Return how many these are.
+        """Note that the caller begins with the next messages of a delivery, at most so many, and has ended with those
+        before; None: that it has ended. Tell the broker, if it is to know. Return how many these are.
         """
         core = self._core
+        if core.finishing is not None:
+            core.finishing.begins(delivery)
         messages = [] if delivery is None else delivery.next_together(most)
-        if core.membership is not None:
+        if core.watch is not None:
+            core.watch.begins(bool(messages))
+        if core.options.tells_begun and core.membership is not None:
             begun = core.membership.begun
             begun.remove(core)
             if delivery is not None and messages:
                 begun.add(core, delivery.position.number, messages, len(messages) > 1)
             begun.tell()
         return len(messages)
+
+    def _check_no_part(self) -> None:
+        """Raise Misuse for a consumer that finishes by itself what it has handed out."""
+        if self._core.options.auto_done:
+            raise errors.Misuse(
+                "a consumer with auto_done= finishes what it has handed out, whatever becomes of a transaction, so it "
+                f"can be no part of one; {NOTHING_SENT}. Use a consumer without auto_done="
+            )
+
+    def _joined(self) -> Joined | None:
+        """Return the transaction that a call is a part of, if there is one."""
+        joined = self._connection._joined()
+        if joined is not None:
+            self._check_no_part()
+        return joined
 
     @abstractmethod
     def _at_once(self, work: Callable[[], None]) -> None:
@@ -105,6 +126,7 @@ class ClientConsumer(ABC):
 
     def settlement(self) -> tuple[list[PartitionOffset], list[Settled]]:
         """Return what finishes exactly the messages handed out so far, for ``Transaction.commit_offsets``."""
+        self._check_no_part()
         return self._core.commits.settlement()
 
     def tell_lost(self) -> None:
@@ -113,11 +135,13 @@ class ClientConsumer(ABC):
 
     def finished(self, what: Message | Sequence[Message]) -> list[Settled]:
         """Return what finishes these messages for the group, for ``Transaction.done``."""
+        self._check_no_part()
         return self._core.commits.finished(what)
 
     @part_method
     def done(self, what: Message | Sequence[Message]) -> Coroutine[Promise[Any], None, None]:
-        """Finish a message, or each of a list, and no others; it ends once that is forced to disk.
+        """Finish a message, or each of a list, and no others; it ends once that is forced to disk. With
+        ``commit_interval`` it ends at once, and they are finished later.
 
         The group's position goes on over what is finished without a gap. Messages that are finished already change
         nothing. Between ``tpc_begin`` and the end of that transaction they are finished with it. Raises
@@ -125,7 +149,7 @@ class ClientConsumer(ABC):
         holds one of them, LimitExceeded if one is too far beyond the first unfinished message (``max_ahead``), Misuse
         without a group, WrongType, WrongValue.
         """
-        return self._core.commits.done(what, self._connection._joined())
+        return self._core.commits.done(what, self._joined())
 
     @part_method
     async def retry(self, what: Message | Sequence[Message], after: Pause = None, why: str = "") -> None:
@@ -137,7 +161,7 @@ class ClientConsumer(ABC):
         end of that transaction it is tried again if that commits. Raises AlreadyFinished for a message that the group
         has finished, TooManyParked while ``max_parked`` messages of the partition wait, else as :meth:`done`.
         """
-        await retry(self._core, what, Said.again(after, why), self._connection._joined())
+        await retry(self._core, what, Said.again(after, why), self._joined())
 
     @part_method
     async def dead_letter(self, what: Message | Sequence[Message], why: str = "") -> None:
@@ -148,7 +172,7 @@ class ClientConsumer(ABC):
         that the group has finished already stays so. Raises InvalidSetting for a message of a topic of dead letters,
         else as :meth:`retry`.
         """
-        await retry(self._core, what, Said.given_up(why), self._connection._joined())
+        await retry(self._core, what, Said.given_up(why), self._joined())
 
     @part_method
     async def seek(self, topic: str, partition: int, offset: int | str) -> None:
@@ -163,11 +187,12 @@ class ClientConsumer(ABC):
         transaction, of which it would be no part, and else as :meth:`pause`.
         """
         core = self._core
-        joined = None if core.options.group is None else self._connection._joined()
+        joined = None if core.options.group is None else self._joined()
         await seek(core, topic, partition, offset, joined)
 
     def retrying(self, message: Message, said: Said) -> Parking:
         """Return what tries a message again, for ``Transaction.retry``."""
+        self._check_no_part()
         return parking_of(self._core, message, said)
 
     @part_method
@@ -179,4 +204,4 @@ class ClientConsumer(ABC):
         transaction the positions move with it. Raises GenerationFenced if another consumer has claimed the
         partitions, Misuse without a group, WrongType, WrongValue.
         """
-        return self._core.commits.commit(what, self._connection._joined())
+        return self._core.commits.commit(what, self._joined())

@@ -15,6 +15,7 @@ from txbroker.client.core.positions import (
     Position,
     Positions,
     finished_of,
+    messages_of,
     positions_of,
     requests_of,
     settling_requests,
@@ -43,6 +44,8 @@ class Commits:
     ) -> None:
         self.group = group
         self.closed = False
+        self.later: Callable[[Position, int], object] | None = None
+        """Called with what is to be finished later; None if everything is finished at once."""
         self._core = core
         self._positions = positions
         self._delivery = delivery
@@ -208,11 +211,16 @@ class Commits:
             self.tell_lost()
 
     async def done(self, what: Message | Sequence[Message], joined: Joined | None = None) -> None:
-        """Finish these messages for the group, and no others; returns once forced. ``joined`` is as in
-        :meth:`commit`.
+        """Finish these messages for the group, and no others; returns once forced, at once if they are finished later.
+        ``joined`` is as in :meth:`commit`.
         """
-        group = self._checked_group()
-        await self._settle(group, [], self.finished(what), joined)
+        group, settled = self._checked_group(), self.finished(what)
+        if self.later is None or joined is not None:
+            await self._settle(group, [], settled, joined)
+            return
+        places = {(each.topic, each.index): each for each in self.known()}
+        for message in messages_of(what):
+            self.later(places[message.topic, message.partition], message.offset)
 
     def finished(self, what: Message | Sequence[Message]) -> list[Settled]:
         """Return what finishes these messages; raises WrongType, WrongValue, GenerationFenced for lost ones."""

@@ -19,6 +19,8 @@ from txbroker.client.consumer.beginning import (
 from txbroker.client.consumer.commits import Commits
 from txbroker.client.consumer.consumer_fetch import RUNS, ConsumerFetch
 from txbroker.client.consumer.delivery import Delivery
+from txbroker.client.consumer.finishing import Finishing
+from txbroker.client.consumer.handler_watch import HandlerWatch
 from txbroker.client.consumer.handover import Handover
 from txbroker.client.consumer.membership import Membership
 from txbroker.client.consumer.notices import Notices
@@ -67,13 +69,57 @@ class ConsumerCore:
             self.see_to_handover,
         )
         self._membership = Membership(core, options, self) if options.is_member else None
+        self.finishing: Finishing | None = None
+        """What finishes messages later, if the program wants that."""
+        if options.group is not None and options.commit_interval is not None:
+            self.finishing = Finishing(
+                core, options.group, options.commit_interval, options.auto_done, self._known, self._is_carried,
+                self.see_to_handover, self._not_finished,
+            )  # fmt: skip
+            self.commits.later = self.finishing.add
+        self.watch: HandlerWatch | None = None
+        if options.handler_timeout is not None:
+            self.watch = HandlerWatch(core, options.handler_timeout, self._took_too_long)
         self._handover: Handover | None = None
         self.on_notice: Callable[[], object] | None = None
         """Called when there may be something to tell, for clients that tell it themselves."""
         if self._membership is not None:
-            self._handover = Handover(core, options, self._membership, self.positions, self.commits)
+            self._handover = Handover(
+                core, options, self._membership, self.positions, self.commits, self.finishing
+            )
 
     # -- for the front ends ------------------------------------------------------------------------
+
+    def _took_too_long(self) -> None:
+        """Leave the group, because the program has not come for more in time."""
+        limit, member = self.options.handler_timeout, self._membership
+        if member is not None:
+            member.give_up(
+                errors.HandlerTimedOut(
+                    f"the program had messages of group {self.options.group!r} for longer than handler_timeout="
+                    f"{limit:g} s; this consumer has left the group, and others handle again what it had and did not "
+                    "commit. Ask for messages again to join again"
+                )
+            )
+
+    def _known(self) -> list[Position]:
+        self.commits.count()
+        return self.commits.known()
+
+    def _is_carried(self, position: Position) -> bool:
+        """Whether what is finished in a partition is said with its release."""
+        carried = {} if self._membership is None else self._membership.finished
+        return any(part.position is position for part in carried.values())
+
+    def _not_finished(self, error: errors.TxBrokerError) -> None:
+        """Raise at the next look that what was done could not be finished."""
+        self._failure = error
+        self.line.move()
+
+    def say_finished(self) -> None:
+        """Say now what is to be finished later."""
+        if self.finishing is not None:
+            self.finishing.say()
 
     @property
     def notices(self) -> Notices | None:
@@ -190,6 +236,9 @@ class ConsumerCore:
         self._closed = True
         self._forget()
         self._asking.cancel()
+        if self.watch is not None:
+            self.watch.close()
+        self.say_finished()
         self.commits.closed = True
         if self._handover is not None and self._membership is not None:
             self._handover.close()

@@ -63,6 +63,11 @@ class Delivery:
         return len(self.messages) - len(self.left) - len(self._withheld)
 
     @property
+    def handed_count(self) -> int:
+        """How many messages were handed out since it was last settled."""
+        return self._count
+
+    @property
     def handed(self) -> int:
         """The offset after the messages that were handed out since it was last settled; -1 if there are none."""
         count = self._count

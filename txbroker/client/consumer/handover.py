@@ -9,6 +9,7 @@ from journal.formats.offset_set_bytes import decode_offsets, encode_offsets
 from journal.offset_set import OffsetSet
 from txbroker import errors
 from txbroker.client.consumer.commits import Commits
+from txbroker.client.consumer.finishing import Finishing, Part
 from txbroker.client.consumer.group_parts import MOST_MISSING
 from txbroker.client.consumer.membership import Membership
 from txbroker.client.consumer.notices import Notices
@@ -36,6 +37,7 @@ class Handover:
         membership: Membership,
         positions: dict[int, Position],
         commits: Commits,
+        finishing: Finishing | None,
     ) -> None:
         self.in_hand: Callable[[Position], bool] | None = None
         self._core = core
@@ -44,6 +46,7 @@ class Handover:
         self._membership = membership
         self._positions = positions
         self._commits = commits
+        self._finishing = finishing
         self._asking = Chore(self._ask)
 
     def look(self) -> None:
@@ -73,12 +76,24 @@ class Handover:
             return True
         if not self.notices.may_release(position):
             return False
-        return position.handed < 0 if self.in_hand is None else not self.in_hand(position)
+        if self.in_hand is not None:
+            return not self.in_hand(position)
+        return position.handed < 0 or (self._finishing is not None and not self._open(position))
+
+    def _open(self, position: Position) -> OffsetSet:
+        """Return the offsets that were handed out, and that the program is not known to be done with."""
+        handed = position.handed_out()
+        if self._finishing is not None:
+            handed.difference_update(self._finishing.done(position))
+        handed.discard_below(max(position.begin, handed.end - MOST_BEHIND))
+        return handed
 
     def _release(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             position = self._positions.get(number)
             if position is not None:
+                if self._finishing is not None and (unsaid := self._finishing.unsaid(position)):
+                    self._membership.finished[number] = Part(position, unsaid)
                 self._commits.release(position, RELEASED)
                 self.notices.release(position)
                 del self._positions[number]
@@ -86,7 +101,7 @@ class Handover:
             self._membership.release(numbers)
 
     async def _ask(self) -> None:
-        found = [(each, _handed_out(each)) for each in self._asked_back() if self.notices.may_release(each)]
+        found = [(each, self._open(each)) for each in self._asked_back() if self.notices.may_release(each)]
         self._release([each.number for each, handed in found if not handed])  # all that was handed out waits
         for some in self._requests([(each, handed) for each, handed in found if handed]):
             try:
@@ -118,17 +133,6 @@ class Handover:
         reader = Reader(self._group, 0, [each.generation for each, _ in some], missing)
         positions = [(each.number, handed.end, handed.end) for each, handed in some]
         return Fetch(self._core.correlation(), positions, 1, 0, readers=[reader])
-
-
-def _handed_out(position: Position) -> OffsetSet:
-    """Return the offsets that were handed out, perhaps with some that were finished before."""
-    handed = OffsetSet()
-    if position.left.order == "partition" and not position.has_gaps:
-        handed.add_range(position.begin, position.handed)
-    else:
-        handed.update(position.given)
-    handed.discard_below(max(position.begin, handed.end - MOST_BEHIND))
-    return handed
 
 
 def _is_finished(handed: OffsetSet, part: FetchedPartition) -> bool:

@@ -13,12 +13,15 @@ from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, Protocol
 
+from journal.formats.group_entries import Settled
 from txbroker import errors
 from txbroker.client.consumer.begun import Begun
+from txbroker.client.consumer.finishing import Part
 from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.client.core.call import Call
 from txbroker.client.core.core import Core
 from txbroker.client.core.options import Backoff
+from txbroker.client.core.positions import settling_requests
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.waits import Alarm
 from txbroker.wire.messages import (
@@ -54,6 +57,9 @@ class Sharing(Protocol):
     def see_to_handover(self) -> None:
         """Release what was asked back, as far as it is not in use any more."""
 
+    def say_finished(self) -> None:
+        """Say what is finished: the partitions are another's after that."""
+
     def not_joined(self, error: errors.TxBrokerError) -> None:
         """Tell the caller that the broker refuses the member; it is asked again when the caller comes again."""
 
@@ -66,6 +72,8 @@ class Membership:
         """What the broker has given, by number, with what is asked back and not released yet."""
         self.releasing: dict[int, None] = {}
         """What is asked back."""
+        self.finished: dict[int, Part] = {}
+        """What was finished in partitions that are given back, until the broker has answered that."""
         self.is_answered = False
         """Whether the broker has said since the join what the member has."""
         self.is_over = False
@@ -122,6 +130,23 @@ class Membership:
         self._is_stale = True  # again: an interrupt in between may have had the old state said
         self.see_to_it()
 
+    def give_up(self, error: errors.TxBrokerError) -> None:
+        """Leave the group as one that is lost. When the caller comes again it is told why, and then joins again."""
+        joined, core, numbers = self._joined, self._core, list(self.owned)
+        self._consumer.lose(numbers, str(error))
+        self._forget(numbers)
+        if self._call is not None:
+            core.give_up(self._call)
+            self._call = None
+        self._nonce = secrets.token_bytes(NONCE_BYTES)
+        self._joined, self.is_answered = None, False
+        if joined is not None:
+            for_good = not self._options.member
+            leave = LeaveGroup(core.correlation(), self._group, joined.member, joined.secret, for_good, True)
+            core.request(leave, Done)
+        core.attending.pop(self, None)
+        self._consumer.not_joined(error)
+
     def leave(self) -> Promise[Any] | None:
         """End the membership. A static member's partitions are kept for it. Returns a promise for when the broker
         knows, None if it need not be told.
@@ -129,6 +154,8 @@ class Membership:
         if self.is_over:
             return self._leaving
         self.is_over = True
+        self.finished.clear()
+        self._consumer.say_finished()
         joined, core, call = self._joined, self._core, self._call
         left = self._leaving = Promise()
         if joined is None and call is not None and call.attempts and core.has(call):
@@ -198,8 +225,16 @@ class Membership:
 
     def _attend(self, joined: Joined) -> Call[Attended]:
         core, options = self._core, self._options
+        finished = [each.said for each in list(self.finished.values())]
+        said = next(settling_requests(finished), [])  # more than one request takes is said later
         request = Attend(
-            core.correlation(), self._group, joined.member, joined.secret, self._shown(), list(self.releasing)
+            core.correlation(),
+            self._group,
+            joined.member,
+            joined.secret,
+            self._shown(),
+            list(self.releasing),
+            said,
         )
         return core.request(request, Attended, timeout=options.session_timeout / 3 + core.options.timeout)
 
@@ -224,6 +259,7 @@ class Membership:
                 )
                 self._nonce = secrets.token_bytes(NONCE_BYTES)
                 self._joined = None
+                self.finished.clear()  # it is said by a commit now, and refused if others have the partition
                 self._not_before = self._core.clock() + self._backoff.next()
             elif not isinstance(error, LATER) or self._core.fatal is not None:
                 self._refused(error)
@@ -253,6 +289,8 @@ class Membership:
         self._backoff.reset()
         request = call.request
         assert isinstance(request, Attend)
+        for settled in request.finished:
+            self._was_said(settled)
         shown = dict(request.owned)
         gone = [
             each for each in answer.lost if each in self.owned and self.owned[each].generation == shown[each]
@@ -268,6 +306,13 @@ class Membership:
             self.owned[each.partition] = each
         is_first, self.is_answered = not self.is_answered, True
         return is_first or bool(gone or back or answer.assigned)
+
+    def _was_said(self, finished: Settled) -> None:
+        """Note that the broker has taken what was finished in a partition that was given back."""
+        part = self.finished.get(finished.partition)
+        if part is not None and part.position.generation == finished.generation:
+            part.position.said.update(part.offsets)
+            del self.finished[finished.partition]
 
     def _forget(self, numbers: Collection[int]) -> None:
         for number in numbers:

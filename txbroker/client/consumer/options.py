@@ -24,6 +24,8 @@ from txbroker.client.core.retry_policy import RetryPolicy, rules_of
 from txbroker.errors import Misuse
 
 Start = str | int | datetime
+LEAST_INTERVAL, MOST_INTERVAL = 0.01, 3600.0
+"""Bounds of ``commit_interval``, in seconds."""
 
 
 class ConsumerOptions(NamedTuple):
@@ -55,6 +57,13 @@ class ConsumerOptions(NamedTuple):
     ``retry`` is how the group tries messages again that ``retry()`` is called for: a :class:`RetryPolicy`, which is
     kept for the group and is that of all its consumers (GroupSettingsConflict if it has another one); True for the
     group's, or the usual one if it has none; False if the group's is none of this consumer's business.
+
+    With ``commit_interval`` the messages that ``done()`` is called for are finished together, at most so many seconds
+    later, and when a partition is given back, and when the consumer is closed; with ``auto_done`` that is also done
+    with what was handed out before, by whoever asks for the next messages.
+
+    A member whose program has had messages for ``handler_timeout`` seconds and has not come for more leaves the group:
+    others get its partitions, and its next call raises HandlerTimedOut. None is for ever.
     """
 
     topics: tuple[str, ...]
@@ -76,6 +85,9 @@ class ConsumerOptions(NamedTuple):
     on_revoked: Callback | None = None
     on_lost: Callback | None = None
     retry: RetryPolicy | bool = False
+    commit_interval: float | None = None
+    auto_done: bool = False
+    handler_timeout: float | None = None
 
     @property
     def named(self) -> str:
@@ -111,7 +123,8 @@ def consumer_options(
         rules_of(options.retry, NOTHING_READ)
     if options.retry is not False and not options.group:
         raise Misuse(f"retry= is how a group tries messages again: say group=, too; {NOTHING_READ}")
-    for name in ("follow", "claim"):
+    _check_finishing(options)
+    for name in ("follow", "claim", "auto_done"):
         truth(name, getattr(options, name), NOTHING_READ)
     for name in ("prefetch", "max_bytes"):
         whole(name, getattr(options, name), NOTHING_READ, least=1)
@@ -130,10 +143,31 @@ def consumer_options(
     return options._replace(start=_checked_start(options.start))
 
 
+def _check_finishing(options: ConsumerOptions) -> None:
+    interval = options.commit_interval
+    if interval is None:
+        if options.auto_done:
+            raise Misuse(
+                f"auto_done= has messages finished at intervals: say commit_interval=, too; {NOTHING_READ}"
+            )
+        return
+    if not options.group or not options.claim:
+        raise Misuse(
+            f"commit_interval= is how a group finishes messages: say group=, and not claim=False; {NOTHING_READ}"
+        )
+    if not LEAST_INTERVAL <= seconds("commit_interval", interval, NOTHING_READ) <= MOST_INTERVAL:
+        raise wrong_value(
+            "commit_interval",
+            interval,
+            f"{LEAST_INTERVAL:g} to {MOST_INTERVAL:g} seconds, or None",
+            NOTHING_READ,
+        )
+
+
 def _check_member(options: ConsumerOptions) -> None:
     for name in ("pattern", "member"):
         text(name, getattr(options, name), NOTHING_READ)
-    for name in ("pattern", "member", "on_revoked", "on_lost"):
+    for name in ("pattern", "member", "on_revoked", "on_lost", "handler_timeout"):
         if getattr(options, name) and not options.is_member:
             raise Misuse(
                 f"{name}= is for members of a group, to which the broker gives partitions: say group=, and neither "
@@ -143,6 +177,10 @@ def _check_member(options: ConsumerOptions) -> None:
         callback: object = getattr(options, name)
         if callback is not None and not callable(callback):
             raise wrong_type(name, callback, "to be called with a list of (topic, index)", NOTHING_READ)
+    if options.handler_timeout is not None and not seconds(
+        "handler_timeout", options.handler_timeout, NOTHING_READ
+    ):
+        raise wrong_value("handler_timeout", options.handler_timeout, "more than 0, or None", NOTHING_READ)
     for name, least, most in (("session_timeout", 1.0, 3600.0), ("max_handover", 0.0, 86_400.0)):
         value = seconds(name, getattr(options, name), NOTHING_READ)
         if not least <= value <= most:

@@ -120,16 +120,17 @@ class Position:
     reading began: the group's position then. For a group, ``left`` is what is left out and comes later. ``has_gaps``
     says that something was left out, or is tried again: then only the offsets in ``given`` may be finished, which were
     handed out, or were finished before. With the order "partition" they are noted from that moment on. ``retrying`` are
-    those of them that undecided transactions try again. ``alone`` are offsets of messages that are to be handled alone,
-    because a consumer was lost with a batch of them. ``ended`` is why it is not read any more, "" while it is.
-    ``pending`` is the transaction that it was last said to wait for. ``told`` is how far its messages were named in
-    commits, as :attr:`extent`. ``paused`` says that the program wants nothing of it for now, ``moving`` is the request
-    that moves the group here.
+    those of them that undecided transactions try again. ``done`` are offsets that the program is done with, if they are
+    finished later, ``said`` those of which the broker has answered that they are. ``alone`` are offsets of messages
+    that are to be handled alone, because a consumer was lost with a batch of them. ``ended`` is why it is not read any
+    more, "" while it is. ``pending`` is the transaction that it was last said to wait for. ``told`` is how far its
+    messages were named in commits, as :attr:`extent`. ``paused`` says that the program wants nothing of it for now,
+    ``moving`` is the request that moves the group here.
     """
 
     __slots__ = (
-        "alone", "begin", "end", "ended", "generation", "given", "handed", "has_gaps", "index", "left", "moment",
-        "moving", "next", "number", "paused", "pending", "retrying", "told", "topic",
+        "alone", "begin", "done", "end", "ended", "generation", "given", "handed", "has_gaps", "index", "left",
+        "moment", "moving", "next", "number", "paused", "pending", "retrying", "said", "told", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -148,6 +149,8 @@ class Position:
         self.given = OffsetSet()
         self.retrying = OffsetSet()
         self.alone = OffsetSet()
+        self.done = OffsetSet()
+        self.said = OffsetSet()
         self.has_gaps = False
         self.told = (-1, 0)
         self.paused = False
@@ -181,6 +184,15 @@ class Position:
         A broker lets nobody finish an offset so far above an unfinished one, so what is below has been said.
         """
         return max(self.begin, given.end - MAX_SPAN)
+
+    def handed_out(self) -> OffsetSet:
+        """Return the offsets that were handed out, perhaps with some that were finished before."""
+        handed = OffsetSet()
+        if self.left.order == "partition" and not self.has_gaps:
+            handed.add_range(self.begin, max(self.begin, self.handed))
+        else:
+            handed.update(self.given)
+        return handed
 
     def finish_singly(self) -> None:
         """Note that a message comes again, so that from now on only what was handed out may be finished."""

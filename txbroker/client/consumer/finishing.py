@@ -1,0 +1,209 @@
+"""Messages that a program is done with and that are finished later: a request at intervals finishes all of them.
+
+What is to be said is known by partition: what the program is done with, without what the broker has answered. So
+whatever is interrupted, lost or refused for now is said by a later request, and what is said twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from journal.formats.group_entries import PartitionOffset, Settled
+from journal.offset_set import OffsetSet
+from txbroker import errors
+from txbroker.client.consumer.delivery import Delivery
+from txbroker.client.core.call import Call
+from txbroker.client.core.core import Core
+from txbroker.client.core.positions import Position, settled, settling_requests
+from txbroker.client.core.promise import Promise
+from txbroker.client.core.waits import Alarm
+from txbroker.wire.messages import CommitOffsets, Done
+
+log = logging.getLogger("txbroker.client")
+
+GONE: Final = (errors.GenerationFenced, errors.UnknownPartition)
+"""Refusals of what is another's by now, or nobody's."""
+LATER: Final = (
+    errors.OffsetPending, errors.TooFarAhead, errors.StorageUnavailable, errors.RequestTimedOut,
+    errors.ConnectionUnavailable,
+)  # fmt: skip
+"""Errors after which the same is said again."""
+
+
+class Part(NamedTuple):
+    """What is finished in a partition."""
+
+    position: Position
+    offsets: OffsetSet
+
+    @property
+    def said(self) -> Settled:
+        """The same for the broker."""
+        at = PartitionOffset(self.position.number, 0, self.position.generation)
+        return settled(at, self.position.begin, self.offsets)
+
+
+class Finishing:
+    """Finishes messages ``interval`` seconds after a program was done with the first of them; with ``by_itself`` it is
+    done with what it was handed out when it asks for more.
+
+    ``known`` returns the positions of the consumer, also of what it has lost; ``carried`` those that are said to the
+    broker in another way. ``on_told`` is called after each answer, ``on_refused`` with an error that is not expected.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        group: str,
+        interval: float,
+        by_itself: bool,
+        known: Callable[[], Iterable[Position]],
+        carried: Callable[[Position], bool],
+        on_told: Callable[[], object],
+        on_refused: Callable[[errors.TxBrokerError], object],
+    ) -> None:
+        self._core = core
+        self._group = group
+        self._interval = interval
+        self._by_itself = by_itself
+        self._known = known
+        self._carried = carried
+        self._on_told = on_told
+        self._on_refused = on_refused
+        self._under_way: tuple[Delivery, int] | None = None
+        self._calls: dict[Call[Done], Sequence[Part]] = {}
+        self._alarm: Alarm | None = None
+        self._ended: Promise[None] | None = None
+
+    # -- what the program is done with ------------------------------------------------------------------
+
+    def add(self, position: Position, offset: int) -> None:
+        """Note that the program is done with a message."""
+        position.done.add(offset)
+        self._arm()
+
+    def begins(self, delivery: Delivery | None) -> None:
+        """Note that the program is about to get messages of a delivery (None: it asks for some), and so is done with
+        what it was handed out before.
+        """
+        if self._by_itself:
+            self._under_way = None if delivery is None else (delivery, delivery.handed_count)
+            self._arm()
+
+    def done(self, position: Position) -> OffsetSet:
+        """Return the offsets that the program is done with."""
+        found = position.done.copy()
+        if self._by_itself:
+            handed = position.handed_out()
+            if self._under_way is not None and self._under_way[0].position is position:
+                delivery, before = self._under_way
+                for message in delivery.handed_messages()[before:]:
+                    handed.discard(message.offset)
+            found.update(handed)
+        found.discard_below(position.floor(found))
+        return found
+
+    def unsaid(self, position: Position) -> OffsetSet:
+        """Return those of which the broker has not answered yet that they are finished."""
+        found = self.done(position)
+        found.difference_update(position.said)
+        return found
+
+    # -- saying it --------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Have it said after the interval. From now on the client's connection is looked after."""
+        self._core.attending[self] = None
+        if self._alarm is None or self._alarm.call is None:
+            self._alarm = self._core.waits.alarm(self._interval, self.say)
+
+    def say(self) -> None:
+        """Say what is not said yet. It may be called at any time."""
+        for call in [each for each in self._calls if each.done]:
+            self._answered(call)  # an interrupt has kept it from that
+        asked = [part for parts in self._calls.values() for part in parts]
+        self._send([part for each in self._known() if (part := self._part(each, asked)) is not None])
+        if self._calls:
+            self._arm()
+        elif self._alarm is None or self._alarm.call is None:
+            self._core.attending.pop(self, None)
+
+    def _part(self, position: Position, asked: Iterable[Part]) -> Part | None:
+        if self._carried(position):
+            return None
+        offsets = self.unsaid(position)
+        for each in asked:
+            if each.position is position:
+                offsets.difference_update(each.offsets)
+        return Part(position, offsets) if offsets else None
+
+    def _send(self, parts: Sequence[Part]) -> None:
+        """Say these, in as few requests as the broker allows; all of them at once, before anything that comes then."""
+        left = list(parts)
+        for some in list(settling_requests([part.said for part in left])):
+            mine, left = left[: len(some)], left[len(some) :]
+            call = self._core.request(
+                CommitOffsets(self._core.correlation(), self._group, [], settled=some), Done
+            )
+            self._calls[call] = mine
+            call.then(partial(self._answered, call))
+
+    def _answered(self, call: Call[Done]) -> None:
+        parts = self._calls.get(call)
+        if parts is None:
+            return
+        error = call.error
+        if error is None:
+            for position, offsets in parts:
+                position.said.update(offsets)
+        elif isinstance(error, errors.RequestRefused) and not isinstance(error, LATER) and len(parts) > 1:
+            for part in parts:
+                self._send([part])  # to find out which of them it is about
+        elif isinstance(error, GONE):
+            for position, offsets in parts:
+                position.said.update(offsets)
+                log.warning(
+                    "group %s: %d messages of %s-%d that were done are another's to handle: %s",
+                    self._group, len(offsets), position.topic, position.index, error,
+                )  # fmt: skip
+        elif isinstance(error, LATER) or not isinstance(error, errors.TxBrokerError) or self._core.fatal:
+            log.info("group %s: what is done is finished later: %s", self._group, error)
+        else:
+            for position, offsets in parts:
+                position.said.update(offsets)
+            self._on_refused(error)
+        self._calls.pop(call, None)  # last: after an interrupt before this line it is done again
+        if self._ended is not None and not self._calls:
+            self._end(self._ended)
+        self._on_told()
+
+    # -- for the connection -----------------------------------------------------------------------------
+
+    def see_to_it(self) -> None:
+        """Say nothing before the time: it is said by the alarm."""
+
+    def committed(self) -> None:
+        """Nothing of a transaction is said here."""
+
+    def mend(self) -> None:
+        """Repair after an interrupt: what was being noted is said after the interval."""
+        self._arm()
+
+    def leave(self) -> Promise[Any] | None:
+        """Say what is left. Returns a promise for when all of it is answered, None if there is nothing to say."""
+        self.say()
+        if not self._calls:
+            self._core.attending.pop(self, None)
+            return None
+        if self._ended is None:
+            self._ended = Promise()
+        return self._ended
+
+    def _end(self, ended: Promise[None]) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._core.attending.pop(self, None)
+        ended.resolve(None)
