@@ -1,5 +1,5 @@
-"""``make bench-groups`` measures workers, each a process, with a handler that waits 5 ms, and how soon others take over
-from one. See docs/benchmarks.md.
+"""``make bench-groups`` measures workers, each a process, with a handler that waits 5 ms; how soon others take over
+from one; and a thousand sessions of one group. See docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from benchmarks.figure_tables import table
 from benchmarks.figures import Figure, Result, Samples, share
 from benchmarks.groups.handovers import HANDOVERS, is_even, measured
 from benchmarks.groups.processes import BenchmarkFailed, handled, workers
+from benchmarks.groups.sessions import EVEN, IDLE, Scene, settings_of
+from benchmarks.groups.sessions import measured as measured_sessions
 from benchmarks.groups.worker import WAIT
 from benchmarks.harness import processes
+from benchmarks.harness.process_memory import allow_descriptors
 from txbroker.drill.broker.broker_process import BrokerProcess
 
 FOLDER = Path("build/bench")
-WIDTH = 150
+WIDTH = 180
 """The width of the output where it is no terminal."""
 
 WARM_UP = 0.5
@@ -70,6 +73,8 @@ TARGETS: dict[Way, tuple[Way, float]] = {
 }
 """How many times as fast as another way."""
 
+SCENE = Scene()
+
 
 def rate(address: str, way: Way, seconds: float) -> float:
     """Return how many messages a second all workers of a way handle together, once they share the partitions."""
@@ -106,21 +111,30 @@ def results(samples: Samples) -> list[Result]:
             found.append(
                 Result(figure, median(values), min(values), max(values), median(limits) if limits else None)
             )
-    for figure, _ in HANDOVERS:
+    for figure in (*(each.figure for each in HANDOVERS), EVEN, IDLE):
         if values := samples.get(figure.name):
             found.append(Result(figure, median(values), min(values), max(values), None))
     return found
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[BrokerProcess]:
-    """Run a broker on new data below a folder."""
+def running(folder: Path, *settings: str) -> Iterator[BrokerProcess]:
+    """Run a broker on new data below a folder, with default settings but for these."""
     folder.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(dir=folder, prefix="groups-") as data,
-        processes.broker(Path(data) / "data") as broker,
+        processes.broker(Path(data) / "data", *settings) as broker,
     ):
         yield broker
+
+
+def sessions(folder: Path, scene: Scene, idle: list[float]) -> float:
+    """Return how soon the sessions of a scene have their shares; add what they cost then to ``idle``."""
+    allow_descriptors()
+    with running(folder, *settings_of(scene)) as broker:
+        found = measured_sessions(scene, broker)
+        idle.append(found.idle)
+        return found.until_even
 
 
 @click.command()
@@ -130,7 +144,7 @@ def running(folder: Path) -> Iterator[BrokerProcess]:
 @click.option(
     "--only",
     multiple=True,
-    type=click.Choice([*KINDS, "handovers"]),
+    type=click.Choice([*KINDS, "handovers", "sessions"]),
     help="Only this kind (and again for others).",
 )
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write everything to this file, too.")
@@ -147,11 +161,12 @@ def main(
     """Measure workers of a group. Exits with 0 whether targets are met or not."""
     if quick:
         seconds, repeat = 0.5, 2
+    scenes = [SCENE._replace(seconds=5.0) if quick else SCENE] if not only or "sessions" in only else []
     ways = [way for way in WAYS if not only or way.kind in only]
     handovers = HANDOVERS if not only or "handovers" in only else ()
     samples: Samples = {}
     with running(folder) as broker, Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=(len(ways) + len(handovers)) * repeat)
+        task = bar.add_task("", total=(len(ways) + len(handovers) + len(scenes)) * repeat)
 
         def sampled(name: str, value: Callable[[], float]) -> None:
             bar.update(task, description=name)
@@ -165,6 +180,8 @@ def main(
                 for each in handovers:
                     measure = partial(measured, each, connection, broker.address, folder)
                     sampled(each.figure.name, measure)
+            for scene in scenes:
+                sampled(EVEN.name, partial(sessions, folder, scene, samples.setdefault(IDLE.name, [])))
     console = Console() if Console().is_terminal else Console(width=WIDTH)
     console.print(table(results(samples)))
     if file is not None:

@@ -75,7 +75,10 @@ class AtLine:
 
     def __enter__(self):
         self._before = sys.gettrace()
-        sys.settrace(self._trace)
+        # Kept here, because CPython 3.11 goes on with a tracer that is gone: it allocates memory before it tells one of
+        # a call, so that finalizers of the client may run, and an exception raised in one of them ends the tracing.
+        self._tracer = self._trace
+        sys.settrace(self._tracer)
         return self
 
     def __exit__(self, kind, error, trace):

@@ -144,6 +144,20 @@ def test_a_waiting_member_is_answered_each_third_of_the_timeout(room):
     assert first.peer.answer(asked) == messages.Attended(asked)
 
 
+def test_members_that_attend_at_about_the_same_time_are_answered_in_one_look(room):
+    first, second = (room.member(session_timeout=30_000_000) for _ in range(2))
+    settle(room, first, second)
+    while room.engine.now() // 100_000 % 10:
+        room.wait(0.1)
+    first.attend()
+    room.wait(0.5)
+    second.attend()
+    while (answer := first.peer.answer(first.asked)) is None:
+        room.wait(0.1)
+    assert answer == messages.Attended(first.asked)
+    assert second.peer.answer(second.asked) == messages.Attended(second.asked)
+
+
 def test_time_in_which_its_socket_was_not_read_does_not_count(room):
     first = room.member(session_timeout=6_000_000)
     second = room.member()

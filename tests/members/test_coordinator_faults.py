@@ -109,6 +109,20 @@ def test_a_member_that_is_refused_does_not_end_its_namesake():
     assert owned(first) == [[1, 2, 3, 4]]
 
 
+def test_room_is_looked_for_once_for_topics_that_several_members_read():
+    room = MembersRoom()
+    room.topic("orders", 4)
+    room.topic("others", 3)
+    tries = []
+    consuming = room.broker.consuming
+    check = consuming.check_room
+    consuming.check_room = lambda *of: (tries.append(of), check(*of))
+    for topics in (["orders"], ["orders"], ["orders", "others"], ["others"]):
+        assert room.member(*topics).refused is None
+    # The second time for the claims of the first one.
+    assert [len(numbers) for _, _, numbers in tries] == [4, 4, 7]
+
+
 def test_a_static_member_that_comes_back_needs_no_room_of_its_own():
     room = MembersRoom(max_members=1)
     room.topic("orders", 1)

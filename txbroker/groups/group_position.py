@@ -74,6 +74,8 @@ class GroupPosition:
 
     def first_unfinished(self, end: int) -> int:
         """Return the first offset below ``end`` that the group has not finished, or ``end``."""
+        if end == self.offset:
+            return end
         return min(self._finished(self.offset, end).missing_from(self.offset), end)
 
     def news(self) -> bool:
@@ -89,6 +91,8 @@ class GroupPosition:
         """Return what is finished, and what waits: of the offsets that are answered, up to ``end``, and of what is
         missing. Attempts are those of the offsets that are answered and do not wait.
         """
+        if end == self.offset and not self._missing:
+            return Told(b"", b"", [])
         finished, waiting = self._finished(self.offset, end), self._waiting(self.offset, end)
         if self._missing:
             first, behind = self._missing.first, self._missing.end

@@ -415,9 +415,9 @@ class Attend(Request, frozen=True, tag=32):
     :class:`Attended`.
 
     It is answered at once if the broker has other partitions for the member, or asks for one back that is not among
-    ``releasing``, those that the member is about to release; else after a third of the session time-out. A later
-    request of the member answers the earlier one. A partition that was asked back and is not in ``owned`` any more
-    is released. One that an answer has given which the request has crossed is not. ``finished`` are offsets of its
+    ``releasing``, those that the member is about to release; else after a third of the session time-out at the latest.
+    A later request of the member answers the earlier one. A partition that was asked back and is not in ``owned`` any
+    more is released. One that an answer has given which the request has crossed is not. ``finished`` are offsets of its
     partitions, finished in the record that claims a released one for another, else at once. They are said again until
     there was an answer; those of partitions that are not its own are passed over. Refused with UnknownMember if the
     member was lost: it may join again.
