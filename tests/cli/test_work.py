@@ -263,6 +263,11 @@ def test_without_an_option_the_policy_is_that_of_the_group_or_the_usual_one(begi
     assert connection.describe_group(f"new-{topic}").retry == txbroker.RetryPolicy()
 
 
+def lag(connection, group):
+    """How many messages the group has not finished below the ends of its partitions."""
+    return sum(part.lag or 0 for part in connection.describe_group(group).partitions)
+
+
 # -- several processes -----------------------------------------------------------------------------
 
 
@@ -284,6 +289,22 @@ def test_several_processes_share_the_partitions_and_end_in_order(begin, connecti
     code, _, log = command.end(signal.SIGINT)
     assert code == 0, log
     assert unfinished(connection, topic, topic) == []
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_what_is_handled_is_finished_at_intervals_and_at_the_end(begin, connection, topic, processes):
+    words = ("--topic", topic, "--group", topic, "--processes", processes)
+    command = begin("tasks:plain", *words, "--commit-interval", "1h")
+    command.until(lambda: topic in {each.name for each in connection.groups()})
+    fill(connection, topic, 50)
+    command.until(lambda: len(command.said) == 50)
+    assert lag(connection, topic) == 50
+    code, _, log = command.end(signal.SIGTERM)
+    assert code == 0, log
+    assert lag(connection, topic) == 0
+    command = begin("tasks:plain", *words, "--commit-interval", "100ms")
+    fill(connection, topic, 20)
+    command.until(lambda: lag(connection, topic) == 0)
 
 
 @pytest.mark.parametrize("way", ["transactional", "rows"])

@@ -247,3 +247,18 @@ def test_what_is_finished_later_is_said_once_and_many_messages_in_one_request(co
     consumer.close()
     connection.ping()
     assert sum(sum(each.values()) for each in settlements(broker)) == 10
+
+
+def test_intervals_are_for_groups_that_claim_and_time_outs_for_members(connection):
+    for choices, says in (
+        ({"commit_interval": 1}, "say group="),
+        ({"group": "g", "claim": False, "commit_interval": 1}, "not claim=False"),
+        ({"group": "g", "auto_done": True}, "say commit_interval="),
+        ({"handler_timeout": 1}, "members of a group"),
+        ({"group": "g", "partitions": [0], "handler_timeout": 1}, "members of a group"),
+    ):
+        with pytest.raises(errors.Misuse, match=says):
+            connection.consume("t2", **choices)
+    for choices in ({"auto_done": True}, {"commit_interval": 1, "transaction": "broker"}):
+        with pytest.raises(errors.Misuse, match="finishes messages by itself"):
+            connection.work("t2", "g", print, **choices)
