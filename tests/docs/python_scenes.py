@@ -170,6 +170,10 @@ def clients(request: Any, address: str, broker: Any) -> Iterator[Runs]:
     with txbroker.connect(address) as receiving:  # it leaves the group, which a later block reads for
         yield running(address, {"broker": receiving, "invoice_for": lambda value: b"for " + value})
     assert values(broker, "invoices")[0].startswith(b"for ")
+    handled, handle = times(3)
+    with txbroker.connect(address) as reading:
+        yield running(address, {"broker": reading, "handle": handle}, Enough)
+    assert len({message.offset for (message,) in handled}) == 3
     drawn: list[Any] = []
     shown, show = times(1)
     yield running(address, {"broker": broker, "draw": drawn.append, "show": show}, Enough)

@@ -141,13 +141,9 @@ class Broker:
         self.fetching = Fetching(engine, settings, run_blocking, call_later, self.accounts, self.groups)
         self.consuming = Consuming(engine, settings, self.groups, self.stepwise, random)
         self.coordinator = Coordinator(
-            engine, settings, self.groups, self.consuming, self._deliver,
-            run_blocking, call_later, random,
+            engine, settings, self.groups, self.consuming, self._deliver, run_blocking, call_later, random,
         )  # fmt: skip
-        self.idle_groups = IdleGroups(
-            engine, self.groups, settings.group_expiry, settings.reconnect_grace + settings.rejoin_timeout,
-            self.coordinator.count_members, self.fetching.read_groups,
-        )  # fmt: skip
+        self.idle_groups = self._idle_groups()
         self.transacting = Transacting(engine, settings, self.consuming, self.sessions)
         self.dead_letters = DeadLetters(
             engine, self.groups, self.consuming.recorded, run_blocking, self.transacting.new_session, random
@@ -164,6 +160,13 @@ class Broker:
         self.greeting = Greeting(engine, settings, self.sessions, self.transacting, identity, random)
         self._handlers = self._make_handlers()
         self._tell_each_other()
+
+    def _idle_groups(self) -> IdleGroups:
+        grace = self.settings.reconnect_grace + self.settings.rejoin_timeout
+        return IdleGroups(
+            self.engine, self.groups, self.settings.group_expiry, grace, self.coordinator.count_members,
+            self.fetching.read_groups,
+        )  # fmt: skip
 
     def _tell_each_other(self) -> None:
         """Let each module know what it needs of those that are made after it."""

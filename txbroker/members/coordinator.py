@@ -19,8 +19,6 @@ from txbroker.errors import (
     GroupKindConflict,
     LimitExceeded,
     MemberNameInUse,
-    RequestRefused,
-    TxBrokerError,
     UnknownMember,
 )
 from txbroker.members.assignment import assign
@@ -101,7 +99,6 @@ class Coordinator:
         self._next_number = engine.start_number << 32 | 1
         self._timers: dict[str, tuple[int, Any]] = {}
         self.on_failure: Callable[[str, BaseException], None] | None = None
-        self._judge = judge
         self._claiming = Claiming(engine, groups, judge)
         self.tables: dict[str, GroupTable] = {}
         self.handlers: dict[type, Callable[..., Any]] = {
@@ -157,7 +154,7 @@ class Coordinator:
                 "nothing has changed"
             )
         topics = frozenset(command.topics)
-        self._check_room_for(table, group, topics)
+        self._claiming.check_room_for(table, group, topics)
         if namesake is not None:
             table.note_begun(namesake)
             self._remove(table, namesake)
@@ -204,17 +201,6 @@ class Coordinator:
             )
         return namesake
 
-    def _check_room_for(self, table: GroupTable, group: str, names: frozenset[str]) -> None:
-        """Raise if the group may not have the partitions of the topics that are named. That was checked if a member
-        reads them: for 10,000 partitions it takes 1 ms.
-        """
-        if any(names <= member.topics for member in table.members.values()):
-            return
-        topics = self._catalog.topics
-        there = [topics[name] for name in names if name in topics]
-        numbers = [store.number for topic in there for store in topic.partitions]
-        self._judge.check_room(group, table.group_id, numbers)
-
     def _take_back(self, table: GroupTable, member: Member, shown: Iterable[tuple[int, int]]) -> None:
         """Give a member the partitions of which it shows the generation."""
         claims = self._groups.find(member.group).claims
@@ -252,19 +238,7 @@ class Coordinator:
         else:
             self._tell(member)
             self._arm(command.group, min(member.answer_at, member.lost_at(0)))
-        self._settle_unclaimed(command.group, table)
-
-    def _settle_unclaimed(self, group: str, table: GroupTable) -> None:
-        """Settle what was finished in partitions that nobody else gets in this turn."""
-        finished, table.finished = list(table.finished.values()), {}
-        for settled in finished:
-            try:
-                self._judge.settle(group, table.group_id, [], [settled])
-            except RequestRefused as error:
-                self.log.warn(
-                    "group {group}: what a member had finished in partition number {number} comes again: {error}",
-                    group=group, number=settled.partition, error=error,
-                )  # fmt: skip
+        self._claiming.settle_unclaimed(command.group, table)
 
     def begin(self, session: MemberSession, command: BeginMessages, data: memoryview) -> Done:  # noqa: ARG002
         """Note what a member is handling."""
@@ -491,16 +465,7 @@ class Coordinator:
             if count == MAX_CLAIMED:
                 break
         for (member, _), numbers in claims.items():
-            try:
-                self._claiming.claim(table, group, member, numbers)
-            except TxBrokerError as error:
-                if self._engine.failed:
-                    raise
-                self.log.warn(
-                    "group {group}: {count} partitions wait for their claims: {error}",
-                    group=group, count=len(numbers), error=error,
-                )  # fmt: skip
-                table.refuse(numbers, now + AGAIN)
+            self._claiming.claim(table, group, member, numbers, now + AGAIN)
         return now if table.to_place else NEVER
 
     # -- answers ----------------------------------------------------------------------------------
