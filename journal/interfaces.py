@@ -282,8 +282,8 @@ class IMessageStore(Interface):
     high_watermark: int = Attribute("Readers see offsets below this: committed and forced.")
     end_offset: int = Attribute("The offset that the next accepted message gets.")
 
-    def append(frames: bytes | memoryview, count: int, time: int) -> memoryview:
-        """Copy frames to the tail and stamp them from ``end_offset`` on; return the stamped bytes."""
+    def append(frames: bytes | memoryview, count: int, time: int, wall_offset: int = 0) -> memoryview:
+        """Copy frames to the tail and stamp them, offsets from ``end_offset`` on; return the stamped bytes."""
 
     def publish(end: int) -> bool:
         """Let readers see all messages below ``end``; return whether the force policy now wants the tail flushed."""

@@ -4,6 +4,7 @@ Seen to fail: with `close` not letting the lock go the second open is refused; w
 its own commit is refused.
 """
 
+import time
 from datetime import timedelta
 
 import pytest
@@ -48,6 +49,20 @@ def opened(path):
 
 def values(log, topic="orders", offset=0, partition=0):
     return [message.value for message in log.read(topic, offset, partition)]
+
+
+def test_messages_say_when_they_were_appended_by_the_clock_and_after_a_restart(path):
+    before = time.time_ns() // 1000
+    with opened(path) as log:
+        log.create_topic("orders")
+        log.append("orders", b"a")
+        with log.transaction() as tx:
+            tx.append("orders", b"b")
+            tx.append("orders", b"c")
+        times = [message.appended for message in log.read("orders")]
+        assert before <= times[0] < times[1] == times[2] <= time.time_ns() // 1000
+    with opened(path) as log:
+        assert [message.appended for message in log.read("orders")] == times
 
 
 def test_what_was_appended_is_read_after_a_restart_with_all_its_parts(path):

@@ -83,7 +83,7 @@ def failing(
                 if not data:
                     break
             piece = data[position - start : block.end.position - start]
-            if position == block.start.position and int.from_bytes(piece[8:CRC_START]) != block.start.offset:
+            if position == block.start.position and int.from_bytes(piece[8:16]) != block.start.offset:
                 break
             running = checksum(piece, running)
             position += len(piece)
@@ -107,7 +107,7 @@ def proven_frames(read: Read, block: Block) -> list[Span] | None:
             data, start = memoryview(read(position, min(MIB, block.end.position - position))), position
             if len(data) < HEADER_BYTES:
                 return None
-        length, crc, found, _, count, _, _ = HEADER.unpack_from(data, position - start)
+        length, crc, found, _, _, count, _, _ = HEADER.unpack_from(data, position - start)
         if found != offset or not HEADER_BYTES <= length <= block.end.position - position:
             return None
         if position + length > start + len(data):

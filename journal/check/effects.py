@@ -12,6 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from journal.errors import InvalidFrame
+from journal.formats.checkpoint import Checkpoint
+from journal.formats.frame import HEADER, HEADER_BYTES
 from journal.formats.group_entries import GroupPositions
 from journal.formats.record import (
     Messages,
@@ -28,6 +30,7 @@ from journal.formats.record import (
     slices,
 )
 from journal.formats.store_state import StoreState
+from journal.log.catalog import head_of_catalog
 from journal.parties import Actor
 from journal.transaction_states import Cause, State, Totals, TransactionNumber
 from journal.transactions.state import TransactionRow
@@ -177,6 +180,36 @@ def frames_of_add(entry: JournalEntry, add: Add) -> memoryview:
     """Return the record's frames for that add."""
     start = add.position - (entry.position + entry.length - len(entry.data))
     return entry.data[start : start + add.size]
+
+
+@dataclass(slots=True)
+class AppendTimes:
+    """The append times that records give to the messages they place.
+
+    One is the record's journal time plus the wall clock at journal time 0, which the start that wrote it has found.
+    """
+
+    wall_offsets: dict[int, int] = field(default_factory=dict)
+    """By start, as a checkpoint or its first record says it; if these are gone, as the frames of a send have it."""
+
+    def know(self, checkpoint: Checkpoint) -> None:
+        """Take in the start that wrote a checkpoint."""
+        self.wall_offsets[checkpoint.header.start] = head_of_catalog(checkpoint).wall_offset
+
+    def follow(self, entry: JournalEntry) -> None:
+        """Follow the next record."""
+        match entry.record:
+            case Started() as started:
+                self.wall_offsets[entry.start] = started.wall - started.at
+            case Messages() as sent if (
+                entry.start not in self.wall_offsets and len(entry.data) >= HEADER_BYTES
+            ):
+                self.wall_offsets[entry.start] = HEADER.unpack_from(entry.data)[3] - sent.at
+
+    def of(self, entry: JournalEntry) -> int | None:
+        """Return the append time of the messages that a record places; None if its start's clock is not known."""
+        wall_offset = self.wall_offsets.get(entry.start)
+        return None if wall_offset is None else entry.record.at + wall_offset
 
 
 @dataclass(slots=True)

@@ -8,18 +8,18 @@ or undecided transaction fits in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from journal.check.archive_check import ArchiveCheck, Ended, by_record
 from journal.check.checkpoint_rows_check import FoldCheck
-from journal.check.effects import Add, Effect, frames_of_add
+from journal.check.effects import Add, AppendTimes, Effect, frames_of_add
 from journal.check.outcome_check import OutcomeCheck
 from journal.check.tally import Tally
-from journal.check.transaction_history import Followed, unstamped
+from journal.check.transaction_history import Followed
 from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
-from journal.formats.frame import HEADER, HEADER_BYTES, LOST, stamp
+from journal.formats.frame import HEADER, HEADER_BYTES, LOST, stamp, unstamped
 from journal.formats.record import (
     Messages,
     Started,
@@ -44,7 +44,8 @@ class CrossCheck:
     """Follows records in order. The logs are read as far as the ``newest`` checkpoint knows them.
 
     Transactions that were undecided at the ``oldest`` one are known; earlier ones may have adds that the journal no
-    longer holds. Without ``logs`` records are only compared with each other.
+    longer holds. Without ``logs`` records are only compared with each other. The ``checkpoints`` tell the clocks of
+    their starts.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class CrossCheck:
         newest: Checkpoint | None,
         tally: Tally,
         logs: bool = True,
+        checkpoints: Sequence[Checkpoint] = (),
     ) -> None:
         stores = newest.stores if newest is not None else []
         rows = live_rows(oldest) if oldest is not None else []
@@ -67,6 +69,9 @@ class CrossCheck:
         """The partitions of the newest checkpoint."""
         for store in stores:
             self._kept.setdefault(store.topic, []).append(store.number)
+        self._times = AppendTimes()
+        for checkpoint in checkpoints:
+            self._times.know(checkpoint)
         self._next: dict[int, int] = {}
         self._rows = {row.number: row for row in rows}
         self._known_from = oldest.header.lsn if oldest is not None else 0
@@ -86,6 +91,7 @@ class CrossCheck:
     def follow(self, entry: JournalEntry, effect: Effect) -> Iterator[Finding]:
         """Follow the next record; yield what is wrong with it, or with the messages that it placed."""
         known = None
+        self._times.follow(entry)
         if effect.number is not None:
             known = self.live.get(effect.number) or self._begun(effect.number, entry.lsn, effect.begins)
             self.live[effect.number] = known
@@ -191,7 +197,7 @@ class CrossCheck:
             frames = frames_of_add(entry, add)
             sent: memoryview | bytes = frames
             try:
-                if messages_of(frames, add.base) != add.count:
+                if messages_of(frames, add.base, self._stamped(entry, add)) != add.count:
                     raise InvalidFrame(f"it says {add.count} messages for {add.partition}, it holds others")
                 sent = frames if add.base is None else unstamped(frames)
             except InvalidFrame as error:
@@ -277,7 +283,7 @@ class CrossCheck:
     def _sent(self, entry: JournalEntry, sent: Messages) -> Iterator[Finding]:
         last = sent.base_offset + sent.count - 1
         try:
-            if messages_of(entry.data, sent.base_offset) != sent.count:
+            if messages_of(entry.data, sent.base_offset, self._times.of(entry)) != sent.count:
                 raise InvalidFrame(f"it says {sent.count} messages, it holds others")
         except InvalidFrame as error:
             affects = self._affects(sent.partition, sent.base_offset, last)
@@ -306,14 +312,25 @@ class CrossCheck:
                 return  # a missing staged file, which is reported by itself
             try:
                 data = memoryview(bytearray(read_some(self._filesystem, add.path, add.position, add.size)))
-                sound = messages_of(data, add.base) == add.count
+                sound = messages_of(data, add.base, self._stamped(entry, add)) == add.count
             except (InvalidFrame, OSError):
                 sound = False
             if not sound:
                 return  # reported at its place: at its record, or at the staged file
-            stamp(data, base)
+            appended = self._times.of(entry)
+            stamp(data, base, self._found_time(partition, base) if appended is None else appended)
             yield from self._compare(entry, partition, base, data, number)
             base += add.count
+
+    def _stamped(self, entry: JournalEntry, add: Add) -> int | None:
+        """Return the append time that the frames of an add have where they lie: 0 if they are as they were sent."""
+        return 0 if add.base is None else self._times.of(entry)
+
+    def _found_time(self, partition: int, base: int) -> int:
+        """Return the append time that the log has at an offset, for a record whose start's clock is not known."""
+        log = self._logs.get(partition)
+        head = log.read(base, HEADER_BYTES) if log is not None else None
+        return int(HEADER.unpack(head)[3]) if head is not None and len(head) == HEADER_BYTES else 0
 
     def _compare(
         self,
@@ -370,4 +387,4 @@ def messages_in(run: bytes | memoryview) -> int:
 
 def is_lost(frame: bytes) -> bool:
     """Return whether a repair has found none of the messages of a frame."""
-    return len(frame) >= HEADER_BYTES and bool(HEADER.unpack_from(frame)[5] & LOST)
+    return len(frame) >= HEADER_BYTES and bool(HEADER.unpack_from(frame)[6] & LOST)

@@ -182,7 +182,7 @@ class FramesPiece(_OfSegment):
 def is_known_to_be_lost(file: IFile, position: int) -> bool:
     """Return whether a repair has marked the messages there as lost."""
     header = file.read(position, HEADER_BYTES)
-    if len(header) < HEADER_BYTES or not HEADER.unpack(header)[5] & LOST:
+    if len(header) < HEADER_BYTES or not HEADER.unpack(header)[6] & LOST:
         return False
     return is_sound(file.read(position, HEADER.unpack(header)[0]))
 

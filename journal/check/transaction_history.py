@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from journal.check.effects import Add
-from journal.formats.frame import walk
 from journal.transaction_states import Totals
 from journal.walks.findings import second_crc32c
 from journal.xid import Xid
@@ -55,11 +54,3 @@ class Followed:
         for add in self.adds:
             found[add.partition] = found.get(add.partition, 0) + add.count
         return found
-
-
-def unstamped(frames: memoryview) -> bytes:
-    """Return the frames as they were sent; raises :class:`InvalidFrame` where none begins."""
-    found = bytearray(frames)
-    for position, *_ in walk(frames):
-        found[position + 8 : position + 16] = bytes(8)
-    return bytes(found)

@@ -224,7 +224,7 @@ class _Verification:
         whole = is_whole(files)
         if whole:
             oldest = None  # everything was decided by records that exist
-        cross = CrossCheck(self._filesystem, oldest, newest, self._tally, self._level is Level.DEEP)
+        cross = CrossCheck(self._filesystem, oldest, newest, self._tally, self._level is Level.DEEP, sound)
         if oldest is None and not whole:
             cross.begins_amid()
         return cross

@@ -77,7 +77,7 @@ class Engine:
         self._append_routes = tuple(fold for fold in folds if Messages in fold.handles)
         self.next_lsn = 1
         self.forced_lsn = self.start_number = self.last_forced_at = self._proven_lsn = 0
-        self.wall_offset = self._time_base = 0
+        self._time_base = 0
         self._ready: deque[Group] = deque()
         self._filling: Group | None = None
         self._in_flight: Group | None = None
@@ -105,6 +105,11 @@ class Engine:
     def now(self) -> int:
         """Return journal time: µs that only grow, over restarts too, independent of the wall clock."""
         return self.clock.monotonic() + self._time_base
+
+    @property
+    def wall_offset(self) -> int:
+        """The wall clock at journal time 0, µs since 1970, as the newest start has found it; the record says it."""
+        return self.catalog.wall_offset
 
     @property
     def full(self) -> bool:
@@ -136,7 +141,7 @@ class Engine:
             raise reserved(store.topic)
         at = self.now()
         base = store.end_offset
-        view = store.append(frames, count, at)
+        view = store.append(frames, count, at, self.catalog.wall_offset)
         message = Messages(store.number, base, count, at, producer_id, epoch, sequence)
         lsn = self.queue(message, view)
         assert self._filling is not None
@@ -387,10 +392,8 @@ class Engine:
         """Begin a start: its first record rolls active transactions back."""
         self.start_number = start_number
         self.next_lsn, self.forced_lsn = first_lsn, first_lsn - 1
-        wall = self.clock.wall()
-        self.wall_offset = wall - self.now()
         self._archive.settle()
-        self.accept(Started(start_number, self.now(), wall, nonce))
+        self.accept(Started(start_number, self.now(), self.clock.wall(), nonce))
 
     def mark(self) -> bool:
         """Queue a MARK, which proves that all before it was forced, unless there is nothing to prove."""

@@ -1,13 +1,14 @@
 """The bytes of a message: only this module packs or unpacks them. ``docs/file_format.md`` has a worked example.
 
-A frame is a fixed header of 36 bytes, an attribute (key and headers, msgpack) and the payload::
+A frame is a fixed header of 44 bytes, an attribute (key and headers, msgpack) and the payload::
 
-    length u32 | crc u32 | id u64 | timestamp i64 | count u32 | flag u32 | attribute length u32
+    length u32 | crc u32 | id u64 | appended i64 | timestamp i64 | count u32 | flag u32 | attribute length u32
 
-``length`` counts the whole frame. ``crc`` is CRC-32C of everything after ``id``; the client computes it and nothing
-changes it later. ``id`` is the offset: the client sends zero, the broker stamps it, outside the checksum. A *wrapper*
-holds a run of frames as its payload and takes ``count`` offsets; frames inside one have a crc of zero (the wrapper's
-covers them) and their position in it as id. The run may be compressed (``journal/formats/compression.py``).
+``length`` counts the whole frame. ``crc`` is CRC-32C of everything after ``appended``; the client computes it and
+nothing changes it later. ``id`` is the offset, and ``appended`` the broker's time of the append, µs since 1970: the
+client sends zeros, the log stamps both, outside the checksum. A *wrapper* holds a run of inner frames as its payload
+and takes ``count`` offsets. Their headers have no ``appended``, so 36 bytes; their crc is zero (the wrapper's covers
+them), their id is their position in it. The run may be compressed (``journal/formats/compression.py``).
 """
 
 from __future__ import annotations
@@ -26,10 +27,15 @@ from journal.formats.compression import open_payload
 from journal.formats.version import FORMAT
 from journal.message_headers import ID_HEADER, GivenHeaders, Headers, check_names, headers_of, last_value
 
-HEADER = Struct(">IIQqIII")
+HEADER = Struct(">IIQqqIII")
 HEADER_BYTES = HEADER.size
-CRC_START = 16
-"""Where the bytes covered by the checksum begin."""
+STAMP_START = 8
+CRC_START = 24
+"""Where the bytes covered by the checksum begin. Those from ``STAMP_START`` to here, id and append time, are the log's.
+"""
+INNER_HEADER = Struct(">IIQqIII")
+"""The header of a frame inside a wrapper: the same without the append time, which is the wrapper's."""
+INNER_HEADER_BYTES = INNER_HEADER.size
 
 VERSION = FORMAT << 24
 VERSION_MASK = 0xFF000000
@@ -48,10 +54,19 @@ PIECE_BYTES = MIB
 
 _WRAPPER = VERSION | WRAPPER
 
-_unpack_header = HEADER.unpack_from
-_pack_id = Struct(">Q").pack_into
+_INNER_TAIL = 16
+"""Where in an inner frame the bytes begin that a frame has from ``CRC_START`` on."""
+_UNSTAMPED = bytes(CRC_START - STAMP_START)
 
-assert HEADER_BYTES == 36
+_unpack_header = HEADER.unpack_from
+_unpack_inner = INNER_HEADER.unpack_from
+# Some fields of a header: each that is not read saves 100 instructions a frame.
+_unpack_length_and_count = Struct(">I28xI").unpack_from
+_unpack_length_id_count = Struct(">I4xQ16xI").unpack_from
+_pack_stamp = Struct(">Qq").pack_into
+
+assert HEADER_BYTES == 44
+assert INNER_HEADER_BYTES == HEADER_BYTES - 8
 
 
 class Attribute(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -64,7 +79,9 @@ class Attribute(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Message(msgspec.Struct, frozen=True, gc=False):
     """A decoded message. ``timestamp`` is µs UTC as the client gave it; ``value`` is None for a tombstone.
 
-    ``headers`` are pairs of name and value; a name may come more than once.
+    ``headers`` are pairs of name and value; a name may come more than once. ``appended`` is when the log took it, µs
+    since 1970 UTC by the wall clock of the start; 0 for one that is in no log yet, or that a repair found again without
+    its time.
     """
 
     offset: int
@@ -72,6 +89,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+    appended: int = 0
 
     def header(self, name: str) -> bytes | None:
         """The value of the last header of that name, None if there is none."""
@@ -93,7 +111,7 @@ def encode(
     key: bytes | None = None,
     headers: GivenHeaders | None = None,
 ) -> bytes:
-    """Return the frame of one message, id zero. ``value`` None makes a tombstone.
+    """Return the frame of one message, unstamped. ``value`` None makes a tombstone.
 
     Raises as :func:`encode_inner`. Whether the whole frame is acceptable is not checked here, because limits differ
     between brokers.
@@ -103,8 +121,8 @@ def encode(
 
 def encode_alone(inner: bytes | memoryview) -> bytes:
     """Return the frame of one message as :func:`encode` does, from a result of :func:`encode_inner` for position 0."""
-    tail = memoryview(inner)[CRC_START:]
-    return b"".join((_HEAD.pack(len(inner), crc32c(tail), 0), tail))
+    tail = memoryview(inner)[_INNER_TAIL:]
+    return b"".join((_HEAD.pack(CRC_START + len(tail), crc32c(tail), 0, 0), tail))
 
 
 def encode_inner(
@@ -121,9 +139,11 @@ def encode_inner(
     """
     flag, payload = (VERSION, value) if type(value) is bytes else _payload(value)
     attribute = b"" if key is None and headers is None else _attribute_bytes(key, headers)
-    length = HEADER_BYTES + len(attribute) + len(payload)
+    length = INNER_HEADER_BYTES + len(attribute) + len(payload)
     try:
-        return HEADER.pack(length, 0, position, timestamp, 1, flag, len(attribute)) + attribute + payload
+        return (
+            INNER_HEADER.pack(length, 0, position, timestamp, 1, flag, len(attribute)) + attribute + payload
+        )
     except StructError:
         whole("timestamp", timestamp)
         raise MessageTooLarge(
@@ -137,16 +157,16 @@ def encode_wrapper(inner: bytes, count: int, timestamp: int, number: int = 0) ->
     ``number`` is the codec's if ``inner`` is the compressed payload of such a run.
     """
     tail = _TAIL.pack(timestamp, count, VERSION | WRAPPER | number << COMPRESSION_SHIFT, 0) + inner
-    return _HEAD.pack(len(tail) + CRC_START, crc32c(tail), 0) + tail
+    return _HEAD.pack(len(tail) + CRC_START, crc32c(tail), 0, 0) + tail
 
 
 def encode_lost(offset: int, count: int, length: int) -> bytes:
     """Return the frame that takes the place of ``count`` lost messages in ``length`` bytes of a segment."""
     tail = _TAIL.pack(0, count, VERSION | LOST, 0) + bytes(length - HEADER_BYTES)
-    return _HEAD.pack(length, crc32c(tail), offset) + tail
+    return _HEAD.pack(length, crc32c(tail), offset, 0) + tail
 
 
-_HEAD = Struct(">IIQ")
+_HEAD = Struct(">IIQq")
 _TAIL = Struct(">qIII")
 
 
@@ -192,30 +212,42 @@ def wrong_length(position: int, length: int, end: int, state: str = "") -> Inval
 
 def is_compressed(frames: bytes | memoryview) -> bool:
     """Return whether the first frame is a compressed wrapper."""
-    return bool(_unpack_header(frames)[5] & COMPRESSION)
+    return bool(_unpack_header(frames)[6] & COMPRESSION)
 
 
-def stamp(view: memoryview, base_offset: int) -> int:
-    """Write offsets into a run of checked frames, from ``base_offset`` on; return the offset after them."""
+def stamp(view: memoryview, base_offset: int, appended: int) -> int:
+    """Write offsets from ``base_offset`` on, and the append time, into a run of checked frames; return the offset after
+    them.
+    """
     position, end = 0, len(view)
     while position < end:
-        header = _unpack_header(view, position)
-        _pack_id(view, position + 8, base_offset)
-        base_offset += header[4]
-        position += header[0]
+        length, count = _unpack_length_and_count(view, position)
+        _pack_stamp(view, position + STAMP_START, base_offset, appended)
+        base_offset += count
+        position += length
     return base_offset
 
 
-def stamp_some(view: memoryview, position: int, until: int, base_offset: int) -> tuple[int, int]:
+def stamp_some(
+    view: memoryview, position: int, until: int, base_offset: int, appended: int
+) -> tuple[int, int]:
     """Do what :func:`stamp` does with the frames from ``position`` on that begin before ``until``; also return
     their end.
     """
     while position < until:
-        header = _unpack_header(view, position)
-        _pack_id(view, position + 8, base_offset)
-        base_offset += header[4]
-        position += header[0]
+        length, count = _unpack_length_and_count(view, position)
+        _pack_stamp(view, position + STAMP_START, base_offset, appended)
+        base_offset += count
+        position += length
     return base_offset, position
+
+
+def unstamped(frames: bytes | memoryview) -> bytes:
+    """Return a run of frames as it was sent: without offsets and append times. Raises :class:`InvalidFrame`."""
+    found = bytearray(frames)
+    for position, *_ in walk(frames):
+        found[position + STAMP_START : position + CRC_START] = _UNSTAMPED
+    return bytes(found)
 
 
 def walk(data: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
@@ -227,11 +259,21 @@ def walk(data: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
     while position < end:
         if end - position < HEADER_BYTES:
             raise too_short(position, end)
-        length, _, offset, _, count, _, _ = _unpack_header(data, position)
+        length, offset, count = _unpack_length_id_count(data, position)
         if length < HEADER_BYTES or length > end - position:
             raise wrong_length(position, length, end)
         yield position, length, offset, count
         position += length
+
+
+def bytes_beside_values(inner: bytes | memoryview) -> int:
+    """Return how many bytes of a run of inner frames, known to be whole, are headers and attributes."""
+    position = found = 0
+    while position < len(inner):
+        header = _unpack_inner(inner, position)
+        found += INNER_HEADER_BYTES + header[6]
+        position += header[0]
+    return found
 
 
 def decode_attribute(attribute: bytes | memoryview) -> Attribute:
@@ -276,7 +318,7 @@ def decode_pieces(data: bytes | memoryview, from_offset: int = 0) -> Iterator[tu
     while position < end:
         if end - position < HEADER_BYTES:
             raise too_short(position, end)
-        length, crc, offset, timestamp, count, flag, attribute_length = unpack(whole, position)
+        length, crc, offset, appended, timestamp, count, flag, attribute_length = unpack(whole, position)
         if length < HEADER_BYTES or length > end - position:
             raise wrong_length(position, length, end)
         after = position + length
@@ -284,7 +326,8 @@ def decode_pieces(data: bytes | memoryview, from_offset: int = 0) -> Iterator[tu
             if crc32c(view[position + CRC_START : after]) != crc:
                 raise InvalidFrame(f"frame at {position} (offset {offset}) fails its checksum")
             if flag == _WRAPPER and not attribute_length:
-                _decode_inner(whole, position + HEADER_BYTES, after, offset, count, from_offset, messages)
+                begins = position + HEADER_BYTES
+                _decode_inner(whole, begins, after, offset, appended, count, from_offset, messages)
             elif flag & COMPRESSION:
                 try:
                     inside, size = _decode_compressed(view[position:after], from_offset)
@@ -295,7 +338,8 @@ def decode_pieces(data: bytes | memoryview, from_offset: int = 0) -> Iterator[tu
                 messages += inside
                 opened += size
             else:
-                one = _decode_one(whole, position, after, offset, timestamp, flag, attribute_length)
+                content = position + HEADER_BYTES
+                one = _decode_one(whole, content, after, offset, appended, timestamp, flag, attribute_length)
                 messages.append(one)
         position = after
         if opened >= PIECE_BYTES:
@@ -307,13 +351,13 @@ def decode_pieces(data: bytes | memoryview, from_offset: int = 0) -> Iterator[tu
 
 def _decode_compressed(frame: memoryview, from_offset: int) -> tuple[list[Message], int]:
     """Return the messages at ``from_offset`` and after of a compressed wrapper, and its uncompressed size."""
-    _, _, offset, _, count, flag, attribute_length = _unpack_header(frame)
+    _, _, offset, appended, _, count, flag, attribute_length = _unpack_header(frame)
     what = f"the wrapper at offset {offset}"
     if flag & ~COMPRESSION != _WRAPPER or attribute_length:
         raise InvalidFrame(f"{what} has flag {flag:#x}: only a wrapper may be compressed")
     run = open_wrapper(frame, what)
     messages: list[Message] = []
-    _decode_inner(run, 0, len(run), offset, count, from_offset, messages)
+    _decode_inner(run, 0, len(run), offset, appended, count, from_offset, messages)
     return messages, len(run)
 
 
@@ -322,37 +366,46 @@ def open_wrapper(frame: memoryview, what: str, state: str = "") -> bytes:
 
     Raises :class:`InvalidFrame` and :class:`CompressionUnavailable`; ``what`` begins their texts, ``state`` ends them.
     """
-    number = (_unpack_header(frame)[5] & COMPRESSION) >> COMPRESSION_SHIFT
+    number = (_unpack_header(frame)[6] & COMPRESSION) >> COMPRESSION_SHIFT
     return open_payload(number, frame[HEADER_BYTES:], what, state)
 
 
 def uncompressed(frame: memoryview, what: str) -> bytes:
-    """Return a compressed wrapper without its compression, with the same offset; raises as :func:`open_wrapper`."""
-    _, _, offset, timestamp, count, flag, attribute_length = _unpack_header(frame)
+    """Return a compressed wrapper without its compression, stamped alike; raises as :func:`open_wrapper`."""
+    _, _, offset, appended, timestamp, count, flag, attribute_length = _unpack_header(frame)
     if flag & ~COMPRESSION != _WRAPPER or attribute_length:
         raise InvalidFrame(f"{what} has flag {flag:#x}: only a wrapper may be compressed")
     tail = _TAIL.pack(timestamp, count, VERSION | WRAPPER, 0) + open_wrapper(frame, what)
-    return _HEAD.pack(len(tail) + CRC_START, crc32c(tail), offset) + tail
+    return _HEAD.pack(len(tail) + CRC_START, crc32c(tail), offset, appended) + tail
 
 
 def _decode_inner(
-    whole: bytes, position: int, end: int, base: int, count: int, from_offset: int, messages: list[Message]
+    whole: bytes,
+    position: int,
+    end: int,
+    base: int,
+    appended: int,
+    count: int,
+    from_offset: int,
+    messages: list[Message],
 ) -> None:
     """Append the messages at ``from_offset`` and after of a wrapper that holds ``whole[position:end]``."""
-    unpack, append = _unpack_header, messages.append
+    unpack, append = _unpack_inner, messages.append
     offset = base
     while position < end:
-        if end - position < HEADER_BYTES:
+        if end - position < INNER_HEADER_BYTES:
             raise too_short(position, end)
         length, _, _, timestamp, _, flag, attribute_length = unpack(whole, position)
-        if length < HEADER_BYTES or length > end - position:
+        if length < INNER_HEADER_BYTES or length > end - position:
             raise wrong_length(position, length, end)
-        after = position + length
+        content, after = position + INNER_HEADER_BYTES, position + length
         if offset >= from_offset:
             if flag == VERSION and not attribute_length:  # the most common frame: saves a call, 0.1 µs
-                append(Message(offset, timestamp, None, whole[position + HEADER_BYTES : after]))
+                append(Message(offset, timestamp, None, whole[content:after], (), appended))
             else:
-                append(_decode_one(whole, position, after, offset, timestamp, flag, attribute_length))
+                append(
+                    _decode_one(whole, content, after, offset, appended, timestamp, flag, attribute_length)
+                )
         offset += 1
         position = after
     if offset != base + count:
@@ -360,23 +413,27 @@ def _decode_inner(
 
 
 def _decode_one(
-    whole: bytes, position: int, after: int, offset: int, timestamp: int, flag: int, attribute_length: int
+    whole: bytes,
+    content: int,
+    after: int,
+    offset: int,
+    appended: int,
+    timestamp: int,
+    flag: int,
+    attribute_length: int,
 ) -> Message:
-    """Return the message of the frame in ``whole[position:after]``, whose lengths have been checked."""
-    start = position + HEADER_BYTES
-    payload = start + attribute_length
+    """Return the message of a frame whose key, headers and value are ``whole[content:after]``."""
+    payload = content + attribute_length
     if flag & ~TOMBSTONE != VERSION or payload > after:
         raise InvalidFrame(
-            f"frame at {position} (offset {offset}) has flag {flag:#x} and {attribute_length} attribute bytes, which "
-            "cannot be read here"
+            f"the frame of offset {offset} has flag {flag:#x} and {attribute_length} attribute bytes, which cannot be "
+            "read here"
         )
     value = None if flag & TOMBSTONE else whole[payload:after]
     if not attribute_length:
-        return Message(offset, timestamp, None, value)
+        return Message(offset, timestamp, None, value, (), appended)
     try:
-        attribute = unpack_attribute(whole[start:payload])
+        attribute = unpack_attribute(whole[content:payload])
     except UNDECODABLE as error:
-        raise InvalidFrame(
-            f"key and headers of the frame at {position} (offset {offset}): {error}"
-        ) from error
-    return Message(offset, timestamp, attribute.key, value, attribute.headers)
+        raise InvalidFrame(f"key and headers of the frame of offset {offset}: {error}") from error
+    return Message(offset, timestamp, attribute.key, value, attribute.headers, appended)

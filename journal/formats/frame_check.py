@@ -19,6 +19,8 @@ from journal.formats.frame import (
     CRC_START,
     HEADER,
     HEADER_BYTES,
+    INNER_HEADER,
+    INNER_HEADER_BYTES,
     KNOWN_FLAGS,
     TOMBSTONE,
     UNDECODABLE,
@@ -34,6 +36,7 @@ from journal.formats.frame import (
 _NOT_STORED = "; nothing was stored"
 _ANY: Final = 1 << 62
 _unpack_header = HEADER.unpack_from
+_unpack_inner = INNER_HEADER.unpack_from
 
 
 class _Room(NamedTuple):
@@ -69,15 +72,13 @@ def check_run(
     while position < end:
         if end - position < HEADER_BYTES:
             raise too_short(position, end, _NOT_STORED)
-        length, crc, offset, _, count, flag, attribute_length = _unpack_header(data, position)
+        length, crc, offset, appended, _, count, flag, attribute_length = _unpack_header(data, position)
         if length > limit:
             raise _too_large(position, length, limit)
         if length < HEADER_BYTES or length > end - position:
             raise wrong_length(position, length, end, _NOT_STORED)
-        if offset:
-            raise InvalidFrame(
-                f"frame at {position} has offset {offset}, it must come as 0; nothing was stored"
-            )
+        if offset or appended:
+            raise _stamped(position, offset, appended)
         after = position + length
         if crc32c(view[position + CRC_START : after]) != crc:
             raise InvalidFrame(f"frame at {position} fails its checksum; nothing was stored")
@@ -103,6 +104,12 @@ def whole_room() -> list[_Room]:
     return [_ALL]
 
 
+def _stamped(at: int, offset: int, appended: int) -> InvalidFrame:
+    return InvalidFrame(
+        f"frame at {at} has offset {offset} and append time {appended}, both must come as 0; nothing was stored"
+    )
+
+
 def _too_large(at: int, length: int, limit: int) -> MessageTooLarge:
     return MessageTooLarge(f"frame of {length} bytes at {at}, the limit is {limit}; nothing was stored")
 
@@ -116,7 +123,7 @@ def too_many_messages(at: int, most: int) -> MessageTooLarge:
 
 def _check_compressed(frame: memoryview, position: int, limit: int, room: _Room, opens: bool) -> _Room:
     """Check a compressed frame whose length and checksum are right; return the remaining bounds."""
-    _, _, _, _, count, flag, attribute_length = _unpack_header(frame)
+    *_, count, flag, attribute_length = _unpack_header(frame)
     what, payload = f"frame at {position}", frame[HEADER_BYTES:]
     if flag & ~COMPRESSION != VERSION | WRAPPER or attribute_length:
         raise InvalidFrame(
@@ -130,7 +137,7 @@ def _check_compressed(frame: memoryview, position: int, limit: int, room: _Room,
         raise MessageTooLarge(
             f"{what} opens to {HEADER_BYTES + size} bytes, the limit is {limit}{_NOT_STORED}"
         )
-    if not 0 < count <= size // HEADER_BYTES:
+    if not 0 < count <= size // INNER_HEADER_BYTES:
         raise InvalidFrame(f"wrapper at {position} says {count} messages in {size} bytes{_NOT_STORED}")
     if not opens:
         return room
@@ -139,7 +146,7 @@ def _check_compressed(frame: memoryview, position: int, limit: int, room: _Room,
             f"the compressed frames up to {position} open to over {MAX_REQUEST_DATA} bytes, the limit of one request"
             f"{_NOT_STORED}"
         )
-    heads = room.heads - OPENED_FRAME - count * HEADER_BYTES
+    heads = room.heads - OPENED_FRAME - count * INNER_HEADER_BYTES
     if heads < 0:
         raise _too_many_heads(position)
     opened = memoryview(open_payload(number, payload, what, _NOT_STORED))
@@ -152,8 +159,8 @@ def _check_compressed(frame: memoryview, position: int, limit: int, room: _Room,
 def _too_many_heads(at: int) -> MessageTooLarge:
     return MessageTooLarge(
         f"the compressed frames up to {at} hold over {MAX_OPENED_HEADS} bytes of headers and keys, the limit of one "
-        f"request ({HEADER_BYTES} a message, {OPENED_FRAME} a frame, and what its keys and headers take){_NOT_STORED}. "
-        "Send smaller batches, or such a one as it is"
+        f"request ({INNER_HEADER_BYTES} a message, {OPENED_FRAME} a frame, and what its keys and headers take)"
+        f"{_NOT_STORED}. Send smaller batches, or such a one as it is"
     )
 
 
@@ -193,7 +200,7 @@ def count_in_wrapper(frame: memoryview) -> int:
 
     Raises :class:`InvalidFrame` and :class:`CompressionUnavailable`.
     """
-    if _unpack_header(frame)[5] & COMPRESSION:
+    if _unpack_header(frame)[6] & COMPRESSION:
         return count_inner(memoryview(open_wrapper(frame, "the wrapper")))
     return count_inner(frame[HEADER_BYTES:])
 
@@ -213,17 +220,19 @@ def _count_inner(payload: memoryview, at: int, most: int, room: int) -> tuple[in
     """
     position = messages = attributes = 0
     end = len(payload)
-    unpack, decode = _unpack_header, unpack_attribute  # bound once: 100 a wrapper, 1,000,000 a second
+    unpack, decode = _unpack_inner, unpack_attribute  # bound once: 100 a wrapper, 1,000,000 a second
     while position < end and messages <= most:
-        if end - position < HEADER_BYTES:
+        if end - position < INNER_HEADER_BYTES:
             raise _wrong_inner(at, messages, f"has only {end - position} bytes")
         length, crc, number, _, count, flag, attribute_length = unpack(payload, position)
         bare = length - attribute_length
         if crc or number != messages or count != 1:
             raise _wrong_inner(at, messages, f"has checksum {crc}, number {number}, count {count}")
-        if flag != VERSION and (flag != VERSION | TOMBSTONE or bare > HEADER_BYTES):
-            raise _wrong_inner(at, messages, f"has flag {flag:#x} and {bare - HEADER_BYTES} bytes of value")
-        if bare < HEADER_BYTES or length > end - position:
+        if flag != VERSION and (flag != VERSION | TOMBSTONE or bare > INNER_HEADER_BYTES):
+            raise _wrong_inner(
+                at, messages, f"has flag {flag:#x} and {bare - INNER_HEADER_BYTES} bytes of value"
+            )
+        if bare < INNER_HEADER_BYTES or length > end - position:
             raise _wrong_inner(at, messages, f"says {length} bytes, {end - position} are there")
         if attribute_length:
             if attribute_length > MAX_ATTRIBUTE:
@@ -231,7 +240,7 @@ def _count_inner(payload: memoryview, at: int, most: int, room: int) -> tuple[in
             attributes += attribute_length
             if attributes > room:
                 raise _too_many_heads(at)
-            start = position + HEADER_BYTES
+            start = position + INNER_HEADER_BYTES
             try:
                 decode(payload[start : start + attribute_length])
             except UNDECODABLE as error:

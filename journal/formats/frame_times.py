@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from journal.formats.frame import COMPRESSION, HEADER, HEADER_BYTES, WRAPPER, open_wrapper
+from journal.formats.frame import (
+    COMPRESSION,
+    HEADER,
+    HEADER_BYTES,
+    INNER_HEADER,
+    INNER_HEADER_BYTES,
+    WRAPPER,
+    open_wrapper,
+)
 
 
 def times_and_sizes(data: bytes | memoryview) -> Iterator[tuple[int, int]]:
@@ -16,15 +24,22 @@ def times_and_sizes(data: bytes | memoryview) -> Iterator[tuple[int, int]]:
     These bytes are all of its frame except the header: attribute and payload, uncompressed. Raises
     :class:`CompressionUnavailable`, and :class:`InvalidFrame` for a wrapper that cannot be opened.
     """
-    position, end = 0, len(data)
-    while position < end:
-        length, _, _, timestamp, _, flag, _ = HEADER.unpack_from(data, position)
+    view, position = memoryview(data), 0
+    while position < len(view):
+        length, _, _, _, timestamp, _, flag, _ = HEADER.unpack_from(view, position)
+        frame = view[position : position + length]
         if flag & COMPRESSION:
-            frame = memoryview(data)[position : position + length]
-            yield from times_and_sizes(open_wrapper(frame, f"the wrapper at {position}"))
-            position += length
+            yield from _inside(memoryview(open_wrapper(frame, f"the wrapper at {position}")))
         elif flag & WRAPPER:
-            position += HEADER_BYTES  # the frames inside follow one another, as those outside do
+            yield from _inside(frame[HEADER_BYTES:])
         else:
             yield timestamp, length - HEADER_BYTES
-            position += length
+        position += length
+
+
+def _inside(run: memoryview) -> Iterator[tuple[int, int]]:
+    position = 0
+    while position < len(run):
+        length, _, _, timestamp, *_ = INNER_HEADER.unpack_from(run, position)
+        yield timestamp, length - INNER_HEADER_BYTES
+        position += length

@@ -83,7 +83,7 @@ _decode = msgspec.msgpack.Decoder(ArchivedOutcome).decode
 
 
 def pack(entry: ArchivedOutcome) -> builtins.bytes:
-    """Return the frame of an entry, its id zero: a log stamps it."""
+    """Return the frame of an entry, unstamped."""
     return frame.encode(_encode(entry), entry.wall)
 
 
@@ -108,7 +108,7 @@ def pack_outcome(
 
 def unpack_frame(data: builtins.bytes | memoryview) -> ArchivedOutcome:
     """Return the entry in a frame of the archive's log; raises :class:`InvalidFrame` as :func:`unpack` does."""
-    return unpack(memoryview(data)[frame.HEADER_BYTES + frame.HEADER.unpack_from(data)[6] :])
+    return unpack(memoryview(data)[frame.HEADER_BYTES + frame.HEADER.unpack_from(data)[7] :])
 
 
 def unpack(payload: builtins.bytes | memoryview) -> ArchivedOutcome:

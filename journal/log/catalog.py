@@ -106,6 +106,7 @@ class Catalog:
         self.internal = 0
         """Partitions of the engine's own topics."""
         self.wall_offset = 0
+        """The wall clock at journal time 0, µs since 1970, as the newest start has found it."""
         self.max_partitions = 100_000
         self.start_moved_lsn = 0
         """The LSN of the newest record that moved the start of a log."""
@@ -281,7 +282,7 @@ class Catalog:
         """Append frames of a forced record to their log, unless they are there already; make room if necessary."""
         while True:
             try:
-                store.replay(data, base, count, at)
+                store.replay(data, base, count, at, self.wall_offset)
             except MemoryExhausted:
                 if not self.make_room():
                     raise

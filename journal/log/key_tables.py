@@ -13,6 +13,8 @@ from journal.formats.frame import (
     COMPRESSION,
     HEADER,
     HEADER_BYTES,
+    INNER_HEADER,
+    INNER_HEADER_BYTES,
     WRAPPER,
     decode_attribute,
     open_wrapper,
@@ -38,6 +40,7 @@ MOST_AT_ONCE = 4096
 
 _PIECE = 4 * MIB
 _unpack_header = HEADER.unpack_from
+_unpack_inner = INNER_HEADER.unpack_from
 
 
 class LookedUp(NamedTuple):
@@ -111,7 +114,7 @@ def _collect(frames: bytes, entries: KeyEntries) -> None:
     """Add the keys and ids of a run of stamped frames."""
     position = 0
     while position < len(frames):
-        length, _, offset, _, _, flag, attribute = _unpack_header(frames, position)
+        length, _, offset, _, _, _, flag, attribute = _unpack_header(frames, position)
         begin, position = position, position + length
         if flag & COMPRESSION:
             frame = memoryview(frames)[begin:position]
@@ -126,11 +129,12 @@ def _collect_inner(frames: bytes, offset: int, entries: KeyEntries) -> None:
     """Add those of the frames in a wrapper, of which the first has that offset."""
     position = 0
     while position < len(frames):
-        length, _, _, _, _, _, attribute = _unpack_header(frames, position)
-        if length < HEADER_BYTES:
+        length, *_, attribute = _unpack_inner(frames, position)
+        if length < INNER_HEADER_BYTES:
             raise InvalidFrame(f"a frame of {length} bytes in the wrapper that holds offset {offset}")
         if attribute:
-            _add(frames[position + HEADER_BYTES : position + HEADER_BYTES + attribute], offset, entries)
+            content = position + INNER_HEADER_BYTES
+            _add(frames[content : content + attribute], offset, entries)
         position += length
         offset += 1
 

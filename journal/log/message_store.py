@@ -158,13 +158,14 @@ class MessageStore:
 
     # -- messages come in ---------------------------------------------------------------------------
 
-    def append(self, frames: bytes | memoryview, count: int, time: int) -> memoryview:
+    def append(self, frames: bytes | memoryview, count: int, time: int, wall_offset: int = 0) -> memoryview:
         """Copy checked frames to the tail and stamp them from ``end_offset`` on; return the stamped bytes.
 
-        The view is valid until the messages have been flushed. Raises :class:`journal.errors.MemoryExhausted` before
-        anything has changed.
+        ``wall_offset`` is the wall clock at journal time 0: together with ``time`` it gives the append time that is
+        stamped. The view is valid until the messages have been flushed. Raises
+        :class:`journal.errors.MemoryExhausted` before anything has changed.
         """
-        return self._tail.append(frames, count, time)
+        return self._tail.append(frames, count, time, wall_offset)
 
     def room_for(self, size: int) -> IBuffer | None:
         """Return memory for appends of ``size`` bytes in all, for :meth:`add_room`; None if there is room for them.
@@ -177,7 +178,9 @@ class MessageStore:
         """Take over memory for the next appends, in the same turn."""
         self._tail.add_room(buffer)
 
-    def replay(self, frames: bytes | memoryview, base_offset: int, count: int, time: int) -> None:
+    def replay(
+        self, frames: bytes | memoryview, base_offset: int, count: int, time: int, wall_offset: int = 0
+    ) -> None:
         """Append messages again that the journal holds, unless the segments hold them already.
 
         Raises :class:`journal.errors.CorruptJournal` if messages between the log's end and ``base_offset`` are missing,
@@ -193,7 +196,7 @@ class MessageStore:
                 f"changed. Restore the directory from a copy. {NEXT_STEP}",
                 self.directory,
             )
-        self._tail.append(frames, count, time)
+        self._tail.append(frames, count, time, wall_offset)
 
     def replay_run(self, run: MessageRun, first: int) -> int:
         """Do what :meth:`replay` does with sends of a run from number ``first`` on; return how many of them fitted.

@@ -45,7 +45,7 @@ def examine(frames: bytes, offset: int, wanted: Wanted) -> Examined:
     position = opened = 0
     end, view = offset, memoryview(frames)
     while position < len(frames) and opened < MOST_OPENED:
-        length, _, first, _, count, flag, _ = _unpack_header(frames, position)
+        length, _, first, _, _, count, flag, _ = _unpack_header(frames, position)
         after = position + length
         if first + count <= offset:
             position = after

@@ -197,7 +197,7 @@ def walk_headers(read: Read, segment: Segment, offset: int, position: int) -> It
             data, start, at = read(position, min(SCAN_BLOCK, segment.size - position)), position, 0
             if len(data) < HEADER_BYTES:
                 raise BrokenChain("the file ends too early", position, offset)
-        length, _, found, timestamp, count, _, _ = _unpack_header(data, at)
+        length, _, found, _, timestamp, count, _, _ = _unpack_header(data, at)
         if not _continues(segment, position, offset, length, found, count):
             raise BrokenChain(f"no frame of offset {offset} is there", position, offset)
         yield FramePlace(position, length, offset, count, timestamp)
@@ -225,7 +225,7 @@ def is_frame_of(read: Read, segment: Segment, offset: int, position: int) -> boo
     data = read(position, HEADER_BYTES)
     if len(data) < HEADER_BYTES:
         return False
-    length, _, found, _, count, _, _ = _unpack_header(data)
+    length, _, found, _, _, count, _, _ = _unpack_header(data)
     return _continues(segment, position, offset, length, found, count)
 
 
@@ -254,7 +254,7 @@ def read_run(
     view = memoryview(data)
     taken, end = 0, len(data)
     while end - taken >= HEADER_BYTES and most:
-        length, _, found, _, count, flag, _ = _unpack_header(data, taken)
+        length, _, found, _, _, count, flag, _ = _unpack_header(data, taken)
         if not _continues(segment, position + taken, offset, length, found, count):
             fault = BrokenChain(f"no frame of offset {offset} is there", position + taken, offset)
         elif taken + length > end:

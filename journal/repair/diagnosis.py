@@ -189,6 +189,8 @@ class _Diagnosing:
         if not holes and not finder.wanted:
             return finder
         finder.know(live_rows(self._sound[0]) if self._sound else [])
+        for checkpoint in self._sound:
+            finder.times.know(checkpoint)
         for file in files:
             for run in file.runs:
                 for entry in entries(self._filesystem, run):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from journal.check.effects import Add, effect_of
+from journal.check.effects import Add, AppendTimes, effect_of
 from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.formats.frame import walk
@@ -48,6 +48,7 @@ class Finder:
     """The frames as they were sent that begin there in the data of the records with these LSNs: those asked for."""
     wanted: set[int] = field(default_factory=set)
     found: dict[Hole, list[Again]] = field(default_factory=dict)
+    times: AppendTimes = field(default_factory=AppendTimes)
 
     def know(self, rows: list[TransactionRow]) -> None:
         """Take in the transactions that were undecided at a checkpoint, with the parts of them that are in
@@ -64,6 +65,7 @@ class Finder:
     def follow(self, entry: JournalEntry) -> None:
         """Take in the next record."""
         effect = effect_of(entry)
+        self.times.follow(entry)
         if effect.number is None:
             for placed in effect.placements:
                 self._sent(entry, placed)
@@ -77,7 +79,7 @@ class Finder:
         if effect.decision is not None:
             adds = self.adds.pop(effect.number, [])
             for placed in effect.placements:
-                self._placed(placed.partition, placed.base_offset, placed.count, adds)
+                self._placed(placed, adds, self.times.of(entry) or 0)
 
     def _sent(self, entry: JournalEntry, placed: Placement) -> None:
         for hole in self._touched(placed.partition, placed.base_offset, placed.count):
@@ -87,18 +89,19 @@ class Finder:
                     piece = Slice(entry.path, start + position, length)
                     self.found.setdefault(hole, []).append(Again(offset, offset + count, piece))
 
-    def _placed(self, partition: int, base: int, count: int, adds: list[Add]) -> None:
-        holes = list(self._touched(partition, base, count))
-        mine = [add for add in adds if add.partition == partition]
-        if not holes or sum(add.count for add in mine) != count:
+    def _placed(self, placed: Placement, adds: list[Add], appended: int) -> None:
+        base = placed.base_offset
+        holes = list(self._touched(placed.partition, base, placed.count))
+        mine = [add for add in adds if add.partition == placed.partition]
+        if not holes or sum(add.count for add in mine) != placed.count:
             return
         for add in mine:
             for hole in holes:
                 if base < hole.end and hole.first < base + add.count:
-                    self._found_add(hole, add, base)
+                    self._found_add(hole, add, base, appended)
             base += add.count
 
-    def _found_add(self, hole: Hole, add: Add, base: int) -> None:
+    def _found_add(self, hole: Hole, add: Add, base: int, appended: int) -> None:
         data = read_some(self.filesystem, add.path, add.position, add.size)
         try:
             frames = list(walk(data))
@@ -108,7 +111,7 @@ class Finder:
             return
         for position, length, _, messages in frames:
             if hole.first <= base and base + messages <= hole.end:
-                stamped = Stamped(add.path, add.position + position, length, base)
+                stamped = Stamped(add.path, add.position + position, length, base, appended)
                 self.found.setdefault(hole, []).append(Again(base, base + messages, stamped))
             base += messages
 

@@ -21,12 +21,15 @@ class Slice(NamedTuple):
 
 
 class Stamped(NamedTuple):
-    """A run of unstamped frames in an existing file, to be stamped with offsets from ``base`` on."""
+    """A run of unstamped frames in an existing file, to be stamped with offsets from ``base`` on and the append time,
+    0 if that is not known any more.
+    """
 
     path: str
     position: int
     length: int
     base: int
+    appended: int
 
 
 Piece = bytes | Slice | Stamped
@@ -65,7 +68,7 @@ def bytes_of(filesystem: IFilesystem, piece: Piece) -> Iterator[bytes]:
         yield piece
     elif isinstance(piece, Stamped):
         run = bytearray(read_some(filesystem, piece.path, piece.position, piece.length))
-        stamp(memoryview(run), piece.base)
+        stamp(memoryview(run), piece.base, piece.appended)
         yield bytes(run)
     else:
         for position in range(piece.position, piece.position + piece.length, MIB):

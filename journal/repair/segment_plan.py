@@ -280,7 +280,7 @@ def _lost(first: int, end: int, size: int) -> list[Piece]:
 def _is_sound(filesystem: IFilesystem, again: Again) -> bool:
     data = read_some(filesystem, again.piece.path, again.piece.position, again.piece.length)
     try:
-        length, crc, _, _, count, _, _ = HEADER.unpack_from(data)
+        length, crc, _, _, _, count, _, _ = HEADER.unpack_from(data)
     except StructError:
         return False
     if not length == len(data) == again.piece.length or count != again.end - again.first:

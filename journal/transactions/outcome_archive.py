@@ -98,7 +98,7 @@ class OutcomeArchive:
         store, base = self.store, self.store.end_offset
         frames = self._pack()
         count = len(self.waiting)
-        view = store.append(b"".join(frames), count, at)
+        view = store.append(b"".join(frames), count, at, self._catalog.wall_offset)
         self.waiting.clear()
         return Messages(store.number, base, count, at), view
 

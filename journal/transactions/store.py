@@ -287,7 +287,7 @@ class JournalTransactionStore:
         )
         if unsent is NOTHING:
             return self._engine.decide(record)
-        return self._engine.decide(*with_rest(record, transaction, unsent))
+        return self._engine.decide(*with_rest(record, transaction, unsent, self._catalog.wall_offset))
 
     def _judge_active(
         self, transaction: Transaction, one_phase: bool, totals: Totals | None, unsent: Unsent
@@ -362,14 +362,17 @@ class JournalTransactionStore:
 
         Raises ``MemoryExhausted`` before anything has changed.
         """
-        stores, runs = self._catalog.stores, unsent.runs
+        stores, runs, wall_offset = self._catalog.stores, unsent.runs, self._catalog.wall_offset
         if len(runs) == 1:
             [(partition, count, frames)] = runs
             store = stores[partition]
-            return [Placement(partition, store.end_offset, count)], store.append(frames, count, at)
+            placement = Placement(partition, store.end_offset, count)
+            return [placement], store.append(frames, count, at, wall_offset)
         placements = self._placements(None, unsent)
         self._make_room(unsent)
-        views = [stores[partition].append(frames, count, at) for partition, count, frames in runs]
+        views = [
+            stores[partition].append(frames, count, at, wall_offset) for partition, count, frames in runs
+        ]
         return placements, b"".join(views)
 
     def _make_room(self, unsent: Unsent) -> None:

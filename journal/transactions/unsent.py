@@ -69,13 +69,13 @@ class Unsent:
         runs = self.runs
         return builtins.bytes(runs[0][2]) if len(runs) == 1 else b"".join([frames for *_, frames in runs])
 
-    def stamped(self, offsets: Mapping[int, int]) -> builtins.bytes:
-        """Return the same, each partition's stamped from its offset on."""
+    def stamped(self, offsets: Mapping[int, int], appended: int) -> builtins.bytes:
+        """Return the same, each partition's stamped from its offset on, and all with this append time."""
         following, whole, start = dict(offsets), bytearray(self.joined()), 0
         view = memoryview(whole)
         for partition, _, frames in self.runs:
             end = start + len(frames)
-            following[partition] = stamp(view[start:end], following[partition])
+            following[partition] = stamp(view[start:end], following[partition], appended)
             start = end
         return builtins.bytes(whole)
 
@@ -98,9 +98,12 @@ def judge_same_content(
 
 
 def with_rest(
-    record: TransactionCommitted, transaction: Transaction, unsent: Unsent
+    record: TransactionCommitted, transaction: Transaction, unsent: Unsent, wall_offset: int
 ) -> tuple[TransactionCommitted, bytes]:
-    """Return the decision for one that has begun, with what comes behind what was added, and that stamped."""
+    """Return the decision for one that has begun, with what comes behind what was added, and that stamped.
+
+    ``wall_offset`` is the wall clock at journal time 0.
+    """
     counts = transaction.staged.counts()
     firsts = {p.partition: p.base_offset + counts.get(p.partition, 0) for p in record.placements}
     whole = msgspec.structs.replace(
@@ -109,4 +112,4 @@ def with_rest(
         positions=unsent.positions,
         checksum=unsent.checksum(transaction.checksum),
     )
-    return whole, unsent.stamped(firsts)
+    return whole, unsent.stamped(firsts, record.at + wall_offset)

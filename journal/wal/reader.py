@@ -74,7 +74,7 @@ class Group(NamedTuple):
 
 
 class JournalEntry(NamedTuple):
-    """A record of the journal and its position; ``data`` are its frames.
+    """A record of the journal and its position; ``data`` are its frames, ``start`` is the start that wrote it.
 
     ``beyond`` says that it was found behind damage, where no start would look for it.
     """
@@ -86,6 +86,7 @@ class JournalEntry(NamedTuple):
     data: memoryview
     beyond: bool = False
     length: int = 0
+    start: int = 0
 
 
 class Damage(NamedTuple):
@@ -212,7 +213,9 @@ class FileReader:
             seed = record.seed(salt, lsn)
             found, data, length = record.unpack(body, position, seed, self.path, start, self._checksum)
             if lsn >= from_lsn:
-                yield JournalEntry(self.path, start + position, lsn, found, data, group.beyond, length)
+                yield JournalEntry(
+                    self.path, start + position, lsn, found, data, group.beyond, length, self.header.start
+                )
             position += length
 
     def told(self, group: Group, from_lsn: int = 0) -> Iterator[JournalEntry | Damage]:

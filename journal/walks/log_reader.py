@@ -144,7 +144,7 @@ def difference(expected: bytes | memoryview, found: bytes) -> tuple[int, int]:
     """Return (messages, bytes) before the first frame in which two runs differ; ``expected`` is a sound run."""
     view, position, messages = memoryview(expected), 0, 0
     while position + HEADER_BYTES <= len(view):
-        length, _, _, _, count, _, _ = HEADER.unpack_from(view, position)
+        length, _, _, _, _, count, _, _ = HEADER.unpack_from(view, position)
         if view[position : position + length] != found[position : position + length]:
             break
         position += length

@@ -88,9 +88,9 @@ def journaled_archive(filesystem: IFilesystem, state: StoreState | None) -> Iter
             for position, length, _, count in walk(each.data):
                 if offset >= end:
                     frame = each.data[position : position + length]
-                    flag = HEADER.unpack_from(frame)[5]
+                    flag = HEADER.unpack_from(frame)[6]
                     yield archived(
-                        each.path, FrameEntry(each.position, length, offset, 0, count, flag, frame)
+                        each.path, FrameEntry(each.position, length, offset, 0, 0, count, flag, frame)
                     )
                 offset += count
 

@@ -16,6 +16,7 @@ from journal.formats.frame import (
     CRC_START,
     HEADER,
     HEADER_BYTES,
+    INNER_HEADER_BYTES,
     KNOWN_FLAGS,
     LOST,
     VERSION,
@@ -32,16 +33,19 @@ from journal.words import span
 _READ_BYTES = MIB
 _MAX_FRAME = 32 * MIB
 """More bytes than any frame has: bytes that state a longer length are no frame."""
-_MOST_MESSAGES = MAX_FRAME // HEADER_BYTES
-"""Most messages of one frame: each takes at least a header, and compressed that is next to nothing."""
+_MOST_MESSAGES = MAX_FRAME // INNER_HEADER_BYTES
+"""Most messages of one frame: each takes at least an inner header, and compressed that is next to nothing."""
 
 
 class FrameEntry(NamedTuple):
-    """A frame of a segment, by its header; ``offset`` is that of the first of its ``messages``."""
+    """A frame of a segment, by its header; ``offset`` is that of the first of its ``messages``, ``appended`` the time
+    of all, 0 if it is not known.
+    """
 
     position: int
     length: int
     offset: int
+    appended: int
     timestamp: int
     messages: int
     flag: int
@@ -111,13 +115,13 @@ def _walk_frames(
                 return
             position, offset = found
             continue
-        length, crc, _, timestamp, count, flag, _ = fields
+        length, crc, _, appended, timestamp, count, flag, _ = fields
         if position + length > start + len(data):
             start = position
             data = memoryview(file.read(position, max(length, min(_READ_BYTES, end - position))))
         frame = data[position - start : position - start + length]
         if second_crc32c(frame[CRC_START:]) == crc:
-            yield FrameEntry(position, length, offset, timestamp, count, flag, frame)
+            yield FrameEntry(position, length, offset, appended, timestamp, count, flag, frame)
         elif (found := _misled(file, position, length, offset, count, end)) is not None:
             yield _broken(path, position, offset, found, end)
             position, offset = found
@@ -140,7 +144,7 @@ def _misled(
 
 
 def _is_possible(fields: tuple[int, ...], offset: int, room: int) -> bool:
-    length, _, found, _, count, _, _ = fields
+    length, _, found, _, _, count, _, _ = fields
     return found == offset and bool(count) and HEADER_BYTES <= length <= room
 
 
@@ -167,7 +171,7 @@ def next_frame(file: IFile, position: int, offset: int, end: int) -> tuple[int, 
         data = file.read(position, min(_READ_BYTES + HEADER_BYTES - 1, end - position))
         for match in pattern.finditer(data):
             at = position + match.start()
-            length, crc, found, _, count, _, _ = HEADER.unpack_from(data, match.start())
+            length, crc, found, _, _, count, _, _ = HEADER.unpack_from(data, match.start())
             reachable = offset < found <= offset + (at - start) // HEADER_BYTES * _MOST_MESSAGES
             if not reachable or not count or not HEADER_BYTES <= length <= min(end - at, _MAX_FRAME):
                 continue
@@ -182,7 +186,7 @@ def _headers(least: int, most: int) -> re.Pattern[bytes]:
     low, high = least.to_bytes(8, "big"), most.to_bytes(8, "big")
     common = next((n for n in range(8) if low[n] != high[n]), 8)
     return re.compile(
-        rb"(?=[\x00\x01].{7}" + re.escape(low[:common]) + b".{%d}" % (8 - common + 8)
+        rb"(?=[\x00\x01].{7}" + re.escape(low[:common]) + b".{%d}" % (8 - common + 16)
         + rb"\x00.{3}" + re.escape(bytes((FORMAT,))) + rb"\x00\x00.\x00.{3})",
         re.DOTALL,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 
-from journal.formats.frame import HEADER_BYTES
+from journal.formats.frame import INNER_HEADER_BYTES
 from spark.sink.branches import Branch, Write, end
 from spark.sink.register import Extent
 from spark.sink.row_frames import Columns, Places, split
@@ -59,7 +59,7 @@ class BranchWriter:
             self.extent = self.extent.plus(
                 Extent(len(columns.values), columns.bytes, frozenset((columns.topic,)))
             )
-            self._open_bytes += columns.bytes + HEADER_BYTES * len(columns.values)
+            self._open_bytes += columns.bytes + INNER_HEADER_BYTES * len(columns.values)
             if self._open_bytes >= self._branch_bytes:
                 self._prepare()
 

@@ -32,6 +32,7 @@ _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 _TIMES: Final = (TimestampType, TimestampNTZType)
 _OF_READERS: Final[dict[str, type[DataType]]] = {
     "offset": LongType,
+    "appended": TimestampType,
     "timestampType": IntegerType,
     "transaction": StringType,
     "xid": StringType,

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from journal.constants import MAX_ATTRIBUTE
-from journal.formats.frame import HEADER_BYTES, TOMBSTONE, VERSION
+from journal.formats.frame import INNER_HEADER_BYTES, TOMBSTONE, VERSION
 from journal.message_headers import Headers
-from spark.frame_columns import HEADER_FIELDS, Numbers
+from spark.frame_columns import INNER_HEADER_FIELDS, Numbers
 from spark.sink.key_hash import murmur2
 from txbroker import errors
 
@@ -109,7 +109,7 @@ def split(columns: Columns, places: Places, partitions: int, now: int) -> Iterat
     if not len(columns.values):
         return
     attributes = _Attributes.of(columns)
-    sizes = HEADER_BYTES + attributes.sizes + _sizes(columns.values)
+    sizes = INNER_HEADER_BYTES + attributes.sizes + _sizes(columns.values)
     chosen = places.choose(columns, sizes, partitions)
     order = np.argsort(chosen, kind="stable")
     data = _joined(columns, attributes, sizes, order, now)
@@ -172,15 +172,15 @@ def _joined(
 ) -> npt.NDArray[np.uint8]:
     """Return all frames, one behind the other in this order."""
     rows = len(order)
-    headers = np.zeros(rows, HEADER_FIELDS)
+    headers = np.zeros(rows, INNER_HEADER_FIELDS)
     headers["length"] = sizes
     headers["timestamp"] = now if columns.timestamps is None else columns.timestamps.fill_null(now).to_numpy()
     headers["count"] = 1
     dead = columns.values.is_null().to_numpy(zero_copy_only=False)
     headers["flag"] = np.where(dead, VERSION | TOMBSTONE, VERSION)
     headers["attribute"] = attributes.sizes
-    heads = np.hstack((headers.view(np.uint8).reshape(rows, HEADER_BYTES), attributes.before))[order]
-    lengths = (HEADER_BYTES + attributes.lengths)[order]
+    heads = np.hstack((headers.view(np.uint8).reshape(rows, INNER_HEADER_BYTES), attributes.before))[order]
+    lengths = (INNER_HEADER_BYTES + attributes.lengths)[order]
     used = heads[np.arange(heads.shape[1]) < lengths[:, None]]
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     first = pa.Array.from_buffers(BYTES, rows, [None, pa.py_buffer(offsets), pa.py_buffer(used)])

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from journal.errors import UnknownTopic
-from journal.formats.frame import HEADER_BYTES
 from journal.formats.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, unpack
 from spark.source.logs import Log, Logs, Losses, Slice
 from spark.source.message_heads import Heads
@@ -64,7 +63,7 @@ def numbered_entries(logs: Logs, part: Slice, losses: Losses) -> Iterator[tuple[
 
 def _placed(logs: Logs, part: Slice, losses: Losses) -> Iterator[tuple[int, ArchivedOutcome]]:
     for heads in heads_of(logs, part, losses):
-        begin = heads.start + HEADER_BYTES + heads.attribute
+        begin = heads.content + heads.attribute
         for offset, first, end in zip(heads.offset.tolist(), begin.tolist(), heads.end.tolist(), strict=True):
             yield offset, unpack(heads.data[first:end])
 

@@ -80,7 +80,7 @@ def _check_counts(opened: _Opened, fault: UnsoundBlock) -> None:
         if not place.inside or place.here >= fault.position:
             continue
         wrapper = memoryview(opened.data)[place.here : behind.here]
-        _, _, offset, _, count, _, _ = HEADER.unpack_from(wrapper)
+        _, _, offset, _, _, count, _, _ = HEADER.unpack_from(wrapper)
         try:
             held = count_in_wrapper(wrapper)
         except InvalidFrame as error:
@@ -99,7 +99,7 @@ def _open(data: bytes, offset: int) -> _Opened:
     fault = None
     end = len(data)
     while position + HEADER_BYTES <= end:
-        length, _, _, _, count, flag, _ = HEADER.unpack_from(data, position)
+        length, _, _, _, _, count, flag, _ = HEADER.unpack_from(data, position)
         if length < HEADER_BYTES or position + length > end:
             break  # read_heads reports it
         if flag & COMPRESSION:
@@ -129,7 +129,7 @@ def _opened_frame(frame: memoryview, position: int, offset: int, following: int)
     """Return the frame opened, or what is wrong with it; ``following`` is the offset of the next one, if there
     is one.
     """
-    _, crc, found, _, count, _, _ = HEADER.unpack_from(frame)
+    _, crc, found, _, _, count, _, _ = HEADER.unpack_from(frame)
     if found != offset:
         return UnsoundBlock(f"no frame of offset {offset} is there", position, offset)
     if crc32c(frame[CRC_START:]) != crc:

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from journal.errors import InvalidSetting
-from journal.formats.frame import HEADER_BYTES, decode_attribute
+from journal.formats.frame import decode_attribute
 from spark.frame_columns import Numbers
 from spark.source.message_heads import Heads, Mask
 from spark.source.options import NOTHING_READ, ReadOptions, refused
@@ -40,6 +40,7 @@ TYPES: dict[str, DataType] = {
     "partition": IntegerType(),
     "offset": LongType(),
     "timestamp": TimestampType(),
+    "appended": TimestampType(),
     "key": BinaryType(),
     "value": BinaryType(),
     "headers": HEADERS,
@@ -61,7 +62,7 @@ AS_KAFKA = (
     "transaction",
     "xid",
 )
-"""The columns that Spark's Kafka source also has, in its order."""
+"""The columns that Spark's Kafka source also has, in its order, and those of transactions."""
 
 _CREATE_TIME = 0
 """Kafka's mark for a message's time that is the sender's."""
@@ -137,6 +138,9 @@ class Columns:
             "partition": lambda heads: pa.array(np.full(len(heads.offset), self._partition, np.int32)),
             "offset": lambda heads: pa.array(heads.offset),
             "timestamp": lambda heads: pa.array(heads.timestamp).cast(pa.timestamp("us", "UTC")),
+            "appended": lambda heads: pa.array(heads.appended, mask=heads.appended == 0).cast(
+                pa.timestamp("us", "UTC")
+            ),
             "timestampType": lambda heads: pa.array(np.full(len(heads.offset), _CREATE_TIME, np.int32)),
             "key": keys,
             "value": values,
@@ -157,12 +161,12 @@ class Columns:
 def values(heads: Heads) -> pa.Array:
     """Return the messages' values; null for tombstones."""
     present = None if not heads.tombstone.any() else ~heads.tombstone
-    return _binary(heads.data, heads.start + HEADER_BYTES + heads.attribute, heads.end, present)
+    return _binary(heads.data, heads.content + heads.attribute, heads.end, present)
 
 
 def keys(heads: Heads) -> pa.Array:
     """Return the messages' keys; null where there is none."""
-    count = len(heads.start)
+    count = len(heads.offset)
     if not heads.attribute.any():
         return pa.nulls(count, pa.binary())
     found = _look_at_keys(heads)
@@ -177,7 +181,7 @@ def keys(heads: Heads) -> pa.Array:
 
 def headers(heads: Heads) -> pa.Array:
     """Return the messages' headers; null where there are none."""
-    count = len(heads.start)
+    count = len(heads.offset)
     found = _look_at_keys(heads) if heads.attribute.any() else None
     places = np.flatnonzero(heads.attribute > 0 if found is None else found.more)
     if not len(places):
@@ -214,7 +218,7 @@ class _Keys(NamedTuple):
 def _look_at_keys(heads: Heads) -> _Keys | None:
     """Return the places of the keys, as packed by our clients; None if one of them is packed in another way."""
     octets, last = np.frombuffer(heads.data, np.uint8), len(heads.data) - 1
-    attribute, where = heads.attribute, heads.start + HEADER_BYTES
+    attribute, where = heads.attribute, heads.content
     having = attribute > 0
 
     def octet(shift: int) -> Numbers:
@@ -237,7 +241,7 @@ def _look_at_keys(heads: Heads) -> _Keys | None:
 
 
 def _attribute(heads: Heads, place: int) -> bytes:
-    start = int(heads.start[place]) + HEADER_BYTES
+    start = int(heads.content[place])
     return heads.data[start : start + int(heads.attribute[place])]
 
 

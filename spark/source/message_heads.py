@@ -20,14 +20,31 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from journal.formats.frame import COMPRESSION, CRC_START, HEADER_BYTES, LOST, TOMBSTONE, VERSION, WRAPPER
-from spark.frame_columns import Numbers, headers_at
+from journal.formats.frame import (
+    COMPRESSION,
+    CRC_START,
+    HEADER_BYTES,
+    INNER_HEADER_BYTES,
+    LOST,
+    TOMBSTONE,
+    VERSION,
+    WRAPPER,
+)
+from spark.frame_columns import (
+    CONTENT_FIELDS,
+    HEADER_FIELDS,
+    PLACE_FIELDS,
+    Headers,
+    Numbers,
+    fields_at,
+)
 
 Mask = npt.NDArray[np.bool_]
 
-_LENGTH = Struct(">I").unpack_from
-_LENGTH_AND_FLAG = Struct(">I24xI").unpack_from
-_FLAG_AT = 28
+_NUMBER = Struct(">I").unpack_from
+_FLAG_FROM_END = 8
+"""How far before the end of a header its flag lies."""
+_APPENDED = np.dtype([("appended", HEADER_FIELDS["appended"])])
 _LONG_RUN = 16
 """The least number of equal lengths that are stepped over at once."""
 _MOST_FOLLOWED = 4096
@@ -53,12 +70,15 @@ class CompressedBlock(Exception):
 
 
 class Heads(NamedTuple):
-    """The messages of a block, in order. ``start`` is where a header lies, ``end`` where the frame's bytes end."""
+    """The messages of a block, in order. ``content`` is where key and headers begin, ``end`` where the frame's bytes
+    end; the value lies ``attribute`` bytes behind ``content``.
+    """
 
     data: bytes
-    start: Numbers
+    content: Numbers
     end: Numbers
     offset: Numbers
+    appended: Numbers
     timestamp: Numbers
     attribute: Numbers
     tombstone: Mask
@@ -67,9 +87,10 @@ class Heads(NamedTuple):
         """Return some of the messages."""
         return Heads(
             self.data,
-            self.start[which],
+            self.content[which],
             self.end[which],
             self.offset[which],
+            self.appended[which],
             self.timestamp[which],
             self.attribute[which],
             self.tombstone[which],
@@ -77,7 +98,24 @@ class Heads(NamedTuple):
 
 
 _NONE = np.empty(0, np.int64)
-_NOTHING = Heads(b"", _NONE, _NONE, _NONE, _NONE, _NONE, np.empty(0, np.bool_))
+_NOTHING = Heads(b"", _NONE, _NONE, _NONE, _NONE, _NONE, _NONE, np.empty(0, np.bool_))
+
+
+class _Block(NamedTuple):
+    """All headers of a block, in order: wrappers, inner frames and others."""
+
+    start: Numbers
+    is_inner: Mask
+    place: Headers
+    content: Headers
+    length: Numbers
+    offset: Numbers
+    """That of the header's first message."""
+    messages: Numbers
+    """0 of a wrapper, whose messages are its inner frames'."""
+    is_wrapper: Mask
+    stop: int
+    """Where the whole frames end."""
 
 
 def read_heads(data: bytes, offset: int) -> tuple[Heads, int, int]:
@@ -86,21 +124,20 @@ def read_heads(data: bytes, offset: int) -> tuple[Heads, int, int]:
     Returns the messages of its whole frames, how many bytes these take, and the offset behind them. Raises
     :class:`UnsoundBlock` for the first fault, and :class:`CompressedBlock` if a wrapper is compressed.
     """
-    start, stop = _find(data)
+    start, is_inner, stop = _find(data)
     if not len(start):
         return _NOTHING._replace(data=data), 0, offset
-    head = headers_at(data, start)
-    length, flag = head["length"].astype(np.int64), head["flag"]
-    is_wrapper, is_lost = (flag & WRAPPER) != 0, (flag & LOST) != 0
-    messages = np.where(is_wrapper, 0, np.where(is_lost, head["count"], 1)).astype(np.int64)
+    begin = start + np.where(is_inner, PLACE_FIELDS.itemsize, CRC_START)
+    place, content = fields_at(data, start, PLACE_FIELDS), fields_at(data, begin, CONTENT_FIELDS)
+    length, flag = place["length"].astype(np.int64), content["flag"]
+    is_wrapper, is_lost = ((flag & WRAPPER) != 0) & ~is_inner, (flag & LOST) != 0
+    messages = np.where(is_wrapper, 0, np.where(is_lost, content["count"], 1)).astype(np.int64)
     offsets = offset + np.cumsum(messages) - messages
-    reach = np.maximum.accumulate(np.where(is_wrapper, start + length, 0))
-    """How far the newest wrapper at or before a frame reaches."""
-    is_inner = ~is_wrapper & (start < reach)
-    _check_outer(data, head, start, offsets, ~is_inner)
-    _check_wrappers(head, start, length, offsets, messages, is_wrapper, stop)
-    _check_inner(head, start, length, offsets, reach, is_wrapper, is_inner)
-    _check_content(head, start, length, offsets, is_wrapper)
+    block = _Block(start, is_inner, place, content, length, offsets, messages, is_wrapper, stop)
+    _check_outer(data, block)
+    _check_wrappers(block)
+    _check_inner(block)
+    _check_content(block)
     if is_lost.any():
         at = int(np.argmax(is_lost))
         what = "the messages that stood there were lost before a repair, see repairs.json"
@@ -109,32 +146,56 @@ def read_heads(data: bytes, offset: int) -> tuple[Heads, int, int]:
     kept = ~is_wrapper if is_wrapper.any() else slice(None)
     heads = Heads(
         data,
-        start[kept],
+        (begin + CONTENT_FIELDS.itemsize)[kept],
         (start + length)[kept],
         offsets[kept],
-        head["timestamp"].astype(np.int64)[kept],
-        head["attribute"].astype(np.int64)[kept],
+        _appended(data, block)[kept],
+        content["timestamp"].astype(np.int64)[kept],
+        content["attribute"].astype(np.int64)[kept],
         ((flag & TOMBSTONE) != 0)[kept],
     )
     return heads, stop, offset + int(messages.sum())
 
 
-def _find(data: bytes) -> tuple[Numbers, int]:
-    """Return the positions of the headers, wrappers' and inner ones; and where the chain of whole frames ends."""
+def _appended(data: bytes, block: _Block) -> Numbers:
+    """Return the append time of each frame; an inner one has its wrapper's."""
+    outer = np.flatnonzero(~block.is_inner)
+    found = fields_at(data, block.start[outer] + PLACE_FIELDS.itemsize, _APPENDED)["appended"].astype(
+        np.int64
+    )
+    if len(outer) == len(block.start):
+        return found
+    return np.repeat(found, np.diff(np.append(outer, len(block.start))))
+
+
+def _find(data: bytes) -> tuple[Numbers, Mask, int]:
+    """Return the positions of the headers, which of them are inside of wrappers, and where the chain of whole frames
+    ends.
+    """
     runs: list[Numbers] = []
+    inner: list[bool] = []
     position, end, most = 0, len(data), _LONG_RUN
-    while position + HEADER_BYTES <= end:
-        length, flag = _LENGTH_AND_FLAG(data, position)
-        count = 0 if flag & WRAPPER or length < HEADER_BYTES else _equal(data, position, length)
+    inside = False
+    while True:
+        if inside and position == end:  # of the wrapper
+            inside, end = False, len(data)
+        header = INNER_HEADER_BYTES if inside else HEADER_BYTES
+        if position + header > end:
+            break
+        flag_at = header - _FLAG_FROM_END
+        (length,), (flag,) = _NUMBER(data, position), _NUMBER(data, position + flag_at)
+        count = 0 if flag & WRAPPER or length < header else _equal(data, position, end, length, flag_at)
         if count >= _LONG_RUN:
             runs.append(position + length * np.arange(count, dtype=np.int64))
+            inner.append(inside)
             position += count * length
             continue
-        found = _follow(data, position, most)
-        lengths, flags = _numbers(data, 0)[found], _numbers(data, _FLAG_AT)[found]
-        lacking = (lengths < HEADER_BYTES) | (found + lengths > end)
-        special = lacking | ((flags & WRAPPER) != 0)
+        found = _follow(data, position, end - header, most)
+        lengths, flags = _numbers(data, 0)[found], _numbers(data, flag_at)[found]
+        lacking = (lengths < header) | (found + lengths > end)
+        special = lacking if inside else lacking | ((flags & WRAPPER) != 0)
         first = int(np.argmax(special))
+        inner.append(inside)
         if not special[first]:
             runs.append(found)
             position = int(found[-1] + lengths[-1])
@@ -148,19 +209,22 @@ def _find(data: bytes) -> tuple[Numbers, int]:
         else:
             runs.append(found[: first + 1])
             position = int(found[first]) + HEADER_BYTES
+            inside, end = True, int(found[first] + lengths[first])
             most = _LONG_RUN
-    return (np.concatenate(runs) if runs else np.empty(0, np.int64)), position
+    if not runs:
+        return _NONE, np.empty(0, np.bool_), position
+    return np.concatenate(runs), np.repeat(inner, [len(run) for run in runs]), position
 
 
-def _equal(data: bytes, position: int, length: int) -> int:
-    """Return how many whole frames of ``length`` bytes, no wrappers, follow each other from ``position`` on."""
-    most = (len(data) - position) // length
+def _equal(data: bytes, position: int, end: int, length: int, flag_at: int) -> int:
+    """Return how many frames of ``length`` bytes, no wrappers, follow each other from ``position`` to ``end``."""
+    most = (end - position) // length
     found, step = 0, _LONG_RUN
     while found < most:
         step = min(4 * step, most - found)
         at = position + found * length
         lengths = np.ndarray((step,), ">u4", data, at, (length,))
-        flags = np.ndarray((step,), ">u4", data, at + _FLAG_AT, (length,))
+        flags = np.ndarray((step,), ">u4", data, at + flag_at, (length,))
         other = (lengths != length) | ((flags & WRAPPER) != 0)
         first = int(np.argmax(other))
         if other[first]:
@@ -169,35 +233,32 @@ def _equal(data: bytes, position: int, length: int) -> int:
     return found
 
 
-def _follow(data: bytes, position: int, most: int) -> Numbers:
-    """Step from one header to the next, by their lengths, at most ``most`` times."""
+def _follow(data: bytes, position: int, last: int, most: int) -> Numbers:
+    """Step from one header to the next, by their lengths, at most ``most`` times and not beyond ``last``."""
     found: list[int] = []
-    last = len(data) - HEADER_BYTES
     for _ in repeat(None, most):
         if position > last:
             break
         found.append(position)
-        position += _LENGTH(data, position)[0]
+        position += _NUMBER(data, position)[0]
     return np.array(found, np.int64)
 
 
 def _numbers(data: bytes, shift: int) -> npt.NDArray[np.uint32]:
-    """Return the 32-bit number ``shift`` bytes behind each position of the block where a header fits."""
-    return np.ndarray((len(data) - HEADER_BYTES + 1,), ">u4", data, shift, (1,))
+    """Return the 32-bit number ``shift`` bytes behind each position of the block."""
+    return np.ndarray((len(data) - shift - 3,), ">u4", data, shift, (1,))
 
 
-def _check_outer(
-    data: bytes, head: npt.NDArray[np.void], start: Numbers, offsets: Numbers, is_outer: Mask
-) -> None:
+def _check_outer(data: bytes, block: _Block) -> None:
     """Check that offsets have no gap, and the checksum of each frame that is not inside a wrapper."""
-    outer = head[is_outer]
-    begin, expected = start[is_outer], offsets[is_outer]
-    found = _checksums(data, begin, outer["length"].astype(np.int64))
-    wrong = (found != outer["crc"]) | (outer["id"].astype(np.int64) != expected)
+    outer = ~block.is_inner
+    place, begin, expected = block.place[outer], block.start[outer], block.offset[outer]
+    found = _checksums(data, begin, block.length[outer])
+    wrong = (found != place["crc"]) | (place["id"].astype(np.int64) != expected)
     if wrong.any():
         at = int(np.argmax(wrong))
         position, offset = int(begin[at]), int(expected[at])
-        if int(outer["id"][at]) != offset:
+        if int(place["id"][at]) != offset:
             raise UnsoundBlock(f"no frame of offset {offset} is there", position, offset)
         end = int(expected[at + 1]) if at + 1 < len(expected) else None
         raise UnsoundBlock(f"the frame of offset {offset} fails its checksum", position, offset, end)
@@ -229,75 +290,57 @@ def _cut(data: bytes, position: int, length: int, count: int) -> list[bytes]:
     return contents
 
 
-def _check_wrappers(
-    head: npt.NDArray[np.void],
-    start: Numbers,
-    length: Numbers,
-    offsets: Numbers,
-    messages: Numbers,
-    is_wrapper: Mask,
-    stop: int,
-) -> None:
+def _check_wrappers(block: _Block) -> None:
     """Check that each wrapper holds as many messages as it states, and ends with its last one."""
-    if not is_wrapper.any():
+    if not block.is_wrapper.any():
         return
-    at = np.flatnonzero(is_wrapper)
-    after = np.searchsorted(start, start[at] + length[at])
-    ends = np.append(start, stop)
-    following = np.append(offsets, offsets[-1] + messages[-1])
-    wrong = (ends[after] != start[at] + length[at]) | (following[after] - offsets[at] != head["count"][at])
-    wrong |= (head["count"][at] == 0) | (head["attribute"][at] != 0)
+    at = np.flatnonzero(block.is_wrapper)
+    start, offset, count = block.start, block.offset, block.content["count"]
+    end = start[at] + block.length[at]
+    after = np.searchsorted(start, end)
+    ends = np.append(start, block.stop)
+    following = np.append(offset, offset[-1] + block.messages[-1])
+    wrong = (ends[after] != end) | (following[after] - offset[at] != count[at])
+    wrong |= (count[at] == 0) | (block.content["attribute"][at] != 0)
     if wrong.any():
         which = int(at[np.argmax(wrong)])
-        offset = int(offsets[which])
-        what = (
-            f"the wrapper of offset {offset} does not hold the {head['count'][which]} messages that it says"
-        )
-        raise UnsoundBlock(what, int(start[which]), offset)
+        first = int(offset[which])
+        what = f"the wrapper of offset {first} does not hold the {count[which]} messages that it says"
+        raise UnsoundBlock(what, int(start[which]), first)
 
 
-def _check_inner(
-    head: npt.NDArray[np.void],
-    start: Numbers,
-    length: Numbers,
-    offsets: Numbers,
-    reach: Numbers,
-    is_wrapper: Mask,
-    is_inner: Mask,
-) -> None:
+def _check_inner(block: _Block) -> None:
     """Check that each inner frame has its number within its wrapper, and is one message."""
-    if not is_inner.any():
+    if not block.is_inner.any():
         return
-    base = np.maximum.accumulate(np.where(is_wrapper, offsets, 0))
-    number = head["id"].astype(np.int64)
-    wrong = is_inner & (
-        (number + base != offsets) | (head["crc"] != 0) | (head["count"] != 1) | (start + length > reach)
-    )
-    wrong |= is_wrapper & (start < np.append(0, reach[:-1]))
+    base = np.maximum.accumulate(np.where(block.is_wrapper, block.offset, 0))
+    number = block.place["id"].astype(np.int64)
+    wrong = (number + base != block.offset) | (block.place["crc"] != 0) | (block.content["count"] != 1)
+    wrong |= (block.content["flag"] & WRAPPER) != 0
+    wrong &= block.is_inner
     if wrong.any():
         at = int(np.argmax(wrong))
-        what = f"the frame of offset {offsets[at]}, inside a wrapper, does not belong there"
-        raise UnsoundBlock(what, int(start[at]), int(offsets[at]))
+        what = f"the frame of offset {block.offset[at]}, inside a wrapper, does not belong there"
+        raise UnsoundBlock(what, int(block.start[at]), int(block.offset[at]))
 
 
-def _check_content(
-    head: npt.NDArray[np.void], start: Numbers, length: Numbers, offsets: Numbers, is_wrapper: Mask
-) -> None:
+def _check_content(block: _Block) -> None:
     """Check that flags are known here, attributes fit, and tombstones have no value."""
-    flag, attribute = head["flag"], head["attribute"].astype(np.int64)
+    flag, attribute = block.content["flag"], block.content["attribute"].astype(np.int64)
     plain = flag == VERSION
-    bare = length - HEADER_BYTES - attribute
+    bare = block.length - np.where(block.is_inner, INNER_HEADER_BYTES, HEADER_BYTES) - attribute
     wrong = (bare < 0) | (
         ~plain
         & (flag != VERSION | WRAPPER)
         & (flag != VERSION | LOST)
         & ((flag != VERSION | TOMBSTONE) | (bare != 0))
     )
-    wrong |= (head["count"] != 1) & ~is_wrapper & ((flag & LOST) == 0)
+    wrong |= (block.content["count"] != 1) & ~block.is_wrapper & ((flag & LOST) == 0)
     if wrong.any():
         at = int(np.argmax(wrong))
+        offset = int(block.offset[at])
         what = (
-            f"the frame of offset {offsets[at]} has flag {int(flag[at]):#x} and {attribute[at]} attribute bytes, which "
+            f"the frame of offset {offset} has flag {int(flag[at]):#x} and {attribute[at]} attribute bytes, which "
             "cannot be read here"
         )
-        raise UnsoundBlock(what, int(start[at]), int(offsets[at]))
+        raise UnsoundBlock(what, int(block.start[at]), offset)

@@ -34,7 +34,7 @@ def test_a_limit_is_the_median_of_the_other_figure_in_the_unit_of_this_one():
 
 
 def test_megabytes_of_the_disk_become_messages():
-    samples = {figures.SINGLES.name: [50_000.0], figures.SEQUENTIAL.name: [136.0]}
+    samples = {figures.SINGLES.name: [50_000.0], figures.SEQUENTIAL.name: [144.0]}
     assert result_of(figures.SINGLES, samples).limit == pytest.approx(1_000_000.0)
 
 

@@ -263,7 +263,7 @@ class TestTime:
         room.restart()
         path = "staged/" + room.filesystem.list_directory("staged")[0]
         file = room.filesystem.open(path)
-        write_fully(file, STAGED_HEADER_BYTES + 20, [bytes(8)])
+        write_fully(file, STAGED_HEADER_BYTES + 36, [bytes(8)])
         room.clock.advance(5_000_000)
         for _ in range(2):
             room.broker.expire_transactions(room.engine.now())

@@ -9,7 +9,7 @@ from journal.constants import KIB, MAX_FRAME, MAX_OPENED_HEADS, MAX_REQUEST_MESS
 from journal.errors import InvalidFrame, MessageTooLarge
 from journal.formats import frame_check
 from journal.formats.compression import SIZE, compressor
-from journal.formats.frame import HEADER_BYTES, encode, encode_inner, encode_wrapper
+from journal.formats.frame import HEADER_BYTES, INNER_HEADER_BYTES, encode, encode_inner, encode_wrapper
 from journal.formats.frame_check import check_run
 from txbroker.client.producer.batch import Batch
 
@@ -41,14 +41,15 @@ def looked_at(monkeypatch):
 
         return count
 
-    monkeypatch.setattr(frame_check, "_unpack_header", counting("messages", frame_check._unpack_header))
+    for reader in ("_unpack_header", "_unpack_inner"):
+        monkeypatch.setattr(frame_check, reader, counting("messages", getattr(frame_check, reader)))
     monkeypatch.setattr(frame_check, "unpack_attribute", counting("attributes", frame_check.unpack_attribute))
     return seen
 
 
 @by_codec
 def test_a_request_may_hold_so_many_messages_compressed_and_none_more(name):
-    most = ROOM // HEADER_BYTES
+    most = ROOM // INNER_HEADER_BYTES
     assert check_run(batch(name, bare(most))) == most
     with pytest.raises(MessageTooLarge, match=r"up to 0 hold over 524288 bytes .* Send smaller batches"):
         check_run(batch(name, bare(most + 1)))
@@ -78,8 +79,8 @@ def test_keys_and_headers_count_and_are_not_decoded_beyond_their_limit(name, loo
 
 @by_codec
 def test_the_frames_of_a_request_share_the_room_and_each_takes_some(name):
-    half = batch(name, bare(ROOM // HEADER_BYTES // 2))
-    assert check_run(half) == ROOM // HEADER_BYTES // 2
+    half = batch(name, bare(ROOM // INNER_HEADER_BYTES // 2))
+    assert check_run(half) == ROOM // INNER_HEADER_BYTES // 2
     with pytest.raises(MessageTooLarge):
         check_run(half * 3)
     small = batch(name, [(b"k" * 500, None)])
@@ -96,7 +97,7 @@ def test_the_room_can_be_used_to_its_last_byte(name):
         return batch(name, [(b"k" * (size - more), None)])
 
     fifty = batch(name, bare(50))
-    for before, behind, count in ((ROOM, b"", 1), (ROOM - OPENED_FRAME - 50 * HEADER_BYTES, fifty, 51)):
+    for before, behind, count in ((ROOM, b"", 1), (ROOM - OPENED_FRAME - 50 * INNER_HEADER_BYTES, fifty, 51)):
         assert check_run(keyed(before) + behind) == count
         with pytest.raises(MessageTooLarge):
             check_run(keyed(before + 1) + behind)
@@ -104,7 +105,7 @@ def test_the_room_can_be_used_to_its_last_byte(name):
 
 @by_codec
 def test_values_do_not_count(name):
-    packer, value = compressor(name), bytes(MAX_FRAME - 2 * HEADER_BYTES)
+    packer, value = compressor(name), bytes(MAX_FRAME - HEADER_BYTES - INNER_HEADER_BYTES)
     data = encode_wrapper(packer.pack(encode_inner(0, value, TIME)), 1, TIME, packer.number)
     assert check_run(data) == 1
 
@@ -138,8 +139,8 @@ def test_frames_that_are_not_compressed_have_no_such_limit():
 @pytest.mark.parametrize(
     ("messages", "is_compressed"),
     [
-        ([(b"k" * (ROOM // 4 - 2 * HEADER_BYTES), None)] * 4, True),
-        ([(b"k" * (ROOM // 4 - HEADER_BYTES + 1), None)] * 4, False),
+        ([(b"k" * (ROOM // 4 - 2 * INNER_HEADER_BYTES), None)] * 4, True),
+        ([(b"k" * (ROOM // 4 - INNER_HEADER_BYTES + 1), None)] * 4, False),
         ([(b"k" * (ROOM - KIB), None)], True),
         ([(b"k" * ROOM, None)], False),
     ],

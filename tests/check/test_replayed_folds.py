@@ -236,7 +236,7 @@ def test_the_partitions_of_a_topic_are_those_of_all_records_that_made_some(room,
 def test_a_record_that_does_not_continue_a_fold_is_named_once(room, record, data, says):
     """Of such a fold nothing more is said; the engine that wrote it here kept no such fold."""
     engine, store = room.engine, room.engine.catalog.stores[1]
-    view = store.append(frames(data), 1, engine.now()) if data else b""
+    view = store.append(frames(data), 1, engine.now(), engine.wall_offset) if data else b""
     lsn = engine.queue(record(engine.now()), view)
     engine._filling.ends[store] = store.end_offset
     engine.sync()

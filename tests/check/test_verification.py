@@ -10,10 +10,11 @@ import errno
 from collections import Counter
 
 import pytest
+from crc32c import crc32c
 
 from journal import check
 from journal.check import Level, Tally
-from journal.check.effects import effect_of
+from journal.check.effects import AppendTimes, effect_of
 from journal.check.log_check import CrossCheck
 from journal.check.verification import needed_from, reaches_back, unbroken
 from journal.engine.settings import JournalSettings
@@ -25,6 +26,7 @@ from journal.formats.journal_headers import FileHeader
 from journal.formats.record import (
     Messages,
     Placement,
+    Run,
     Started,
     TransactionAdded,
     TransactionCommitted,
@@ -113,8 +115,8 @@ def base_of(path):
 
 def put_in(place, path, entry):
     """Another frame in the place of one of a log: as long, of the same offset, and sound by itself."""
-    other = bytearray(frame.encode(b"\x01" * (entry.length - 36), 1))
-    frame.stamp(memoryview(other), entry.offset)
+    other = bytearray(frame.encode(b"\x01" * (entry.length - frame.HEADER_BYTES), 1))
+    frame.stamp(memoryview(other), entry.offset, entry.appended)
     change(place, path, entry.position, bytes(other))
 
 
@@ -329,10 +331,10 @@ class Records:
         self._end += len(data)
         return [f.problem for f in self.check.follow(entry, effect_of(entry))]
 
-    def sent(self, base, *values, count=None, stamped=None):
+    def sent(self, base, *values, count=None, stamped=None, at=0, appended=1):
         run = bytearray(frames(*values))
-        frame.stamp(memoryview(run), base if stamped is None else stamped)
-        return self.follow(Messages(1, base, count or len(values), 0), bytes(run))
+        frame.stamp(memoryview(run), base if stamped is None else stamped, appended)
+        return self.follow(Messages(1, base, count or len(values), at), bytes(run))
 
     def added(self, serial, *values, count=None):
         return self.follow(TransactionAdded(SESSION, serial, 1, count or len(values), 0, 0), frames(*values))
@@ -354,6 +356,35 @@ def test_places_that_follow_each_other_are_right(records):
     assert records.committed(1, 8, 2, totals(frames(b"c", b"d"))) == []
     assert records.sent(10, b"f") == []
     assert (records.tally.committed, records.tally.compared) == (1, 1)
+
+
+def test_an_append_time_that_is_not_the_records_is_found(records):
+    assert records.follow(Started(1, 5, 1005, bytes(16))) == []
+    assert records.sent(0, b"a", b"b", at=7, appended=1007) == []
+    [problem] = records.sent(2, b"c", at=8, appended=1007)
+    assert "has append time 1007, not 1008" in problem
+    run = bytearray(frames(b"d"))
+    frame.stamp(memoryview(run), 3, 1010)
+    for appended, problems in ((1009, 0), (1010, 1)):
+        frame.stamp(memoryview(run), 3, appended)
+        placed = [Placement(1, 3, 1)]
+        commit = TransactionCommitted(
+            SESSION, appended, placed, 9, Cause.CLIENT, runs=[Run(1, 1, 0, crc32c(frames(b"d")))],
+            checksum=crc32c(frames(b"d")),
+        )  # fmt: skip
+        found = records.follow(commit, bytes(run))
+        assert len([each for each in found if "append time" in each]) == problems
+
+
+def test_without_the_record_of_a_start_its_sends_must_agree_about_the_clock(records):
+    assert records.sent(0, b"a", at=7, appended=1007) == []
+    assert records.sent(1, b"b", at=8, appended=1008) == []
+    assert "has append time 1008, not 1009" in records.sent(2, b"c", at=9, appended=1008)[0]
+
+
+def test_of_a_start_whose_clock_nothing_tells_the_logs_times_are_taken(place, monkeypatch):
+    monkeypatch.setattr(AppendTimes, "of", lambda *_: None)
+    assert damages(place) == []
 
 
 @pytest.mark.parametrize("base", [6, 8])

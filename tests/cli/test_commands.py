@@ -88,6 +88,9 @@ def test_a_message_is_one_line_for_people_whatever_is_in_it():
 
 
 def test_a_tombstone_is_told_apart_from_an_empty_message():
+    timed = Message("t", 0, 0, 0, None, b"", appended=1_356_998_400_000_001)
+    assert message_text(timed) == "t[0] 0  1970-01-01T00:00:00.000Z  appended=2013-01-01T00:00:00.000Z  "
+    assert message_json(timed)["appended"] == 1_356_998_400_000_001
     empty, tombstone = (Message("t", 0, 0, 0, None, value) for value in (b"", None))
     assert message_text(tombstone).endswith("(tombstone)")
     assert not message_text(empty).endswith("(tombstone)")
@@ -97,8 +100,8 @@ def test_a_tombstone_is_told_apart_from_an_empty_message():
 def test_a_message_in_json_has_every_field():
     message = Message("orders", 1, 7, 5, None, b"\xff", (("h", b"x"), ("h", b"y")))
     assert message_json(message) == {
-        "topic": "orders", "partition": 1, "offset": 7, "timestamp": 5, "key": None,
-        "value": {"base64": "/w=="}, "id": None, "headers": [["h", "x"], ["h", "y"]],
+        "topic": "orders", "partition": 1, "offset": 7, "timestamp": 5, "appended": None,
+        "key": None, "value": {"base64": "/w=="}, "id": None, "headers": [["h", "x"], ["h", "y"]],
     }  # fmt: skip
 
 

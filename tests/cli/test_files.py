@@ -82,7 +82,7 @@ def test_find_says_of_a_directory_that_was_not_closed_that_it_does_not_see_every
 
 
 def test_find_in_damage_says_so(directory):
-    flip(segment(directory), 120)
+    flip(segment(directory), 64 + 28)
     result = run("find", "orders", "--key", "x", "--data", directory)
     assert (result.exit_code, "fails its checksum" in result.stderr) == (Exit.CORRUPT, True)
 
@@ -137,7 +137,7 @@ def test_a_copy_on_a_medium_that_cannot_be_written_to_is_checked(directory):
 
 
 def test_damage_is_named_and_the_exit_code_says_so(directory):
-    flip(segment(directory), 64 + 20)
+    flip(segment(directory), 64 + 28)
     result = run("verify", directory, "--json")
     said = json.loads(result.output)
     [finding] = said["findings"]
@@ -171,7 +171,7 @@ def test_the_journal_is_dumped_record_by_record(directory):
 
 
 def test_a_partition_is_dumped_frame_by_frame_with_the_damaged_one_marked(directory):
-    flip(segment(directory), 64 + 20)
+    flip(segment(directory), 64 + 28)
     result = run("dump", directory, "--partition", "orders-0")
     assert result.exit_code == Exit.CORRUPT
     first, second = result.output.splitlines()
@@ -287,7 +287,7 @@ def test_a_dump_goes_on_behind_damage_and_says_so(tmp_path):
             log.append("orders", b"value %d" % number)
     [path] = (tmp_path / "data/journal").glob("*.journal")
     lines = [json.loads(line) for line in run("dump", path, "--json").output.splitlines()]
-    flip(path, lines[4]["position"] + 20)
+    flip(path, lines[4]["position"] + 28)
     damaged = run("dump", path, "--json")
     found = [json.loads(line) for line in damaged.output.splitlines()]
     assert damaged.exit_code == Exit.CORRUPT
@@ -344,7 +344,7 @@ def test_a_file_that_cannot_be_read_is_reported_and_all_others_are_checked(direc
     [path, *_] = sorted(directory.glob(name)) or [segment(directory).with_suffix(".index")]
     path.unlink(missing_ok=True)
     path.mkdir()
-    flip(segment(directory), 64 + 20)
+    flip(segment(directory), 64 + 28)
     result = run("verify", "--deep", directory)
     assert (result.exit_code, "Traceback" in result.output) == (Exit.CORRUPT, False)
     assert re.search(

@@ -23,6 +23,9 @@ from txbroker.wire.secret import SECRET_BYTES, Secret
 
 Reply = tuple[Answer, bytes] | Answer | None
 
+APPENDED = 1_700_000_000_000_123
+"""When it appends everything: µs since 1970."""
+
 
 class ScriptedBroker:
     """Topics t (one partition, 1) and t2 (two, 2 and 3). ``before`` may replace or swallow any answer.
@@ -119,7 +122,7 @@ class ScriptedBroker:
     def append(self, partition: int, data: memoryview) -> int:
         base = self.ends[partition]
         buffer = bytearray(data)
-        self.ends[partition] = frame.stamp(memoryview(buffer), base)
+        self.ends[partition] = frame.stamp(memoryview(buffer), base, APPENDED)
         self.logs[partition].append((base, bytes(buffer)))
         return base
 

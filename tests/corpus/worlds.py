@@ -88,7 +88,7 @@ def _plain(world: World) -> None:
     """Sends alone, of one message and of many, over several journal files and two starts; no checkpoint."""
     with world.step("topics") as store:
         store.topic("a", 2)  # 1, 2
-        store.topic("b", 1, segment_bytes=150)  # 3
+        store.topic("b", 1, segment_bytes=175)  # 3
     for number in range(4):
         world.sends(f"one {number}", 1 + number % 3, b"one %d" % number)
     world.sends("batch 1", 1, *(b"batch %d" % number for number in range(9)))
@@ -138,7 +138,7 @@ def _everything(world: World) -> None:
     """Every capability, retention, checkpoints, staged files, and work above the newest checkpoint; three starts."""
     with world.step("topics") as store:
         store.topic("a", 2)  # 1, 2
-        store.topic("b", 1, segment_bytes=150)  # 3
+        store.topic("b", 1, segment_bytes=175)  # 3
         store.topic("gone", 1)  # 4
     world.sends("to the deleted", 4, b"never seen again")
     with world.step("producer") as store:

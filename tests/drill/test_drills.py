@@ -144,7 +144,7 @@ def test_nothing_is_lost_when_every_death_is_a_power_cut_and_no_compressed_batch
 def compressions(data_dir):
     """What the frames of all logs are compressed with."""
     frames = [
-        HEADER.unpack_from(data, at)[5]
+        HEADER.unpack_from(data, at)[6]
         for log in (data_dir / "partitions").glob("*/*.log")
         for data in [log.read_bytes()[SEGMENT_HEADER_BYTES:]]
         for at, _, _, _ in walk(data)

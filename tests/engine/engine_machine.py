@@ -4,12 +4,17 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
+from journal.constants import KIB
 from journal.errors import JournalPoisoned, OutcomeForgotten
+from journal.formats import frame
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from journal.log.message_store import MessageStore
 from journal.testing import Fault, MemoryFilesystem, Operation, PowerCut, cut_power_at
 from journal.transaction_states import State as Ended
 from journal.transaction_states import TransactionNumber
@@ -19,6 +24,11 @@ from tests.support.engine_room import Room, xid_of
 
 class EngineMachine(EngineSteps):
     """Cut, killed and failed between any two steps, it has what a prefix of ``history`` says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[int, dict[int, bytes]] = {}
+        self.noted: dict[int, int] = {}
 
     # -- how it ends ------------------------------------------------------------------------------
 
@@ -115,6 +125,29 @@ class EngineMachine(EngineSteps):
         assert self.room.prepared() == {xid_of(t.xid) for t in state.live.values()}
         for number, how in state.outcomes.items():
             self.compare_outcome(TransactionNumber(*number), how)
+        self.compare_frames()
+
+    def compare_frames(self) -> None:
+        """The frames that readers have seen are the same again, with offsets and append times."""
+        for store in self.stores():
+            again = dict(self.frames_of(store, store.start_offset))
+            for offset, data in self.seen.get(store.number, {}).items():
+                assert again.get(offset, data) == data
+
+    def frames_of(self, store: MessageStore, offset: int) -> Iterator[tuple[int, bytes]]:
+        """What readers can see of a log from an offset on, by the frames' offsets."""
+        while offset < store.high_watermark:
+            data = store.read(offset, 64 * KIB)
+            for position, length, first, count in frame.walk(data):
+                yield first, data[position : position + length]
+                offset = first + count
+
+    @invariant()
+    def note_what_readers_see(self) -> None:
+        for store in self.stores():
+            seen = self.seen.setdefault(store.number, {})
+            seen.update(self.frames_of(store, max(self.noted.get(store.number, 0), store.start_offset)))
+            self.noted[store.number] = store.high_watermark
 
     def compare_outcome(self, number, how) -> None:
         transactions = self.engine.transactions

@@ -21,7 +21,16 @@ from journal.constants import KIB, MAX_FRAME, MAX_REQUEST_DATA, MIB
 from journal.errors import CompressionUnavailable, InvalidFrame, InvalidSetting, MessageTooLarge
 from journal.formats import compression, frame
 from journal.formats.compression import LZ4, SIZE, ZSTD
-from journal.formats.frame import COMPRESSION_SHIFT, HEADER, HEADER_BYTES, TOMBSTONE, VERSION, WRAPPER
+from journal.formats.frame import (
+    COMPRESSION_SHIFT,
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    INNER_HEADER_BYTES,
+    TOMBSTONE,
+    VERSION,
+    WRAPPER,
+)
 from journal.formats.frame_check import check_run
 from journal.formats.frame_times import times_and_sizes
 
@@ -55,7 +64,7 @@ def batch(codec, run=RUN, count=100, size=None):
 
 def stamped(run, base):
     copy = bytearray(run)
-    frame.stamp(memoryview(copy), base)
+    frame.stamp(memoryview(copy), base, 1)
     return bytes(copy)
 
 
@@ -206,7 +215,7 @@ def test_a_compressed_batch_that_is_not_as_it_says_is_refused_and_named(name):
     data = frame.encode(b"sound", TIME) + wrapped(payload, count, number)
     with pytest.raises(InvalidFrame, match=words) as caught:
         check_run(data)
-    assert "at 41" in str(caught.value)
+    assert "at 49" in str(caught.value)
     assert str(caught.value).endswith("; nothing was stored")
 
 
@@ -224,9 +233,9 @@ def test_a_reader_of_one_that_was_stored_unopened_gets_the_same_kind_of_error(na
 def test_nothing_but_a_wrapper_may_be_compressed(codec, flag):
     payload = SIZE.pack(len(RUN)) + squeeze(codec, RUN)
     packed = HEADER.pack(
-        HEADER_BYTES + len(payload), 0, 0, TIME, 100, flag | codec.number << COMPRESSION_SHIFT, 0
+        HEADER_BYTES + len(payload), 0, 0, 0, TIME, 100, flag | codec.number << COMPRESSION_SHIFT, 0
     )
-    data = packed[:4] + crc32c(packed[16:] + payload).to_bytes(4, "big") + packed[8:] + payload
+    data = packed[:4] + crc32c(packed[CRC_START:] + payload).to_bytes(4, "big") + packed[8:] + payload
     for reader in (check_run, frame.decode_run):
         with pytest.raises(InvalidFrame):
             reader(data)
@@ -249,7 +258,9 @@ def test_a_bomb_is_refused_before_any_of_it_is_opened(name, size):
     number, content = BOMBS[name]
     data = wrapped(SIZE.pack(size) + content, 1, number)
     before = peak_memory()
-    with pytest.raises(MessageTooLarge, match=rf"at 0 opens to {size + 36} bytes, the limit is 16777216"):
+    with pytest.raises(
+        MessageTooLarge, match=rf"at 0 opens to {size + HEADER_BYTES} bytes, the limit is 16777216"
+    ):
         check_run(data)
     with pytest.raises(InvalidFrame, match=f"opens to {size} bytes, no frame has over"):
         frame.decode_run(data)
@@ -267,7 +278,7 @@ def test_a_topics_limit_is_for_what_comes_out_too(codec, opens):
 
 @by_codec
 def test_what_one_request_opens_to_is_bounded_too(codec):
-    large = batch(codec, run_of(bytes(MAX_REQUEST_DATA // 2 - HEADER_BYTES)), 1)
+    large = batch(codec, run_of(bytes(MAX_REQUEST_DATA // 2 - INNER_HEADER_BYTES)), 1)
     assert check_run(large * 2) == 2
     with pytest.raises(
         MessageTooLarge, match=f"open to over {MAX_REQUEST_DATA} bytes, the limit of one request"

@@ -15,11 +15,19 @@ from hypothesis import strategies as st
 from journal.constants import MAX_ATTRIBUTE
 from journal.errors import InvalidFrame, MessageTooLarge
 from journal.formats import frame
-from journal.formats.frame import HEADER, HEADER_BYTES, TOMBSTONE, VERSION, WRAPPER
+from journal.formats.frame import (
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    INNER_HEADER,
+    INNER_HEADER_BYTES,
+    TOMBSTONE,
+    VERSION,
+    WRAPPER,
+)
 from journal.formats.frame_check import check_run
-from journal.log import stamped_runs
 
-TIME = 1_357_034_400_000_000
+TIME, APPENDED = 1_357_034_400_000_000, 1_357_034_400_000_777
 TIMES = st.integers(-(1 << 63), (1 << 63) - 1)
 HEADERS = st.dictionaries(st.text(max_size=5), st.binary(max_size=5), max_size=3)
 BODIES = st.tuples(
@@ -28,12 +36,12 @@ BODIES = st.tuples(
 BATCHES = st.lists(st.lists(BODIES, min_size=1, max_size=4), min_size=1, max_size=5)
 
 
-def made(flag=VERSION, attribute=b"", payload=b"", count=1, length=None, attribute_length=None, offset=0):
+def made(flag=VERSION, attribute=b"", payload=b"", count=1, length=None, attribute_length=None, stamp=(0, 0)):
     """A frame whose checksum is right, whatever else it says."""
     length = HEADER_BYTES + len(attribute) + len(payload) if length is None else length
     claimed = len(attribute) if attribute_length is None else attribute_length
-    packed = HEADER.pack(length, 0, offset, TIME, count, flag, claimed) + attribute + payload
-    return packed[:4] + crc32c(packed[16:]).to_bytes(4, "big") + packed[8:]
+    packed = HEADER.pack(length, 0, *stamp, TIME, count, flag, claimed) + attribute + payload
+    return packed[:4] + crc32c(packed[CRC_START:]).to_bytes(4, "big") + packed[8:]
 
 
 def inner(*values):
@@ -58,7 +66,7 @@ def run_of(batches):
 
 def stamped(run, base):
     copy = bytearray(run)
-    assert frame.stamp(memoryview(copy), base) - base == check_run(run)
+    assert frame.stamp(memoryview(copy), base, APPENDED) - base == check_run(run)
     return bytes(copy)
 
 
@@ -70,47 +78,27 @@ def test_what_was_encoded_is_decoded_with_dense_offsets(batches, base):
         (value, time, key, tuple((headers or {}).items())) for value, time, key, headers in bodies
     ]
     assert [m.offset for m in found] == list(range(base, base + len(bodies)))
+    assert {m.appended for m in found} == {APPENDED}
 
 
-@given(st.lists(st.tuples(BATCHES, st.integers(1, 30)), min_size=1, max_size=4), st.integers(0, 1 << 40))
-def test_many_runs_are_stamped_as_each_alone(stretches, base):
-    runs, bases, counts = [], [], []
-    for batches, times in stretches:
-        for _ in range(times):
-            runs.append(run_of(batches))
-            bases.append(base)
-            counts.append(sum(map(len, batches)))
-            base += counts[-1] + 7
-    found = stamped_runs.stamped(runs, bases, counts)
-    assert [found.run(number) for number in range(len(runs))] == [
-        stamped(*each) for each in zip(runs, bases, strict=True)
-    ]
-    assert found.edges[-1] == len(found.data)
+@given(BATCHES, st.integers(0, 1 << 40))
+def test_what_a_log_stamps_is_outside_of_the_checksum_and_can_be_taken_off_again(batches, base):
+    run = run_of(batches)
+    whole = stamped(run, base)
+    assert frame.unstamped(whole) == run
+    assert all(frame.is_sound(whole[at : at + length]) for at, length, _, _ in frame.walk(whole))
+    for (at, *_), (_, length, offset, _) in zip(frame.walk(run), frame.walk(whole), strict=True):
+        stamp = offset.to_bytes(8) + APPENDED.to_bytes(8)
+        assert whole[at : at + length] == run[at : at + 8] + stamp + run[at + 24 : at + length]
 
 
-@pytest.mark.parametrize("wrong", ["a count", "two frames", "a wrapper", "nothing", "half a frame"])
-def test_of_many_runs_that_look_alike_one_that_holds_other_messages_is_refused(wrong):
-    one = frame.encode(b"v" * 100, TIME)
-    runs, counts = [one] * 9, [1] * 9
-    if wrong == "a count":
-        counts[5] = 2
-    else:
-        half = frame.encode(b"v" * (len(one) // 2 - frame.HEADER_BYTES), TIME)
-        inside = frame.encode_inner(0, b"v" * 20, TIME) + frame.encode_inner(1, b"v" * 8, TIME)
-        runs[5] = {
-            "two frames": half * 2,
-            "a wrapper": frame.encode_wrapper(inside, 2, TIME),
-            "nothing": b"",
-            "half a frame": half,
-        }[wrong]
-        if wrong == "nothing":
-            runs[6] = one * 2
-        if wrong == "half a frame":
-            runs[6], counts[5:7] = one + half, [1, 1]
-    if wrong == "a wrapper":
-        assert len(runs[5]) == len(one)
-    with pytest.raises(InvalidFrame, match="does not hold"):
-        stamped_runs.stamped(runs, range(100, 109), counts)
+def test_inner_frames_are_those_of_single_messages_without_the_append_time():
+    alone = frame.encode(b"value", TIME, b"key", {"h": b"v"})
+    inside = frame.encode_inner(0, b"value", TIME, b"key", {"h": b"v"})
+    assert (len(alone), alone[CRC_START:]) == (len(inside) + 8, inside[16:])
+    assert frame.encode_alone(inside) == alone
+    two = inside + frame.encode_inner(1, b"other", TIME, b"another key")
+    assert frame.bytes_beside_values(two) == len(two) - len(b"value" + b"other")
 
 
 @given(BATCHES, st.integers(0, 20))
@@ -150,8 +138,8 @@ def test_headers_given_as_a_mapping_are_its_pairs():
 def test_decoding_skips_the_checksums_of_what_is_not_asked_for_only():
     first, second = frame.encode(b"a", TIME), frame.encode(b"b", TIME)
     run = bytearray(first + second)
-    frame.stamp(memoryview(run), 10)
-    run[40 - 5] ^= 1
+    frame.stamp(memoryview(run), 10, APPENDED)
+    run[len(first) - 5] ^= 1
     assert [m.offset for m in frame.decode_run(run, 11)] == [11]
     with pytest.raises(InvalidFrame, match=r"at 0 \(offset 10\) fails its checksum"):
         frame.decode_run(run, 10)
@@ -163,11 +151,12 @@ NESTED = b"\x93\xc0\x90" + b"\x91" * 100_000 + b"\x01"
 REFUSED = {
     "nothing": (b"", "no frames"),
     "zero bytes": (bytes(4096), "says 0 bytes"),
-    "a header cut short": (frame.encode(b"a", TIME)[:35], "35 bytes at 0 are too few"),
-    "a payload cut short": (frame.encode(b"abc", TIME)[:-1], "says 39 bytes, 38 are there"),
-    "a second one cut short": (frame.encode(b"a", TIME) * 2 + b"\0", "1 bytes at 74"),
-    "a length below the header": (made(length=35), "says 35 bytes"),
-    "a stamped one": (made(offset=1), "has offset 1"),
+    "a header cut short": (frame.encode(b"a", TIME)[:43], "43 bytes at 0 are too few"),
+    "a payload cut short": (frame.encode(b"abc", TIME)[:-1], "says 47 bytes, 46 are there"),
+    "a second one cut short": (frame.encode(b"a", TIME) * 2 + b"\0", "1 bytes at 90"),
+    "a length below the header": (made(length=43), "says 43 bytes"),
+    "one with an offset": (made(stamp=(1, 0)), "has offset 1 and append time 0"),
+    "one with an append time": (made(stamp=(0, -1)), "has offset 0 and append time -1"),
     "a flipped bit": (frame.encode(b"abc", TIME)[:-1] + b"b", "fails its checksum"),
     "no version": (made(flag=0), "flag 0x0"),
     "the next version": (made(flag=VERSION + 0x01000000), f"flag {VERSION + 0x01000000:#x}"),
@@ -202,18 +191,23 @@ REFUSED = {
     "an inner frame cut short": (wrapped(inner(b"abc")[:-1], 1), "says 39 bytes, 38 are there"),
     "an inner one with a checksum": (wrapped(frame.encode(b"a", TIME), 1), "frame 0 in the wrapper"),
     "inner ones out of order": (wrapped(inner(b"a", b"b")[37:] + inner(b"a"), 2), "number 1"),
-    "an inner one of two messages": (wrapped(HEADER.pack(36, 0, 0, TIME, 2, VERSION, 0), 1), "count 2"),
+    "an inner one of two messages": (wrapped(INNER_HEADER.pack(36, 0, 0, TIME, 2, VERSION, 0), 1), "count 2"),
     "an inner attribute that goes on into the next": (
-        wrapped(HEADER.pack(39, 0, 0, TIME, 1, VERSION, 4) + b"\x93\xc0\x90" + inner(b"", b"b")[36:], 2),
+        wrapped(
+            INNER_HEADER.pack(39, 0, 0, TIME, 1, VERSION, 4) + b"\x93\xc0\x90" + inner(b"", b"b")[36:], 2
+        ),
         "frame 0 in the wrapper at 0 says 39 bytes",
     ),
     "an inner length of zero": (wrapped(bytes(40), 1), "frame 0 in the wrapper"),
     "an inner tombstone with a value": (
-        wrapped(HEADER.pack(37, 0, 0, TIME, 1, VERSION | TOMBSTONE, 0) + b"v", 1),
+        wrapped(INNER_HEADER.pack(37, 0, 0, TIME, 1, VERSION | TOMBSTONE, 0) + b"v", 1),
         f"flag {VERSION | TOMBSTONE:#x} and 1 bytes of value",
     ),
     "an inner key that nests": (
-        wrapped(HEADER.pack(HEADER_BYTES + len(NESTED), 0, 0, TIME, 1, VERSION, len(NESTED)) + NESTED, 1),
+        wrapped(
+            INNER_HEADER.pack(INNER_HEADER_BYTES + len(NESTED), 0, 0, TIME, 1, VERSION, len(NESTED)) + NESTED,
+            1,
+        ),
         "key and headers of frame 0",
     ),
 }
@@ -237,7 +231,7 @@ def test_the_same_after_a_sound_frame_and_out_of_the_middle_of_a_view(name):
 
 
 def test_a_frame_over_the_limit_is_too_large_and_one_at_it_is_not():
-    data = frame.encode(b"x" * 64, TIME)
+    data = frame.encode(b"x" * 56, TIME)
     assert check_run(data, 100) == 1
     with pytest.raises(MessageTooLarge, match=r"100 bytes at 0, the limit is 99"):
         check_run(data, 99)
@@ -250,7 +244,8 @@ def attribute_of(size):
 @pytest.mark.parametrize("excess", [0, 1])
 def test_key_and_headers_have_a_limit_for_every_way_to_send_them(excess):
     attribute = attribute_of(MAX_ATTRIBUTE + excess)
-    header = HEADER.pack(HEADER_BYTES + len(attribute), 0, 0, TIME, 1, VERSION, len(attribute))
+    size = len(attribute)
+    header = INNER_HEADER.pack(INNER_HEADER_BYTES + size, 0, 0, TIME, 1, VERSION, size)
     plain, batch = made(attribute=attribute), wrapped(header + attribute, 1)
     if excess:
         with pytest.raises(MessageTooLarge, match="the limit is 1048576"):
@@ -275,7 +270,9 @@ def check_either_way(data):
     return count
 
 
-U32 = st.sampled_from([0, 1, 2, 3, 35, 36, 37, 72, 0x7FFFFFFF, 0xFFFFFFFF]) | st.integers(0, 60)
+U32 = st.sampled_from([0, 1, 2, 3, 35, 36, 37, 43, 44, 45, 72, 88, 0x7FFFFFFF, 0xFFFFFFFF]) | st.integers(
+    0, 60
+)
 FLAGS = st.sampled_from([VERSION, VERSION | TOMBSTONE, VERSION | WRAPPER, 0]) | st.integers(0, 0xFFFFFFFF)
 ATTRIBUTES = st.sampled_from(
     [b"", b"\x92\xc0\x90", b"\x92\xc4\x01k\x90", b"\x92\xc0\x91\x92\xa1h\xc4\0", b"\x90"]
@@ -291,13 +288,16 @@ def hostile_frames(draw, depth=1):
         payload = b"".join(draw(st.lists(hostile_frames(depth=0), max_size=3)))
     else:
         payload = draw(st.binary(max_size=8))
-    true = HEADER_BYTES + len(attribute) + len(payload)
+    true = (HEADER_BYTES if depth else INNER_HEADER_BYTES) + len(attribute) + len(payload)
     length = draw(st.just(true) | st.just(true) | U32)
     claimed = draw(st.just(len(attribute)) | st.just(len(attribute)) | U32)
     count, offset = draw(st.sampled_from([1, 1, 2, 3, 0]) | U32), draw(st.sampled_from([0, 0, 1, 2]))
-    packed = HEADER.pack(length, 0, offset, 0, count, flag, claimed) + attribute + payload
-    crc = crc32c(packed[16:]) if depth else 0
-    return packed[:4] + crc.to_bytes(4, "big") + packed[8:]
+    content = attribute + payload
+    if not depth:
+        return INNER_HEADER.pack(length, 0, offset, 0, count, flag, claimed) + content
+    appended = draw(st.sampled_from([0, 0, 0, 1]))
+    packed = HEADER.pack(length, 0, offset, appended, 0, count, flag, claimed) + content
+    return packed[:4] + crc32c(packed[CRC_START:]).to_bytes(4, "big") + packed[8:]
 
 
 @given(st.lists(hostile_frames(), min_size=1, max_size=4).map(b"".join))
@@ -306,7 +306,7 @@ def test_frames_that_lie_under_a_right_checksum_are_refused_or_true(data):
 
 
 @given(st.binary(max_size=200))
-@example(bytes(36))
+@example(bytes(44))
 @example(b"\xff" * 100)
 def test_garbage_is_refused_or_true(data):
     check_either_way(data)
@@ -335,9 +335,8 @@ def with_right_checksums(run):
     mended, position = bytearray(run), 0
     while len(mended) - position >= HEADER_BYTES:
         length = max(HEADER_BYTES, min(HEADER.unpack_from(mended, position)[0], len(mended) - position))
-        mended[position + 4 : position + 8] = crc32c(mended[position + 16 : position + length]).to_bytes(
-            4, "big"
-        )
+        crc = crc32c(mended[position + CRC_START : position + length])
+        mended[position + 4 : position + 8] = crc.to_bytes(4, "big")
         position += length
     return bytes(mended)
 
@@ -378,7 +377,7 @@ def test_one_frame_is_sound_or_not():
     assert frame.is_sound(data)
     assert not frame.is_sound(data[:-1])
     assert not frame.is_sound(data[:20])
-    assert not frame.is_sound(bytes(36)[:-1] + b"\1")
+    assert not frame.is_sound(bytes(44)[:-1] + b"\1")
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def appends(sizes, shift, noted):
         frames = bytearray(
             b"".join(encode(b"x" * 1_000, 1) for _ in range(size // 1_036)) or encode(b"x" * size, 1)
         )
-        before, offset = offset, stamp(memoryview(frames), offset)
+        before, offset = offset, stamp(memoryview(frames), offset, 1)
         tail.append(frames, offset - before, 1)
         runs.append(bytes(frames))
         ends.append(offset)

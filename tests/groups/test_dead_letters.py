@@ -75,6 +75,10 @@ def is_finished(room, partition, offset):
 
 def letters(room, topic="orders.dead", index=0):
     """What the topic of dead letters has: (value, headers)."""
+    return [(each.value, dict(each.headers)) for each in messages_of(room, topic, index)]
+
+
+def messages_of(room, topic, index=0):
     known = room.engine.catalog.topics.get(topic)
     if known is None:
         return []
@@ -84,7 +88,7 @@ def letters(room, topic="orders.dead", index=0):
         frames = store.plan_read(offset, 1 << 20).run()
         found += frame.decode_run(frames.data, offset)
         offset = frames.end
-    return [(each.value, dict(each.headers)) for each in found]
+    return found
 
 
 def tick(room):
@@ -109,6 +113,9 @@ def test_a_message_that_is_given_up_is_moved(room, partition):
     room.clock.advance(3 * SECOND)
     gave_up(room, said(partition, dead(3)))
     [(value, headers)] = letters(room)
+    before, letter = messages_of(room, "orders")[3], messages_of(room, "orders.dead")[0]
+    assert letter.timestamp == before.timestamp, "it keeps its sender's time"
+    assert letter.appended == before.appended + 3 * SECOND, "and is appended when it is moved"
     failed = int(headers.pop("txbroker.dead.failed"))
     assert failed == room.engine.now() + room.engine.wall_offset
     assert (value, headers) == (

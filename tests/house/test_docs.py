@@ -59,13 +59,13 @@ def worked_bytes() -> dict[str, bytes]:
     message = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})
     inner = frame.encode_inner(0, b"a", TIME) + frame.encode_inner(1, None, TIME, key=b"k")
     stamped = bytearray(message)
-    frame.stamp(memoryview(stamped), 7)
+    frame.stamp(memoryview(stamped), 7, TIME)
     packed = record.pack(Messages(1, 7, 1, 1000, 3, 0, 7), bytes(stamped), record.seed(SALT, LSN))
     whole = packed + bytes(stamped)
     header = journal_headers.pack_file_header(journal_headers.FileHeader(1 << 36, 1, SALT, 0, 1, 64 << 20))
     body_crc = journal_headers.body_checksum([whole])
     entry = bytearray(outcome_entry.pack(outcome_of(message)))
-    frame.stamp(memoryview(entry), 5)
+    frame.stamp(memoryview(entry), 5, TIME)
     prepare = commands.Prepare(3, 1, Xid(1, b"day-2013-01-01", b"flights"), Totals(1, 1, 0x12345678), 0)
     welcome = commands.Welcome(
         1,

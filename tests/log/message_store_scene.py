@@ -39,7 +39,7 @@ def make(filesystem, allocator, **settings):
 
 
 def frame(size=100):
-    return encode(b"v" * (size - 36), 1)
+    return encode(b"v" * (size - 44), 1)
 
 
 def fill(store, count, size=100):

@@ -50,7 +50,7 @@ def state(filesystem):
     store = MessageStore(17, "orders", 0, settings, files(filesystem), PooledAllocator(8 * MIB), origin())
     for number in range(COUNT):
         time = number * 10 + 10
-        store.append(encode(b"v" * (FRAME - 36), time), 1, time)
+        store.append(encode(b"v" * (FRAME - 44), time), 1, time)
         if number % 70 == 0:
             store.publish(store.end_offset)
             flush(store)
@@ -67,7 +67,7 @@ def flush(store):
 
 def grow(store, count, timestamp=1):
     for _ in range(count):
-        store.append(encode(b"v" * (FRAME - 36), timestamp), 1, store.last_time + 10)
+        store.append(encode(b"v" * (FRAME - 44), timestamp), 1, store.last_time + 10)
     store.publish(store.end_offset)
     flush(store)
 
@@ -90,7 +90,7 @@ def test_what_lies_beyond_the_checkpoint_is_written_over_and_a_durable_flush_cut
     store = reopened(filesystem, state)
     for cut, size in ((False, longer), (True, state.segments[-1].size + 40 * FRAME)):
         for _ in range(20):
-            store.append(encode(b"w" * (FRAME - 36), 2), 1, store.last_time + 10)
+            store.append(encode(b"w" * (FRAME - 44), 2), 1, store.last_time + 10)
         store.publish(store.end_offset)
         job = store.begin_flush()
         job.run(durably=cut, cut=cut)
@@ -197,8 +197,8 @@ class TestIndexes:
     def test_an_index_made_from_bytes_that_nothing_proves_is_not_written(self, filesystem, state, caplog):
         """Frames of another log at their place, sound and of the right offsets: the index would prove them for ever."""
         filesystem.unlink(path(0, "index"))
-        other = bytearray(encode(b"w" * (FRAME - 36), 1))
-        stamp(memoryview(other), 50)
+        other = bytearray(encode(b"w" * (FRAME - 44), 1))
+        stamp(memoryview(other), 50, 1)
         write_fully(filesystem.open(path(0, "log")), HEAD + 50 * FRAME, [bytes(other)])
         store = reopened(filesystem, state)
         everything_is_read(store)
@@ -209,8 +209,8 @@ class TestIndexes:
     def test_the_active_segments_index_is_not_gone_on_with_from_such_bytes(self, filesystem, state):
         before = content(filesystem, path(800, "index"))
         filesystem.unlink(path(800, "index"))
-        other = bytearray(encode(b"w" * (FRAME - 36), 1))
-        stamp(memoryview(other), 850)
+        other = bytearray(encode(b"w" * (FRAME - 44), 1))
+        stamp(memoryview(other), 850, 1)
         write_fully(filesystem.open(path(800, "log")), HEAD + 50 * FRAME, [bytes(other)])
         store = reopened(filesystem, state)
         grow(store, 100)
@@ -345,7 +345,7 @@ class TestIndexes:
     def test_entries_of_a_future_that_was_cut_off_do_no_harm(self, filesystem, state, caplog):
         grow(reopened(filesystem, state), 190)
         again = reopened(filesystem, state)
-        large = encode(b"w" * (10 * FRAME - 36), 1)
+        large = encode(b"w" * (10 * FRAME - 44), 1)
         for number in range(COUNT, COUNT + 10):
             again.append(large, 1, number * 10 + 10)
         again.publish(COUNT + 10)
@@ -369,7 +369,7 @@ class TestIndexes:
 
 class TestSegments:
     @pytest.mark.parametrize("base", [0, 400, 800])
-    @pytest.mark.parametrize("at", [20, 36, FRAME - 1])
+    @pytest.mark.parametrize("at", [28, 44, FRAME - 1])
     def test_a_flipped_byte_costs_one_message(self, filesystem, state, base, at):
         flip(filesystem, base, HEAD + 50 * FRAME + at)
         store = reopened(filesystem, state)
@@ -383,7 +383,7 @@ class TestSegments:
         for other in {0, 400, 800} - {base}:
             assert offsets(store.read(other + 50, 1)) == [other + 50]
 
-    @pytest.mark.parametrize("field", [0, 8, 24])
+    @pytest.mark.parametrize("field", [0, 8, 32])
     def test_a_broken_header_costs_the_messages_up_to_the_next_entry(self, filesystem, state, field):
         index = content(filesystem, path(400, "index"))
         resume = min(offset for offset, *_ in OFFSET_ENTRY.iter_unpack(index) if offset > 450)

@@ -19,7 +19,7 @@ def inner(*messages):
 
 def stamped(*runs, base=0):
     whole = bytearray(b"".join(runs))
-    frame.stamp(memoryview(whole), base)
+    frame.stamp(memoryview(whole), base, 1)
     return bytes(whole)
 
 

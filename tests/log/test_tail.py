@@ -7,11 +7,12 @@ from journal.buffers import POISON, PooledAllocator
 from journal.constants import KIB, MIB
 from journal.errors import InvalidFrame, MemoryExhausted
 from journal.formats.frame import decode_run, encode, encode_inner, encode_wrapper, walk
+from journal.formats.index import LONG_APPEND
 from journal.log.tail import Tail
 
 
 def frame(size=100):
-    return encode(b"v" * (size - 36), 1)
+    return encode(b"v" * (size - 44), 1)
 
 
 def wrapper(count):
@@ -37,6 +38,13 @@ def test_appended_frames_are_stamped_in_the_returned_view(tail):
     assert offsets(tail.append(frame() + frame(), 2, 6)) == [11, 12]
     assert offsets(tail.append(wrapper(7), 7, 6)) == [13]
     assert (tail.end_offset, tail.last_time, tail.oldest_time) == (20, 6, 5)
+
+
+def test_a_long_append_is_stamped_with_the_same_time_in_all_its_frames(tail):
+    run = frame() * (LONG_APPEND // 100 + 20) + wrapper(7)
+    found = decode_run(tail.append(run, LONG_APPEND // 100 + 27, 5, wall_offset=1000))
+    assert [message.offset for message in found] == list(range(10, tail.end_offset))
+    assert {message.appended for message in found} == {1005}
 
 
 def test_the_source_is_not_touched(tail):
@@ -144,7 +152,7 @@ def test_a_smaller_chunk_does_when_a_large_one_is_over_the_budget():
 
 def test_frames_larger_than_a_chunk_get_one_of_their_size(tail):
     assert offsets(tail.append(frame(MIB), 1, 5)) == [10]
-    assert tail.read(10, 11, 1).data[36:40] == b"vvvv"
+    assert tail.read(10, 11, 1).data[44:48] == b"vvvv"
 
 
 def test_reads_give_whole_frames_up_to_the_limit(tail):

@@ -103,6 +103,9 @@ DEEDS = st.lists(
 """Of two sessions, whatever their clients say that they have seen: more than was decided, less than before."""
 
 
+WALL_OFFSET = Room().engine.wall_offset
+"""The wall clock at journal time 0, as every room here finds it."""
+
 ARCHIVED = object()
 """In place of a record: what waits for the archive goes to its log."""
 
@@ -111,7 +114,7 @@ def whole(at, session, serial, partition, base, seen=0, xid=None):
     """A commit that begins its transaction, and its stamped frames."""
     frames = run_of(b"v%d" % at)
     checksum = crc32c(frames)
-    stamp(stamped := bytearray(frames), base)
+    stamp(stamped := bytearray(frames), base, at + WALL_OFFSET)
     record = TransactionCommitted(
         session, serial, [Placement(partition, base, 1)], at, Cause.CLIENT, seen,
         runs=[Run(partition, 1, 0, checksum)], checksum=checksum, xid=xid, owner=WHOSE,
@@ -156,7 +159,7 @@ def archived(engine):
     """The send that puts into the archive what waits for it, as a journal holds it."""
     archive = engine.transactions.archive
     frames, count, base = b"".join(archive._pack()), len(archive.waiting), archive.store.end_offset
-    stamp(stamped := bytearray(frames), base)
+    stamp(stamped := bytearray(frames), base, WALL_OFFSET)
     return Messages(archive.store.number, base, count, 0), bytes(stamped)
 
 
@@ -312,7 +315,7 @@ def test_transactions_that_fit_into_no_memory_stop_the_start_with_advice(partiti
     frames = run_of(value)
     for serial in range(1, 1 + SMALL.pool_bytes // len(frames) + 2 * SHORT_RUN):
         turn, place = divmod(serial - 1, partitions)
-        stamp(stamped := bytearray(frames), turn)
+        stamp(stamped := bytearray(frames), turn, serial + WALL_OFFSET)
         runs = [Run(1 + place, 1, 0, crc32c(frames))]
         commit = TransactionCommitted(
             7, serial, [Placement(1 + place, turn, 1)], serial, Cause.CLIENT, serial - 1, runs=runs

@@ -178,7 +178,7 @@ def test_a_frame_inside_a_value_is_never_taken_for_a_message():
         inner = b""
         for step in range(3):
             forged = bytearray(frame.encode(b"forged %d.%d" % (number, step), 1))
-            frame.stamp(memoryview(forged), number + step)
+            frame.stamp(memoryview(forged), number + step, 1)
             inner += bytes(forged)
         room.send(inner + bytes(2_000))
         if number % 8 == 7:

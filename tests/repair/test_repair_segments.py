@@ -150,7 +150,7 @@ def test_a_frame_that_leaves_less_than_a_header_for_those_before_it_is_not_kept_
     """Nothing could stand in such a hole: not even the mark that says that its messages are lost."""
     filesystem = MemoryFilesystem()
     data = bytearray(frame.encode(b"x" * 64, 1) * 3)
-    frame.stamp(memoryview(data), 11)
+    frame.stamp(memoryview(data), 11, 1)
     for before, kept in ((20, [(12, 14)]), (frame.HEADER_BYTES, [(11, 14)])):
         file = filesystem.open("log", create=True)
         file.truncate(0)

@@ -117,6 +117,8 @@ def test_a_pass_reads_every_cold_byte_once_and_finds_nothing_in_what_is_sound(ro
 def test_every_flipped_byte_of_a_sealed_segment_is_found_and_told_as_a_reader_is_told(room):
     segment = sealed(room)[0]
     size = room.inner.open(segment.path).size()
+    walk = check.walk_segment(room.inner, segment.path, segment.base_offset)
+    times = {each.position + at for each in walk for at in range(frame.CRC_START - 8, frame.CRC_START)}
     for position in [*range(64, 124), *range(124, size, 997)]:
         damage(room.inner, segment.path, position)
         findings, _ = pieces(
@@ -124,6 +126,10 @@ def test_every_flipped_byte_of_a_sealed_segment_is_found_and_told_as_a_reader_is
         )
         assert len(findings) == 1, f"byte {position}"
         [error] = findings
+        if position in times:  # which no checksum of a frame covers, so that a reader does not miss it
+            assert "every frame fulfils its own" in str(error)
+            damage(room.inner, segment.path, position)
+            continue
         with pytest.raises(CorruptSegment) as read:
             room.store().read(error.first_offset, 1)
         assert str(read.value) == str(error)
@@ -145,8 +151,8 @@ def test_a_segment_with_the_bytes_of_another_log_is_found_though_every_frame_is_
     segment = sealed(room)[0]
     file = room.inner.open(segment.path)
     places = list(check.walk_segment(room.inner, segment.path, segment.base_offset))
-    other = bytearray(frame.encode(b"x" * (places[1].length - 36), 1))
-    frame.stamp(memoryview(other), places[1].offset)
+    other = bytearray(frame.encode(b"x" * (places[1].length - 44), 1))
+    frame.stamp(memoryview(other), places[1].offset, 1)
     file.write_some(places[1].position, [bytes(other)])
     [error], _ = pieces(SegmentPiece(room.engine.open_files, segment, SEGMENT_HEADER_BYTES, segment.seed))
     assert "every frame fulfils its own: some are another log's" in str(error)

@@ -36,7 +36,7 @@ def path(request, tmp_path):
 
 def is_compressed(segment):
     file = segment[SEGMENT_HEADER_BYTES:]
-    flags = [HEADER.unpack_from(file, at)[5] for at, _, _, _ in frame.walk(file)]
+    flags = [HEADER.unpack_from(file, at)[6] for at, _, _, _ in frame.walk(file)]
     return all(flag & COMPRESSION for flag in flags)
 
 
@@ -115,7 +115,7 @@ def compressed_in(path):
 def test_an_audit_finds_a_flipped_bit_in_a_batch(tmp_path, name):
     path = made(tmp_path / "d", name)
     segment, entry = compressed_in(path)
-    rewrite(path, segment, entry.position + 70, bytes([entry.frame[70] ^ 1]))
+    rewrite(path, segment, entry.position + 78, bytes([entry.frame[78] ^ 1]))
     found = violations(path)
     assert [(each.first, each.last) for each in found if each.kind == "damaged frame"] == [
         (entry.offset, entry.offset + 39)
@@ -134,7 +134,7 @@ def test_an_audit_finds_a_batch_that_was_changed_under_a_right_checksum(tmp_path
     payload = bytearray(entry.frame[frame.HEADER_BYTES :])
     if count == 40:
         payload[20:] = b"?" * (len(payload) - 20)
-    head = HEADER.pack(entry.length, 0, entry.offset, entry.timestamp, count, entry.flag, 0)
+    head = HEADER.pack(entry.length, 0, entry.offset, entry.appended, entry.timestamp, count, entry.flag, 0)
     forged = head + payload
     forged = forged[:4] + crc32c(forged[frame.CRC_START :]).to_bytes(4, "big") + forged[8:]
     rewrite(path, segment, entry.position, forged)

@@ -104,17 +104,18 @@ def groups(data: bytes) -> Iterator[range]:
 
 
 def frames_of(path: str, data: bytes) -> list[range]:
-    """Return the header, and all bytes of frames in the log; of those below its start only what leads to the next
-    one.
+    """Return the header, and all bytes of frames in the log but their append times, which no checksum of a frame
+    covers; of those below its start only what leads to the next one.
     """
     start = next(case().truth.logs[name][0] for name in case().truth.logs if f"/{name}/" in path)
     position, found = SEGMENT_HEADER_BYTES, [range(SEGMENT_HEADER_BYTES)]
     while position < len(data):
         [length, _, offset] = unpack_from(">IIQ", data, position)
         if offset >= start:
-            found.append(range(position, position + length))
+            parts = (0, 16), (24, length)
         else:
-            found += [range(position + low, position + high) for low, high in ((0, 4), (8, 16), (24, 28))]
+            parts = (0, 4), (8, 16), (32, 36)
+        found += [range(position + low, position + high) for low, high in parts]
         position += length
     return found
 

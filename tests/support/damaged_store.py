@@ -126,7 +126,7 @@ def built() -> DamagedStore:
     """Build such a store; its broker was killed while idle. :meth:`DamagedStore.disk` is what it left."""
     store = DamagedStore(MemoryFilesystem())
     store.topic("a", 2)  # 1, 2
-    store.topic("b", 1, segment_bytes=150)  # 3
+    store.topic("b", 1, segment_bytes=175)  # 3
     store.topic("gone", 1)  # 4
     store.send(4, b"never seen again")
     store.topic("twins", 2)  # 5, 6

@@ -7,11 +7,13 @@ record has. ``TOLD`` change nothing that a start could see, and a deep verificat
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from crc32c import crc32c
 from msgspec.structs import replace
 
+from journal.errors import InvalidFrame
 from journal.folds.table import client_folds
 from journal.formats import frame, record
 from journal.formats.group_entries import (
@@ -57,8 +59,8 @@ from journal.recovery.start import recover
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction_states import Cause, Totals, TransactionNumber
 from journal.vfs.file_window import window
-from journal.wal.reader import FileReader
-from journal.walks.journal_walk import surveyed
+from journal.wal.reader import FileReader, JournalEntry
+from journal.walks.journal_walk import surveyed, walk_journal
 from tests.support.engine_room import SMALL, Room, run_of, xid_of
 
 SESSION = 1 << 32 | 7
@@ -113,8 +115,9 @@ def append(filesystem: IFilesystem, *records: Made) -> int:
     with window(filesystem, file.path) as bytes_of:
         *_, end = FileReader(bytes_of, file.path, file.header).groups()
     salt, lsn = file.header.salt, end.next_lsn
+    timed = [_timed(each, data, _wall_offset(filesystem)) for each, data in records]
     body = b"".join(
-        record.pack(each, data, record.seed(salt, at)) + data for at, (each, data) in enumerate(records, lsn)
+        record.pack(each, data, record.seed(salt, at)) + data for at, (each, data) in enumerate(timed, lsn)
     )
     header = pack_group_header(len(body), len(records), lsn, lsn - 1, crc32c(body), salt)
     opened = filesystem.open(file.path)
@@ -124,9 +127,29 @@ def append(filesystem: IFilesystem, *records: Made) -> int:
     return lsn
 
 
+def _wall_offset(filesystem: IFilesystem) -> int:
+    """Return the wall clock at journal time 0, as the newest start of the journal says it."""
+    starts = [
+        each.record
+        for each in walk_journal(filesystem)
+        if isinstance(each, JournalEntry) and isinstance(each.record, Started)
+    ]
+    return starts[-1].wall - starts[-1].at
+
+
+def _timed(each: AnyRecord, data: bytes, wall_offset: int) -> Made:
+    """Return a record whose frames, if they are stamped, have its append time."""
+    found = bytearray(data)
+    if isinstance(each, Messages | TransactionCommitted):
+        with suppress(InvalidFrame):  # some are forged so
+            for position, *_ in frame.walk(data):
+                found[position + 16 : position + 24] = (each.at + wall_offset).to_bytes(8)
+    return each, bytes(found)
+
+
 def stamped(base: int, *values: bytes) -> bytes:
-    """Return a run with dense offsets."""
-    frame.stamp(memoryview(data := bytearray(run_of(*values))), base)
+    """Return a run with dense offsets; :func:`append` gives it its time."""
+    frame.stamp(memoryview(data := bytearray(run_of(*values))), base, 0)
     return bytes(data)
 
 

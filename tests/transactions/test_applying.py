@@ -172,9 +172,9 @@ def test_a_commit_that_passes_and_finds_no_memory_is_applied_behind_it(monkeypat
 
 def test_what_takes_long_is_not_small_however_few_bytes_it_has():
     tiny = frames(*[b""] * 100)
-    place = committed(runs=[tiny] * 12, small_bytes=weight_of(1200 * 36, 1200, 12) - 1)
+    place = committed(runs=[tiny] * 12, small_bytes=weight_of(1200 * 44, 1200, 12) - 1)
     assert place.engine.busy
-    place = committed(runs=[tiny] * 12, small_bytes=weight_of(1200 * 36, 1200, 12))
+    place = committed(runs=[tiny] * 12, small_bytes=weight_of(1200 * 44, 1200, 12))
     assert not place.engine.busy
 
 

@@ -162,7 +162,7 @@ def test_data_stay_as_they_were_however_much_follows():
 
 
 def test_a_frame_of_16_MiB_passes_and_one_byte_more_of_data_does_not():
-    frame = encode(b"x" * (MAX_FRAME - 36), 1)
+    frame = encode(b"x" * (MAX_FRAME - 44), 1)
     message = encode_message(commands.Send(1, 1), frame)
     pieces = [message[n : n + 65536] for n in range(0, len(message), 65536)]
     decoder = request_decoder(MAX_DATA)

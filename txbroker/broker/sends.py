@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.folds.producers import ProducersFold
-from journal.formats.frame import stamp, walk
+from journal.formats.frame import unstamped, walk
 from journal.formats.frame_check import check_run
 from journal.formats.record import ProducerOpened
 from txbroker.broker.producer_room import ProducerRoom
@@ -139,13 +139,12 @@ def check_same(store: MessageStore, base: int, data: memoryview, command: Send) 
     Frames that cannot be had without waiting (retention removed them, they are damaged or only on the disk) are not
     compared.
     """
-    sent, place, offset = bytearray(data), 0, base
-    stamp(memoryview(sent), base)
-    while place < len(sent):
-        stored = store.at_hand(offset, len(sent) - place)
+    place, offset = 0, base
+    while place < len(data):
+        stored = store.at_hand(offset, len(data) - place)
         if not stored:
             return
-        if sent[place : place + len(stored)] != stored:
+        if data[place : place + len(stored)] != unstamped(stored):
             raise SequenceOutOfOrder(
                 f"producer {command.producer_id} sends its message {command.sequence} to partition {command.partition} "
                 f"again, stored at offset {base}, with another content: the number was used twice. Nothing was stored "

@@ -332,7 +332,7 @@ def _understood(what: str) -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         raise InvalidSetting(
             f"{what} is no SQL expression over the columns of messages: {why(error)}. {NOTHING}. There are topic, "
-            "partition, offset, timestamp, key, value and headers, as in CAST(CAST(value AS STRING) AS INT)"
+            "partition, offset, timestamp, appended, key, value and headers, as in CAST(CAST(value AS STRING) AS INT)"
         ) from error
 
 

@@ -22,7 +22,7 @@ from spark.audit.checks.uncommitted import Shapes, search
 from spark.audit.claims.checksums import join, second_crc32c
 from spark.audit.claims.directory import is_taken, of_finding
 from spark.audit.claims.entries import COMMIT, REMEMBERED, RETAINED, SEND
-from spark.audit.claims.facts import By, Fact, What
+from spark.audit.claims.facts import By, Fact, What, sum_of_times
 from spark.audit.claims.frames import Damage, Frames, walk
 from spark.audit.claims.slices import Slice
 
@@ -88,13 +88,13 @@ def _taken(claims: Iterable[Fact], part: Slice) -> Iterator[Fact]:
 class _Claim:
     """A claim while its messages are read."""
 
-    __slots__ = ("across", "bytes", "checksum", "damaged", "end", "fact", "first", "messages")
+    __slots__ = ("across", "appended", "bytes", "checksum", "damaged", "end", "fact", "first", "messages")
 
     def __init__(self, fact: Fact, part: Slice) -> None:
         self.fact = fact
         self.first = max(fact.first, part.first)
         self.end = min(fact.last + 1, part.end)
-        self.messages = self.bytes = self.checksum = 0
+        self.messages = self.bytes = self.checksum = self.appended = 0
         self.damaged = ""
         self.across = ""
 
@@ -171,6 +171,7 @@ class _Check:
         claim.checksum = second_crc32c(memoryview(bare)[begin:stop], claim.checksum)
         claim.bytes += stop - begin
         claim.messages += int(frames.held[low:high].sum())
+        claim.appended = sum_of_times(1, frames.sum_of_times(low, high), claim.appended)
         yield from ()
 
     def finish(self) -> Iterator[Fact]:
@@ -240,7 +241,8 @@ class _Check:
             what = f"{_who(fact)} is not whole: {problem}"
             wrong = self._violation(kind, claim.first, claim.end - 1, position, what, fact)
         elif whole:
-            wrong = judge(fact, (claim.messages, claim.bytes, claim.checksum), self._part.path, position)
+            found = claim.messages, claim.bytes, claim.checksum
+            wrong = judge(fact, found, claim.appended, self._part.path, position)
         if wrong is not None and (claim.damaged or fact.text == RETAINED or not whole):
             yield wrong
         elif wrong is not None:
@@ -253,8 +255,8 @@ class _Check:
         if not (problem or whole):
             yield fact._replace(
                 what=What.PIECE, path=self._part.path, position=position, messages=claim.messages, bytes=claim.bytes,
-                checksum=claim.checksum, lsn=claim.first, slice=self._part.id,
-                text=f"{fact.messages} {fact.bytes} {fact.checksum} {fact.lsn} {fact.text}",
+                checksum=claim.checksum, lsn=claim.first, slice=self._part.id, appended=claim.appended,
+                text=f"{fact.messages} {fact.bytes} {fact.checksum} {fact.appended} {fact.lsn} {fact.text}",
             )  # fmt: skip
         self._next()
 
@@ -311,18 +313,21 @@ class _Check:
         yield from pending
 
 
-def judge(fact: Fact, found: tuple[int, int, int], path: str, position: int) -> Fact | None:
-    """Return what is wrong with a claim if this was found: messages, bytes, checksum."""
+def judge(fact: Fact, found: tuple[int, int, int], appended: int, path: str, position: int) -> Fact | None:
+    """Return what is wrong with a claim if this was found: messages, bytes, checksum; and the sum of append times."""
     said = (fact.messages, fact.bytes, fact.checksum)
     if fact.text == RETAINED:
         said = (fact.last - fact.first + 1, found[1], found[2])
-    if said == found:
+    if said != found:
+        what = (
+            f"{_who(fact)} has {said[0]} messages of {said[1]} bytes with checksum {said[2]:08x} there, the log "
+            f"{found[0]} of {found[1]} with {found[2]:08x}"
+        )
+    elif fact.appended not in (-1, appended) and found[0] == fact.messages:
+        what = f"{_who(fact)} has other append times than the log"
+    else:
         return None
     kind = "transaction" if fact.session >= 0 else "send"
-    what = (
-        f"{_who(fact)} has {said[0]} messages of {said[1]} bytes with checksum {said[2]:08x} there, the log "
-        f"{found[0]} of {found[1]} with {found[2]:08x}"
-    )
     return fact._replace(
         what=What.VIOLATION, kind=kind, path=path, position=position, text=what, messages=0, bytes=0, checksum=0
     )  # fmt: skip
@@ -345,16 +350,17 @@ def joined(rows: Iterable[Fact], shifted: Shifted) -> Iterator[Fact]:
         mine.sort(key=lambda each: each.slice)
         if any(each.checksum < 0 for each in mine):
             continue  # reported with the damage
-        messages = size = checksum = 0
+        messages = size = checksum = appended = 0
         for each in mine:
             messages, size = messages + each.messages, size + each.bytes
             checksum = join(checksum, each.checksum, each.bytes)
-        said = mine[0].text.split(" ", 4)
+            appended = sum_of_times(1, each.appended, appended)
+        said = mine[0].text.split(" ", 5)
         whole = mine[0]._replace(
-            what=What.CLAIM, messages=int(said[0]), bytes=int(said[1]), checksum=int(said[2]), lsn=int(said[3]),
-            text=said[4],
+            what=What.CLAIM, messages=int(said[0]), bytes=int(said[1]), checksum=int(said[2]),
+            appended=int(said[3]), lsn=int(said[4]), text=said[5],
         )  # fmt: skip
-        wrong = judge(whole, (messages, size, checksum), mine[0].path, mine[0].position)
+        wrong = judge(whole, (messages, size, checksum), appended, mine[0].path, mine[0].position)
         if wrong is None:
             place = Fact(What.PROOF, _proven_by(whole), whole.topic, whole.partition, whole.number)
             yield place._replace(messages=messages)

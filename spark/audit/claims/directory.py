@@ -25,7 +25,7 @@ from journal.walks.checkpoint_walk import checkpoints
 from journal.walks.findings import Finding, of_partition
 from spark.audit.claims.entries import SHAPE, Ground, entry_facts
 from spark.audit.claims.facts import Fact, What
-from spark.audit.claims.journal_fold import of_journal
+from spark.audit.claims.journal_fold import of_journal, wall_offsets
 from spark.audit.claims.journal_reader import journal_files, needed_files, unbroken_from
 from spark.audit.claims.live_files import stable
 from spark.audit.claims.log_tails import Tail, left_over, tails
@@ -51,6 +51,8 @@ class Directory(NamedTuple):
     first_lsn: int
     """The first LSN from which on no record of the journal is missing."""
     tails: list[Tail]
+    wall_offsets: dict[int, int]
+    """The wall clock at journal time 0, by start."""
     in_use: bool
     """Whether a broker works in it: files come and go."""
     live: str = ""
@@ -72,7 +74,8 @@ class Directory(NamedTuple):
             (self.archive.number, self.archive.flushed_offset) if self.archive is not None else (0, 0)
         )
         lsn = self.checkpoint.header.lsn
-        return Ground(self.slices, names, number, end, lsn, head_of_catalog(self.checkpoint).next_partition)
+        following = head_of_catalog(self.checkpoint).next_partition
+        return Ground(self.slices, names, number, end, lsn, following, self.wall_offsets)
 
 
 @contextmanager
@@ -120,6 +123,7 @@ def _look(root: str, slice_bytes: int, in_use: bool) -> Directory:
         [file.path for file in files],
         unbroken_from(files),
         tails(filesystem, checkpoint.stores),
+        wall_offsets(filesystem, files, checkpoint),
         in_use,
     )
 

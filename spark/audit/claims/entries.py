@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from journal.errors import InvalidFrame
@@ -13,7 +13,7 @@ from journal.parties import parts_of, parts_of_actor
 from journal.transaction_states import State
 from journal.transactions.table import remembered
 from journal.vfs.filesystem import OSFilesystem
-from spark.audit.claims.facts import Fact, What
+from spark.audit.claims.facts import Fact, What, sum_of_times
 from spark.audit.claims.frames import Frames, walk
 from spark.audit.claims.slices import Slice, SliceMap
 from spark.source.checkpoints import newest_checkpoint
@@ -43,6 +43,7 @@ class Ground:
         archived: int,
         lsn: int,
         next_partition: int,
+        wall_offsets: Mapping[int, int],
     ) -> None:
         self.slices = SliceMap(slices)
         self.names = names
@@ -54,6 +55,8 @@ class Ground:
         self.lsn = lsn
         self.next_partition = next_partition
         """The lowest number that no log has had yet."""
+        self.wall_offsets = wall_offsets
+        """The wall clock at journal time 0, by start."""
 
     def is_edge(self, number: int, offset: int) -> bool:
         """Return whether the log's segments begin or end at this offset: a claim across it could not be compared."""
@@ -146,7 +149,7 @@ def entry_facts(
         claim = about._replace(
             what=What.CLAIM, kind="transaction", topic=part.topic, partition=part.index, number=part.number,
             first=part.base_offset, last=part.base_offset + part.count - 1, messages=part.count, bytes=part.bytes,
-            checksum=part.checksum, path=path, position=position,
+            checksum=part.checksum, path=path, position=position, appended=sum_of_times(part.count, entry.wall),
         )  # fmt: skip
         if entry.state is State.COMMITTED:
             yield from ground.lay(claim)
@@ -186,6 +189,6 @@ def remembered_facts(root: str, ground: Ground) -> Iterator[Fact]:
                     What.CLAIM, REMEMBERED, number=placed.partition, first=placed.base_offset,
                     last=placed.base_offset + placed.count - 1, path=path, session=outcome.number.session,
                     serial=outcome.number.serial, xid=str(outcome.xid) if outcome.xid is not None else "",
-                    messages=placed.count, text=RETAINED,
+                    messages=placed.count, text=RETAINED, appended=sum_of_times(placed.count, outcome.wall),
                 )
             )  # fmt: skip

@@ -86,8 +86,19 @@ class Fact(NamedTuple):
     checksum: int = 0
     text: str = ""
     slice: int = -1
+    appended: int = -1
+    """Of a claim, or of what was found of it: see :func:`sum_of_times`. -1: unknown."""
 
 
+def sum_of_times(messages: int, appended: int, before: int = 0) -> int:
+    """Return the sum of the append times of messages that were appended together, and of others ``before``.
+
+    Of two parts of a claim it is the sum of theirs. It is bounded to what fits into a column.
+    """
+    return (before + messages * appended) & _MOST
+
+
+_MOST: Final = (1 << 63) - 1
 _KINDS: Final[dict[str, tuple[Any, pa.DataType]]] = {
     name: (
         (StringType(), pa.string())

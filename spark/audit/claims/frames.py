@@ -15,7 +15,16 @@ from journal.check.index_check import misled
 from journal.constants import MIB
 from journal.errors import InvalidFrame
 from journal.formats.filenames import SegmentKind
-from journal.formats.frame import CRC_START, HEADER, HEADER_BYTES, LOST, TOMBSTONE, VERSION, WRAPPER
+from journal.formats.frame import (
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LOST,
+    STAMP_START,
+    TOMBSTONE,
+    VERSION,
+    WRAPPER,
+)
 from journal.formats.frame_check import count_in_wrapper
 from journal.formats.frame_times import times_and_sizes
 from journal.formats.index import Anchor
@@ -25,6 +34,7 @@ from journal.vfs.filesystem import OSFilesystem
 from journal.walks.findings import Finding
 from journal.walks.segment_walk import FrameEntry, is_known_flag, walk_segment
 from spark.audit.claims.checksums import second_crc32c
+from spark.audit.claims.facts import sum_of_times
 from spark.audit.claims.slices import Slice
 from spark.frame_columns import Numbers, headers_at
 
@@ -32,7 +42,7 @@ BLOCK_BYTES: Final = 4 * MIB
 MAX_FRAME: Final = 32 * MIB
 
 _LENGTH = Struct(">I").unpack_from
-_ID = np.arange(8, 16)
+_STAMP = np.arange(STAMP_START, CRC_START)
 
 
 class Frames(NamedTuple):
@@ -44,15 +54,23 @@ class Frames(NamedTuple):
     length: Numbers
     offset: Numbers
     held: Numbers
+    appended: Numbers
     timestamp: Numbers
     flag: Numbers
 
     def unstamped(self) -> bytearray:
-        """Return the bytes with all ids zero, as they were sent."""
+        """Return the bytes without ids and append times, as they were sent."""
         found = bytearray(self.data)
         octets = np.frombuffer(found, np.uint8)
-        octets[(self.start[:, None] + _ID).ravel()] = 0
+        octets[(self.start[:, None] + _STAMP).ravel()] = 0
         return found
+
+    def sum_of_times(self, low: int, high: int) -> int:
+        """Return the sum of the append times of the messages in frames ``low`` to below ``high``; see
+        :func:`spark.audit.claims.facts.sum_of_times`.
+        """
+        products = self.held[low:high].astype(np.uint64) * self.appended[low:high].astype(np.uint64)
+        return sum_of_times(1, int(products.sum()))
 
     def times(self) -> tuple[Numbers, Numbers]:
         """Yield the time of each message, and its bytes without the header; wrappers are opened."""
@@ -221,7 +239,7 @@ def _block(file: IFile, position: int, offset: int, end: int, proven: bool) -> t
     stuck = broken or sound < len(starts) or not starts or len(data) < min(BLOCK_BYTES, end - position)
     frames = Frames(
         data, position, start[:sound], length_of[:sound], offsets[:sound], count[:sound],
-        head["timestamp"].astype(np.int64)[:sound], flag[:sound],
+        head["appended"].astype(np.int64)[:sound], head["timestamp"].astype(np.int64)[:sound], flag[:sound],
     )  # fmt: skip
     return frames, bool(stuck)
 
@@ -239,7 +257,7 @@ def _odd(data: bytes, head: npt.NDArray[np.void], start: Numbers, length: Number
 
 def _content(frame: memoryview) -> str:
     """Return what is wrong with a frame whose checksum holds; empty if nothing."""
-    _, _, _, _, count, flag, attribute = HEADER.unpack_from(frame)
+    *_, count, flag, attribute = HEADER.unpack_from(frame)
     if attribute > len(frame) - HEADER_BYTES:
         return f"it says {attribute} attribute bytes, {len(frame) - HEADER_BYTES} are there"
     if flag & LOST:

@@ -6,14 +6,15 @@ It is independent of the code that starts, verifications and repairs use (:mod:`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 from msgspec.structs import replace
 
 from journal.errors import InvalidFrame
 from journal.formats.checkpoint import Checkpoint, CheckpointHeader
-from journal.formats.frame import walk
+from journal.formats.frame import unstamped, walk
 from journal.formats.record import (
     ArchiveSet,
     Messages,
@@ -30,8 +31,8 @@ from journal.transactions import outcome_archive
 from journal.vfs.filesystem import OSFilesystem
 from spark.audit.claims.checksums import second_crc32c
 from spark.audit.claims.entries import COMMIT, NEVER, RETAINED, SEND, Ground, entry_facts
-from spark.audit.claims.facts import Fact, What
-from spark.audit.claims.journal_reader import Decided, journal_files, records
+from spark.audit.claims.facts import Fact, What, sum_of_times
+from spark.audit.claims.journal_reader import Decided, JournalFile, journal_files, records
 from spark.audit.claims.live_files import stable
 
 MERGED_BYTES = 256 * 1024
@@ -112,6 +113,25 @@ def _entries(entry: Decided, sent: Messages, ground: Ground) -> Iterator[Fact]:
         offset += count
 
 
+def wall_offsets(
+    filesystem: IFilesystem, files: Sequence[JournalFile], checkpoint: Checkpoint
+) -> dict[int, int]:
+    """Return the wall clock at journal time 0 by start, as the checkpoint and each start's first record say it."""
+    found = {checkpoint.header.start: catalog.head_of_catalog(checkpoint).wall_offset}
+    for file in files:
+        with closing(records(filesystem, file, None)) as entries:
+            first = next(entries, None)
+        if first is not None and isinstance(first.record, Started):
+            found[first.start] = first.record.wall - first.record.at
+    return found
+
+
+def _appended(entry: Decided, messages: int, ground: Ground) -> int:
+    """Return the sum of the append times of so many messages that a record places; -1 if it is not known."""
+    wall_offset = ground.wall_offsets.get(entry.start)
+    return -1 if wall_offset is None else sum_of_times(messages, entry.record.at + wall_offset)
+
+
 class _RecordFacts:
     """The facts of a file's records, and how far they let each log go."""
 
@@ -159,7 +179,7 @@ def _committed(entry: Decided, committed: TransactionCommitted, ground: Ground) 
                 What.CLAIM, COMMIT, number=placed.partition, first=placed.base_offset,
                 last=placed.base_offset + placed.count - 1, path=entry.path, position=entry.position,
                 session=committed.session, serial=committed.serial, lsn=entry.lsn, messages=placed.count,
-                text=RETAINED,
+                text=RETAINED, appended=_appended(entry, placed.count, ground),
             )
         )  # fmt: skip
 
@@ -186,25 +206,19 @@ class _Sends:
         if known is None:
             known = Fact(
                 What.CLAIM, SEND, number=sent.partition, first=sent.base_offset, last=sent.base_offset - 1,
-                path=entry.path, position=entry.position, lsn=entry.lsn,
+                path=entry.path, position=entry.position, lsn=entry.lsn, appended=0,
             )  # fmt: skip
+        appended = _appended(entry, sent.count, self._ground)
         self._open[sent.partition] = known._replace(
             last=known.last + sent.count, messages=known.messages + sent.count,
-            bytes=known.bytes + len(entry.data), checksum=second_crc32c(_bare(entry.data), known.checksum),
+            bytes=known.bytes + len(entry.data), checksum=second_crc32c(unstamped(entry.data), known.checksum),
+            appended=-1 if appended < 0 else sum_of_times(1, appended, known.appended),
         )  # fmt: skip
 
     def finish(self) -> Iterator[Fact]:
         """Finish the file."""
         for known in self._open.values():
             yield from self._ground.lay(known)
-
-
-def _bare(data: memoryview) -> bytes:
-    """Return the frames with ids zero, as they were sent."""
-    found = bytearray(data)
-    for position, _, _, _ in walk(data):
-        found[position + 8 : position + 16] = bytes(8)
-    return bytes(found)
 
 
 def _impossible(entry: Decided) -> str:

@@ -7,7 +7,7 @@ this module imports neither that one nor anything that stands on it: of the jour
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -40,13 +40,14 @@ class JournalFile(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """A record, where it lies, and the frames that come with it."""
+    """A record, where it lies, the frames that come with it, and the start that wrote it."""
 
     path: str
     position: int
     lsn: int
     record: AnyRecord
     data: memoryview
+    start: int
 
 
 def journal_files(filesystem: IFilesystem) -> list[JournalFile]:
@@ -95,7 +96,7 @@ def _left_out(before: FileHeader, header: FileHeader) -> bool:
 
 def records(
     filesystem: IFilesystem, file: JournalFile, following: JournalFile | None
-) -> Iterator[Decided | None]:
+) -> Generator[Decided | None]:
     """Yield the records of a file, and at last None if more of them had been forced: these are missing.
 
     ``following`` is the next file, whose header says how far this one goes.
@@ -119,7 +120,7 @@ def records(
                 while lsn < last:
                     seed = record.seed(header.salt, lsn)
                     each, data, size = record.unpack(body, at, seed, file.path, start, second_crc32c)
-                    yield Decided(file.path, start + at, lsn, each, data)
+                    yield Decided(file.path, start + at, lsn, each, data, header.start)
                     lsn, at = lsn + 1, at + size
             except CorruptJournal:
                 break

@@ -139,7 +139,7 @@ class TestContent:
 
 
 SPOILT = {
-    "bytes": (lambda one: {"data": b"x" * 40, "runs": [(one, 40)]}, "MessageTooLarge"),
+    "bytes": (lambda one: {"data": b"x" * 50, "runs": [(one, 50)]}, "MessageTooLarge"),
     "more bytes than runs": (lambda one: {"data": frames(b"a") + b"x"}, "InvalidFrame"),
     "fewer bytes than runs": (lambda one: {"data": frames(b"a"), "runs": [(one, 10_000)]}, "InvalidFrame"),
     "an empty run": (lambda one: {"data": b"", "runs": [(one, 0)]}, "InvalidFrame"),
@@ -363,7 +363,7 @@ def test_what_comes_again_after_its_topic_is_gone_is_answered_as_the_first_time(
     if kind == "commit":
         assert decide(peer, kind, 1, (one, [b"a"])).placements == first.placements
         refused(decide(peer, kind, 1, (one, [b"b"])), "ContentMismatch")
-        refused(decide(peer, kind, 1, data=b"torn" * 10, runs=[(one, 40)]), "InvalidFrame")
+        refused(decide(peer, kind, 1, data=b"torn" * 11, runs=[(one, 44)]), "InvalidFrame")
     else:
         refused(decide(peer, kind, 1, (one, [b"a"])), "TransactionCommitted")
 

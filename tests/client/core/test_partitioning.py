@@ -96,7 +96,7 @@ def test_without_key_and_choice_a_batch_stays_on_a_partition_and_the_next_goes_o
     index_of(rig)  # alone: nothing was in flight
     batches = [index_of(rig) for _ in range(48)]
     rig.pump()
-    per_batch = 300 // (frame.HEADER_BYTES + 1)
+    per_batch = 300 // (frame.INNER_HEADER_BYTES + 1)
     stays = [sum(1 for _ in group) for _, group in groupby(batches)]
     assert set(batches) == set(range(5)), "all get some"
     assert max(stays) == per_batch + 1, "a full batch, and the message that found it full"

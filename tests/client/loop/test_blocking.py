@@ -9,7 +9,7 @@ import time
 import pytest
 
 import txbroker
-from tests.client.scripted_broker import ScriptedServer
+from tests.client.scripted_broker import APPENDED, ScriptedServer
 from txbroker import errors
 from txbroker.client.blocking import driver
 from txbroker.client.core.results import Durability
@@ -366,7 +366,9 @@ class TestConsuming:
             if message.offset == 3:
                 consumer.commit()
                 break
-        assert seen[3] == txbroker.Message("t", 0, 3, 10**15 + 3, b"k", b"3", (("h", b"v"),), generation=1)
+        assert seen[3] == txbroker.Message(
+            "t", 0, 3, 10**15 + 3, b"k", b"3", (("h", b"v"),), generation=1, appended=APPENDED
+        )
         assert broker.offsets == {1: 4}
 
     def test_polling_gives_what_there_is_or_nothing_in_time(self, connection):

@@ -189,12 +189,12 @@ def resealed(
     entry: FrameEntry, payload: bytes, offset: int | None = None, timestamp: int | None = None
 ) -> bytes:
     """A sound frame of the same length, with another value."""
-    length, _, _, old, count, flag, attribute = frame.HEADER.unpack_from(entry.frame)
+    length, _, _, appended, old, count, flag, attribute = frame.HEADER.unpack_from(entry.frame)
     body = bytes(entry.frame[frame.HEADER_BYTES : frame.HEADER_BYTES + attribute])
     body += payload.ljust(length - frame.HEADER_BYTES - attribute, b".")
     made = frame.HEADER.pack(
-        length, 0, entry.offset if offset is None else offset, old if timestamp is None else timestamp, count, flag,
-        attribute,
+        length, 0, entry.offset if offset is None else offset, appended,
+        old if timestamp is None else timestamp, count, flag, attribute,
     ) + body  # fmt: skip
     crc = crc32c(made[frame.CRC_START :])
     return made[:4] + crc.to_bytes(4, "big") + made[8:]

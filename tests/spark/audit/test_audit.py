@@ -91,8 +91,22 @@ def only(found, **wanted):
     return found[0]
 
 
+def forged_time(data, value):
+    """Let the last message with this value be appended a moment later than its record says; return its offset."""
+    entry = [each for _, each in log_of(data) if bytes(each.frame[44:]).startswith(value)][-1]
+
+    def edit(content):
+        for frames in content:
+            for number, each in enumerate(frames):
+                if each == bytes(entry.frame):
+                    frames[number] = each[:16] + (entry.appended + 1).to_bytes(8) + each[24:]
+
+    forge(data, "a", 0, edit)
+    return entry.offset
+
+
 class TestFrames:
-    @pytest.mark.parametrize("place", [0, 4, 8, 16, 24, 28, 32, 36, -1])
+    @pytest.mark.parametrize("place", [0, 4, 8, 24, 32, 36, 40, 44, -1])
     def test_a_turned_byte_anywhere_in_a_frame_is_found_there(self, data, place):
         segment, entry = log_of(data)[5]
         at = entry.position + (place if place >= 0 else entry.length - 1)
@@ -105,10 +119,24 @@ class TestFrames:
         assert (damage.topic, damage.partition, damage.path) == ("a", 0, segment)
         assert (damage.first, damage.position) == (entry.offset, entry.position)
 
+    def test_a_turned_byte_in_an_append_time_is_found_with_its_block(self, data):
+        """No checksum of a frame covers it, and what is damaged there could be another log's."""
+        segment, entry = log_of(data)[5]
+        overwrite(data, segment, entry.position + 16, b"?")
+        assert "are another log's" in "".join(fact.text for fact in violations(data) if fact.path == segment)
+
+    @pytest.mark.parametrize(("kind", "value"), [("send", b"plain"), ("transaction", b"two phases")])
+    def test_append_times_that_are_not_those_of_the_record_are_found(self, data, kind, value):
+        """In a log that agrees in all else, down to its running checksum."""
+        offset = forged_time(data, value)
+        [found] = [fact for fact in violations(data) if fact.kind == kind]
+        assert found.first <= offset <= found.last
+        assert "has other append times than the log" in found.text
+
     def test_damage_inside_of_a_transaction_names_the_transaction(self, data):
         wanted = b"c" * 50
-        segment, entry = next((s, e) for s, e in log_of(data) if bytes(e.frame[36:]).startswith(wanted))
-        rewrite(data, segment, entry.position + 40, b"??")
+        segment, entry = next((s, e) for s, e in log_of(data) if bytes(e.frame[44:]).startswith(wanted))
+        rewrite(data, segment, entry.position + 48, b"??")
         found = {fact.kind: fact for fact in violations(data)}
         assert found.keys() == {"damaged frame", "transaction"}
         assert found["transaction"].session >= 0
@@ -137,8 +165,8 @@ class TestFrames:
         )  # fmt: skip
         first = bytearray(two.frame)
         second = bytearray(one.frame)
-        frame.stamp(memoryview(first), one.offset)
-        frame.stamp(memoryview(second), two.offset)
+        frame.stamp(memoryview(first), one.offset, 1)
+        frame.stamp(memoryview(second), two.offset, 1)
         for position, frames in ((one.position, first), (two.position, second)):
             overwrite(data, segment, position, bytes(frames))
         found = violations(data)
@@ -171,10 +199,10 @@ class TestFrames:
     def test_a_frame_of_an_unknown_kind_is_found_though_its_checksum_holds(self, data):
         segment, entry = log_of(data)[0]
         made = bytearray(resealed(entry, b"plain 0"))
-        made[28:32] = (0x01000010).to_bytes(4, "big")
+        made[36:40] = (0x01000010).to_bytes(4, "big")
         from crc32c import crc32c
 
-        made[4:8] = crc32c(bytes(made[16:])).to_bytes(4, "big")
+        made[4:8] = crc32c(bytes(made[frame.CRC_START :])).to_bytes(4, "big")
         rewrite(data, segment, entry.position, bytes(made))
         found = next(fact for fact in violations(data) if fact.kind == "damaged frame")
         assert "flag" in found.text
@@ -220,7 +248,7 @@ class TestTransactions:
         old = archived.outcome
         parts = [replace(old.parts[0], base_offset=old.parts[0].base_offset + 1), *old.parts[1:]]
         made = bytearray(outcome_entry.pack(replace(old, parts=parts)))
-        frame.stamp(memoryview(made), archived.offset)
+        frame.stamp(memoryview(made), archived.offset, 1)
         length = int.from_bytes(
             (data / archived.path).read_bytes()[archived.position : archived.position + 4], "big"
         )
@@ -265,7 +293,7 @@ class TestTransactions:
 
 class TestSends:
     def test_a_send_that_the_journal_holds_and_the_log_says_otherwise_is_found(self, data):
-        segment, entry = next((s, e) for s, e in log_of(data) if bytes(e.frame[36:44]) == b"plain 10")
+        segment, entry = next((s, e) for s, e in log_of(data) if bytes(e.frame[44:52]) == b"plain 10")
         rewrite(data, segment, entry.position, resealed(entry, b"forged"))
         found = only(violations(data), topic="a", partition=0, kind="send", path=segment)
         assert found.first <= entry.offset <= found.last
@@ -277,7 +305,7 @@ class TestUndecided:
         self, data, monkeypatch
     ):
         real = journal_fold._Sends.take
-        last = max(e.offset for _, e in log_of(data) if bytes(e.frame[36:44]) == b"plain 10")
+        last = max(e.offset for _, e in log_of(data) if bytes(e.frame[44:52]) == b"plain 10")
 
         def take(self, entry, sent):
             return iter(()) if sent.base_offset == last else real(self, entry, sent)

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from journal.formats import frame
 from spark.audit.checks import windows
 from spark.audit.checks.expected_table import Expectation
 from spark.audit.claims.facts import What
@@ -70,7 +71,9 @@ def test_a_sound_directory_passes_with_a_report_of_all_that_was_looked_at(spark,
 @pytest.mark.deep  # test_damages_on_spark.py has more kinds
 def test_damages_of_many_kinds_in_one_directory_are_all_in_the_tables(spark, sound, tmp_path):
     path = copied(sound, tmp_path / "data")
-    segment, forged = next((s, e) for s, e in log_of(path) if bytes(e.frame[36:]).startswith(b"two phases 3"))
+    segment, forged = next(
+        (s, e) for s, e in log_of(path) if bytes(e.frame[frame.HEADER_BYTES :]).startswith(b"two phases 3")
+    )
     rewrite(path, segment, forged.position, resealed(forged, b"forged"))
     torn_segment, torn = log_of(path, "a", 1)[4]
     rewrite(path, torn_segment, torn.position + torn.length - 1, b"\xee")
@@ -106,7 +109,7 @@ def sent_rows(path) -> dict[int, list[int]]:
         for _, entry in log_of(path, "a", partition):
             row = counts.setdefault(entry.timestamp - entry.timestamp % MINUTE, [0, 0])
             row[0] += 1
-            row[1] += entry.length - 36
+            row[1] += entry.length - frame.HEADER_BYTES
     return counts
 
 

@@ -40,7 +40,7 @@ class Held(NamedTuple):
     def value(self) -> bytes:
         """What it holds behind key and headers; of a wrapper all that is inside."""
         data = bytes(self.entry.frame)
-        return data[frame.HEADER_BYTES + frame.HEADER.unpack_from(data)[6] :]
+        return data[frame.HEADER_BYTES + frame.HEADER.unpack_from(data)[7] :]
 
 
 def newest(path: Path) -> Checkpoint:
@@ -149,13 +149,15 @@ def altered(data: bytes, at: int, new: bytes) -> bytes:
 
 def at_time(data: bytes, time: int) -> bytes:
     """The frame with another timestamp."""
-    return altered(data, 16, time.to_bytes(8, "big", signed=True))
+    return altered(data, frame.CRC_START, time.to_bytes(8, "big", signed=True))
 
 
 def numbered(frames: Sequence[bytes], base: int) -> bytes:
-    """A run with dense offsets."""
+    """A run with dense offsets; each frame keeps its append time."""
     data = bytearray(b"".join(frames))
-    frame.stamp(memoryview(data), base)
+    for position, _, _, count in frame.walk(bytes(data)):
+        data[position + 8 : position + 16] = base.to_bytes(8)
+        base += count
     return bytes(data)
 
 
@@ -191,7 +193,7 @@ def forge(path: Path, topic: str, index: int, edit: Callable[[list[Frames]], Non
 
 def _segment(path: Path, store: StoreState, old: SegmentState, base: int, frames: Frames) -> SegmentState:
     data = numbered(frames, base)
-    end = base + sum(frame.HEADER.unpack_from(each)[4] for each in frames)
+    end = base + sum(frame.HEADER.unpack_from(each)[5] for each in frames)
     seed = seed_of(old.salt)
     size = SEGMENT_HEADER_BYTES + len(data)
     state = SegmentState(base, size, end, old.first_time, old.last_time, old.salt, crc32c(data, seed))

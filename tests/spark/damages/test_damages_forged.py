@@ -125,7 +125,7 @@ def _(path):
     store = store_of(path, "a", 0)
     file = log_file(store, store.segments[-1])
     data = bytearray(frame.encode(b"forged", 1_700_000_000_000_000))
-    frame.stamp(memoryview(data), store.flushed_offset)
+    frame.stamp(memoryview(data), store.flushed_offset, 1)
     size = (path / file).stat().st_size
     write(path, file, size, bytes(data))
     end = store.flushed_offset
@@ -136,7 +136,7 @@ def _(path):
 def _(path):
     store = store_of(path, "a", 0)
     data = bytearray(frame.encode(b"forged", 1_700_000_000_000_000))
-    frame.stamp(memoryview(data), store.flushed_offset)
+    frame.stamp(memoryview(data), store.flushed_offset, 1)
     file = filenames.segment_file(directory_of(store), store.flushed_offset, SegmentKind.LOG)
     header = SegmentHeader(b"n" * 16, 1, store.number, store.flushed_offset, 7)
     (path / file).write_bytes(pack_segment_header(header) + data)
@@ -158,7 +158,7 @@ def _(path):
 @damage("a segment behind the end has frames and no header", harmless=True)
 def _(path):
     data = bytearray(frame.encode(b"forged" * 20, 1_700_000_000_000_000))
-    frame.stamp(memoryview(data), store_of(path, "a", 0).flushed_offset)
+    frame.stamp(memoryview(data), store_of(path, "a", 0).flushed_offset, 1)
     return _begun(path, bytes(64 * [1]) + data)
 
 
@@ -220,7 +220,7 @@ def _(path):
                 for n, each in enumerate(frames):
                     if at == offset:
                         frames[n] = new
-                    at += frame.HEADER.unpack_from(each)[4]
+                    at += frame.HEADER.unpack_from(each)[5]
 
         forge(path, topic, 0, edit)
 

@@ -56,8 +56,8 @@ def _in_frame(at: int) -> Callable[[Path], Named]:
 
 
 for _name, _at in {
-    "length": 0, "length's low byte": 3, "checksum": 4, "offset": 8, "offset's low byte": 15, "time": 16,
-    "count": 24, "flag": 28, "attribute length": 32, "value": HEADER_BYTES + 2,
+    "length": 0, "length's low byte": 3, "checksum": 4, "offset": 8, "offset's low byte": 15, "time": 24,
+    "count": 32, "flag": 36, "attribute length": 40, "value": HEADER_BYTES + 2,
 }.items():  # fmt: skip
     damage(f"a byte of a frame's {_name} is turned")(_in_frame(_at))
 
@@ -110,8 +110,8 @@ def _(path):
     def edit(content):
         for frames in content:
             for n, each in enumerate(frames):
-                if frame.HEADER.unpack_from(each)[5] & frame.WRAPPER:
-                    frames[n] = altered(each, 24, (4).to_bytes(4, "big"))
+                if frame.HEADER.unpack_from(each)[6] & frame.WRAPPER:
+                    frames[n] = altered(each, 32, (4).to_bytes(4, "big"))
 
     found = next(each for each in held(path, "quiet") if each.entry.flag & frame.WRAPPER)
     forge(path, "quiet", 0, edit)
@@ -121,7 +121,7 @@ def _(path):
 @damage("a frame is of a newer format version, with a checksum that fits")
 def _(path):
     found = holding(path, "quiet", 0, b"quiet 05")
-    write(path, found.segment, found.entry.position, altered(bytes(found.entry.frame), 28, b"\x03"))
+    write(path, found.segment, found.entry.position, altered(bytes(found.entry.frame), 36, b"\x03"))
     return {
         "kind": "damaged frame", "topic": "quiet", "first": found.entry.offset, "path": found.segment,
         "position": found.entry.position, "says": "its flag is 0x3000000, which is not known",
@@ -143,13 +143,13 @@ def _single(change: Callable[[bytes], bytes], says: str) -> Callable[[Path], Nam
 
 
 def _flag(flag: int) -> Callable[[bytes], bytes]:
-    return lambda data: altered(data, 28, (frame.VERSION | flag).to_bytes(4, "big"))
+    return lambda data: altered(data, 36, (frame.VERSION | flag).to_bytes(4, "big"))
 
 
 damage("a tombstone has a value")(_single(_flag(frame.TOMBSTONE), "it is a tombstone with a value"))
 damage("a message was given up by a repair")(_single(_flag(frame.LOST), "lost before a repair"))
 damage("attributes go beyond their frame, with a checksum that fits")(
-    _single(lambda data: altered(data, 32, (9_999).to_bytes(4, "big")), "it says 9999 attribute bytes")
+    _single(lambda data: altered(data, 40, (9_999).to_bytes(4, "big")), "it says 9999 attribute bytes")
 )
 
 
@@ -160,7 +160,7 @@ def _(path):
     def edit(content):
         frames = next(each for each in content if bytes(found.entry.frame) in each)
         place = frames.index(bytes(found.entry.frame))
-        frames[place] = altered(frames[place], 24, (2).to_bytes(4, "big"))
+        frames[place] = altered(frames[place], 32, (2).to_bytes(4, "big"))
 
     forge(path, "quiet", 0, edit)
     return {

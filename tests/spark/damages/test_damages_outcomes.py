@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from journal.check import Level, verify
 from journal.engine.settings import JournalSettings
 from journal.formats import filenames
-from journal.formats.frame import HEADER_BYTES
+from journal.formats.frame import CRC_START, HEADER_BYTES
 from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome, unpack
 from journal.formats.outcome_entry import pack as pack_outcome
 from journal.parties import Actor, Owner
@@ -44,10 +44,13 @@ def _say(path: Path, old: ArchivedOutcome, new: ArchivedOutcome | None) -> None:
     """Put another entry into the archive, or take it out; everything else agrees."""
 
     def edit(content):
-        entries = [unpack(each[HEADER_BYTES:]) for frames in content for each in frames]
-        at = entries.index(old)
-        entries[at : at + 1] = [] if new is None else [new]
-        content[:] = [[pack_outcome(each) for each in entries]]
+        entries = [each for frames in content for each in frames]
+        at = [unpack(each[HEADER_BYTES:]) for each in entries].index(old)
+        was = entries.pop(at)
+        if new is not None:
+            made = pack_outcome(new)
+            entries.insert(at, made[:8] + was[8:CRC_START] + made[CRC_START:])
+        content[:] = [entries]
 
     forge(path, OUTCOMES_TOPIC, 0, edit)
 

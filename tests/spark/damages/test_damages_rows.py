@@ -141,7 +141,7 @@ def _inside(path: Path) -> tuple[str, int, bytes]:
 def _(path):
     file, base, _ = _inside(path)
     data = bytearray(frame.encode(b"forged", 1_700_000_000_000_000))
-    frame.stamp(memoryview(data), base)
+    frame.stamp(memoryview(data), base, 1)
     (path / file).write_bytes(bytes(64) + bytes(data))
     return {"kind": "partition", "topic": "quiet", "partition": 0, "path": file, "first": base}
 

@@ -46,7 +46,7 @@ def test_a_damaged_message_is_named_with_its_place_and_what_to_do(path):
     assert (
         f"t-0: offsets {first + 100} to {first + 199} cannot be read: partitions/t-0.1/{second.name}" in told
     )
-    assert "is damaged at byte 8500: the frame of offset" in told
+    assert "is damaged at byte 8508: the frame of offset" in told
     assert "'txbroker verify DIR' says what else is damaged" in told
     assert "with failOnDataLoss=false what is lost is skipped" in told
 
@@ -73,7 +73,7 @@ def test_what_is_damaged_can_be_skipped_with_a_warning_and_all_else_is_read(path
 def test_a_damaged_header_costs_no_more_than_up_to_the_next_entry_of_the_index(path, at):
     second = segments(path)[1]
     first = first_of(second)
-    flip(second, 64 + 2 * 8436 + at)  # the length or the offset of the third wrapper
+    flip(second, 64 + 2 * 8444 + at)  # the length or the offset of the third wrapper
     found = offsets(path, failOnDataLoss="false")
     missing = sorted(set(range(5000)) - set(found))
     assert missing == list(range(first + 200, missing[-1] + 1))
@@ -209,7 +209,7 @@ def test_bytes_without_one_whole_frame_are_a_loss_and_no_endless_loop():
 def test_wrappers_of_nothing_or_with_attributes_of_their_own_are_damage():
     inner = frame.encode_inner(0, b"v", 0)
     assert list(read_heads(frame.encode_wrapper(inner, 1, 0), 0)[0].offset) == [0]
-    attributed = altered(frame.encode_wrapper(inner, 1, 0), 32, (1).to_bytes(4, "big"))
+    attributed = altered(frame.encode_wrapper(inner, 1, 0), 40, (1).to_bytes(4, "big"))
     for data in (frame.encode_wrapper(b"", 0, 0), attributed):
         with pytest.raises(UnsoundBlock, match="the wrapper of offset 0 does not hold the"):
             read_heads(data, 0)

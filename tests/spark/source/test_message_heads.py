@@ -4,6 +4,7 @@ Seen to fail: with checksums not compared, and with offsets not compared, a flip
 """
 
 import random
+from datetime import UTC, datetime
 from struct import pack_into
 
 import pytest
@@ -44,8 +45,14 @@ def block(runs, base=0):
         else:
             found.append(frame.encode(*run))
     data = bytearray(b"".join(found))
-    frame.stamp(memoryview(data), base)
+    stamp_each(data, base)
     return bytes(data)
+
+
+def stamp_each(data, base):
+    """As a log does with runs of one frame each, appended at different times."""
+    for number, (position, length, _, _) in enumerate(frame.walk(bytes(data)), 1):
+        base = frame.stamp(memoryview(data)[position : position + length], base, 10**15 + number)
 
 
 def rows(data, base=0):
@@ -63,8 +70,11 @@ def as_rows(messages):
     ]
 
 
+TIMES = ("timestamp", "appended")
+
+
 def without_time(found):
-    return [{name: value for name, value in row.items() if name != "timestamp"} for row in found]
+    return [{name: value for name, value in row.items() if name not in TIMES} for row in found]
 
 
 @given(RUNS, st.integers(0, 1 << 60))
@@ -74,8 +84,23 @@ def test_a_block_gives_the_messages_that_are_decoded_of_it_one_by_one(runs, base
     expected = frame.decode_run(data)
     found, taken, after = rows(data, base)
     assert without_time(found) == as_rows(expected)
-    assert read_heads(data, base)[0].timestamp.tolist() == [m.timestamp for m in expected]
+    heads = read_heads(data, base)[0]
+    assert heads.timestamp.tolist() == [m.timestamp for m in expected]
+    assert heads.appended.tolist() == [m.appended for m in expected]
     assert (taken, after) == (len(data), base + len(expected))
+
+
+def test_an_append_time_is_shown_to_the_microsecond_and_null_where_it_is_not_known():
+    inner = [frame.encode_inner(n, b"in a wrapper", n) for n in range(2)]
+    data = bytearray(
+        frame.encode(b"v", 1) + frame.encode_wrapper(b"".join(inner), 2, 1) + frame.encode(b"v", 1)
+    )
+    stamp_each(data, 0)
+    first, second = (datetime(2001, 9, 9, 1, 46, 40, n, tzinfo=UTC) for n in (1, 2))
+    [*found, last] = [row["appended"] for row in rows(bytes(data))[0]]
+    assert found == [first, second, second]
+    assert last == datetime(2001, 9, 9, 1, 46, 40, 3, tzinfo=UTC)
+    assert [row["appended"] for row in rows(frame.encode(b"v", 1))[0]] == [None]
 
 
 @given(RUNS, st.data())
@@ -103,6 +128,10 @@ def test_no_flipped_bit_passes(runs, data):
         position for position, length, _, _ in frame.walk(whole) if position <= at // 8 < position + length
     ]
     damaged = bytes(damaged)
+    if is_time(whole, at // 8):
+        heads, taken, _ = read_heads(damaged, 0)
+        assert (heads.offset.tolist(), taken) == ([m.offset for m in frame.decode_run(whole)], len(whole))
+        return
     fault, found, taken = tried(damaged)
     if fault is not None:
         assert fault.position <= at // 8, "what lies before the damage is sound"
@@ -111,6 +140,11 @@ def test_no_flipped_bit_passes(runs, data):
         # A length that leads out of the block is taken for that of a frame that is cut off.
         assert taken == begins[0]
     assert without_time(found) == as_rows(frame.decode_run(whole[:taken]))
+
+
+def is_time(whole, byte):
+    """Whether that byte is of an append time, which a segment's running checksum covers, and no frame's."""
+    return any(position + 16 <= byte < position + 24 for position, *_ in frame.walk(whole))
 
 
 def tried(data):
@@ -149,7 +183,7 @@ def test_a_wrapper_with_a_good_checksum_is_refused_if_what_it_holds_cannot_be(wh
     else:
         count = 5
     data = bytearray(frame.encode_wrapper(bytes(inner), count, 1) + frame.encode(b"next", 1))
-    pack_into(">Q", data, len(data) - 40 + 8, 4)
+    pack_into(">Q", data, len(data) - 48 + 8, 4)
     with pytest.raises(UnsoundBlock):
         read_heads(bytes(data), 0)
     with pytest.raises(InvalidFrame):
@@ -163,8 +197,8 @@ def test_frames_of_a_form_that_is_not_known_here_are_refused(flag, attribute):
     from crc32c import crc32c
 
     data = bytearray(frame.encode(b"x" * 50, 1))
-    pack_into(">II", data, 28, flag, attribute)
-    pack_into(">I", data, 4, crc32c(bytes(data[16:])))
+    pack_into(">II", data, 36, flag, attribute)
+    pack_into(">I", data, 4, crc32c(bytes(data[frame.CRC_START :])))
     with pytest.raises(UnsoundBlock, match="cannot be read here"):
         read_heads(bytes(data), 0)
 
@@ -173,7 +207,7 @@ def test_the_place_of_messages_that_a_repair_found_lost_is_damage_that_says_so()
     data = block([3]) + frame.encode_lost(3, 5, 200) + block([2], 8)
     with pytest.raises(UnsoundBlock, match=r"lost before a repair, see repairs\.json") as caught:
         read_heads(data, 0)
-    assert (caught.value.offset, caught.value.end, caught.value.position) == (3, 8, 3 * 39)
+    assert (caught.value.offset, caught.value.end, caught.value.position) == (3, 8, 3 * 47)
 
 
 def test_a_key_that_another_client_has_packed_otherwise_is_read_all_the_same():
@@ -182,14 +216,14 @@ def test_a_key_that_another_client_has_packed_otherwise_is_read_all_the_same():
     def packed(attribute):
         tail = (1).to_bytes(8, "big") + (1).to_bytes(4, "big") + frame.VERSION.to_bytes(4, "big")
         tail += len(attribute).to_bytes(4, "big") + attribute
-        return (len(tail) + 16).to_bytes(4, "big") + crc32c(tail).to_bytes(4, "big") + bytes(8) + tail
+        return (len(tail) + 24).to_bytes(4, "big") + crc32c(tail).to_bytes(4, "big") + bytes(16) + tail
 
     wide = b"\x92\xc6\x00\x00\x00\x02ab\x90"
     short = b"\x91\xc4\x02ab"
     longer = b"\x92\xc5\x00\x02ab\x91\x92\xa1h\xc4\x01v"
     for attributes in ([wide], [short], [longer], [wide, short, longer, b"\x92\xc4\x02ab\x90"]):
         data = bytearray(b"".join(map(packed, attributes)))
-        frame.stamp(memoryview(data), 0)
+        frame.stamp(memoryview(data), 0, 1)
         found, _, _ = rows(bytes(data))
         assert [row["key"] for row in found] == [b"ab"] * len(attributes)
         expected = [[{"key": "h", "value": b"v"}] if each is longer else None for each in attributes]
@@ -203,6 +237,6 @@ def test_many_messages_of_any_lengths_are_all_found():
     heads, taken, after = read_heads(data, 0)
     assert (taken, after) == (len(data), 23_000)
     assert heads.offset.tolist() == list(range(23_000))
-    assert (heads.end - heads.start).tolist() == [
-        36 + len(m.value) for m in frame.decode_run(data) if m.value is not None
+    assert (heads.end - heads.content).tolist() == [
+        len(m.value) for m in frame.decode_run(data) if m.value is not None
     ]

@@ -30,7 +30,7 @@ def frame(spark, path, **options):
 def test_a_topic_is_a_table(spark, data):
     table = frame(spark, data)
     assert table.schema.simpleString() == (
-        "struct<topic:string,partition:int,offset:bigint,timestamp:timestamp,key:binary,value:binary>"
+        "struct<topic:string,partition:int,offset:bigint,timestamp:timestamp,appended:timestamp,key:binary,value:binary>"
     )
     rows = table.orderBy("partition", "offset").collect()
     assert [(row.partition, row.offset) for row in rows] == [(p, o) for p in range(3) for o in range(2000)]

@@ -77,7 +77,7 @@ def test_the_journal_is_shown_record_by_record_with_damage_in_its_place(tmp_path
     made = next(row for row in rows if row["record"] == "TopicCreated")
     assert json.loads(made["detail"])["topic"] == "t"
     sent = next(row for row in rows if row["record"] == "Messages")
-    assert (sent["partition_log"], sent["bytes"], sent["problem"]) == (2, 41, None)
+    assert (sent["partition_log"], sent["bytes"], sent["problem"]) == (2, 49, None)
     assert json.loads(sent["detail"])["base_offset"] == 0
     file = path / sent["path"]
     data = bytearray(file.read_bytes())

@@ -104,5 +104,6 @@ def _in_directory(
         for store in sorted(chosen, key=lambda each: each.index):
             for each in check.search_log(filesystem, store, wanted, start):
                 yield txbroker.Message(
-                    topic, store.index, each.offset, each.timestamp, each.key, each.value, each.headers
-                )
+                    topic, store.index, each.offset, each.timestamp, each.key, each.value, each.headers,
+                    appended=each.appended,
+                )  # fmt: skip

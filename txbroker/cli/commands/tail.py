@@ -150,6 +150,8 @@ def print_lines(messages: Iterable[Message], count: int | None, as_json: bool) -
 def message_text(message: Message) -> str:
     """Return a message for people, on one line."""
     parts = [f"{message.topic}[{message.partition}] {message.offset}", time_text(message.timestamp)]
+    if message.appended:
+        parts.append(f"appended={time_text(message.appended)}")
     if message.key is not None:
         parts.append(f"key={bytes_text(message.key)}")
     parts += [f"{visible(name)}={bytes_text(value)}" for name, value in message.headers]
@@ -158,12 +160,13 @@ def message_text(message: Message) -> str:
 
 
 def message_json(message: Message) -> dict[str, object]:
-    """Return a message in JSON; ``timestamp`` is the sender's, in µs since 1970 UTC."""
+    """Return a message in JSON; ``timestamp`` is the sender's, ``appended`` the broker's, in µs since 1970 UTC."""
     return {
         "topic": message.topic,
         "partition": message.partition,
         "offset": message.offset,
         "timestamp": message.timestamp,
+        "appended": message.appended or None,
         "key": bytes_json(message.key),
         "value": bytes_json(message.value),
         "id": bytes_json(message.id),

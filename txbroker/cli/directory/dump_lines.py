@@ -35,8 +35,8 @@ def line_json(each: Item, values: bool = False) -> dict[str, Any]:
         return finding_json(each)
     if isinstance(each, FrameEntry):
         line = {
-            "offset": each.offset, "messages": each.messages, "timestamp": each.timestamp, "flag": each.flag,
-            "position": each.position, "bytes": each.length,
+            "offset": each.offset, "messages": each.messages, "appended": each.appended, "timestamp": each.timestamp,
+            "flag": each.flag, "position": each.position, "bytes": each.length,
         }  # fmt: skip
         return line | (_values(each.frame) if values and not each.flag & LOST else {})
     if isinstance(each, IndexItem):

@@ -170,13 +170,15 @@ def widen(chunk: Chunk) -> list[Message]:
     topic, index, generation = position.topic, position.index, position.generation
     if not attempts:
         return [
-            Message(topic, index, one.offset, one.timestamp, one.key, one.value, one.headers, 0, generation)
+            Message(
+                topic, index, one.offset, one.timestamp, one.key, one.value, one.headers, 0, generation, one.appended
+            )
             for one in chunk.messages
-        ]
+        ]  # fmt: skip
     return [
         Message(
             topic, index, each.offset, each.timestamp, each.key, each.value, each.headers,
-            attempts.get(each.offset, 0), generation,
+            attempts.get(each.offset, 0), generation, each.appended,
         )
         for each in chunk.messages
     ]  # fmt: skip

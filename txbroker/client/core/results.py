@@ -43,7 +43,9 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     ``value`` is None for a tombstone. ``headers`` are pairs of name and value in the order in which they were sent; a
     name may come more than once. ``attempts`` is how often the group of the consumer that handed it out has failed with
     it before: 0 at the first delivery. ``generation`` is that of the claim of its partition under which it was handed
-    out, 0 without one: who has lost the partition since cannot finish it, even after getting it back.
+    out, 0 without one: who has lost the partition since cannot finish it, even after getting it back. ``appended`` is
+    when the broker took it, or committed its transaction, µs since 1970 UTC by the broker's clock; 0 if that is
+    unknown.
     """
 
     topic: str
@@ -55,6 +57,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     headers: Headers = ()
     attempts: int = 0
     generation: int = 0
+    appended: int = 0
 
     def header(self, name: str) -> bytes | None:
         """The value of the last header of that name, None if there is none."""
@@ -240,7 +243,16 @@ def decoded(
         if taken >= max_bytes:
             break
     messages = [
-        Message(topic, index, found.offset, found.timestamp, found.key, found.value, found.headers)
+        Message(
+            topic,
+            index,
+            found.offset,
+            found.timestamp,
+            found.key,
+            found.value,
+            found.headers,
+            appended=found.appended,
+        )
         for found in pieces
     ]
     return messages, taken

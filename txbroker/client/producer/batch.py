@@ -8,7 +8,7 @@ from typing import Protocol, cast
 from journal.constants import MAX_OPENED_HEADS, MAX_REQUEST_MESSAGES, OPENED_FRAME
 from journal.formats import frame
 from journal.formats.compression import Compressor
-from journal.formats.frame import HEADER, HEADER_BYTES
+from journal.formats.frame import INNER_HEADER
 from journal.message_headers import GivenHeaders
 from txbroker import errors
 from txbroker.client.core.call import Call
@@ -111,7 +111,7 @@ class Batch(Call[Sent]):
         """
         if not self.frames:
             pieces = self._pieces
-            timestamp = HEADER.unpack_from(pieces[0])[3]
+            timestamp = INNER_HEADER.unpack_from(pieces[0])[3]
             if compressor is not None and not self._may_be_opened():
                 compressor = None
             packed = compressor.pack(b"".join(pieces)) if compressor is not None else None
@@ -129,12 +129,7 @@ class Batch(Call[Sent]):
         """Return whether a broker opens it: its bytes beside values are bounded, and by default far below the bound."""
         if self.size <= _HEADS:
             return True
-        heads: int = sum(
-            HEADER_BYTES + HEADER.unpack_from(piece, position)[6]
-            for piece in self._pieces
-            for position, *_ in frame.walk(piece)
-        )
-        return heads <= _HEADS
+        return sum(map(frame.bytes_beside_values, self._pieces)) <= _HEADS
 
     def number(self, request: Request) -> None:
         """Note the request that carries it."""

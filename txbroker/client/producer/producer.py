@@ -9,7 +9,7 @@ from typing import cast
 
 from journal.arguments import text, wrong_type
 from journal.formats.compression import compressor
-from journal.formats.frame import HEADER_BYTES
+from journal.formats.frame import HEADER_BYTES, INNER_HEADER_BYTES
 from journal.message_headers import GivenHeaders
 from txbroker import errors
 from txbroker.client.core.core import Core
@@ -204,9 +204,10 @@ class Producer:
     def check_size(self, batch: Batch) -> None:
         """Raise MessageTooLarge for a batch that the broker would refuse."""
         limit = min(self.core.max_frame, self.core.max_request)
-        if batch.size > limit:
+        size = batch.size + HEADER_BYTES - INNER_HEADER_BYTES  # of its only message, as a frame by itself
+        if size > limit:
             raise errors.MessageTooLarge(
-                f"the message takes {batch.size} bytes, the limit is {limit}; nothing was sent"
+                f"the message takes {size} bytes, the limit is {limit}; nothing was sent"
             )
 
     def freed(self, batch: Batch) -> None:
