@@ -24,7 +24,15 @@ from journal.constants import MAX_ATTRIBUTE, MIB
 from journal.errors import InvalidFrame, MessageTooLarge, RequestRefused
 from journal.formats.compression import open_payload
 from journal.formats.version import FORMAT
-from journal.message_headers import ID_HEADER, GivenHeaders, Headers, check_names, headers_of, last_value
+from journal.message_headers import (
+    ID_HEADER,
+    GivenHeaders,
+    Headers,
+    check_names,
+    headers_of,
+    last_value,
+    tags_of,
+)
 
 HEADER = Struct(">IIQqIII")
 HEADER_BYTES = HEADER.size
@@ -81,6 +89,11 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     def id(self) -> bytes | None:
         """The id that its sender gave it, None if it has none."""
         return last_value(self.headers, ID_HEADER)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags that its sender gave it."""
+        return tags_of(self.headers)
 
 
 _encode_attribute = msgspec.msgpack.Encoder().encode

@@ -24,13 +24,14 @@ from journal.formats.key_table import (
     Source,
     hash_of_id,
     hash_of_key,
+    hash_of_tag,
     open_table,
 )
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.interfaces import IFilesystem
 from journal.log.search import Wanted
 from journal.log.segment import BrokenChain, Read, Segment, read_run
-from journal.message_headers import ID_HEADER
+from journal.message_headers import ID_HEADER, TAG_HEADER
 from journal.vfs.file_window import file_size, opened, read_some
 
 MOST_AT_ONCE = 4096
@@ -55,7 +56,7 @@ class LookedUp(NamedTuple):
 def look_up(
     filesystem: IFilesystem, segment: Segment, offset: int, wanted: Wanted, makes: bool = True
 ) -> LookedUp:
-    """Look a key or an id up in the table of a segment that is not written any more, from ``offset`` on.
+    """Look a key, an id or a tag up in the table of a segment that is not written any more, from ``offset`` on.
 
     A missing or unsound table is made anew if ``makes``. Without one, and where the segment is damaged or gone, the
     segment itself has to be searched, which tells of the damage.
@@ -76,8 +77,14 @@ def look_up(
 
 
 def hash_of(wanted: Wanted) -> int:
-    """Return the hash to look up: of the id, which is the rarer one, if there is one."""
-    return hash_of_id(wanted.id) if wanted.id is not None else hash_of_key(wanted.key or b"")
+    """Return the hash to look up: of the id, which is the rarest one, if there is one, else of the key."""
+    if wanted.id is not None:
+        return hash_of_id(wanted.id)
+    return (
+        hash_of_key(wanted.key or b"")
+        if wanted.tag is None or wanted.key is not None
+        else hash_of_tag(wanted.tag)
+    )
 
 
 def source_of(segment: Segment) -> Source:
@@ -108,7 +115,7 @@ def make_table(read: Read, segment: Segment) -> bytes:
 
 
 def _collect(frames: bytes, entries: KeyEntries) -> None:
-    """Add the keys and ids of a run of stamped frames."""
+    """Add the keys, ids and tags of a run of stamped frames."""
     position = 0
     while position < len(frames):
         length, _, offset, _, _, flag, attribute = _unpack_header(frames, position)
@@ -143,5 +150,7 @@ def _add(attribute: bytes, offset: int, entries: KeyEntries) -> None:
     for name, value in found.headers:
         if name == ID_HEADER:
             id = value
+        elif name == TAG_HEADER:
+            entries.add(hash_of_tag(value), offset)
     if id is not None:
         entries.add(hash_of_id(id), offset)

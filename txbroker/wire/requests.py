@@ -478,7 +478,8 @@ class DescribeGroup(Request, frozen=True, tag=34):
 
 
 class FindMessages(Request, frozen=True, tag=36):
-    """Search a partition for messages with this key, this id (the header ``txbroker.id``), or both, from ``offset`` on.
+    """Search a partition for messages with this key, this id (the header ``txbroker.id``) and this tag (one of the
+    headers ``txbroker.tag``), of which two may be left out, from ``offset`` on.
 
     Answered by :class:`MessagesFound` with the offsets of at most ``most``, of messages below ``until`` (0: the high
     watermark). An answer examines a part of the log: ask again from its ``next_offset`` on.
@@ -490,3 +491,4 @@ class FindMessages(Request, frozen=True, tag=36):
     id: bytes | None = None
     until: int = 0
     most: int = 100
+    tag: bytes | None = None

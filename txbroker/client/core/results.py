@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from journal.formats import frame
-from journal.message_headers import ID_HEADER, Headers, last_value
+from journal.message_headers import ID_HEADER, Headers, last_value, tags_of
 from txbroker.client.core.retry_policy import RetryPolicy, policy_of
 from txbroker.wire.messages import GroupMembers, MemberInfo, MemberPartition, TransactionInfo
 
@@ -64,6 +64,11 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     def id(self) -> bytes | None:
         """The id that its sender gave it, None if it has none."""
         return last_value(self.headers, ID_HEADER)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags that its sender gave it."""
+        return tags_of(self.headers)
 
 
 class Frames(NamedTuple):
