@@ -118,7 +118,7 @@ class Fetch(Request, frozen=True, tag=8):
     frames that begin below it. Waits up to ``max_wait`` µs until there are at least ``min_bytes``. The answer has about
     ``max_bytes`` at most, but always at least one whole frame if there is one. An error of one partition does not keep
     others from being read. ``readers`` are those that read positions for groups: what they may skip, and what waits, is
-    told in :class:`FetchedPartition`.
+    told in :class:`FetchedPartition`. For a group with ``tags`` only frames with a message that matches are answered.
     """
 
     positions: list[tuple[int, int, int]]

@@ -354,6 +354,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         commit_interval: float | None = None,
         auto_done: bool = False,
         handler_timeout: float | None = None,
+        tags: GivenTags = None,
     ) -> Consumer:
         """Return a consumer; see :class:`txbroker.client.consumer.options.ConsumerOptions` for the arguments."""
         options = consumer_options(
@@ -361,7 +362,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
             max_bytes=max_bytes, max_run=max_run, claim=claim, out_of_range=out_of_range, order=order,
             pattern=pattern, member=member, session_timeout=session_timeout, max_handover=max_handover,
             on_revoked=on_revoked, on_lost=on_lost, retry=retry, commit_interval=commit_interval,
-            auto_done=auto_done, handler_timeout=handler_timeout,
+            auto_done=auto_done, handler_timeout=handler_timeout, tags=tags,
         )  # fmt: skip
         consumer = Consumer(self, ConsumerCore(self._shared_fetch, options, self.core.options.client))
         self._consumers = [other for other in self._consumers if not other.closed]

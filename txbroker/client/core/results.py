@@ -158,7 +158,7 @@ class GroupDescription(NamedTuple):
     partitions, "" if nobody has read for it yet. ``id`` distinguishes the group from others of its name; it is empty
     while nothing of it is in the journal. ``retry`` is how it tries messages again, None if each retry says it.
     ``expiry`` is after how many seconds without use it is deleted: 0 for never, None for what the broker's setting
-    says.
+    says. ``tags`` are those of which a message has one if it is for the group, none if all are.
     """
 
     name: str
@@ -168,6 +168,7 @@ class GroupDescription(NamedTuple):
     id: bytes
     retry: RetryPolicy | None = None
     expiry: float | None = None
+    tags: tuple[str, ...] = ()
 
 
 class Run(NamedTuple):
@@ -218,7 +219,9 @@ def described_group(name: str, told: GroupMembers) -> GroupDescription:
     members = [_member(each) for each in told.members]
     settings = told.settings
     expiry = None if settings.expiry is None else settings.expiry / 1e6
-    return GroupDescription(name, told.kind, members, partitions, told.id, policy_of(settings.retry), expiry)
+    return GroupDescription(
+        name, told.kind, members, partitions, told.id, policy_of(settings.retry), expiry, tuple(settings.tags)
+    )
 
 
 def _member(told: MemberInfo) -> GroupMember:
