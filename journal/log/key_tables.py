@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -61,19 +62,41 @@ def look_up(
     A missing or unsound table is made anew if ``makes``. Without one, and where the segment is damaged or gone, the
     segment itself has to be searched, which tells of the damage.
     """
-    source, made = source_of(segment), b""
+    table, made = _table(filesystem, segment, makes)
+    if table is None:
+        return LookedUp(None, 0, made)
+    found = table.offsets(hash_of(wanted), offset, MOST_AT_ONCE)
+    return LookedUp(found, segment.end_offset if len(found) < MOST_AT_ONCE else found[-1] + 1, made)
+
+
+def look_up_tags(
+    filesystem: IFilesystem, segment: Segment, tags: Iterable[bytes], most: int, makes: bool = True
+) -> LookedUp:
+    """Look tags up, as :func:`look_up` does: all offsets of messages that may have one, ascending.
+
+    If there are more than ``most`` there are none, as without a table: the segment is to be read.
+    """
+    table, made = _table(filesystem, segment, makes)
+    if table is None:
+        return LookedUp(None, 0, made)
+    found: set[int] = set()
+    for tag in tags:
+        found.update(table.offsets(hash_of_tag(tag), segment.base_offset, most + 1))
+    return LookedUp(sorted(found) if len(found) <= most else None, segment.end_offset, made)
+
+
+def _table(filesystem: IFilesystem, segment: Segment, makes: bool) -> tuple[KeyTable | None, bytes]:
+    """Return the table of a segment, if it is of use, and its bytes if it had to be made."""
+    made = b""
     try:
         table = read_table(filesystem, segment)
         if table is None and makes:
             with opened(filesystem, segment.path) as file:
                 made = make_table(file.read, segment)
-            table = open_table(made, source)
+            table = open_table(made, source_of(segment))
     except (OSError, BrokenChain, RequestRefused):
-        return LookedUp(None)
-    if table is None or not table.is_complete:
-        return LookedUp(None, 0, made)
-    found = table.offsets(hash_of(wanted), offset, MOST_AT_ONCE)
-    return LookedUp(found, segment.end_offset if len(found) < MOST_AT_ONCE else found[-1] + 1, made)
+        return None, b""
+    return (table if table is not None and table.is_complete else None), made
 
 
 def hash_of(wanted: Wanted) -> int:

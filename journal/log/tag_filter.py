@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from journal.errors import CompressionUnavailable, InvalidFrame
+from journal.errors import CompressionUnavailable, CorruptData, InvalidFrame
 from journal.formats.frame import COMPRESSION, HEADER, Message, decode_run, open_wrapper
 from journal.log.read_plan import ReadPlan
 from journal.log.search import MOST_OPENED
@@ -132,21 +132,54 @@ class _Through:
         return Filtered(data, self.end, unmatched)
 
 
+class PlannedRead(NamedTuple):
+    """A read of the frames from ``begin`` on. If it brings less than all below ``until``, no more is known."""
+
+    begin: int
+    plan: ReadPlan
+    until: int = 0
+
+
 class FilteredRead:
-    """A planned read from ``offset`` on, whose frames are filtered where it runs."""
+    """Planned reads of one log from ``begin`` on, in their order, whose frames are filtered where they run.
 
-    __slots__ = ("_plan", "_wanted", "offset")
+    What is between them, and from the last one to ``end``, is known not to match, and is not read.
+    """
 
-    def __init__(self, plan: ReadPlan, offset: int, wanted: TagFilter) -> None:
-        self._plan = plan
+    __slots__ = ("_end", "_reads", "_wanted", "begin")
+
+    def __init__(self, reads: Sequence[PlannedRead], begin: int, wanted: TagFilter, end: int = 0) -> None:
+        self._reads = reads
         self._wanted = wanted
-        self.offset = offset
+        self._end = end
+        self.begin = begin
 
     def run(self) -> tuple[Filtered, int]:
-        """Return what is let through, and how many bytes were read; raises as the read does."""
-        frames = self._plan.run()
-        return filtered(frames.data, self.offset, self._wanted), len(frames.data)
+        """Return what is let through, and how many bytes were read; raises as the first of the reads does."""
+        data, unmatched, offset, size = b"", OffsetSet(), self.begin, 0
+        for read in self._reads:
+            unmatched.add_range(offset, read.begin)
+            offset = max(offset, read.begin)
+            wanted = self._wanted._replace(room=self._wanted.room - len(data))
+            try:
+                frames = read.plan.run()
+            except CorruptData:
+                if offset == self.begin:
+                    raise
+                return Filtered(data, offset, unmatched), size  # it is met again, by the next one
+            found = filtered(frames.data, offset, wanted)
+            size += len(frames.data)
+            if data and len(data) + len(found.data) > self._wanted.room:
+                return Filtered(data, offset, unmatched), size
+            data += found.data
+            unmatched.update(found.unmatched)
+            offset = found.end
+            if offset < max(frames.end, read.until):
+                return Filtered(data, offset, unmatched), size
+        unmatched.add_range(offset, self._end)
+        return Filtered(data, max(offset, self._end), unmatched), size
 
     def close(self) -> None:
-        """Drop a read that did not run."""
-        self._plan.close()
+        """Drop reads that did not run."""
+        for read in self._reads:
+            read.plan.close()

@@ -90,7 +90,7 @@ class Fetching:
         self._answers = answers
         self._groups = GroupReading(engine, settings.max_ahead, groups, self._look)
         self.filtering = TagFiltering(engine, groups, settings.max_ahead)
-        self._filtered = FilteredFetches(self.filtering)
+        self._filtered = FilteredFetches(engine, self.filtering)
         self.goes_on: GoesOn = always
         """Whether the present read may take longer; the scheduler sets it."""
         self.bytes = 0
