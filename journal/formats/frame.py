@@ -339,6 +339,12 @@ def open_wrapper(frame: memoryview, what: str, state: str = "") -> bytes:
     return open_payload(number, frame[HEADER_BYTES:], what, state)
 
 
+def taken_out(inner: bytes | memoryview, offset: int) -> bytes:
+    """Return a frame from inside of a wrapper as one of its own, with that offset."""
+    tail = memoryview(inner)[CRC_START:]
+    return b"".join((_HEAD.pack(len(inner), crc32c(tail), offset), tail))
+
+
 def uncompressed(frame: memoryview, what: str) -> bytes:
     """Return a compressed wrapper without its compression, with the same offset; raises as :func:`open_wrapper`."""
     _, _, offset, timestamp, count, flag, attribute_length = _unpack_header(frame)

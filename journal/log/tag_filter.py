@@ -7,7 +7,17 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from journal.errors import CompressionUnavailable, CorruptData, InvalidFrame
-from journal.formats.frame import COMPRESSION, HEADER, Message, decode_run, open_wrapper
+from journal.formats.frame import (
+    COMPRESSION,
+    HEADER,
+    HEADER_BYTES,
+    WRAPPER,
+    decode_attribute,
+    is_compressed,
+    open_wrapper,
+    taken_out,
+    walk,
+)
 from journal.log.read_plan import ReadPlan
 from journal.log.search import MOST_OPENED
 from journal.message_headers import TAG_HEADER
@@ -29,12 +39,6 @@ class TagFilter(NamedTuple):
     until: int = sys.maxsize
     room: int = sys.maxsize
 
-    def has(self, message: Message) -> bool:
-        """Return whether a message is let through."""
-        return message.offset in self.kept or any(
-            name == TAG_HEADER and value in self.tags for name, value in message.headers
-        )
-
 
 class Filtered(NamedTuple):
     """Whole frames that hold a message that is let through, and the ``unmatched`` offsets of all others that were
@@ -49,87 +53,102 @@ class Filtered(NamedTuple):
 def filtered(frames: bytes, offset: int, wanted: TagFilter) -> Filtered:
     """Examine a run of whole, checked frames from the message at ``offset`` on.
 
-    A tag lies in a frame as it is, so only frames that hold its bytes are decoded. A compressed frame that cannot be
-    opened is let through, so that its reader is told why. It ends early after ``MOST_OPENED``.
+    A tag lies in a frame as it is, so only messages with its bytes among their headers are decoded. If less than half
+    of a wrapper is let through, it comes without the wrapper. A wrapper that cannot be opened is let through, so that
+    its reader is told why. It ends early after ``MOST_OPENED``.
     """
-    through = _Through(frames, offset, wanted)
+    through = _Through(offset, wanted)
+    may_match = bool(wanted.kept) or any(tag in frames for tag in wanted.tags)
     position = 0
     while position < len(frames) and through.opened < MOST_OPENED:
-        length, _, first, _, count, flag, _ = _unpack_header(frames, position)
-        after = position + length
-        if first + count > offset and through.may_match(position, after, first, count, flag):
-            found = through.found(position, after)
-            if found is None:
-                through.end = first + count
-            elif not through.take(position, after, first, count, found):
-                break
-        elif first + count > offset:
-            if through.parts and first >= wanted.until:
-                break
-            through.end = first + count
-        position = after
+        length, _, first, _, count, flag, attribute = _unpack_header(frames, position)
+        begin, position = position, position + length
+        if first + count <= offset:
+            continue
+        found: list[int] = []
+        data = b""
+        if flag & WRAPPER:
+            if may_match or flag & COMPRESSION:
+                found, data = through.of_wrapper(frames[begin:position], first, count)
+        elif may_match and through.matches(frames, begin, attribute, first):
+            found, data = [first], frames[begin:position]
+        if not through.take(first, first + count, found, data):
+            break
     return through.result()
 
 
 class _Through:
     """What a run of frames has let through so far. Everything from ``offset`` to below ``end`` was examined."""
 
-    def __init__(self, frames: bytes, offset: int, wanted: TagFilter) -> None:
-        self.parts: list[bytes] = []
-        self.end = self.offset = offset
+    def __init__(self, offset: int, wanted: TagFilter) -> None:
         self.opened = 0
-        self._frames = frames
-        self._view = memoryview(frames)
+        self._offset = self._end = offset
         self._wanted = wanted
-        self._tags = [tag for tag in wanted.tags if tag in frames]
+        self._parts: list[bytes] = []
         self._matched = OffsetSet()
         self._size = 0
 
-    def may_match(self, position: int, after: int, first: int, count: int, flag: int) -> bool:
-        """Return whether a frame has to be decoded: it is compressed, or holds the bytes of a tag."""
-        if flag & COMPRESSION:
-            return True
-        for tag in self._tags:
-            if self._frames.find(tag, position, after) >= 0:
-                return True
-        kept = self._wanted.kept
-        return bool(kept) and bool(kept.within(first, first + count))
+    def matches(self, data: bytes, position: int, attribute: int, offset: int) -> bool:
+        """Return whether the message at ``offset`` is let through, whose frame begins at ``position`` of ``data``."""
+        tags = self._wanted.tags
+        if attribute:
+            begin = position + HEADER_BYTES
+            end = begin + attribute
+            for tag in tags:
+                if data.find(tag, begin, end) >= 0:
+                    headers = decode_attribute(data[begin:end]).headers
+                    if any(name == TAG_HEADER and value in tags for name, value in headers):
+                        return True
+                    break
+        return offset in self._wanted.kept
 
-    def found(self, position: int, after: int) -> list[int] | None:
-        """Return the offsets of the messages of a frame that are let through; None for no such message."""
-        frame = self._view[position:after]
-        _, _, first, _, count, flag, _ = _unpack_header(frame)
+    def of_wrapper(self, frame: bytes, first: int, count: int) -> tuple[list[int], bytes]:
+        """Return the offsets of the messages of a wrapper that are let through, and the frames that hold them."""
         try:
-            if flag & COMPRESSION:
-                inside = open_wrapper(frame, f"the wrapper at offset {first}")
+            if is_compressed(frame):
+                inside = open_wrapper(memoryview(frame), f"the wrapper at offset {first}")
                 self.opened += len(inside)
-                if not any(tag in inside for tag in self._wanted.tags) and not self._wanted.kept:
-                    return None
-            messages = decode_run(frame, self.offset)
+            else:
+                inside = frame[HEADER_BYTES:]
+            if not self._wanted.kept and not any(tag in inside for tag in self._wanted.tags):
+                return [], b""
+            found = self._inside(inside, first)
         except (CompressionUnavailable, InvalidFrame):
-            return list(range(max(first, self.offset), first + count))
-        return [each.offset for each in messages if self._wanted.has(each)] or None
+            return list(range(first, first + count)), frame
+        if 2 * len(found) < count:
+            return list(found), b"".join([taken_out(inner, offset) for offset, inner in found.items()])
+        return list(found), frame
 
-    def take(self, position: int, after: int, first: int, count: int, found: list[int]) -> bool:
-        """Let a frame through with the messages found in it; return False if it is one too many."""
-        size = after - position
-        if first >= self._wanted.until or (self.parts and self._size + size > self._wanted.room):
-            self.end = max(self.end, first)
+    def _inside(self, inside: bytes, first: int) -> dict[int, bytes]:
+        """Return the frames inside of a wrapper that are let through, by offset."""
+        found: dict[int, bytes] = {}
+        for number, (position, length, _, _) in enumerate(walk(inside)):
+            attribute = _unpack_header(inside, position)[6]
+            offset = first + number
+            if offset >= self._offset and self.matches(inside, position, attribute, offset):
+                found[offset] = inside[position : position + length]
+        return found
+
+    def take(self, first: int, end: int, found: list[int], data: bytes) -> bool:
+        """Let the messages of a frame through that were found in it; return False if that is one frame too many."""
+        is_too_large = self._parts and self._size + len(data) > self._wanted.room
+        if (first >= self._wanted.until and (found or self._parts)) or (found and is_too_large):
+            self._end = max(self._end, first)
             return False
-        self.parts.append(self._frames[position:after])
-        self._size += size
-        for offset in found:
-            self._matched.add(offset)
-        self.end = first + count
+        if found:
+            self._parts.append(data)
+            self._size += len(data)
+            for offset in found:
+                self._matched.add(offset)
+        self._end = end
         return True
 
     def result(self) -> Filtered:
         """Return what was let through."""
         unmatched = OffsetSet()
-        unmatched.add_range(self.offset, self.end)
+        unmatched.add_range(self._offset, self._end)
         unmatched.difference_update(self._matched)
-        data = self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
-        return Filtered(data, self.end, unmatched)
+        return Filtered(b"".join(self._parts), self._end, unmatched)
 
 
 class PlannedRead(NamedTuple):
