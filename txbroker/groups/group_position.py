@@ -126,11 +126,6 @@ class GroupPosition:
             found.difference_update(held.offsets)
         return found
 
-    def is_free(self, offset: int) -> bool:
-        """Return whether no prepared transaction holds an offset."""
-        held = self._groups.held(self.group, self.partition)
-        return held is None or not (offset < held.below or offset in held.offsets)
-
     def news(self) -> bool:
         """Return whether something of ``missing`` does not wait any more."""
         if not self._missing:
