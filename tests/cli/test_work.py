@@ -307,6 +307,7 @@ def test_what_is_handled_is_finished_at_intervals_and_at_the_end(begin, connecti
     command.until(lambda: lag(connection, topic) == 0)
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
 def test_with_tags_it_handles_only_messages_that_have_one(begin, connection, topic, processes):
     for number in range(20):
         connection.send(topic, b"%d" % number, tags=["-eu"] * (number % 4 == 0) + ["us"] * (number % 5 == 0))

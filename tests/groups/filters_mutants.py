@@ -93,12 +93,6 @@ MUTANTS: Final = (
     Mutant("nobody is told how far it is", _FILTERED, "examined.size >= IN_AN_ANSWER or", "False or"),
     Mutant("it goes on in any number of partitions", _FILTERED, " or len(examined.ends) >= MOST_PLACES", ""),
     Mutant(
-        "until is not told",
-        _FILTERED,
-        "            if _is_reached(found.end, fetch.command.positions[place][2]):\n",
-        "            if False:\n",
-    ),
-    Mutant(
         "what does not match is not finished",
         _FETCHES,
         "                self._filtered.finish(fetch)\n",
@@ -110,13 +104,10 @@ MUTANTS: Final = (
     ),
     # -- what is finished
     Mutant(
-        "a reader without a claim finishes", _FILTERING, "has_claim = position.is_claimed and", "has_claim ="
-    ),
-    Mutant(
-        "one that has lost its claim notes what it has read",
+        "a reader without a claim finishes",
         _FILTERING,
-        "if not has_claim or not self._has_begun(position):",
-        "if not position.is_claimed or not self._has_begun(position):",
+        "if not position.is_claimed or not self",
+        "if not self",
     ),
     Mutant(
         "what has attempts is finished",

@@ -83,6 +83,7 @@ def test_messages_below_the_offset_say_nothing_also_in_a_batch():
 
 def test_what_is_kept_is_let_through_though_it_does_not_match():
     assert told(filtered(RUN, 10, wanted(kept=(10, 16)))) == ([10, 11, 13, 15], 18, "12, 14-15, 17")
+    assert told(filtered(stamped(single(), single()), 0, wanted(kept=(1,)))) == ([1], 2, "0")
 
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])

@@ -143,8 +143,6 @@ class FilteredFetches:
             examined.take(place, found.end, found.unmatched)
             part.data, part.end = found.data, found.end
             reading.found += len(found.data)
-            if _is_reached(found.end, fetch.command.positions[place][2]):
-                reading.news = True
 
     def is_enough(self, fetch: PendingFetch) -> bool:
         """Return whether so much was examined that the reader is to be told of it."""

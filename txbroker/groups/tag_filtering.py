@@ -91,10 +91,7 @@ class TagFiltering:
 
         Everything from ``begin`` to below ``end`` was examined.
         """
-        has_claim = position.is_claimed and position.generation == self._generation(
-            position.group, position.partition
-        )
-        if not has_claim or not self._has_begun(position):
+        if not position.is_claimed or not self._has_begun(position):
             return
         place = self._place(position)
         left = position.unfinished(unmatched)

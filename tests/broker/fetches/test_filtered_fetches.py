@@ -18,7 +18,7 @@ from journal.formats.group_entries import (
 from journal.formats.offset_set_bytes import decode_offsets, encode_offsets
 from journal.formats.record import LogStartMoved
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
-from journal.log import tag_filter
+from journal.log import key_tables, tag_filter
 from journal.message_headers import TAG_HEADER
 from journal.offset_set import OffsetSet
 from journal.vfs.filesystem import write_fully
@@ -282,6 +282,20 @@ class TestWaiting:
             offset, answers = following, answers + 1
         assert answers >= 20 * size // 300
 
+    def test_a_long_log_is_answered_in_time_too(self, room, partition, monkeypatch):
+        monkeypatch.setattr(filtered_fetches, "IN_MEMORY", 1)
+        monkeypatch.setattr(filtered_fetches, "LEAST", 1)
+        send(room, partition, "-----")
+        pool = ManualWorker()
+        room.broker.fetching._run_blocking = pool.submit
+        peer = room.peer()
+        asked = tell(peer, partition, 0)
+        pool.step()
+        room.timers.advance(1)
+        assert peer.answer(asked) is None
+        pool.step()
+        assert told(peer, asked, 0) == ([], 2, "0-1")
+
     def test_parts_of_other_sessions_come_in_between(self, room, partition, monkeypatch):
         monkeypatch.setattr(filtered_fetches, "IN_MEMORY", 1)
         monkeypatch.setattr(filtered_fetches, "LEAST", 1)
@@ -309,6 +323,9 @@ class TestFinishing:
         send(room, partition, "--e")
         assert fetch(room, partition, 0) == ([2], 3, "0-1")
         assert position(room, partition) is None
+        finish(room, offsets=[PartitionOffset(partition, 0)])
+        assert fetch(room, partition, 0) == ([2], 3, "0-1")
+        assert (position(room, partition), finished(room, partition)) == (0, "")
 
     def test_the_first_position_of_a_group_is_where_its_reader_begins(self, room, partition):
         send(room, partition, "---e-e")
@@ -363,6 +380,17 @@ class TestFinishing:
         generation = claim(room, partition)
         finish(room, settled(partition, unfinished=[(1, 2, 0, "why")], generation=generation))
         assert fetch(room, partition, 0, generation) == ([1, 3], 4, "0, 2")
+        assert (position(room, partition), finished(room, partition)) == (1, "2")
+
+    def test_nor_is_what_has_failed_since_it_was_examined(self, room, partition):
+        send(room, partition, "-u-")
+        generation = claim(room, partition)
+        peer = room.peer()
+        asked = tell(peer, partition, 0, generation)
+        finish(room, settled(partition, unfinished=[(1, 2, 0, "why")], generation=generation))
+        room.timers.advance(1)
+        room.engine.sync()
+        assert peer.answer(asked) is not None
         assert (position(room, partition), finished(room, partition)) == (1, "2")
 
     def test_what_waits_for_its_time_is_told_as_waiting(self, room, partition):
@@ -648,12 +676,17 @@ class TestTables:
         assert read == [4, 5]
         assert not room.filesystem.exists(room.engine.catalog.stores[partition].sealed_segments[0].keys_path)
 
-    def test_on_a_full_disk_no_table_is_made(self, room):
+    def test_on_a_full_disk_no_table_is_made(self, room, monkeypatch):
+        monkeypatch.setattr(key_tables, "make_table", None)
         partition = self.fill(room, "-e----" + "e")
         room.engine.full_at = 0
         assert fetch(room, partition, 0)[:2] == ([1], 6)
-        room.engine.housekeeping.run_inline()
-        assert not room.filesystem.exists(room.engine.catalog.stores[partition].sealed_segments[0].keys_path)
+
+    def test_what_has_any_tag_of_the_filter_is_found(self, room, read):
+        partition = self.fill(room, "-e--u--b--" + "e")
+        filter_by(room, "eu", "us")
+        assert fetch(room, partition, 0)[:2] == ([1, 4], 6)
+        assert read == [1, 4]
 
     @pytest.mark.parametrize("seed", range(20))
     def test_with_tables_the_same_comes_as_without(self, room, seed, monkeypatch):
