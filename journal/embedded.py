@@ -29,7 +29,7 @@ from journal.log.key_tables import look_up
 from journal.log.message_store import MessageStore
 from journal.log.search import Wanted, examine
 from journal.log.segment import Segment
-from journal.message_headers import GivenHeaders, GivenId, key_and_id, message_id, with_id
+from journal.message_headers import GivenHeaders, GivenId, GivenTags, marked, wanted_of
 from journal.random_id import new_id
 from journal.recovery.start import recover
 from journal.settings import TopicChoices, topic_settings
@@ -142,10 +142,13 @@ class Log:
         headers: GivenHeaders | None = None,
         partition: int = 0,
         id: GivenId = None,
+        tags: GivenTags = None,
     ) -> int:
-        """Append one message; return its offset, once it is forced to disk. ``id`` True makes a new id."""
+        """Append one message; return its offset, once it is forced to disk. ``id`` True makes a new id, ``tags`` are a
+        str or several.
+        """
         store = self._store(topic, partition)
-        frames = _frame_of(value, key, headers, id)
+        frames = _frame_of(value, key, headers, id, tags)
         count = check_run(frames)
         if self.engine.full:
             raise DiskFull(
@@ -178,16 +181,18 @@ class Log:
         *,
         key: bytes | None = None,
         id: str | bytes | None = None,
+        tag: str | None = None,
         offset: int = 0,
         partition: int = 0,
     ) -> Iterator[Message]:
-        """Return the messages of a partition with this key, this id, or both, from ``offset`` on, one by one.
+        """Return the messages of a partition with this key, this id and this tag, of which two may be left out, from
+        ``offset`` on, one by one.
 
         Those below the start of the log are left out. The first search through a full segment leaves a table of keys
         beside it, by which later ones read only what they return. Raises ``CorruptSegment`` at damage, and ``Misuse``
-        without key and id.
+        without any of the three.
         """
-        wanted = Wanted(*key_and_id(key, id))
+        wanted = Wanted(*wanted_of(key, id, tag))
         return self._search(self._store(topic, partition), whole("offset", offset, NOTHING_READ), wanted)
 
     def _search(self, store: MessageStore, offset: int, wanted: Wanted) -> Iterator[Message]:
@@ -274,10 +279,13 @@ class EmbeddedTransaction:
         headers: GivenHeaders | None = None,
         partition: int = 0,
         id: GivenId = None,
+        tags: GivenTags = None,
     ) -> None:
-        """Add one message. It gets its offset at commit. ``id`` True makes a new id."""
+        """Add one message. It gets its offset at commit. ``id`` True makes a new id, ``tags`` are a
+        str or several.
+        """
         store = self._log._store(topic, partition)
-        frames = _frame_of(value, key, headers, id)
+        frames = _frame_of(value, key, headers, id, tags)
         self._log.engine.transactions.add(self._number, store.number, frames, check_run(frames))
         sent = self._totals
         self._totals = Totals(sent.messages + 1, sent.requests + 1, crc32c(frames, sent.checksum))
@@ -315,11 +323,8 @@ class EmbeddedTransaction:
             self.rollback()
 
 
-def _frame_of(value: bytes | None, key: bytes | None, headers: GivenHeaders | None, id: GivenId) -> bytes:
-    given = message_id(id, NOTHING_CHANGED)
-    return frame.encode(
-        value,
-        time.time_ns() // 1000,
-        key,
-        headers if given is None else with_id(headers, given, NOTHING_CHANGED),
-    )
+def _frame_of(
+    value: bytes | None, key: bytes | None, headers: GivenHeaders | None, id: GivenId, tags: GivenTags
+) -> bytes:
+    given, _ = marked(headers, id, tags, NOTHING_CHANGED)
+    return frame.encode(value, time.time_ns() // 1000, key, given)

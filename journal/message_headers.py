@@ -16,10 +16,11 @@ from journal.arguments import (
     micros,
     octets,
     text,
+    texts,
     wrong_type,
     wrong_value,
 )
-from journal.errors import Misuse, WrongType
+from journal.errors import Misuse, WrongType, WrongValue
 from journal.random_id import new_id
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -34,11 +35,23 @@ ID_HEADER: Final = "txbroker.id"
 MAX_ID: Final = 255
 """Most bytes of an id."""
 
+TAG_HEADER: Final = "txbroker.tag"
+"""The header that has one of a message's tags; it comes once for each of them."""
+
+MAX_TAG: Final = 255
+"""Most bytes of a tag, in UTF-8."""
+
+MAX_TAGS: Final = 16
+"""Most tags of a message, and of a group."""
+
 GivenId = bool | str | bytes | None
 """What callers give as a message's id; True for a new one."""
 
 GivenIds = Sequence[GivenId] | Literal[True] | None
 """What callers give as the ids of several messages; True for a new one each."""
+
+GivenTags = str | Sequence[str] | None
+"""What callers give as a message's tags: one, or several."""
 
 _ID: Final = "a str, bytes, bytearray or memoryview, True for a new one, or None"
 _WANTED: Final = "a dict of names (str) and values (bytes), a list of pairs of these, or None"
@@ -114,25 +127,63 @@ def message_id(given: Any, state: str = NOTHING_SENT) -> bytes | None:
     return found
 
 
-def key_and_id(key: Any, id: Any, state: str = NOTHING_READ) -> tuple[bytes | None, bytes | None]:
-    """Return the key and the id that a caller looks for.
+def message_tags(given: Any, state: str = NOTHING_SENT) -> tuple[str, ...]:
+    """Return the tags that a caller gave, each once.
+
+    Raises :class:`WrongType`, and :class:`WrongValue` for a tag that is empty or longer than ``MAX_TAG`` bytes, and for
+    more than ``MAX_TAGS``.
+    """
+    found = tuple(dict.fromkeys(texts("tags", [given] if isinstance(given, str) else given, state)))
+    for each in found:
+        if not 1 <= len(each.encode()) <= MAX_TAG:
+            raise wrong_value("one of tags", each, f"of 1 to {MAX_TAG} bytes in UTF-8", state)
+    if len(found) > MAX_TAGS:
+        raise WrongValue(f"tags has {len(found)} different ones, {MAX_TAGS} are allowed; {state}")
+    return found
+
+
+def tags_of(headers: Headers) -> tuple[str, ...]:
+    """Return the tags in a message's headers. What is no UTF-8, and so no tag, is shown as Python shows such names."""
+    return tuple([value.decode(errors="surrogateescape") for name, value in headers if name == TAG_HEADER])
+
+
+def wanted_of(
+    key: Any, id: Any, tag: Any, state: str = NOTHING_READ
+) -> tuple[bytes | None, bytes | None, bytes | None]:
+    """Return the key, the id and the tag that a caller looks for.
 
     Raises :class:`Misuse` without any, :class:`WrongType` and :class:`WrongValue`.
     """
-    if key is None and id is None:
-        raise Misuse(f"find looks for messages by key=, by id=, or by both: say one; {state}")
+    if key is None and id is None and tag is None:
+        raise Misuse(f"find looks for messages by key=, id= and tag=: say one, or several; {state}")
     if isinstance(id, bool):
         raise wrong_type("id", id, "a str, bytes, bytearray, memoryview or None", state)
-    return None if key is None else octets("key", key, state, wanted=OCTETS_OR_NONE), message_id(id, state)
+    return (
+        None if key is None else octets("key", key, state, wanted=OCTETS_OR_NONE),
+        message_id(id, state),
+        None if tag is None else message_tags(text("tag", tag, state), state)[0].encode(),
+    )
 
 
-def with_id(headers: GivenHeaders | None, id: bytes, state: str = NOTHING_SENT) -> Headers:
-    """Return the headers that a caller gave, with the id of :func:`message_id` in place of one that is in them.
+def marked(
+    headers: GivenHeaders | None, id: Any, tags: Any, state: str = NOTHING_SENT
+) -> tuple[GivenHeaders | None, bytes | None]:
+    """Return the headers that a caller gave, with tags and an id in place of those that are in them; and the id.
 
-    Raises :class:`WrongType`.
+    None gives no id, and leaves the tags in the headers as they are. Raises as :func:`message_id`,
+    :func:`message_tags` and :func:`headers_of`.
     """
+    own = message_id(id, state)
+    if own is None and tags is None:
+        return headers, None
     pairs = () if headers is None else headers_of(headers, state)
-    return (*(pair for pair in pairs if pair[0] != ID_HEADER), (ID_HEADER, id))
+    if tags is not None:
+        given = message_tags(tags, state)
+        others = (pair for pair in pairs if pair[0] != TAG_HEADER)
+        pairs = (*others, *((TAG_HEADER, tag.encode()) for tag in given))
+    if own is not None:
+        pairs = (*(pair for pair in pairs if pair[0] != ID_HEADER), (ID_HEADER, own))
+    return pairs, own
 
 
 def size_of(headers: Headers | None) -> int:
@@ -144,16 +195,22 @@ Message = tuple[str, bytes | None, bytes | None, Headers | None, int | None, int
 
 
 def message_of(
-    topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp: Any, id: Any = None
+    topic: Any,
+    value: Any,
+    key: Any,
+    headers: Any,
+    partition: Any,
+    timestamp: Any,
+    id: Any = None,
+    tags: Any = None,
 ) -> Message:
     """A message that is kept for later: checked where the caller is, and a copy, whatever he does with his own.
 
     Raises :class:`WrongType`, :class:`WrongValue`.
     """
-    pairs = None if headers is None else headers_of(headers)
+    given, _ = marked(headers, id, tags)
+    pairs = None if given is None else headers_of(given)
     check_names(pairs or ())
-    if (given := message_id(id)) is not None:
-        pairs = with_id(pairs, given)
     return (
         text("topic", topic),
         None if value is None else octets("value", value, wanted=OCTETS_OR_NONE),

@@ -117,7 +117,7 @@ def test_messages_are_found_by_key_and_id_with_tables_and_without(path, at_once,
         assert len(log.engine.catalog.topics["orders"].partitions[0].sealed_segments) >= 3
         log.trim("orders", 3)
         assert [message.offset for message in log.find("orders", key=b"k1")] == [4, 7]
-        with pytest.raises(Misuse, match="say one; nothing was read"):
+        with pytest.raises(Misuse, match="say one, or several; nothing was read"):
             log.find("orders")
     with opened(path) as log:
         assert [message.offset for message in log.find("orders", key=b"k1")] == [4, 7]

@@ -39,7 +39,7 @@ class Group:
     def __init__(self, group_id: bytes) -> None:
         self.id = group_id
         self.changed_lsn = 0
-        """The LSN of the last record that moved or settled something; 0 if it is in a checkpoint."""
+        """The LSN of the last record that moved, settled or altered something; 0 if it is in a checkpoint."""
         self.positions: dict[int, tuple[int, str]] = {}
         self.claims: dict[int, Claim] = {}
         self.settlements: dict[int, Settlement] = {}

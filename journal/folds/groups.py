@@ -280,6 +280,7 @@ class GroupsFold:
         assert record.id or record.group in self.groups, f"{record} has no id for a group that it makes"
         group = self._group(record.group, record.id)
         group.settings, group.used = record.settings, record.at
+        group.changed_lsn = self._lsn
 
     def _deleted(self, record: GroupDeleted) -> None:
         assert record.group not in self._held, f"transactions hold offsets of group {record.group!r}"

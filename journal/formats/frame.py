@@ -25,7 +25,15 @@ from journal.constants import MAX_ATTRIBUTE, MIB
 from journal.errors import InvalidFrame, MessageTooLarge, RequestRefused
 from journal.formats.compression import open_payload
 from journal.formats.version import FORMAT
-from journal.message_headers import ID_HEADER, GivenHeaders, Headers, check_names, headers_of, last_value
+from journal.message_headers import (
+    ID_HEADER,
+    GivenHeaders,
+    Headers,
+    check_names,
+    headers_of,
+    last_value,
+    tags_of,
+)
 
 HEADER = Struct(">IIQqqIII")
 HEADER_BYTES = HEADER.size
@@ -99,6 +107,11 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     def id(self) -> bytes | None:
         """The id that its sender gave it, None if it has none."""
         return last_value(self.headers, ID_HEADER)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags that its sender gave it."""
+        return tags_of(self.headers)
 
 
 _encode_attribute = msgspec.msgpack.Encoder().encode
@@ -368,6 +381,12 @@ def open_wrapper(frame: memoryview, what: str, state: str = "") -> bytes:
     """
     number = (_unpack_header(frame)[6] & COMPRESSION) >> COMPRESSION_SHIFT
     return open_payload(number, frame[HEADER_BYTES:], what, state)
+
+
+def taken_out(inner: bytes | memoryview, offset: int) -> bytes:
+    """Return a frame from inside of a wrapper as one of its own, with that offset."""
+    tail = memoryview(inner)[CRC_START:]
+    return b"".join((_HEAD.pack(len(inner), crc32c(tail), offset), tail))
 
 
 def uncompressed(frame: memoryview, what: str) -> bytes:

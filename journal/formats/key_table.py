@@ -1,10 +1,11 @@
-"""The bytes of a segment's table of keys: where the messages with a key, or with an id, may be.
+"""The bytes of a segment's table of keys: where the messages with a key, an id, or a tag may be.
 
-``magic | crc u32 | checksum u32 | size u64 | end u64 | complete u32 | zero u32`` and then, ascending,
-``hash u32 | place u32`` for each key and each id of the segment's messages. ``hash`` is CRC-32C of the key, or of the
-id, seeded differently for the two; ``place`` is the message's offset less that of the segment. ``checksum``, ``size``
-and ``end`` are those of the segment of which it was made, and ``crc``, of all that follows it, is seeded as the
-segment's running checksum is: the table of another segment, or of another state of this one, is not taken for it.
+``magic | crc u32 | checksum u32 | size u64 | end u64 | complete u32 | kinds u32`` and then, ascending,
+``hash u32 | place u32`` for each key, each id and each tag of the segment's messages. ``hash`` is CRC-32C of the key,
+the id or the tag, seeded differently for the three ``kinds``; ``place`` is the message's offset less that of the
+segment. ``checksum``, ``size`` and ``end`` are those of the segment of which it was made, and ``crc``, of all that
+follows it, is seeded as the segment's running checksum is: the table of another segment, or of another state of this
+one, is not taken for it.
 ``complete`` is 0, and there are no entries, if there would be more than ``MOST_ENTRIES``.
 
 A table is a hint that saves reading. It is made from the segment when it is wanted, and made again if it is not sound;
@@ -34,6 +35,8 @@ MOST_ENTRIES: Final = 4 << 20
 
 _KEY_SEED: Final = 1
 _ID_SEED: Final = 2
+_TAG_SEED: Final = 3
+_KINDS: Final = 3
 _BUCKETS: Final = 256
 """Entries are sorted in so many parts: Python's sort takes 40 bytes for each, and keeps other threads waiting."""
 _BUCKET_SHIFT: Final = 24
@@ -65,6 +68,11 @@ def hash_of_id(id: bytes) -> int:
     return int(crc32c(id, _ID_SEED))
 
 
+def hash_of_tag(tag: bytes) -> int:
+    """Return the hash of one of a message's tags."""
+    return int(crc32c(tag, _TAG_SEED))
+
+
 class KeyEntries:
     """The entries of a table that is being made of a segment that begins at ``base_offset``."""
 
@@ -73,7 +81,7 @@ class KeyEntries:
         self._buckets = [array("Q") for _ in range(_BUCKETS)]
 
     def add(self, hashed: int, offset: int) -> None:
-        """Add the hash of a key or an id of the message at an offset."""
+        """Add the hash of a key, an id or a tag of the message at an offset."""
         self._buckets[hashed >> _BUCKET_SHIFT].append(hashed << 32 | offset - self._base)
 
     def __len__(self) -> int:
@@ -87,7 +95,7 @@ class KeyEntries:
             entries.extend(sorted(bucket))
         if byteorder == "little":
             entries.byteswap()
-        facts = _FACTS.pack(source.checksum, source.size, source.end_offset, is_complete, 0)
+        facts = _FACTS.pack(source.checksum, source.size, source.end_offset, is_complete, _KINDS)
         rest = facts + entries.tobytes()
         return _HEAD.pack(KEYS_MAGIC, crc32c(rest, source.seed)) + rest
 
@@ -104,7 +112,8 @@ class KeyTable:
         return (len(self._data) - HEADER_BYTES) // ENTRY.size
 
     def offsets(self, hashed: int, first: int = 0, most: int = MOST_ENTRIES) -> list[int]:
-        """Return the offsets from ``first`` on of all messages whose key or id has this hash, and perhaps of others.
+        """Return the offsets from ``first`` on of all messages of whose key, id or
+        tags one has this hash, and perhaps of others.
 
         They ascend, and are the first ``most`` of these.
         """
@@ -133,7 +142,7 @@ def open_table(data: bytes, source: Source, checksum: Checksum = crc32c) -> KeyT
     if len(data) < HEADER_BYTES or (len(data) - HEADER_BYTES) % ENTRY.size:
         return None
     magic, crc = _HEAD.unpack_from(data)
-    facts = _FACTS.unpack_from(data, _HEAD.size)[:3]
-    if magic != KEYS_MAGIC or facts != (source.checksum, source.size, source.end_offset):
+    *facts, _, kinds = _FACTS.unpack_from(data, _HEAD.size)
+    if magic != KEYS_MAGIC or kinds != _KINDS or facts != [source.checksum, source.size, source.end_offset]:
         return None
     return KeyTable(data, source) if checksum(memoryview(data)[_HEAD.size :], source.seed) == crc else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -26,13 +27,14 @@ from journal.formats.key_table import (
     Source,
     hash_of_id,
     hash_of_key,
+    hash_of_tag,
     open_table,
 )
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.interfaces import IFilesystem
 from journal.log.search import Wanted
 from journal.log.segment import BrokenChain, Read, Segment, read_run
-from journal.message_headers import ID_HEADER
+from journal.message_headers import ID_HEADER, TAG_HEADER
 from journal.vfs.file_window import file_size, opened, read_some
 
 MOST_AT_ONCE = 4096
@@ -58,29 +60,57 @@ class LookedUp(NamedTuple):
 def look_up(
     filesystem: IFilesystem, segment: Segment, offset: int, wanted: Wanted, makes: bool = True
 ) -> LookedUp:
-    """Look a key or an id up in the table of a segment that is not written any more, from ``offset`` on.
+    """Look a key, an id or a tag up in the table of a segment that is not written any more, from ``offset`` on.
 
     A missing or unsound table is made anew if ``makes``. Without one, and where the segment is damaged or gone, the
     segment itself has to be searched, which tells of the damage.
     """
-    source, made = source_of(segment), b""
-    try:
-        table = read_table(filesystem, segment)
-        if table is None and makes:
-            with opened(filesystem, segment.path) as file:
-                made = make_table(file.read, segment)
-            table = open_table(made, source)
-    except (OSError, BrokenChain, RequestRefused):
-        return LookedUp(None)
-    if table is None or not table.is_complete:
+    table, made = _table(filesystem, segment, makes)
+    if table is None:
         return LookedUp(None, 0, made)
     found = table.offsets(hash_of(wanted), offset, MOST_AT_ONCE)
     return LookedUp(found, segment.end_offset if len(found) < MOST_AT_ONCE else found[-1] + 1, made)
 
 
+def look_up_tags(
+    filesystem: IFilesystem, segment: Segment, tags: Iterable[bytes], most: int, makes: bool = True
+) -> LookedUp:
+    """Look tags up, as :func:`look_up` does: all offsets of messages that may have one, ascending.
+
+    If there are more than ``most`` there are none, as without a table: the segment is to be read.
+    """
+    table, made = _table(filesystem, segment, makes)
+    if table is None:
+        return LookedUp(None, 0, made)
+    found: set[int] = set()
+    for tag in tags:
+        found.update(table.offsets(hash_of_tag(tag), segment.base_offset, most + 1))
+    return LookedUp(sorted(found) if len(found) <= most else None, segment.end_offset, made)
+
+
+def _table(filesystem: IFilesystem, segment: Segment, makes: bool) -> tuple[KeyTable | None, bytes]:
+    """Return the table of a segment, if it is of use, and its bytes if it had to be made."""
+    made = b""
+    try:
+        table = read_table(filesystem, segment)
+        if table is None and makes:
+            with opened(filesystem, segment.path) as file:
+                made = make_table(file.read, segment)
+            table = open_table(made, source_of(segment))
+    except (OSError, BrokenChain, RequestRefused):
+        return None, b""
+    return (table if table is not None and table.is_complete else None), made
+
+
 def hash_of(wanted: Wanted) -> int:
-    """Return the hash to look up: of the id, which is the rarer one, if there is one."""
-    return hash_of_id(wanted.id) if wanted.id is not None else hash_of_key(wanted.key or b"")
+    """Return the hash to look up: of the id, which is the rarest one, if there is one, else of the key."""
+    if wanted.id is not None:
+        return hash_of_id(wanted.id)
+    return (
+        hash_of_key(wanted.key or b"")
+        if wanted.tag is None or wanted.key is not None
+        else hash_of_tag(wanted.tag)
+    )
 
 
 def source_of(segment: Segment) -> Source:
@@ -111,7 +141,7 @@ def make_table(read: Read, segment: Segment) -> bytes:
 
 
 def _collect(frames: bytes, entries: KeyEntries) -> None:
-    """Add the keys and ids of a run of stamped frames."""
+    """Add the keys, ids and tags of a run of stamped frames."""
     position = 0
     while position < len(frames):
         length, _, offset, _, _, _, flag, attribute = _unpack_header(frames, position)
@@ -147,5 +177,7 @@ def _add(attribute: bytes, offset: int, entries: KeyEntries) -> None:
     for name, value in found.headers:
         if name == ID_HEADER:
             id = value
+        elif name == TAG_HEADER:
+            entries.add(hash_of_tag(value), offset)
     if id is not None:
         entries.add(hash_of_id(id), offset)

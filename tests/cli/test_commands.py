@@ -101,7 +101,7 @@ def test_a_message_in_json_has_every_field():
     message = Message("orders", 1, 7, 5, None, b"\xff", (("h", b"x"), ("h", b"y")))
     assert message_json(message) == {
         "topic": "orders", "partition": 1, "offset": 7, "timestamp": 5, "appended": None,
-        "key": None, "value": {"base64": "/w=="}, "id": None, "headers": [["h", "x"], ["h", "y"]],
+        "key": None, "value": {"base64": "/w=="}, "id": None, "tags": [], "headers": [["h", "x"], ["h", "y"]],
     }  # fmt: skip
 
 

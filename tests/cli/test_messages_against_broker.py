@@ -75,6 +75,9 @@ class TestFind:
             "two",
         ]
         assert run("find", topic, "--id", "order-1").stdout == run("tail", topic).stdout.splitlines(True)[0]
+        run("send", topic, "three", "--tag", "eu", "--tag", "express")
+        [found] = lines(run("find", topic, "--tag", "express", "--json"))
+        assert (found["value"], found["tags"]) == ("three", ["eu", "express"])
         limited = run("find", topic, "--key", "42", "--limit", "1", partly=True)
         assert "These are the first 1" in limited.stderr
 
@@ -83,7 +86,7 @@ class TestFind:
         assert f"{topic} has no message with the id nobody and the key 42" in told
         run("find", "nothing", "--id", "x", code=1)
         run("find", topic, "--id", "x", "--partition", "5", code=1)
-        assert "say --id, --key, or both" in run("find", topic, code=2).stderr
+        assert "say --id, --key or --tag, or several of them" in run("find", topic, code=2).stderr
 
 
 class TestTail:

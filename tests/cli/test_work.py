@@ -307,6 +307,18 @@ def test_what_is_handled_is_finished_at_intervals_and_at_the_end(begin, connecti
     command.until(lambda: lag(connection, topic) == 0)
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_with_tags_it_handles_only_messages_that_have_one(begin, connection, topic, processes):
+    for number in range(20):
+        connection.send(topic, b"%d" % number, tags=["-eu"] * (number % 4 == 0) + ["us"] * (number % 5 == 0))
+    words = ("--topic", topic, "--group", topic, "--processes", processes)
+    command = begin("tasks:plain", *words, "--tag=-eu", "--tag", "us")
+    command.until(lambda: len(command.said) == 8)
+    assert command.end(signal.SIGINT)[0] == 0
+    assert connection.describe_group(topic).tags == ("-eu", "us")
+    assert "reads messages of other tags" in begin("tasks:plain", *words, "--tag", "us").end()[2]
+
+
 @pytest.mark.parametrize("way", ["transactional", "rows"])
 def test_killed_again_and_again_each_message_takes_effect_once(begin, connection, topic, out, tmp_path, way):
     fill(connection, topic, 1500)

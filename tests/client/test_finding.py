@@ -83,6 +83,8 @@ def test_what_is_not_there_is_refused(connection):
         connection.find("nowhere", id="x")
     with pytest.raises(errors.UnknownPartition):
         connection.find("there", id="x", partition=1)
-    with pytest.raises(errors.Misuse, match="find looks for messages by key=, by id=, or by both: say one"):
+    with pytest.raises(
+        errors.Misuse, match="find looks for messages by key=, id= and tag=: say one, or several"
+    ):
         connection.find("there")
     assert connection.find("there", id="x") == []

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import txbroker
-from journal.message_headers import ID_HEADER, message_id, message_of, with_id
+from journal.message_headers import ID_HEADER, marked, message_id, message_of
 from tests.client.scripted_broker import ScriptedServer
 from txbroker import errors
 from txbroker.client import asyncio as asyncio_client
@@ -94,9 +94,9 @@ def test_an_id_is_text_or_bytes_within_its_bound():
 
 
 def test_an_id_goes_behind_the_headers_of_the_caller_who_is_refused_an_iterator():
-    assert with_id({"a": b"1"}, b"x") == (("a", b"1"), (ID_HEADER, b"x"))
+    assert marked({"a": b"1"}, b"x", None) == ((("a", b"1"), (ID_HEADER, b"x")), b"x")
     with pytest.raises(errors.WrongType, match="headers is an iterator"):
-        with_id(iter([("a", b"1")]), b"x")
+        marked(iter([("a", b"1")]), b"x", None)
 
 
 def test_a_message_that_waits_has_its_id_from_the_call_on():

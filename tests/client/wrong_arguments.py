@@ -71,6 +71,12 @@ CASES = [
     Case("timestamp", lambda c, w: c.send("t", b"v", timestamp=w), MOMENT),
     Case("id", lambda c, w: c.send("t", b"v", id=w), IDS),
     Case("id", lambda c, w: c.transaction().send("t", b"v", id=w), IDS),
+    Case(
+        "tags", lambda c, w: c.send("t", b"v", tags=w), (5, b"eu", [b"eu"], [None], "", "\udcff", "x" * 256)
+    ),
+    Case("tags", lambda c, w: c.transaction().send("t", b"v", tags=w), (5, [5])),
+    Case("tags", lambda c, w: c.transaction().send_many("t", [b"v"], tags=w), ("eu", 5)),
+    Case("tags", lambda c, w: c.transaction().send_many("t", [b"v"], tags=[w]), (5, [5])),
     Case("ids", lambda c, w: c.transaction().send_many("t", [b"v"], ids=w), ("k", b"k", 5)),
     Case("id", lambda c, w: c.transaction().send_many("t", [b"v"], ids=[w]), IDS),
     Case("topic", lambda c, w: c.transaction().send(w, b"v"), (*TEXT, None)),
@@ -111,6 +117,7 @@ CASES = [
     Case("time", lambda c, w: c.offsets_for_time("t", w), (*MOMENT, None)),
     Case("topic", lambda c, w: c.find(w, id="x"), (*TEXT, None)),
     Case("id", lambda c, w: c.find("t", id=w), (*IDS, True, False)),
+    Case("tag", lambda c, w: c.find("t", tag=w), (5, b"eu", ["eu"], "", "\udcff", "x" * 256)),
     Case("key", lambda c, w: c.find("t", key=w), OCTETS),
     Case("partition", lambda c, w: c.find("t", id="x", partition=w), INDEX),
     Case("start", lambda c, w: c.find("t", id="x", start=w), (*WHOLE, -1, None)),

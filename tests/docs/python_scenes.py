@@ -196,6 +196,8 @@ def clients_that_fail(address: str, broker: Any) -> Iterator[Runs]:
     broker.create_topic("refunds")
     for _ in range(3):
         broker.send("refunds", b"")
+    yield running(address, {"broker": broker})
+    assert broker.describe_group("express-refunds").tags == ("express",)
     _, handled = times(2, KeyboardInterrupt)
 
     def handle(message: txbroker.Message) -> None:

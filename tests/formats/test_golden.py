@@ -133,7 +133,7 @@ REQUESTS = [
     c.Attend(32, "group", SESSION, SECRET, [(1, 1 << 40), (2, 3)], [2], [g.Settled(2, 3, 5, b"\x02\x01")]),
     c.LeaveGroup(33, "group", SESSION, SECRET, False),
     c.DescribeGroup(34, "group"),
-    c.FindMessages(40, 1, 1 << 40, b"key", b"id", 1 << 41, 7),
+    c.FindMessages(40, 1, 1 << 40, b"key", b"id", 1 << 41, 7, b"tag"),
     c.ListParked(35, "group", 2, 1 << 40),
     c.ReleaseParked(36, "group", ID, 2, [1, 1 << 40], c.Release.DEAD_LETTER),
     c.AlterGroup(42, "group", g.GroupSettings(RULES), ["retry"], c.Whether.NONE_OR_SAME, ID),

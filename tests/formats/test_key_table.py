@@ -1,11 +1,20 @@
 """Test tables of keys: what was put in is found again, and only a whole table of the very segment is taken."""
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
 from journal.formats import key_table
-from journal.formats.key_table import HEADER_BYTES, KeyEntries, Source, hash_of_id, hash_of_key, open_table
+from journal.formats.key_table import (
+    HEADER_BYTES,
+    KeyEntries,
+    Source,
+    hash_of_id,
+    hash_of_key,
+    hash_of_tag,
+    open_table,
+)
 
 SOURCE = Source(100, 1 << 20, 5_000, 0xDEADBEEF, 77)
 
@@ -33,8 +42,15 @@ def test_all_offsets_of_a_hash_are_found_in_their_order(pairs):
             assert table.offsets(hashed, first) == [offset for offset in expected if offset >= first]
 
 
-def test_a_key_and_an_id_of_the_same_bytes_are_told_apart():
-    assert hash_of_key(b"42") != hash_of_id(b"42")
+def test_a_key_an_id_and_a_tag_of_the_same_bytes_are_told_apart():
+    assert len({hash_of_key(b"42"), hash_of_id(b"42"), hash_of_tag(b"42")}) == 3
+
+
+def test_a_table_without_the_tags_is_not_taken():
+    data = bytearray(table_of([(1, 100)]))
+    data[36:40] = bytes(4)
+    data[8:12] = crc32c(bytes(data[12:]), SOURCE.seed).to_bytes(4)
+    assert open_table(bytes(data), SOURCE) is None
 
 
 @pytest.mark.parametrize("position", range(HEADER_BYTES + 16))

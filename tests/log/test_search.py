@@ -6,7 +6,7 @@ from journal.errors import InvalidFrame
 from journal.formats import compression, frame
 from journal.log import search
 from journal.log.search import Wanted, examine
-from journal.message_headers import ID_HEADER
+from journal.message_headers import ID_HEADER, TAG_HEADER
 
 
 def inner(*messages):
@@ -67,6 +67,23 @@ def test_messages_below_the_offset_are_left_out_also_in_a_batch():
     assert offsets(RUN, Wanted(key=b"a"), 11) == [12, 15]
     assert offsets(RUN, Wanted(id=b"2"), 14) == [14, 15]
     assert examine(RUN, 16, Wanted(id=b"2")) == ([], 16)
+
+
+def tagged(*tags, key=None):
+    return frame.encode(b"", 1, key, [(TAG_HEADER, tag) for tag in tags])
+
+
+def test_a_message_is_found_by_each_of_its_tags_and_by_nothing_else_that_says_the_same():
+    run = stamped(
+        tagged(b"eu", b"new"),
+        tagged(b"us"),
+        frame.encode(b"eu", 1, b"eu", {"eu": b"eu"}),
+        tagged(b"eu", key=b"k"),
+    )
+    assert offsets(run, Wanted(tag=b"eu")) == [0, 3]
+    assert offsets(run, Wanted(tag=b"new")) == [0]
+    assert offsets(run, Wanted(key=b"k", tag=b"eu")) == [3]
+    assert offsets(run, Wanted(key=b"k", tag=b"us")) == []
 
 
 def test_an_empty_key_is_a_key():

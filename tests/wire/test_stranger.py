@@ -172,6 +172,19 @@ def _groups(stranger, number):
     [group] = stranger.ask("ListGroups")["groups"]
     assert group == {"name": "g", "positions": [("t", 0, 3, 1)], "id": known["id"]}
     assert stranger.ask("DeleteGroup", group="g", id=known["id"])[""] == "Done"
+    _filter(stranger, number)
+
+
+def _filter(stranger, number):
+    """A group for which none of the four messages is."""
+    settings = {"retry": None, "expiry": None, "tags": ["eu"]}
+    brought = {"group": "f", "settings": settings, "changed": ["tags"], "whether": "NONE_OR_SAME"}
+    assert stranger.ask("AlterGroup", **brought, id=GROUP_ID)[""] == "Done"
+    reader = {"group": "f", "first": 0, "generations": [0], "missing": []}
+    fetched, data = stranger.read("Fetch", positions=[(number, 0, 0)], readers=[reader])
+    [part] = fetched["partitions"]
+    assert (part["next_offset"], part["finished"], data) == (4, b"\x02\x0f", b"")
+    assert stranger.ask("DeleteGroup", group="f", id=GROUP_ID)[""] == "Done"
 
 
 def _members(stranger, number):

@@ -173,6 +173,9 @@ class Broker:
         coordinator = self.coordinator
         coordinator.on_failure = self._failed
         self.dead_letters.settle = self.consuming.settle
+        self.fetching.filtering.settle = self.consuming.settle
+        self.consuming.catch_up = self.fetching.filtering.catch_up
+        self.consuming.filter_begins = self.fetching.filtering.begins
         self.dead_letters.on_topic = coordinator.topic_changed
         self.dead_letters.on_failure = self._failed
         self.consuming.count_members = coordinator.count_members

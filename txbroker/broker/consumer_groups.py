@@ -80,6 +80,12 @@ class Consuming:
         self._judge = SettlementJudge(engine, settings, groups, random)
         self.recorded, self.check_settled = self._judge.recorded, self._judge.check
         self.at_claims = ClaimSettlement(engine, groups, self.recorded, self.check_settled)
+        self.catch_up: Callable[[str, list[int]], object] = lambda group, partitions: None  # noqa: ARG005
+        """Called with a group and partitions before it is judged what is settled there: what does not match the filter
+        of the group may be finished first.
+        """
+        self.filter_begins: Callable[[str], object] = len
+        """Called with the name of a group that gets a filter."""
         self.count_members: Callable[[str], int] = lambda group: 0  # noqa: ARG005
         """Returns how many members a group has now."""
         self.end_memberships: Callable[[str], object] = len
@@ -102,6 +108,8 @@ class Consuming:
             raise InvalidSetting(f"no offsets for group {name!r}; nothing has changed")
         check_entries("positions", len(offsets))
         partitions = [offset.partition for offset in offsets]
+        if settled:
+            self.catch_up(name, [each.partition for each in settled])
         self.check_room(
             name, group_id, [*partitions, *(each.partition for each in settled)] if settled else partitions
         )
@@ -370,11 +378,15 @@ class Consuming:
         """Change settings of a group; makes it if it is not there."""
         name = command.group
         self.check_room(name, command.id, ())
-        there, known = name in self._groups.groups, self._groups.find(name).settings
-        wanted = changed_settings(name, known, command)
+        group = self._groups.find(name)
+        there, known = name in self._groups.groups, group.settings
+        is_in_use = bool(group.positions or group.claims or self.count_members(name))
+        wanted = changed_settings(name, known, command, is_in_use=is_in_use)
         if wanted != known or not there:
             if self._engine.full:
                 raise disk_full()
+            if wanted.tags and not known.tags:
+                self.filter_begins(name)
             made = self._made(name, command.id)
             self._engine.accept(GroupAltered(name, wanted, self._engine.now(), made))
         return Done(command.correlation)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from journal.log.read_plan import Frames, ReadPlan
+from journal.offset_set import OffsetSet
 from txbroker.broker.session import Session
 from txbroker.errors import CorruptData, StorageUnavailable, TxBrokerError
 from txbroker.wire.messages import Fetch, FetchedPartition
@@ -31,10 +31,12 @@ class PendingFetch:
 
     It is not tried again before the end positions of its logs are ``wanted`` in all: what is dropped does not count.
     ``for_groups`` are those of its positions that are read for groups; ``due`` rings when the next offset that waits is
-    due.
+    due. ``examined`` is what was examined for those of them whose groups have a filter, None if there are none.
     """
 
-    __slots__ = ("command", "due", "expired", "for_groups", "session", "timer", "waits_for", "wanted")
+    __slots__ = (
+        "command", "due", "examined", "expired", "for_groups", "session", "timer", "waits_for", "wanted",
+    )  # fmt: skip
 
     def __init__(self, session: Session, command: Fetch, for_groups: dict[int, GroupPosition]) -> None:
         self.session = session
@@ -45,6 +47,25 @@ class PendingFetch:
         self.waits_for: list[MessageStore] = []
         self.wanted = 0
         self.expired = command.max_wait <= 0
+        self.examined: Examined | None = None
+
+
+class Examined:
+    """What was examined for a fetch since it came: by the places of its positions, and ``size`` bytes in all."""
+
+    __slots__ = ("ends", "size", "unmatched")
+
+    def __init__(self) -> None:
+        self.ends: dict[int, int] = {}
+        """The offsets up to which positions were examined, by their places in the fetch."""
+        self.unmatched: dict[int, OffsetSet] = {}
+        """The offsets that do not match."""
+        self.size = 0
+
+    def take(self, place: int, end: int, unmatched: OffsetSet) -> None:
+        """Note that a position was examined further, up to ``end``."""
+        self.ends[place] = end
+        self.unmatched.setdefault(place, OffsetSet()).update(unmatched)
 
 
 class Part:
@@ -89,23 +110,38 @@ class Reading:
     also those whose plans run later.
 
     ``cut``: it stopped early, because of the disk, or because others wait for their turn; the next fetch gets the rest.
-    ``news``: there is something to tell of a group beside messages.
+    ``news``: there is something to tell of a group beside messages. ``filtered`` are reads of positions whose groups
+    have a filter.
     """
 
-    __slots__ = ("cold", "cut", "failed", "found", "news", "parts", "room", "stores")
+    __slots__ = ("cold", "cut", "failed", "filtered", "found", "news", "parts", "room", "stores")
 
     def __init__(self, room: int) -> None:
         self.parts: list[Part] = []
-        self.cold: list[tuple[Part, ReadPlan]] = []
+        self.cold: list[tuple[Part, Planned]] = []
+        self.filtered: list[tuple[Part, Planned]] = []
         self.stores: list[MessageStore] = []
         self.found = 0
         self.failed = self.cut = self.news = False
         self.room = room
 
 
-def run_plans(plans: list[tuple[Part, ReadPlan]]) -> list[tuple[Part, Frames | TxBrokerError]]:
-    """Run plans on a thread of the pool; damage in one partition does not keep the others from being read."""
-    results: list[tuple[Part, Frames | TxBrokerError]] = []
+class Planned(Protocol):
+    """A read that was planned on the reactor."""
+
+    def run(self) -> Any:
+        """Carry it out; raises CorruptData and OSError."""
+
+    def close(self) -> None:
+        """Drop it, if it did not run."""
+
+
+def run_plans(plans: list[tuple[Part, Planned]]) -> list[tuple[Part, Any]]:
+    """Run plans on a thread of the pool; damage in one partition does not keep the others from being read.
+
+    Each result is what the plan returns, or a TxBrokerError.
+    """
+    results: list[tuple[Part, Any]] = []
     try:
         for part, plan in plans:
             try:

@@ -18,14 +18,16 @@ from twisted.logger import Logger
 
 from journal.constants import KIB
 from journal.folds.groups import GroupsFold
-from journal.log.read_plan import always
+from journal.log.read_plan import Frames, always
 from txbroker.broker.accounts import Accounts
 from txbroker.broker.fetch_attempt import CallLater, Part, PendingFetch, Reading, run_plans, unreadable
+from txbroker.broker.filtered_fetches import FilteredFetches
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
 from txbroker.errors import CorruptData, LimitExceeded, StorageUnavailable, TxBrokerError
 from txbroker.groups.group_position import GroupPosition, Told
 from txbroker.groups.group_reading import GroupReading
+from txbroker.groups.tag_filtering import TagFiltering
 from txbroker.wire.codec import encode_parts
 from txbroker.wire.messages import Cancel, Fetch, Fetched
 from txbroker.wire.refusals import refusal, unknown_partition
@@ -33,7 +35,7 @@ from txbroker.wire.refusals import refusal, unknown_partition
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
     from journal.log.message_store import MessageStore
-    from journal.log.read_plan import Frames, GoesOn
+    from journal.log.read_plan import GoesOn
 
 LEAST_COLD_READ = 64 * KIB
 """Partitions that are read on the reader pool share the answer's bytes, but none gets less than this."""
@@ -87,6 +89,8 @@ class Fetching:
         self._call_later = call_later
         self._answers = answers
         self._groups = GroupReading(engine, settings.max_ahead, groups, self._look)
+        self.filtering = TagFiltering(engine, groups, settings.max_ahead)
+        self._filtered = FilteredFetches(engine, self.filtering)
         self.goes_on: GoesOn = always
         """Whether the present read may take longer; the scheduler sets it."""
         self.bytes = 0
@@ -200,7 +204,7 @@ class Fetching:
         session.due.pop(fetch, None)
         reading = self._read(fetch)
         least = max(1, min(fetch.command.min_bytes, reading.room))
-        if reading.cold:
+        if reading.cold or reading.filtered:
             self._read_cold(fetch, reading)
         elif reading.found >= least or reading.cut or reading.failed or reading.news or fetch.expired:
             self._answer(fetch, reading)
@@ -220,10 +224,18 @@ class Fetching:
                 part.error = unknown_partition(partition)
             elif room > 0 and not self._is_over(reading):
                 try:
-                    until = until or store.high_watermark
+                    end = until or store.high_watermark
                     if for_groups:
-                        until = self._skip(reading, part, for_groups.get(len(reading.parts) - 1), until)
-                    room -= self._read_one(reading, part, store, until, room, left)
+                        place = len(reading.parts) - 1
+                        position = for_groups.get(place)
+                        if position is not None:
+                            end = self._skip(fetch, reading, place, position, end)
+                        if position is not None and position.tags:
+                            if len(reading.cold) + len(reading.filtered) < MOST_COLD_READS:
+                                room -= self._filtered.plan(fetch, reading, place, store, until, room, left)
+                            left -= 1
+                            continue
+                    room -= self._read_one(reading, part, store, end, room, left)
                 except TxBrokerError as refused:
                     part.error = refused
                 except OSError as failed:  # this may be called while a group is published, which must go on
@@ -232,14 +244,19 @@ class Fetching:
             left -= 1
         return reading
 
-    def _skip(self, reading: Reading, part: Part, position: GroupPosition | None, until: int) -> int:
-        """Go over what the group has finished, if the position is read for one; return where to end."""
-        if position is None:
-            return until
+    def _skip(
+        self, fetch: PendingFetch, reading: Reading, place: int, position: GroupPosition, until: int
+    ) -> int:
+        """Go over what the group has finished that a position is read for, and over what was examined for its filter;
+        return where to end.
+        """
         position.check()
+        part = reading.parts[place]
         end = position.readable(min(until, part.high_watermark))
         part.end = position.first_unfinished(end)
         reading.news = reading.news or part.end > position.offset or position.news()
+        if fetch.examined is not None:
+            part.end = max(part.end, fetch.examined.ends.get(place, 0))
         return end
 
     def _is_over(self, reading: Reading) -> bool:
@@ -285,7 +302,8 @@ class Fetching:
         return size
 
     def _read_cold(self, fetch: PendingFetch, reading: Reading) -> None:
-        plans, reading.cold = reading.cold, []
+        plans = [*reading.cold, *reading.filtered]
+        reading.cold, reading.filtered = [], []
         fetch.session.reading = True
         self._run_blocking(
             partial(run_plans, plans),
@@ -293,9 +311,7 @@ class Fetching:
             partial(self._read_failed, fetch),
         )
 
-    def _read_done(
-        self, fetch: PendingFetch, reading: Reading, results: list[tuple[Part, Frames | TxBrokerError]]
-    ) -> None:
+    def _read_done(self, fetch: PendingFetch, reading: Reading, results: list[tuple[Part, Any]]) -> None:
         session = fetch.session
         session.reading = False
         if fetch in session.fetches:
@@ -303,11 +319,21 @@ class Fetching:
                 if isinstance(result, TxBrokerError):
                     part.error = result
                     reading.failed = True
+                elif not isinstance(result, Frames):
+                    self._filtered.take(fetch, reading, part, result)
                 elif not reading.found or reading.found + len(result.data) <= reading.room:
                     part.data, part.end = result
                     reading.found += len(result.data)
-            self._answer(fetch, reading)
+            if fetch.examined is None or self._is_answer(fetch, reading):
+                self._answer(fetch, reading)
+            else:
+                self._start_timer(fetch)
         self.drained(session)
+
+    def _is_answer(self, fetch: PendingFetch, reading: Reading) -> bool:
+        """Return whether what was examined for a fetch is to be answered, or it goes on."""
+        is_told = reading.found > 0 or reading.failed or reading.news or fetch.expired
+        return is_told or self._filtered.is_enough(fetch)
 
     def _read_failed(self, fetch: PendingFetch, error: BaseException) -> None:
         """Refuse this fetch, because the disk or the pool failed, not one partition; the session continues."""
@@ -332,7 +358,8 @@ class Fetching:
                 continue
             try:
                 position.check()
-                told = position.told(part.end)
+                unmatched = None if fetch.examined is None else fetch.examined.unmatched.get(place)
+                told = position.told(part.end, unmatched)
             except TxBrokerError as error:
                 part.error, part.data, reading.failed = error, b"", True
                 continue
@@ -346,6 +373,8 @@ class Fetching:
     def _answer(self, fetch: PendingFetch, reading: Reading) -> None:
         self._stop(fetch)
         if fetch.for_groups:
+            if fetch.examined is not None:
+                self._filtered.finish(fetch)
             self._tell_groups(fetch, reading)
         answer = Fetched(fetch.command.correlation, [part.told() for part in reading.parts])
         parts = encode_parts(answer, [part.data for part in reading.parts if part.data])
@@ -384,16 +413,24 @@ class Fetching:
             fetch.waits_for = reading.stores
             for store in reading.stores:
                 self._waiting.setdefault(store.number, {})[fetch] = None
-            if self._call_later is not None:
-                wait = min(fetch.command.max_wait, self._settings.max_fetch_wait)
-                fetch.timer = self._call_later(wait / 1e6, partial(self._timed_out, fetch))
+            self._start_timer(fetch)
             if fetch.for_groups:
                 self._groups.wait(fetch)
         if fetch.for_groups:
             self._wait_until_due(fetch)
         fetch.wanted = 0
-        if least > 1 and all(s.end_offset == s.high_watermark for s in reading.stores):
+        if (
+            least > 1
+            and fetch.examined is None
+            and all(s.end_offset == s.high_watermark for s in reading.stores)
+        ):
             fetch.wanted = least - reading.found + sum(s.end_position for s in reading.stores)
+
+    def _start_timer(self, fetch: PendingFetch) -> None:
+        """Have a fetch be answered in time, with what there is then."""
+        if fetch.timer is None and self._call_later is not None:
+            wait = min(fetch.command.max_wait, self._settings.max_fetch_wait)
+            fetch.timer = self._call_later(wait / 1e6, partial(self._timed_out, fetch))
 
     def _wait_until_due(self, fetch: PendingFetch) -> None:
         """Set the timer for the next offset that becomes due of what the fetch waits for."""

@@ -1,4 +1,4 @@
-"""Messages by key or id: a search through a partition, a part of it for each request, on the reader pool.
+"""Messages by key, id or tag: a search through a partition, a part of it for each request, on the reader pool.
 
 Of a segment that is not written any more its table of keys says which messages to look at; it is made when the first
 search comes by. The newest messages, and segments without a sound table, are examined frame by frame.
@@ -58,7 +58,7 @@ class MessageSearch:
         self._stepwise = stepwise
 
     def find(self, session: Session, command: FindMessages, data: memoryview) -> None:  # noqa: ARG002
-        """Answer with the offsets of a partition's messages with a key, an id, or both."""
+        """Answer with the offsets of a partition's messages with a key, an id, a tag, or several of these."""
         _check(command)
         self._stepwise.answer(session, command, self._steps(command))
 
@@ -125,7 +125,7 @@ class _Search:
     """One request: what was found so far, and how far the log was examined."""
 
     def __init__(self, command: FindMessages) -> None:
-        self.wanted = Wanted(command.key, command.id)
+        self.wanted = Wanted(command.key, command.id, command.tag)
         self.offset = self._begin = command.offset
         self.until = command.until or sys.maxsize
         self.left = IN_AN_ANSWER
@@ -188,11 +188,14 @@ def _examine(
 
 def _check(command: FindMessages) -> None:
     """Raise InvalidSetting or LimitExceeded for a question that has no answer."""
-    if command.key is None and command.id is None:
-        raise InvalidSetting("a search without a key or an id finds every message; nothing was read. Say one")
-    if len(command.key or b"") + len(command.id or b"") > MAX_ATTRIBUTE:
+    wanted = [each for each in (command.key, command.id, command.tag) if each is not None]
+    if not wanted:
+        raise InvalidSetting(
+            "a search without a key, an id or a tag finds every message; nothing was read. Say one"
+        )
+    if sum(map(len, wanted)) > MAX_ATTRIBUTE:
         raise LimitExceeded(
-            f"key and id have over {MAX_ATTRIBUTE} bytes, which no message has; nothing was read. Say shorter ones"
+            f"key, id and tag have over {MAX_ATTRIBUTE} bytes, which no message has; nothing was read. Say shorter ones"
         )
     if not 1 <= command.most <= MAX_REQUEST_ENTRIES:
         raise LimitExceeded(

@@ -9,7 +9,7 @@ from itertools import pairwise
 from rich.console import RenderableType
 
 from journal.quantities import Quantity, written
-from txbroker.cli.output import age_text, count_text, table
+from txbroker.cli.output import age_text, count_text, table, visible
 from txbroker.cli.retry_options import policy_text
 from txbroker.client.core.results import GroupDescription, GroupMember, GroupPartition
 
@@ -129,17 +129,21 @@ def waits_for(
 
 def settings_json(group: GroupDescription) -> dict[str, object]:
     """Return the settings of a group in JSON; ``expiry`` is in seconds, 0 for never, null for what the broker says."""
-    return {"retry": None if group.retry is None else group.retry._asdict(), "expiry": group.expiry}
+    retry = None if group.retry is None else group.retry._asdict()
+    return {"retry": retry, "expiry": group.expiry, "tags": list(group.tags)}
 
 
 def settings_text(group: GroupDescription) -> str:
     """Return what is said of a group as a whole, as sentences."""
-    if group.expiry is None:
-        return policy_text(group.retry)
-    if not group.expiry:
-        return f"{policy_text(group.retry)} It never expires."
-    time = written(Quantity.DURATION, round(group.expiry * 1e6))
-    return f"{policy_text(group.retry)} It is deleted once nobody has used it for {time}."
+    said = [policy_text(group.retry)]
+    if group.expiry is not None:
+        time = written(Quantity.DURATION, round(group.expiry * 1e6))
+        said.append(
+            f"It is deleted once nobody has used it for {time}." if group.expiry else "It never expires."
+        )
+    if group.tags:
+        said.append(f"It reads only messages with the tag {' or '.join(map(visible, group.tags))}.")
+    return " ".join(said)
 
 
 def description_json(group: GroupDescription) -> dict[str, object]:

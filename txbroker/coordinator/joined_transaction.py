@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from zope.interface import implementer
 
 from journal.constants import MIB
-from journal.message_headers import GivenHeaders, GivenId, Headers, message_of, size_of
+from journal.message_headers import GivenHeaders, GivenId, GivenTags, Headers, message_of, size_of
 from journal.transaction_states import State
 from txbroker import errors
 from txbroker.client.blocking import Connection
@@ -105,6 +105,7 @@ class Messages:
         partition: int | None = None,
         timestamp: int | datetime | None = None,
         id: GivenId = None,
+        tags: GivenTags = None,
     ) -> None:
         """Send a message when the current transaction commits. The arguments are those of ``Connection.send``.
 
@@ -114,7 +115,7 @@ class Messages:
         """
         self.broker._driver.check_process()
         moment = time.time_ns() // 1000 if timestamp is None else timestamp
-        message = _Message(*message_of(topic, value, key, headers, partition, moment, id))
+        message = _Message(*message_of(topic, value, key, headers, partition, moment, id, tags))
         buffer = _joined(self._decides, self._manager).send_buffer(self._name, self.broker)
         size = message.size
         if buffer.held + size > self._max_bytes:

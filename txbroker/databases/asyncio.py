@@ -11,7 +11,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from journal.message_headers import GivenHeaders, GivenId
+from journal.message_headers import GivenHeaders, GivenId, GivenTags
 from txbroker import errors
 from txbroker.client.asyncio import Connection, Transaction
 from txbroker.client.core.positions import Finishes
@@ -98,9 +98,10 @@ class AsyncAtomic(Block[Transaction]):
         partition: int | None = None,
         timestamp: int | datetime | None = None,
         id: GivenId = None,
+        tags: GivenTags = None,
     ) -> Receipt:
         """Send a message with the block; the receipt has no offset yet."""
-        return await self._transaction().send(topic, value, key, headers, partition, timestamp, id)
+        return await self._transaction().send(topic, value, key, headers, partition, timestamp, id, tags)
 
     async def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any

@@ -8,7 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from journal.message_headers import GivenHeaders, GivenId
+from journal.message_headers import GivenHeaders, GivenId, GivenTags
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.blocking.transaction import Transaction
@@ -87,6 +87,7 @@ class Calls(Begun, Protocol):
         partition: int | None = None,
         timestamp: int | datetime | None = None,
         id: GivenId = None,
+        tags: GivenTags = None,
     ) -> Receipt:
         """Add a message."""
 
@@ -111,9 +112,10 @@ class Atomic(Block[Calls]):
         partition: int | None = None,
         timestamp: int | datetime | None = None,
         id: GivenId = None,
+        tags: GivenTags = None,
     ) -> Receipt:
         """Send a message with the block; the receipt has no offset yet. Arguments as in ``Connection.send``."""
-        return self._transaction().send(topic, value, key, headers, partition, timestamp, id)
+        return self._transaction().send(topic, value, key, headers, partition, timestamp, id, tags)
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any

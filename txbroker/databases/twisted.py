@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from journal.message_headers import GivenHeaders, GivenId
+from journal.message_headers import GivenHeaders, GivenId, GivenTags
 
 try:
     import twisted.internet as _twisted  # noqa: F401 - what follows needs it
@@ -160,9 +160,10 @@ class ThreadTransaction:
         partition: int | None = None,
         timestamp: int | datetime | None = None,
         id: GivenId = None,
+        tags: GivenTags = None,
     ) -> Receipt:
         """Add a message."""
-        return self._call(self._transaction.send, topic, value, key, headers, partition, timestamp, id)
+        return self._call(self._transaction.send, topic, value, key, headers, partition, timestamp, id, tags)
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any

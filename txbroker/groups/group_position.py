@@ -28,7 +28,7 @@ class GroupPosition:
     """One position of a fetch that is read for a group. ``base`` is what the sets in its answer are relative to."""
 
     __slots__ = (
-        "_engine", "_generation", "_groups", "_max_ahead", "_missing", "base", "group", "offset", "partition",
+        "_engine", "_generation", "_groups", "_max_ahead", "_missing", "base", "group", "lags", "offset", "partition",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +49,8 @@ class GroupPosition:
         self._generation = PartitionOffset(self.partition, 0, generation)
         self._missing = _NOTHING if missing is None else decode_offsets(missing[1], missing[2])
         self.base = self.offset if missing is None else min(self.offset, missing[2])
+        self.lags = False
+        """Whether something that its reader has passed is to be finished when the group's state has changed."""
 
     @property
     def is_claimed(self) -> bool:
@@ -59,6 +61,16 @@ class GroupPosition:
     def has_missing(self) -> bool:
         """Whether its reader wants to know when offsets do not wait any more."""
         return bool(self._missing)
+
+    @property
+    def generation(self) -> int:
+        """The generation of the claim that it is read under, 0 for none."""
+        return self._generation.generation
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags of which a message has one if it is for the group; empty if all are."""
+        return self._groups.find(self.group).settings.tags
 
     def check(self) -> None:
         """Raise ``GenerationFenced`` if the partition was claimed anew since."""
@@ -78,6 +90,42 @@ class GroupPosition:
             return end
         return min(self._finished(self.offset, end).missing_from(self.offset), end)
 
+    def lowest(self) -> int:
+        """Return the lowest offset that is unfinished, or may become so when a prepared transaction ends."""
+        position = self._groups.find(self.group).position(self.partition)
+        lowest = self.offset if position is None else position
+        held = self._groups.held(self.group, self.partition)
+        return lowest if held is None or not held.offsets else min(lowest, held.offsets.first)
+
+    def detailed(self, first: int, end: int) -> OffsetSet:
+        """Return the offsets from ``first`` to below ``end`` of which the group has more to say than that they are
+        unfinished.
+        """
+        found = OffsetSet()
+        settlement = self._groups.find(self.group).settlements.get(self.partition)
+        if settlement is not None and settlement.unfinished:
+            for each in settlement.details_within(first, end):
+                found.add(each.offset)
+        return found
+
+    def unfinished(self, offsets: OffsetSet) -> OffsetSet:
+        """Return those of some offsets that the group has not finished, and has no more to say of."""
+        found = offsets.copy()
+        if found:
+            first, end = found.first, found.end
+            found.difference_update(self._finished(first, end))
+            found.difference_update(self.detailed(first, end))
+        return found
+
+    def free(self, offsets: OffsetSet) -> OffsetSet:
+        """Return those of some offsets that no prepared transaction holds."""
+        found = offsets.copy()
+        held = self._groups.held(self.group, self.partition)
+        if held is not None:
+            found.discard_below(held.below)
+            found.difference_update(held.offsets)
+        return found
+
     def news(self) -> bool:
         """Return whether something of ``missing`` does not wait any more."""
         if not self._missing:
@@ -87,13 +135,18 @@ class GroupPosition:
         waiting.difference_update(self._finished(first, end))
         return len(self._missing.shared(waiting)) < len(self._missing)
 
-    def told(self, end: int) -> Told:
+    def told(self, end: int, unmatched: OffsetSet | None = None) -> Told:
         """Return what is finished, and what waits: of the offsets that are answered, up to ``end``, and of what is
-        missing. Attempts are those of the offsets that are answered and do not wait.
+        missing. Attempts are those of the offsets that are answered and do not wait. What is ``unmatched`` is nothing
+        for the reader, as what is finished is.
         """
         if end == self.offset and not self._missing:
             return Told(b"", b"", [])
         finished, waiting = self._finished(self.offset, end), self._waiting(self.offset, end)
+        if unmatched is not None:
+            passed = unmatched.within(self.offset, end)
+            passed.difference_update(waiting)
+            finished.update(passed)
         if self._missing:
             first, behind = self._missing.first, self._missing.end
             finished.update(self._missing.shared(self._finished(first, behind)))

@@ -122,7 +122,7 @@ class GroupReading:
         for each in fetch.for_groups.values():
             if each.is_claimed:
                 self._claimed.setdefault((each.group, each.partition), {})[fetch] = None
-            if each.has_missing:
+            if each.has_missing or each.lags:
                 self._missing.setdefault((each.group, each.partition), {})[fetch] = None
         self._listen()
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from journal.formats.filenames import check_topic_name
 from journal.formats.group_entries import NO_SETTINGS, GroupSettings, RetryRules
+from journal.message_headers import MAX_TAG, MAX_TAGS
 from journal.words import count_text
 from txbroker.errors import GroupSettingsConflict, InvalidSetting
 from txbroker.wire.dead_letters import DEAD_SUFFIX, is_dead_topic
@@ -23,8 +24,13 @@ SAID: Final = {
 }
 
 
-def changed_settings(name: str, known: GroupSettings, command: AlterGroup) -> GroupSettings:
-    """Return what the settings of a group become; raises GroupSettingsConflict, InvalidSetting, InvalidName."""
+def changed_settings(
+    name: str, known: GroupSettings, command: AlterGroup, *, is_in_use: bool
+) -> GroupSettings:
+    """Return what the settings of a group become; raises GroupSettingsConflict, InvalidSetting, InvalidName.
+
+    A group that ``is_in_use`` gets no filter from a program that only brings one: its others would lose messages.
+    """
     changes = {}
     for each in dict.fromkeys(command.changed):
         if each not in NO_SETTINGS.__struct_fields__:
@@ -34,7 +40,8 @@ def changed_settings(name: str, known: GroupSettings, command: AlterGroup) -> Gr
         there, none, wanted = (getattr(settings, each) for settings in (known, NO_SETTINGS, command.settings))
         if there != none and command.whether is Whether.NONE:
             continue
-        if there not in (none, wanted) and command.whether is Whether.NONE_OR_SAME:
+        is_theirs = each == "tags" and is_in_use and there != wanted
+        if (there not in (none, wanted) or is_theirs) and command.whether is Whether.NONE_OR_SAME:
             raise GroupSettingsConflict(
                 f"group {name!r} {SAID[each]} ({_text(there)}, not {_text(wanted)}); nothing has changed. Give the "
                 "same or none, or alter the group's"
@@ -42,6 +49,7 @@ def changed_settings(name: str, known: GroupSettings, command: AlterGroup) -> Gr
         changes[each] = wanted
     settings = replace(known, **changes)
     _check(settings)
+    _check_tags(settings.tags)
     return settings
 
 
@@ -63,6 +71,16 @@ def _check(settings: GroupSettings) -> None:
             f"a group that is deleted after {expiry} µs without use: {LEAST_EXPIRY} are the least, 0 is never; nothing "
             "has changed"
         )
+
+
+def _check_tags(tags: list[str]) -> None:
+    """Raise InvalidSetting for what no message has as its tags, and for an order that is not the only one."""
+    if len(tags) > MAX_TAGS or any(not 1 <= len(tag.encode()) <= MAX_TAG for tag in tags):
+        raise InvalidSetting(
+            f"a group filters by at most {MAX_TAGS} tags, each of 1 to {MAX_TAG} bytes in UTF-8; nothing has changed"
+        )
+    if tags != sorted(set(tags)):
+        raise InvalidSetting("the tags of a group are sorted, each comes once; nothing has changed")
 
 
 def _text(value: object) -> str:

@@ -118,7 +118,7 @@ class Fetch(Request, frozen=True, tag=8):
     frames that begin below it. Waits up to ``max_wait`` µs until there are at least ``min_bytes``. The answer has about
     ``max_bytes`` at most, but always at least one whole frame if there is one. An error of one partition does not keep
     others from being read. ``readers`` are those that read positions for groups: what they may skip, and what waits, is
-    told in :class:`FetchedPartition`.
+    told in :class:`FetchedPartition`. For a group with ``tags`` only frames with a message that matches are answered.
     """
 
     positions: list[tuple[int, int, int]]
@@ -478,7 +478,8 @@ class DescribeGroup(Request, frozen=True, tag=34):
 
 
 class FindMessages(Request, frozen=True, tag=36):
-    """Search a partition for messages with this key, this id (the header ``txbroker.id``), or both, from ``offset`` on.
+    """Search a partition for messages with this key, this id (the header ``txbroker.id``) and this tag (one of the
+    headers ``txbroker.tag``), of which two may be left out, from ``offset`` on.
 
     Answered by :class:`MessagesFound` with the offsets of at most ``most``, of messages below ``until`` (0: the high
     watermark). An answer examines a part of the log: ask again from its ``next_offset`` on.
@@ -490,3 +491,4 @@ class FindMessages(Request, frozen=True, tag=36):
     id: bytes | None = None
     until: int = 0
     most: int = 100
+    tag: bytes | None = None

@@ -5,7 +5,7 @@ import pytest
 from journal.constants import MAX_ATTRIBUTE, MAX_REQUEST_ENTRIES
 from journal.formats import frame
 from journal.formats.record import LogStartMoved
-from journal.message_headers import ID_HEADER
+from journal.message_headers import ID_HEADER, TAG_HEADER
 from journal.vfs.filesystem import write_fully
 from tests.support.broker_room import Room, refused
 from tests.support.manual_worker import ManualWorker
@@ -51,6 +51,26 @@ def test_messages_are_found_in_memory_and_in_segments(room):
     assert (found.offsets, found.next_offset) == ([1, 4], 7)
     room.restart()
     assert find(room, partition, key=b"k1").offsets == [1, 4, 7]
+
+
+def test_messages_are_found_by_a_tag_in_memory_and_in_segments(room):
+    [partition] = room.topic(segment_bytes=64 << 10)
+    peer = room.peer()
+    for number in range(9):
+        tags = [(TAG_HEADER, b"third")] * (number % 3 == 0) + [(TAG_HEADER, b"t%d" % number)]
+        peer.ask(commands.Send, partition, data=frame.encode(bytes(20_000), 1, b"k", tags))
+        if number < 7:
+            room.flush()
+    for _ in range(2):  # without tables, and with those that the first search has left
+        assert find(room, partition, tag=b"third").offsets == [0, 3, 6]
+        assert find(room, partition, tag=b"t4").offsets == [4]
+        assert find(room, partition, tag=b"third", key=b"k").offsets == [0, 3, 6]
+        assert find(room, partition, tag=b"third", key=b"other").offsets == []
+        assert find(room, partition, tag=b"k").offsets == []
+        room.engine.housekeeping.run_inline()
+    assert any(
+        room.filesystem.exists(each.keys_path) for each in room.engine.catalog.stores[partition].segments
+    )
 
 
 def test_an_answer_has_at_most_so_many_and_says_where_to_go_on(room):

@@ -116,6 +116,7 @@ def test_a_group_is_told_when_it_expires(run, run_json, topic):
         "group": topic,
         "retry": None,
         "expiry": 2592000.0,
+        "tags": [],
     }
     assert "deleted once nobody has used it for 30d" in run("groups", "describe", topic).stdout.replace(
         "\n", " "

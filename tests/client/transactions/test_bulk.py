@@ -36,7 +36,7 @@ def test_what_is_not_said_is_none_or_now(rig, broker):
 def test_columns_of_different_lengths_are_refused_before_anything_is_added(rig, broker):
     transaction = rig.transaction()
     with pytest.raises(
-        errors.Misuse, match=r"different lengths, \[2, 1, None, None, None, None\]; nothing was added"
+        errors.Misuse, match=r"different lengths, \[2, 1, None, None, None, None, None\]; nothing was added"
     ):
         rig.run(bulk.send_many(transaction, "t", [b"a", b"b"], [b"k"]))
     assert transaction.is_empty

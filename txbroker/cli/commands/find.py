@@ -1,4 +1,4 @@
-"""``txbroker find``: the messages of a topic with a key or an id, at a broker or in a data directory."""
+"""``txbroker find``: the messages of a topic with a key, an id or a tag, at a broker or in a data directory."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ MOST = 100
 """Messages that are shown without ``--limit``."""
 
 
-@click.command(cls=Command, short_help="Find messages by key or id.")
+@click.command(cls=Command, short_help="Find messages by key, id or tag.")
 @click.argument("topic")
 @click.option("--id", "message_id", metavar="ID", help="Messages with this id.")
 @click.option("--key", help="Messages with this key.")
+@click.option("--tag", help="Messages that have this tag.")
 @click.option("--partition", type=click.IntRange(0), metavar="N", help="Look only in this partition.")
 @click.option("--from-offset", type=click.IntRange(0), default=0, metavar="N", help="Begin at this offset.")
 @click.option("--limit", type=click.IntRange(1), default=MOST, help=f"Stop after so many messages ({MOST}).")
@@ -40,18 +41,19 @@ def find(
     topic: str,
     message_id: str | None,
     key: str | None,
+    tag: str | None,
     partition: int | None,
     from_offset: int,
     limit: int,
     directory: str | None,
 ) -> None:
-    """Print the messages of TOPIC with this id, this key, or both.
+    """Print the messages of TOPIC with this id, this key and this tag, as far as they are given.
 
     They come in the order of partitions and offsets, as 'tail' prints them. Exits with 1 if there are none.
     """
-    wanted = Wanted(_octets(key), _octets(message_id))
+    wanted = Wanted(_octets(key), _octets(message_id), _octets(tag))
     if wanted == Wanted():
-        raise click.UsageError("say --id, --key, or both")
+        raise click.UsageError("say --id, --key or --tag, or several of them")
     if directory is not None:
         found = _in_directory(directory, topic, wanted, partition, from_offset)
     else:
@@ -68,7 +70,7 @@ def _octets(text: str | None) -> bytes | None:
 
 
 def _text(wanted: Wanted) -> str:
-    named = (("id", wanted.id), ("key", wanted.key))
+    named = (("id", wanted.id), ("key", wanted.key), ("tag", wanted.tag))
     return " and ".join(f"the {name} {bytes_text(value)}" for name, value in named if value is not None)
 
 
@@ -79,8 +81,9 @@ def _at_broker(
         info = known_topic(broker.topics([topic]), topic)
         if partition is not None:
             chosen_partitions(info, (partition,))
+        tag = None if wanted.tag is None else wanted.tag.decode("utf-8", "surrogateescape")
         yield from broker.find(
-            topic, key=wanted.key, id=wanted.id, partition=partition, start=start, limit=limit
+            topic, key=wanted.key, id=wanted.id, tag=tag, partition=partition, start=start, limit=limit
         )
 
 

@@ -211,21 +211,40 @@ def reset(
     type=Parsed("duration|never|usual", expiry),
     help="Delete the group once nobody has used it for so long; usual: as the broker's group_expiry says.",
 )
+@click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    help="Read only messages that have this tag, or another one said. Repeatable.",
+)
+@click.option("--no-tags", is_flag=True, help="Read messages whatever their tags.")
 @pass_invocation
-def alter(invocation: Invocation, /, name: str, expires: Expiry | None, **choices: Any) -> None:
-    """Change the settings of the group NAME: how it tries messages again, and when it expires.
+def alter(
+    invocation: Invocation,
+    /,
+    name: str,
+    expires: Expiry | None,
+    tags: tuple[str, ...],
+    no_tags: bool,
+    **choices: Any,
+) -> None:
+    """Change the settings of the group NAME: how it tries messages again, when it expires, and what it reads.
 
     What is not said stays as it is.
 
     It holds from the next failure on. The group is made if it is not there.
     """
     retries = bool(said_in(choices) or choices["no_retry"])
-    if not retries and expires is None:
+    if tags and no_tags:
+        raise click.UsageError("say --tag or --no-tags")
+    if not (retries or tags or no_tags) and expires is None:
         raise click.UsageError(
-            "say what is to change: --attempts, --pause, --longest, --ending, --dead-letter-topic, --no-retry, or "
-            "--expiry"
+            "say what is to change: --attempts, --pause, --longest, --ending, --dead-letter-topic, --no-retry, "
+            "--expiry, --tag, or --no-tags"
         )
     changes: GroupChoices = {}
+    if tags or no_tags:
+        changes["tags"] = tags
     if expires is not None:
         changes["expiry"] = expires.seconds
     with invocation.connect() as broker:

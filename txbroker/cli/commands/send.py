@@ -47,6 +47,7 @@ WINDOW = 1_000
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Send a file's bytes as one message. Repeatable.",
 )
+@click.option("--tag", "tags", multiple=True, help="A tag, by which groups can filter. Repeatable.")
 @click.option("--partition", type=click.IntRange(0), metavar="N", help="Send to this partition.")
 @click.option(
     "--compression",
@@ -61,6 +62,7 @@ def send(
     values: tuple[str, ...],
     key: str | None,
     headers: tuple[tuple[str, bytes], ...],
+    tags: tuple[str, ...],
     files: tuple[Path, ...],
     partition: int | None,
     compression: str | None,
@@ -76,7 +78,7 @@ def send(
     tally = Tally(topic, invocation.as_json)
     encoded_key = None if key is None else key.encode("utf-8", "surrogateescape")
     with invocation.connect(compression) as broker:
-        sending = Sending(broker, topic, encoded_key, headers, partition, new_ids)
+        sending = Sending(broker, topic, encoded_key, headers, partition, new_ids, tags or None)
         try:
             for receipt in sending.receipts(bodies(values, files)):
                 tally.add(receipt)
@@ -106,6 +108,7 @@ class Sending:
     headers: tuple[tuple[str, bytes], ...]
     partition: int | None
     new_ids: bool
+    tags: tuple[str, ...] | None
 
     def receipts(self, values: Iterable[bytes]) -> Iterator[Receipt]:
         """Send all and yield each receipt; raises the error of the first failed send."""
@@ -119,6 +122,7 @@ class Sending:
                     headers=self.headers,
                     partition=self.partition,
                     id=self.new_ids,
+                    tags=self.tags,
                 )
             )
             while waiting and (len(waiting) >= WINDOW or waiting[0].done()):

@@ -170,5 +170,6 @@ def message_json(message: Message) -> dict[str, object]:
         "key": bytes_json(message.key),
         "value": bytes_json(message.value),
         "id": bytes_json(message.id),
+        "tags": list(message.tags),
         "headers": [[name, bytes_json(value)] for name, value in message.headers],
     }

@@ -67,6 +67,12 @@ log = logging.getLogger("txbroker.worker")
 )
 @retry_options
 @click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    help="The group reads only messages with this tag, or another. Repeatable.",
+)
+@click.option(
     "--handler-timeout",
     type=Parsed("duration", pause),
     default="30m",
@@ -137,6 +143,7 @@ def command_words(invocation: Invocation, choices: dict[str, Any]) -> list[str]:
     words += ["--broker", invocation.broker, "--timeout", f"{invocation.timeout}us"]
     for topic in choices["topics"]:
         words += ["--topic", topic]
+    words += [f"--tag={tag}" for tag in choices["tags"]]
     for name in (
         "group", "concurrency", "order", "database", "connect_database", "batch", "attempts", "ending", "on_start",
         "on_stop",
@@ -221,6 +228,7 @@ def worker_settings(choices: dict[str, Any], is_asynchronous: bool) -> dict[str,
     """Return the options for ``Connection.work``; raises WrongValue for what cannot be found."""
     settings = {name: choices[name] for name in ("concurrency", "batch")}
     settings["retry"] = retry_in(choices)
+    settings["tags"] = choices["tags"] or None
     settings["order"] = None if choices["order"] == "none" else choices["order"]
     for name in ("handler_timeout", "stop_timeout"):
         settings[name] = choices[name] / 1e6

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from journal.arguments import LEAST_TIME, MOST_TIME, micros, seconds
-from journal.message_headers import GivenHeaders, GivenId, message_id, with_id
+from journal.message_headers import GivenHeaders, GivenId, GivenTags, marked
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.blocking.consumer import Consumer
@@ -173,20 +173,24 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         partition: int | None = None,
         timestamp: int | datetime | None = None,
         id: GivenId = None,
+        tags: GivenTags = None,
     ) -> Receipt:
         """Send a message, and return once it is forced to the broker's disk.
 
         Without ``partition`` the key chooses the partition, as in Kafka. A ``value`` of None is a tombstone.
         ``timestamp`` is a ``datetime`` with a time zone, or µs since 1970 UTC (None: now). ``id`` is the message's id
-        (str or bytes), or True for a new one, which the receipt has. Between ``tpc_begin`` and the end of that
+        (str or bytes), or True for a new one, which the receipt has. ``tags`` are its tags: a str, or a list of some,
+        by which groups can filter. Between ``tpc_begin`` and the end of that
         transaction the message belongs to the transaction, and its receipt has no offset. Raises
         :class:`OutcomeUnknown` if the message may or may not be stored, and :class:`WrongType` or :class:`WrongValue`
         for arguments that cannot be a message.
         """
         if self._two_phase.current is not None:
-            return self._send_two_phase(topic, value, key, headers, partition, timestamp, id)
+            return self._send_two_phase(topic, value, key, headers, partition, timestamp, id, tags)
         try:
-            return self._take(topic, value, key, headers, partition, timestamp, id, watched=False).result()
+            return self._take(
+                topic, value, key, headers, partition, timestamp, id, tags, watched=False
+            ).result()
         except errors.TxBrokerError:
             raise
         except BaseException:  # an interrupt: no caller waits for it any more
@@ -202,6 +206,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         partition: int | None = None,
         timestamp: int | datetime | None = None,
         id: GivenId = None,
+        tags: GivenTags = None,
     ) -> SendFuture:
         """Send a message without waiting. The future always ends, with a receipt or an error.
 
@@ -210,7 +215,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         """
         if self._two_phase.current is not None:
             raise errors.Misuse("send_async inside of a two-phase transaction: use send; nothing was sent")
-        return self._take(topic, value, key, headers, partition, timestamp, id, watched=True)
+        return self._take(topic, value, key, headers, partition, timestamp, id, tags, watched=True)
 
     def _take(
         self,
@@ -221,6 +226,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         partition: int | None,
         timestamp: int | datetime | None,
         id: GivenId,
+        tags: GivenTags,
         watched: bool,
     ) -> SendFuture:
         driver, producer = self._driver, self._producer
@@ -228,9 +234,9 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
             timestamp = time.time_ns() // 1000
         elif type(timestamp) is not int or not LEAST_TIME <= timestamp <= MOST_TIME:
             timestamp = micros("timestamp", timestamp)
-        given = None if id is None else message_id(id)
-        if given is not None:
-            headers = with_id(headers, given)
+        given = None
+        if id is not None or tags is not None:
+            headers, given = marked(headers, id, tags)
         while True:
             if driver.is_forked or self.core.asking:
                 driver.check_process()
@@ -267,10 +273,11 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         partition: int | None,
         timestamp: int | datetime | None,
         id: GivenId,
+        tags: GivenTags,
     ) -> Receipt:
         current = self._joined()
         assert current is not None
-        return self.run(current.send(topic, value, key, headers, partition, timestamp, id))
+        return self.run(current.send(topic, value, key, headers, partition, timestamp, id, tags))
 
     def _joined(self) -> TransactionCore | None:
         """Return the transaction that this thread has begun with ``tpc_begin``; raises Misuse if another thread has
@@ -347,6 +354,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         commit_interval: float | None = None,
         auto_done: bool = False,
         handler_timeout: float | None = None,
+        tags: GivenTags = None,
     ) -> Consumer:
         """Return a consumer; see :class:`txbroker.client.consumer.options.ConsumerOptions` for the arguments."""
         options = consumer_options(
@@ -354,7 +362,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
             max_bytes=max_bytes, max_run=max_run, claim=claim, out_of_range=out_of_range, order=order,
             pattern=pattern, member=member, session_timeout=session_timeout, max_handover=max_handover,
             on_revoked=on_revoked, on_lost=on_lost, retry=retry, commit_interval=commit_interval,
-            auto_done=auto_done, handler_timeout=handler_timeout,
+            auto_done=auto_done, handler_timeout=handler_timeout, tags=tags,
         )  # fmt: skip
         consumer = Consumer(self, ConsumerCore(self._shared_fetch, options, self.core.options.client))
         self._consumers = [other for other in self._consumers if not other.closed]

@@ -9,7 +9,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from journal.message_headers import GivenHeaders, GivenId, GivenIds
+from journal.message_headers import GivenHeaders, GivenId, GivenIds, GivenTags
 from txbroker import errors
 from txbroker.client.blocking.driver import Driver
 from txbroker.client.consumer.receiver import Receivers
@@ -58,11 +58,14 @@ class Transaction(ClientTransaction):
         partition: int | None = None,
         timestamp: int | datetime | None = None,
         id: GivenId = None,
+        tags: GivenTags = None,
     ) -> Receipt:
         """Add a message. Its receipt has no offset yet. The arguments are those of ``Connection.send``."""
         before = self._core.contents.added
         try:
-            found: Receipt = self._run(self._core.send(topic, value, key, headers, partition, timestamp, id))
+            found: Receipt = self._run(
+                self._core.send(topic, value, key, headers, partition, timestamp, id, tags)
+            )
             return found
         except BaseException as error:
             self._core.interrupted(before, error)
@@ -77,6 +80,7 @@ class Transaction(ClientTransaction):
         partitions: Sequence[int | None] | None = None,
         timestamps: Sequence[int | datetime | None] | None = None,
         ids: GivenIds = None,
+        tags: Sequence[GivenTags] | None = None,
         *,
         by_key: bool = True,
     ) -> None:
@@ -84,7 +88,7 @@ class Transaction(ClientTransaction):
 
         See :func:`txbroker.client.transactions.bulk.send_many`.
         """
-        columns = (topic, values, keys, headers, partitions, timestamps, ids)
+        columns = (topic, values, keys, headers, partitions, timestamps, ids, tags)
         before = self._core.contents.added
         try:
             self._run(bulk.send_many(self._core, *columns, by_key=by_key))

@@ -28,7 +28,7 @@ from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.client.consumer.read_ahead import ReadAhead
 from txbroker.client.consumer.retries import Retry, drop_undelivered, hold_back, put_back
 from txbroker.client.consumer.shared_fetch import SharedFetch
-from txbroker.client.core.group_settings import bring_policy
+from txbroker.client.core.group_settings import bring_policy, bring_tags
 from txbroker.client.core.positions import Position, stored_positions
 from txbroker.client.core.promise import Chore
 from txbroker.client.core.results import Message
@@ -401,6 +401,7 @@ class ConsumerCore:
 
     async def _begin(self) -> None:
         await bring_policy(self.core, self.options.group or "", self.options.retry, NOTHING_READ)
+        await bring_tags(self.core, self.options.group or "", self.options.tags, NOTHING_READ)
         if self._membership is not None:
             await check_topics(self.core, self.options)
             await self._membership.entered()

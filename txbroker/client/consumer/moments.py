@@ -52,7 +52,10 @@ class Moments:
             self._turn = (self._turn + (most if is_part else 1)) % len(chosen)
             chosen = chosen[self._turn :] + chosen[: self._turn]  # so that no position is always served last
         room = self._room if self._follow and not is_new else self._max_bytes
-        asked = [(each.number, each.next, 0 if is_new else each.end) for each in chosen[:most]]
+        # Without ``follow`` it is never asked for more than was there: so a fetch is answered that has come to the end,
+        # though a filter has left out all that there is.
+        has_end = not (is_new and self._follow)
+        asked = [(each.number, each.next, each.end if has_end else 0) for each in chosen[:most]]
         return Wanted(asked, room, is_new, is_part)
 
     def begin(self, positions: dict[int, Position], parts: Iterable[FetchedPartition]) -> None:

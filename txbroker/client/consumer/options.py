@@ -18,6 +18,7 @@ from journal.arguments import (
     wrong_type,
     wrong_value,
 )
+from journal.message_headers import GivenTags, message_tags
 from txbroker.client.consumer.notices import Callback
 from txbroker.client.core.partitioner import named_index
 from txbroker.client.core.retry_policy import RetryPolicy, rules_of
@@ -64,6 +65,10 @@ class ConsumerOptions(NamedTuple):
 
     A member whose program has had messages for ``handler_timeout`` seconds and has not come for more leaves the group:
     others get its partitions, and its next call raises HandlerTimedOut. None is for ever.
+
+    ``tags`` are those of which a message has one if it is for the group; the broker leaves out all others, and finishes
+    them for the group. They are kept for the group, and are those of all its consumers: the first sets them
+    (GroupSettingsConflict if the group has others, or none and has been read). None: whatever the group's are.
     """
 
     topics: tuple[str, ...]
@@ -88,6 +93,7 @@ class ConsumerOptions(NamedTuple):
     commit_interval: float | None = None
     auto_done: bool = False
     handler_timeout: float | None = None
+    tags: GivenTags = None
 
     @property
     def named(self) -> str:
@@ -124,6 +130,7 @@ def consumer_options(
     if options.retry is not False and not options.group:
         raise Misuse(f"retry= is how a group tries messages again: say group=, too; {NOTHING_READ}")
     _check_finishing(options)
+    options = options._replace(tags=_checked_tags(options))
     for name in ("follow", "claim", "auto_done"):
         truth(name, getattr(options, name), NOTHING_READ)
     for name in ("prefetch", "max_bytes"):
@@ -162,6 +169,17 @@ def _check_finishing(options: ConsumerOptions) -> None:
             f"{LEAST_INTERVAL:g} to {MOST_INTERVAL:g} seconds, or None",
             NOTHING_READ,
         )
+
+
+def _checked_tags(options: ConsumerOptions) -> tuple[str, ...] | None:
+    if options.tags is None:
+        return None
+    tags = message_tags(options.tags, NOTHING_READ)
+    if not options.group:
+        raise Misuse(f"tags= are those that a group filters by: say group=, too; {NOTHING_READ}")
+    if not tags:
+        raise wrong_value("tags", None, "at least one, or None for those that the group has", NOTHING_READ)
+    return tags
 
 
 def _check_member(options: ConsumerOptions) -> None:

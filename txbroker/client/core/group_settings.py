@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from journal.arguments import seconds, wrong_value
 from journal.formats.group_entries import NO_SETTINGS, GroupSettings
+from journal.message_headers import GivenTags, message_tags
 from txbroker.client.core.retry_policy import RetryPolicy, rules_of
 from txbroker.wire.messages import AlterGroup, Done, Whether
 
@@ -24,11 +25,13 @@ class GroupChoices(TypedDict, total=False):
 
     ``retry`` is how it tries messages again, None if each retry says it. ``expiry`` is the time in seconds after which
     the group is deleted if nobody uses it, from a minute to ten years: 0 for never, None for what the broker's setting
-    ``group_expiry`` says.
+    ``group_expiry`` says. ``tags`` are those of which a message has one if it is for the group: a str, or a list of up
+    to 16; None or [] for all messages.
     """
 
     retry: RetryPolicy | None
     expiry: float | None
+    tags: GivenTags
 
 
 def settings_of(choices: GroupChoices, state: str) -> GroupSettings:
@@ -38,6 +41,8 @@ def settings_of(choices: GroupChoices, state: str) -> GroupSettings:
         values["retry"] = rules_of(values["retry"], state, "a RetryPolicy or None")
     if values.get("expiry") is not None:
         values["expiry"] = _expiry(values["expiry"], state)
+    if "tags" in values:
+        values["tags"] = [] if values["tags"] is None else sorted(message_tags(values["tags"], state))
     return replace(NO_SETTINGS, **values)
 
 
@@ -65,3 +70,14 @@ async def bring_policy(core: Core, group: str, policy: RetryPolicy | bool, state
     given, whether = (RetryPolicy(), Whether.NONE) if policy is True else (policy, Whether.NONE_OR_SAME)
     settings = settings_of({"retry": given}, state)
     await core.request(AlterGroup(core.correlation(), group, settings, ["retry"], whether), Done)
+
+
+async def bring_tags(core: Core, group: str, tags: GivenTags, state: str) -> None:
+    """Have a new group filter by tags; None brings none.
+
+    Raises GroupSettingsConflict if the group filters by others, or has been read without a filter.
+    """
+    if tags is not None:
+        settings = settings_of({"tags": tags}, state)
+        request = AlterGroup(core.correlation(), group, settings, ["tags"], Whether.NONE_OR_SAME)
+        await core.request(request, Done)

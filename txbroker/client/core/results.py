@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from journal.formats import frame
-from journal.message_headers import ID_HEADER, Headers, last_value
+from journal.message_headers import ID_HEADER, Headers, last_value, tags_of
 from txbroker.client.core.retry_policy import RetryPolicy, policy_of
 from txbroker.wire.messages import GroupMembers, MemberInfo, MemberPartition, TransactionInfo
 
@@ -67,6 +67,11 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     def id(self) -> bytes | None:
         """The id that its sender gave it, None if it has none."""
         return last_value(self.headers, ID_HEADER)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags that its sender gave it."""
+        return tags_of(self.headers)
 
 
 class Frames(NamedTuple):
@@ -156,7 +161,7 @@ class GroupDescription(NamedTuple):
     partitions, "" if nobody has read for it yet. ``id`` distinguishes the group from others of its name; it is empty
     while nothing of it is in the journal. ``retry`` is how it tries messages again, None if each retry says it.
     ``expiry`` is after how many seconds without use it is deleted: 0 for never, None for what the broker's setting
-    says.
+    says. ``tags`` are those of which a message has one if it is for the group, none if all are.
     """
 
     name: str
@@ -166,6 +171,7 @@ class GroupDescription(NamedTuple):
     id: bytes
     retry: RetryPolicy | None = None
     expiry: float | None = None
+    tags: tuple[str, ...] = ()
 
 
 class Run(NamedTuple):
@@ -216,7 +222,9 @@ def described_group(name: str, told: GroupMembers) -> GroupDescription:
     members = [_member(each) for each in told.members]
     settings = told.settings
     expiry = None if settings.expiry is None else settings.expiry / 1e6
-    return GroupDescription(name, told.kind, members, partitions, told.id, policy_of(settings.retry), expiry)
+    return GroupDescription(
+        name, told.kind, members, partitions, told.id, policy_of(settings.retry), expiry, tuple(settings.tags)
+    )
 
 
 def _member(told: MemberInfo) -> GroupMember:

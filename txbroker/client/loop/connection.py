@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from journal.arguments import micros, seconds
-from journal.message_headers import GivenHeaders, GivenId, message_id, with_id
+from journal.message_headers import GivenHeaders, GivenId, GivenTags, marked
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
@@ -231,12 +231,13 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         partition: int | None = None,
         timestamp: int | datetime | None = None,
         id: GivenId = None,
+        tags: GivenTags = None,
     ) -> Awaitable[Receipt]:
         """Send a message; the receipt comes once it is forced. Sends are pipelined and batched, in order per partition.
 
         The arguments are those of the blocking client's ``send``.
         """
-        return self.run(self._send(topic, value, key, headers, partition, timestamp, id))
+        return self.run(self._send(topic, value, key, headers, partition, timestamp, id, tags))
 
     send_async = send
 
@@ -249,13 +250,12 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         partition: int | None,
         timestamp: int | datetime | None,
         id: GivenId,
+        tags: GivenTags,
     ) -> Receipt:
         current = self._two_phase.current
         if current is not None:
-            return await current.send(topic, value, key, headers, partition, timestamp, id)
-        given = message_id(id)
-        if given is not None:
-            headers = with_id(headers, given)
+            return await current.send(topic, value, key, headers, partition, timestamp, id, tags)
+        headers, given = marked(headers, id, tags)
         moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
         queue, batch, position = await self._producer.append(
             topic, value, moment, key, headers, partition, True

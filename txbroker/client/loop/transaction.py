@@ -7,7 +7,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from journal.message_headers import GivenHeaders, GivenId, GivenIds
+from journal.message_headers import GivenHeaders, GivenId, GivenIds, GivenTags
 from txbroker import errors
 from txbroker.client.core.results import Message, Receipt
 from txbroker.client.core.waits import until
@@ -38,9 +38,10 @@ class LoopTransaction(ClientTransaction):
         partition: int | None = None,
         timestamp: int | datetime | None = None,
         id: GivenId = None,
+        tags: GivenTags = None,
     ) -> Awaitable[Receipt]:
         """Add a message; the receipt has no offset yet."""
-        sending = self._core.send(topic, value, key, headers, partition, timestamp, id)
+        sending = self._core.send(topic, value, key, headers, partition, timestamp, id, tags)
         return self._connection.run(sending, self._core.cut_short)
 
     @loop_part_method
@@ -53,11 +54,12 @@ class LoopTransaction(ClientTransaction):
         partitions: Sequence[int | None] | None = None,
         timestamps: Sequence[int | datetime | None] | None = None,
         ids: GivenIds = None,
+        tags: Sequence[GivenTags] | None = None,
         *,
         by_key: bool = True,
     ) -> Awaitable[None]:
         """Add messages from columns of equal length, in their order: see :func:`bulk.send_many`."""
-        columns = (topic, values, keys, headers, partitions, timestamps, ids)
+        columns = (topic, values, keys, headers, partitions, timestamps, ids, tags)
         sending = bulk.send_many(self._core, *columns, by_key=by_key)
         return self._connection.run(sending, self._core.cut_short)
 

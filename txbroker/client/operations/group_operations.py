@@ -65,8 +65,9 @@ class GroupOperations:
 
         ``retry`` is a :class:`RetryPolicy`, or None: each retry says then when the message comes again. It holds from
         the next failure on; what waits already stays due when it is. ``expiry`` is after how many seconds without use
-        the group is deleted: 0 for never, None for what the broker does with groups that say nothing. Raises WrongType,
-        WrongValue, InvalidName, LimitExceeded.
+        the group is deleted: 0 for never, None for what the broker does with groups that say nothing. ``tags`` are
+        those of which a message has one if it is for the group, None or [] for all; what was examined before stays
+        finished. Raises WrongType, WrongValue, InvalidName, LimitExceeded.
         """
         await alter_settings(self.core, text("group", group, NOTHING_CHANGED), settings, NOTHING_CHANGED)
 

@@ -1,4 +1,4 @@
-"""Search for messages by key or id: one partition after the other, a part of its log for each request."""
+"""Search for messages by key, id or tag: one partition after the other, a part of its log for each request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from journal.arguments import NOTHING_READ, whole
 from journal.constants import MAX_REQUEST_ENTRIES
-from journal.message_headers import key_and_id
+from journal.message_headers import wanted_of
 from txbroker.client.core.core import Core
 from txbroker.client.core.results import Message, decoded
 from txbroker.wire.messages import FetchedPartition, FindMessages, MessagesFound, PartitionInfo
@@ -21,14 +21,15 @@ class Question(NamedTuple):
 
     key: bytes | None
     id: bytes | None
+    tag: bytes | None
     start: int
     limit: int
 
 
-def checked_question(key: Any, id: Any, start: Any, limit: Any) -> Question:
-    """Return what callers gave; raises WrongType, WrongValue, and Misuse without key and id."""
+def checked_question(key: Any, id: Any, tag: Any, start: Any, limit: Any) -> Question:
+    """Return what callers gave; raises WrongType, WrongValue, and Misuse without key, id and tag."""
     return Question(
-        *key_and_id(key, id),
+        *wanted_of(key, id, tag),
         whole("start", start, NOTHING_READ, least=0),
         whole("limit", limit, NOTHING_READ, least=1),
     )
@@ -43,9 +44,8 @@ async def messages_found(
         offset = max(question.start, part.start_offset)
         while offset < part.high_watermark and len(found) < question.limit:
             most = min(question.limit - len(found), MAX_REQUEST_ENTRIES)
-            request = FindMessages(
-                core.correlation(), part.number, offset, question.key, question.id, part.high_watermark, most
-            )
+            wanted = question.key, question.id, part.high_watermark, most, question.tag
+            request = FindMessages(core.correlation(), part.number, offset, *wanted)
             answer = await core.request(request, MessagesFound)
             for place in answer.offsets:
                 data = (await fetch(part.number, place, 1, 0.0))[1]

@@ -240,17 +240,19 @@ class Operations(GroupOperations):
         *,
         key: bytes | None = None,
         id: str | bytes | None = None,
+        tag: str | None = None,
         partition: int | None = None,
         start: int = 0,
         limit: int = 100,
     ) -> list[Message]:
-        """Return the messages of a topic with this key, this id, or both, in the order of partitions and offsets.
+        """Return the messages of a topic with this key, this id and this tag, of which two may be left out, in the
+        order of partitions and offsets.
 
         They are at most ``limit``; of all partitions, or of one, from the offset ``start`` on. The broker looks through
         what the log has at the call. Raises UnknownTopic, UnknownPartition, CorruptSegment (which says where to go on),
-        Misuse without key and id, WrongType, WrongValue.
+        Misuse without any of the three, WrongType, WrongValue.
         """
-        question = checked_question(key, id, start, limit)
+        question = checked_question(key, id, tag, start, limit)
         chosen = None if partition is None else named_index(partition)
         info = await one_topic(self.core, text("topic", topic, NOTHING_READ))
         if chosen is not None:

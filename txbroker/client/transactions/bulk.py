@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import Any, Final, TypeVar
 
 from journal.arguments import LEAST_TIME, MOST_TIME, micros, wrong_type
-from journal.message_headers import GivenHeaders, GivenId, GivenIds, message_id, with_id
+from journal.message_headers import GivenHeaders, GivenId, GivenIds, GivenTags, marked
 from txbroker import errors
 from txbroker.client.producer.batch import Frames
 from txbroker.client.transactions.transaction import Transaction
@@ -32,35 +32,37 @@ async def send_many(
     partitions: Sequence[int | None] | None = None,
     timestamps: Sequence[int | datetime | None] | None = None,
     ids: GivenIds = None,
+    tags: Sequence[GivenTags] | None = None,
     *,
     by_key: bool = True,
 ) -> None:
     """Add messages in their order. Each column is as long as ``values``, or None.
 
     Where ``partitions`` has None the key chooses the partition; without ``by_key``, whole batches go to one partition
-    after the other. With ``ids`` True each message gets a new id. Raises as
-    :meth:`txbroker.client.blocking.Transaction.send` does; the messages before the refused one have been added then.
+    after the other. With ``ids`` True each message gets a new id. ``tags`` has the tags of each: a str, a
+    list of some, or None. Raises as :meth:`txbroker.client.blocking.Transaction.send` does; the messages before the
+    refused one have been added then.
     """
     own_ids = None if ids is True else ids
     _check_columns(
-        values, keys=keys, headers=headers, partitions=partitions, timestamps=timestamps, ids=own_ids
-    )
+        values, keys=keys, headers=headers, partitions=partitions, timestamps=timestamps, ids=own_ids, tags=tags
+    )  # fmt: skip
     core = transaction.core
     now = core.wall()
     route = await transaction.ready(topic)
     choose, append = route.choose, transaction.contents.append
     given: Iterable[GivenHeaders | None] = _column(headers)
     each_id: Iterable[GivenId] = repeat(True) if ids is True else _column(own_ids)
-    rows = zip(values, _column(keys), given, _column(partitions), _column(timestamps), each_id, strict=False)
-    for value, key, header, partition, timestamp, id in rows:
+    columns = _column(keys), given, _column(partitions), _column(timestamps), each_id, _column(tags)
+    for value, key, header, partition, timestamp, id, tag in zip(values, *columns, strict=False):
         if timestamp is None:
             moment = now
         elif type(timestamp) is int and LEAST_TIME <= timestamp <= MOST_TIME:
             moment = timestamp
         else:
             moment = micros("timestamp", timestamp, _HALF_ADDED)
-        if id is not None and (own := message_id(id, _HALF_ADDED)) is not None:
-            header = with_id(header, own, _HALF_ADDED)
+        if id is not None or tag is not None:
+            header, _ = marked(header, id, tag, _HALF_ADDED)
         append(choose(key if by_key else None, partition), value, moment, key, header)
         if core.output_bytes > EAGER:
             await core.drained()

@@ -10,7 +10,7 @@ from typing import cast
 
 from journal.arguments import checked_xid, micros
 from journal.formats.group_entries import PartitionOffset, Settled
-from journal.message_headers import GivenHeaders, GivenId, message_id, with_id
+from journal.message_headers import GivenHeaders, GivenId, GivenTags, marked
 from journal.transaction_states import State, TransactionNumber
 from journal.xid import Xid
 from txbroker import errors
@@ -79,12 +79,11 @@ class Transaction:
         partition: int | None,
         timestamp: int | datetime | None = None,
         id: GivenId = None,
+        tags: GivenTags = None,
     ) -> Receipt:
         """Add a message; returns once the client has it, before the broker does. ``timestamp`` None is now."""
         moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
-        given = message_id(id)
-        if given is not None:
-            headers = with_id(headers, given)
+        headers, given = marked(headers, id, tags)
         came_through = False
         try:
             route = await self.ready(topic)

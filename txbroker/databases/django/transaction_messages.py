@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from journal.message_headers import GivenHeaders, GivenId, message_of
+from journal.message_headers import GivenHeaders, GivenId, GivenTags, message_of
 from txbroker import errors
 from txbroker.client.core.results import Message
 from txbroker.databases.adapters import adapter
@@ -56,6 +56,7 @@ def send(
     partition: int | None = None,
     timestamp: int | datetime | None = None,
     id: GivenId = None,
+    tags: GivenTags = None,
     *,
     using: str = DEFAULT_DB_ALIAS,
 ) -> None:
@@ -64,7 +65,7 @@ def send(
     Raises Misuse outside ``transaction.atomic()``, BufferFull. Refusals of the broker are raised at the commit.
     """
     connection = _in_transaction(using)
-    message = Waiting(*message_of(topic, value, key, headers, partition, timestamp, id))
+    message = Waiting(*message_of(topic, value, key, headers, partition, timestamp, id, tags))
     size, bound = getattr(connection, _SIZE, 0), configuration().max_bytes
     if (
         size + message.size > bound

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, TwoPhaseTransaction, event
 from sqlalchemy.orm import Session, SessionTransaction
 
-from journal.message_headers import GivenHeaders, GivenId, message_of
+from journal.message_headers import GivenHeaders, GivenId, GivenTags, message_of
 from txbroker import errors
 from txbroker.client import blocking
 from txbroker.databases.adapters.adapter import kind_of, run
@@ -128,6 +128,7 @@ class Messages:
         partition: int | None = None,
         timestamp: int | datetime | None = None,
         id: GivenId = None,
+        tags: GivenTags = None,
     ) -> None:
         """Send a message with the Session's transaction: it waits in the program until the transaction commits.
 
@@ -140,7 +141,7 @@ class Messages:
         connection = connection_of(session)
         check_sole(session)
         carried = self._of(connection)
-        message = Waiting(*message_of(topic, value, key, headers, partition, timestamp, id))
+        message = Waiting(*message_of(topic, value, key, headers, partition, timestamp, id, tags))
         check_room(carried.size, message, self._max_bytes)
         if carried.atomic is None and not connection.in_nested_transaction():
             atomic = block(DriverDatabase(connection), self._broker, self._terms)
