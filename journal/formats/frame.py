@@ -132,10 +132,12 @@ def encode(
     return encode_alone(encode_inner(0, value, timestamp, key, headers))
 
 
-def encode_alone(inner: bytes | memoryview) -> bytes:
-    """Return the frame of one message as :func:`encode` does, from a result of :func:`encode_inner` for position 0."""
+def encode_alone(inner: bytes | memoryview, offset: int = 0, appended: int = 0) -> bytes:
+    """Return a frame of its own for one as it is inside of a wrapper (:func:`encode_inner`): unstamped, as
+    :func:`encode` returns it, or stamped with its offset and its wrapper's append time.
+    """
     tail = memoryview(inner)[_INNER_TAIL:]
-    return b"".join((_HEAD.pack(CRC_START + len(tail), crc32c(tail), 0, 0), tail))
+    return b"".join((_HEAD.pack(CRC_START + len(tail), crc32c(tail), offset, appended), tail))
 
 
 def encode_inner(
@@ -279,6 +281,19 @@ def walk(data: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
         position += length
 
 
+def walk_inner(data: bytes | memoryview) -> Iterator[tuple[int, int, int]]:
+    """Yield (position, length, attribute length) of the frames inside of a wrapper; raises as :func:`walk`."""
+    position, end = 0, len(data)
+    while position < end:
+        if end - position < INNER_HEADER_BYTES:
+            raise too_short(position, end)
+        length, *_, attribute = _unpack_inner(data, position)
+        if length < INNER_HEADER_BYTES + attribute or length > end - position:
+            raise wrong_length(position, length, end)
+        yield position, length, attribute
+        position += length
+
+
 def bytes_beside_values(inner: bytes | memoryview) -> int:
     """Return how many bytes of a run of inner frames, known to be whole, are headers and attributes."""
     position = found = 0
@@ -381,12 +396,6 @@ def open_wrapper(frame: memoryview, what: str, state: str = "") -> bytes:
     """
     number = (_unpack_header(frame)[6] & COMPRESSION) >> COMPRESSION_SHIFT
     return open_payload(number, frame[HEADER_BYTES:], what, state)
-
-
-def taken_out(inner: bytes | memoryview, offset: int) -> bytes:
-    """Return a frame from inside of a wrapper as one of its own, with that offset."""
-    tail = memoryview(inner)[CRC_START:]
-    return b"".join((_HEAD.pack(len(inner), crc32c(tail), offset), tail))
 
 
 def uncompressed(frame: memoryview, what: str) -> bytes:

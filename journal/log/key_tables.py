@@ -8,17 +8,17 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from journal.constants import MIB
-from journal.errors import InvalidFrame, RequestRefused
+from journal.errors import RequestRefused
 from journal.formats.checksum import Checksum
 from journal.formats.frame import (
     COMPRESSION,
     HEADER,
     HEADER_BYTES,
-    INNER_HEADER,
     INNER_HEADER_BYTES,
     WRAPPER,
     decode_attribute,
     open_wrapper,
+    walk_inner,
 )
 from journal.formats.key_table import (
     MOST_ENTRIES,
@@ -42,7 +42,6 @@ MOST_AT_ONCE = 4096
 
 _PIECE = 4 * MIB
 _unpack_header = HEADER.unpack_from
-_unpack_inner = INNER_HEADER.unpack_from
 
 
 class LookedUp(NamedTuple):
@@ -157,16 +156,10 @@ def _collect(frames: bytes, entries: KeyEntries) -> None:
 
 def _collect_inner(frames: bytes, offset: int, entries: KeyEntries) -> None:
     """Add those of the frames in a wrapper, of which the first has that offset."""
-    position = 0
-    while position < len(frames):
-        length, *_, attribute = _unpack_inner(frames, position)
-        if length < INNER_HEADER_BYTES:
-            raise InvalidFrame(f"a frame of {length} bytes in the wrapper that holds offset {offset}")
+    for number, (position, _, attribute) in enumerate(walk_inner(frames)):
         if attribute:
             content = position + INNER_HEADER_BYTES
-            _add(frames[content : content + attribute], offset, entries)
-        position += length
-        offset += 1
+            _add(frames[content : content + attribute], offset + number, entries)
 
 
 def _add(attribute: bytes, offset: int, entries: KeyEntries) -> None:

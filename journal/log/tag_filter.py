@@ -11,12 +11,13 @@ from journal.formats.frame import (
     COMPRESSION,
     HEADER,
     HEADER_BYTES,
+    INNER_HEADER_BYTES,
     WRAPPER,
     decode_attribute,
+    encode_alone,
     is_compressed,
     open_wrapper,
-    taken_out,
-    walk,
+    walk_inner,
 )
 from journal.log.read_plan import ReadPlan
 from journal.log.search import MOST_OPENED
@@ -61,7 +62,7 @@ def filtered(frames: bytes, offset: int, wanted: TagFilter) -> Filtered:
     may_match = bool(wanted.kept) or any(tag in frames for tag in wanted.tags)
     position = 0
     while position < len(frames) and through.opened < MOST_OPENED:
-        length, _, first, _, count, flag, attribute = _unpack_header(frames, position)
+        length, _, first, appended, _, count, flag, attribute = _unpack_header(frames, position)
         begin, position = position, position + length
         if first + count <= offset:
             continue
@@ -69,8 +70,8 @@ def filtered(frames: bytes, offset: int, wanted: TagFilter) -> Filtered:
         data = b""
         if flag & WRAPPER:
             if may_match or flag & COMPRESSION:
-                found, data = through.of_wrapper(frames[begin:position], first, count)
-        elif may_match and through.matches(frames, begin, attribute, first):
+                found, data = through.of_wrapper(frames[begin:position], first, appended, count)
+        elif may_match and through.matches(frames, begin + HEADER_BYTES, attribute, first):
             found, data = [first], frames[begin:position]
         if not through.take(first, first + count, found, data):
             break
@@ -88,11 +89,12 @@ class _Through:
         self._matched = OffsetSet()
         self._size = 0
 
-    def matches(self, data: bytes, position: int, attribute: int, offset: int) -> bool:
-        """Return whether the message at ``offset`` is let through, whose frame begins at ``position`` of ``data``."""
+    def matches(self, data: bytes, begin: int, attribute: int, offset: int) -> bool:
+        """Return whether the message at ``offset`` is let through, whose attribute begins there in ``data``, and has so
+        many bytes.
+        """
         tags = self._wanted.tags
         if attribute:
-            begin = position + HEADER_BYTES
             end = begin + attribute
             for tag in tags:
                 if data.find(tag, begin, end) >= 0:
@@ -102,7 +104,7 @@ class _Through:
                     break
         return offset in self._wanted.kept
 
-    def of_wrapper(self, frame: bytes, first: int, count: int) -> tuple[list[int], bytes]:
+    def of_wrapper(self, frame: bytes, first: int, appended: int, count: int) -> tuple[list[int], bytes]:
         """Return the offsets of the messages of a wrapper that are let through, and the frames that hold them."""
         try:
             if is_compressed(frame):
@@ -116,16 +118,16 @@ class _Through:
         except (CompressionUnavailable, InvalidFrame):
             return list(range(first, first + count)), frame
         if 2 * len(found) < count:
-            return list(found), b"".join([taken_out(inner, offset) for offset, inner in found.items()])
+            alone = [encode_alone(inner, offset, appended) for offset, inner in found.items()]
+            return list(found), b"".join(alone)
         return list(found), frame
 
     def _inside(self, inside: bytes, first: int) -> dict[int, bytes]:
         """Return the frames inside of a wrapper that are let through, by offset."""
         found: dict[int, bytes] = {}
-        for number, (position, length, _, _) in enumerate(walk(inside)):
-            attribute = _unpack_header(inside, position)[6]
-            offset = first + number
-            if offset >= self._offset and self.matches(inside, position, attribute, offset):
+        for number, (position, length, attribute) in enumerate(walk_inner(inside)):
+            offset, begin = first + number, position + INNER_HEADER_BYTES
+            if offset >= self._offset and self.matches(inside, begin, attribute, offset):
                 found[offset] = inside[position : position + length]
         return found
 

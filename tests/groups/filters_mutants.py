@@ -35,8 +35,8 @@ MUTANTS: Final = (
     Mutant(
         "what was taken out has no offset",
         _FRAME,
-        "_HEAD.pack(len(inner), crc32c(tail), offset)",
-        "_HEAD.pack(len(inner), crc32c(tail), 0)",
+        "crc32c(tail), offset, appended), tail))",
+        "crc32c(tail), 0, appended), tail))",
     ),
     Mutant("until is no bound", _FILTER, "first >= self._wanted.until and", "False and"),
     Mutant("an answer has no bound", _FILTER, "(found and is_too_large)", "False"),

@@ -29,7 +29,7 @@ def batch(*messages, codec=None):
 
 def stamped(*runs, base=0):
     whole = bytearray(b"".join(runs))
-    frame.stamp(memoryview(whole), base)
+    frame.stamp(memoryview(whole), base, 5)
     return bytes(whole)
 
 
@@ -72,7 +72,8 @@ def test_a_message_from_a_batch_is_the_same_without_it(codec):
     packed = b"".join(inner) if made is None else made.pack(b"".join(inner))
     run = stamped(frame.encode_wrapper(packed, 3, 1, 0 if made is None else made.number), base=70)
     found = filtered(run, 70, wanted())
-    assert frame_check.check_run(found.data.replace((71).to_bytes(8), bytes(8))) == 1
+    stamps = (71).to_bytes(8) + (5).to_bytes(8)
+    assert frame_check.check_run(found.data.replace(stamps, bytes(16))) == 1
     assert frame.decode_run(found.data) == [each for each in frame.decode_run(run) if each.offset == 71]
 
 

@@ -116,14 +116,14 @@ MUTANTS: Final = (
     Mutant(
         "what is not shown is not released",
         _COORDINATOR,
-        "        for number in [each for each in member.asked if each not in member.shown and each not in told]:\n",
-        "        for number in []:\n",
+        "        released = [each for each in member.asked if each not in member.shown and each not in told]\n",
+        "        released = []\n",
     ),
     Mutant(
         "what is shown is released",
         _COORDINATOR,
-        "        for number in [each for each in member.asked if each not in member.shown and each not in told]:\n",
-        "        for number in [each for each in member.asked if each not in told]:\n",
+        "        released = [each for each in member.asked if each not in member.shown and each not in told]\n",
+        "        released = [each for each in member.asked if each not in told]\n",
     ),
     Mutant(
         "a request releases what its answer has crossed",
@@ -134,8 +134,8 @@ MUTANTS: Final = (
     Mutant(
         "what was not asked for is released",
         _COORDINATOR,
-        "        for number in [each for each in member.asked if",
-        "        for number in [each for each in list(member.owned) if",
+        "        released = [each for each in member.asked if",
+        "        released = [each for each in list(member.owned) if",
     ),
     Mutant(
         "nothing is taken from a member that does not release it",
@@ -513,20 +513,20 @@ MUTANTS: Final = (
     Mutant(
         "limits hold for no claim",
         _CLAIMING,
-        "        self._check_room(group, table.group_id, numbers)\n",
-        "",
+        "        self._judge.check_room(group, table.group_id, numbers)\n        generation",
+        "        generation",
     ),
     Mutant(
         "a refused claim is forgotten",
-        _COORDINATOR,
-        "                table.refuse(numbers, now + AGAIN)\n",
+        _CLAIMING,
+        "            table.refuse(there, again_at)\n",
         "",
     ),
     Mutant(
         "a refused claim is tried at once",
-        _COORDINATOR,
-        "                table.refuse(numbers, now + AGAIN)\n",
-        "                table.refuse(numbers, now)\n",
+        _CLAIMING,
+        "            table.refuse(there, again_at)\n",
+        "            table.refuse(there, self._engine.now())\n",
     ),
     Mutant(
         "the claims that do not fit into a turn are forgotten",

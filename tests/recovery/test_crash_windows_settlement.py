@@ -6,7 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from journal.errors import OffsetPending
-from journal.formats.group_entries import Ending, GroupPositions, RetryRules, Settled, Unfinished
+from journal.formats.group_entries import (
+    Ending,
+    GroupPositions,
+    GroupSettings,
+    RetryRules,
+    Settled,
+    Unfinished,
+)
 from journal.formats.offset_set_bytes import encode_offsets
 from journal.formats.record import GroupAltered, OffsetsCommitted
 from journal.offset_set import OffsetSet
@@ -151,7 +158,7 @@ def test_retry_rules_hold_or_those_before_and_surely_if_it_was_answered(known):
 
     def act(room, done):
         for rules in steps:
-            room.engine.accept(GroupAltered(name, rules, room.engine.now(), ID))
+            room.engine.accept(GroupAltered(name, GroupSettings(rules), room.engine.now(), ID))
             room.engine.sync()
             done.append("altered")
             room.checkpoint()
@@ -161,9 +168,10 @@ def test_retry_rules_hold_or_those_before_and_surely_if_it_was_answered(known):
     for done, _, after in at_every_operation(prepare, act, kind=GroupRoom):
         group = after.groups.find(name)
         allowed = [None, *steps][len(done) : len(done) + 2]
-        assert group.retry in allowed
-        assert (name in after.groups.groups) is (known or bool(done) or group.retry is not None)
+        rules = group.settings.retry
+        assert rules in allowed
+        assert (name in after.groups.groups) is (known or bool(done) or rules is not None)
         assert group.id == (ID if name in after.groups.groups else b"")
         assert state(after) == BEFORE
-        found.add((len(done), allowed.index(group.retry)))
+        found.add((len(done), allowed.index(rules)))
     assert found == {(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0)}

@@ -139,8 +139,8 @@ MUTANTS: Final = (
     Mutant(
         "make a group of a transaction without its id",
         "journal/folds/groups.py",
-        "            self._move(each.group, each.id, each.offsets, each.settled)\n",
-        '            self._move(each.group, b"", each.offsets, each.settled)\n',
+        "            self._move(each.group, each.id, each.offsets, each.settled, record.at)\n",
+        '            self._move(each.group, b"", each.offsets, each.settled, record.at)\n',
     ),
     # -- whose session it was
     Mutant(
@@ -389,7 +389,7 @@ MUTANTS: Final = (
         "        self._release(TransactionNumber(record.session, record.serial))\n",
         "    def _roll_back(self, record: TransactionRolledBack) -> None:\n"
         "        for each in self._release(TransactionNumber(record.session, record.serial)):\n"
-        "            self._move(each.group, each.id, each.offsets, each.settled)\n",
+        "            self._move(each.group, each.id, each.offsets, each.settled, record.at)\n",
     ),
     Mutant(
         "forget positions that prepared transactions hold",

@@ -120,6 +120,8 @@ def test_the_json_has_times_in_microseconds_and_null_for_what_is_not_there():
     assert json.loads(json.dumps(told)) == {
         "kind": "members",
         "retry": None,
+        "expiry": None,
+        "tags": [],
         "members": [
             {"number": FIRST, "client": "billing", "name": "", "address": None, "silent": 1_250_000,
              "topics": ["orders"], "pattern": ""}
@@ -139,4 +141,5 @@ def test_the_json_has_the_policy_with_its_times_in_seconds():
         "pause": 0.25,
         "longest": 60.0,
         "ending": "stop",
+        "dead_letter_topic": None,
     }

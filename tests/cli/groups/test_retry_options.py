@@ -12,7 +12,14 @@ from txbroker import RetryPolicy
 from txbroker.cli.commands.work import command_words, work
 from txbroker.cli.retry_options import policy_in, policy_text
 
-NOTHING = {"attempts": None, "pause": None, "longest": None, "ending": None, "no_retry": False}
+NOTHING = {
+    "attempts": None,
+    "pause": None,
+    "longest": None,
+    "ending": None,
+    "dead_letter_topic": None,
+    "no_retry": False,
+}
 BEFORE = RetryPolicy(7, 0.5, 60.0, "stop")
 
 
@@ -29,6 +36,9 @@ BEFORE = RetryPolicy(7, 0.5, 60.0, "stop")
         ({"pause": 250_000}, BEFORE, RetryPolicy(7, 0.25, 60.0, "stop")),
         ({"longest": 3_600_000_000}, BEFORE, RetryPolicy(7, 0.5, 3600.0, "stop")),
         ({"ending": "drop"}, BEFORE, RetryPolicy(7, 0.5, 60.0, "drop")),
+        ({"dead_letter_topic": "x.dead"}, None, RetryPolicy(dead_letter_topic="x.dead")),
+        ({"dead_letter_topic": "x.dead"}, BEFORE, RetryPolicy(7, 0.5, 60.0, "stop", "x.dead")),
+        ({"dead_letter_topic": ""}, BEFORE._replace(dead_letter_topic="x.dead"), BEFORE),
     ],
 )
 def test_what_is_not_said_is_as_before_or_as_usual(said, before, policy):
@@ -85,6 +95,8 @@ def chosen(*words):
         ("--pause", "0"),
         ("--pause", "250ms", "--longest", "1h30m"),
         ("--ending", "drop"),
+        ("--dead-letter-topic", "x.dead"),
+        ("--commit-interval", "250ms"),
         ("--attempts", "9", "--pause", "1s", "--longest", "2s", "--ending", "dead_letter"),
         ("--topic", "p", "--concurrency", "8", "--order", "none", "--batch", "7", "--transaction"),
         ("--database", "sqlite:///x.db", "--on-start", "a:b", "--on-stop", "c:d", "--stop-timeout", "7ms"),

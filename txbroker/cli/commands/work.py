@@ -145,20 +145,18 @@ def command_words(invocation: Invocation, choices: dict[str, Any]) -> list[str]:
         words += ["--topic", topic]
     words += [f"--tag={tag}" for tag in choices["tags"]]
     for name in (
-        "group", "concurrency", "order", "database", "connect_database", "batch", "attempts", "ending", "on_start",
-        "on_stop",
+        "group", "concurrency", "order", "database", "connect_database", "batch", "attempts", "ending",
+        "dead_letter_topic", "on_start", "on_stop",
     ):  # fmt: skip
         if choices[name] is not None:
             words += [f"--{name.replace('_', '-')}", str(choices[name])]
-    for name in ("pause", "longest"):
+    for name in ("pause", "longest", "commit_interval"):
         if choices[name] is not None:
-            words += [f"--{name}", f"{choices[name]}us"]
+            words += [f"--{name.replace('_', '-')}", f"{choices[name]}us"]
     for name in ("transaction", "no_retry"):
         words += [f"--{name.replace('_', '-')}"] if choices[name] else []
     for name in ("handler_timeout", "stop_timeout"):
         words += [f"--{name.replace('_', '-')}", f"{choices[name]}us"]
-    if choices["commit_interval"] is not None:
-        words += ["--commit-interval", f"{choices['commit_interval']}us"]
     return words
 
 
