@@ -312,6 +312,12 @@ def decode_attribute(attribute: bytes | memoryview) -> Attribute:
         raise InvalidFrame(f"key and headers cannot be decoded: {error}") from error
 
 
+def append_time(frame: bytes | memoryview) -> int:
+    """Return when a stamped frame was appended, µs since 1970; 0 if that is not known."""
+    appended: int = _unpack_header(frame)[3]
+    return appended
+
+
 def is_sound(frame: bytes | memoryview) -> bool:
     """Return whether one whole frame fulfils its own checksum."""
     return len(frame) >= HEADER_BYTES and crc32c(memoryview(frame)[CRC_START:]) == _unpack_header(frame)[1]

@@ -257,6 +257,14 @@ class MessageStore:
         until = min(until, self.high_watermark)
         return DiskReadPlan(self._files, *place, self._shelf, self._hints, offset, until, max_bytes)
 
+    def plan_append_time(self, offset: int) -> int | ReadPlan:
+        """Return the append time of a published message (µs since 1970), or the read of its frame from the disk, which
+        has it. Raises OffsetOutOfRange.
+        """
+        if self._tail.base_offset <= offset < self.high_watermark:
+            return self._tail.append_time_of(offset)
+        return self.plan_read(offset, 1, offset + 1)
+
     def at_hand(self, offset: int, max_bytes: int) -> bytes | None:
         """Do what :meth:`read` does, also for unpublished frames; None for removed or damaged ones, or to avoid
         the disk.

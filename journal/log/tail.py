@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from journal.buffers.size_classes import CHUNK, rounded
 from journal.constants import INDEX_INTERVAL_BYTES, KIB
 from journal.errors import InvalidFrame, MemoryExhausted
-from journal.formats.frame import stamp, stamp_some, walk
+from journal.formats.frame import HEADER_BYTES, append_time, stamp, stamp_some, walk
 from journal.formats.index import LONG_APPEND
 from journal.interfaces import IBuffer, IBufferAllocator
 from journal.log.read_plan import Frames
@@ -157,6 +157,11 @@ class Tail:
     def oldest_time(self) -> int | None:
         """The time of the oldest append held."""
         return self._times[0] if self._times else None
+
+    def append_time_of(self, offset: int) -> int:
+        """Return the append time of the message at an offset that is held: all frames of an append have the same."""
+        position = self.edge(bisect_right(self._ends, offset))[1]
+        return append_time(b"".join(self.views(position, position + HEADER_BYTES)))
 
     def appends_below(self, offset: int) -> int:
         """Return how many appends lie wholly below ``offset``."""

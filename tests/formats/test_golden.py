@@ -166,7 +166,11 @@ ANSWERS = [
         34,
         "members",
         [c.MemberInfo(SESSION, "me", "worker-3", "host:1", 7, ["orders"], "pay-*")],
-        [c.MemberPartition("orders", 2, None, 5, 1 << 40, SESSION, True, "4294967297-7 1:x:y", 9, "w")],
+        [
+            c.MemberPartition(
+                "orders", 2, None, 5, 1 << 40, SESSION, True, "4294967297-7 1:x:y", 9, "w", 1 << 33
+            )
+        ],
         ID,
         g.GroupSettings(RULES, 0, ["eu"]),
     ),

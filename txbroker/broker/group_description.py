@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
+from journal.formats.frame import append_time
 from journal.formats.group_entries import ClaimKind
+from journal.log.read_plan import ReadPlan
 from txbroker.broker.consumer_groups import IN_A_STEP, Consuming
 from txbroker.broker.session import Session
-from txbroker.broker.stepwise_answers import Steps, Stepwise
+from txbroker.broker.stepwise_answers import Steps, Stepwise, Work
+from txbroker.errors import TxBrokerError
 from txbroker.members.coordinator import Coordinator
 from txbroker.members.group_table import GroupTable, Kept
 from txbroker.members.member import Member
@@ -58,7 +63,11 @@ class GroupDescription:
         numbers = sorted(known)
         for first in range(0, len(numbers), IN_A_STEP):
             some = [number for number in numbers[first : first + IN_A_STEP] if number in self._stores]
-            partitions.add([self._partition(command.group, group, table, number) for number in some])
+            waiting = yield from self._waiting(group, some)
+            some = [number for number in some if number in self._stores]
+            partitions.add(
+                [self._partition(command.group, group, table, number, waiting.get(number)) for number in some]
+            )
             yield None
         kind = ""
         if table.members or group.claims:
@@ -69,6 +78,21 @@ class GroupDescription:
             )
         )
 
+    def _waiting(self, group: Group, numbers: list[int]) -> Generator[Work | None, Any, dict[int, int]]:
+        """Return how long ago the message at the group's position was appended, by partition; of those on the disk one
+        frame is read.
+        """
+        found: dict[int, int] = {}
+        for number in numbers:
+            store, position = self._stores.get(number), group.position(number)
+            if store is None or position is None or position >= store.high_watermark:
+                continue
+            planned = store.plan_append_time(max(position, store.start_offset))
+            appended = planned if isinstance(planned, int) else (yield partial(_appended, planned))
+            if appended:
+                found[number] = max(0, self._engine.now() + self._engine.wall_offset - appended)
+        return found
+
     def _member(self, member: Member) -> MemberInfo:
         peer = member.peer if member.session is not None else ""
         silent = max(0, self._engine.now() - member.heard)
@@ -76,7 +100,9 @@ class GroupDescription:
             member.number, member.client, member.name, peer, silent, sorted(member.topics), member.pattern
         )
 
-    def _partition(self, name: str, group: Group, table: GroupTable, number: int) -> MemberPartition:
+    def _partition(
+        self, name: str, group: Group, table: GroupTable, number: int, waiting: int | None
+    ) -> MemberPartition:
         store, position, owner = self._stores[number], group.position(number), table.owners.get(number)
         holder = self._groups.holder(name, number)
         kept = table.kept.get(number, FREE)
@@ -85,5 +111,13 @@ class GroupDescription:
             None if position is None else store.high_watermark - position,
             group.generation(number), owner.number if owner else 0, owner is not None and number in owner.asked,
             "" if holder is None else self._transaction_text(holder), max(0, kept.until - self._engine.now()),
-            kept.name,
+            kept.name, waiting,
         )  # fmt: skip
+
+
+def _appended(plan: ReadPlan) -> int:
+    """Return the append time of the frame that is read; 0 if it is not known, or cannot be read."""
+    try:
+        return append_time(plan.run().data)
+    except (TxBrokerError, OSError):
+        return 0  # who reads the partition is told of it; a description goes on

@@ -67,12 +67,17 @@ def partitions_table(group: GroupDescription, held: Texts, metadata: Texts) -> R
     labels = labels_of(group.members)
     waits = {place_of(part): waits_for(group, part, labels, held) for part in group.partitions}
     told: dict[str, Texts] = {
+        "waiting": {
+            place_of(part): age_text(_micros(part.waiting))
+            for part in group.partitions
+            if part.waiting is not None
+        },
         "metadata": metadata,
         "waits for": {at: text for at, text in waits.items() if text},
     }
     if group.kind == "members":
         owners = {place_of(part): labels[part.member] for part in group.partitions if part.member in labels}
-        told = {"owner": owners, **told}
+        told = {"waiting": told.pop("waiting"), "owner": owners, **told}
     told = {name: texts for name, texts in told.items() if texts}
     rows = [
         (
@@ -147,7 +152,7 @@ def settings_text(group: GroupDescription) -> str:
 
 
 def description_json(group: GroupDescription) -> dict[str, object]:
-    """Return members and partitions in JSON; ``silent`` and ``kept`` are µs."""
+    """Return members and partitions in JSON; ``silent``, ``kept`` and ``waiting`` are µs."""
     return {
         "kind": group.kind or None,
         **settings_json(group),
@@ -155,7 +160,14 @@ def description_json(group: GroupDescription) -> dict[str, object]:
             member._asdict() | {"silent": _micros(member.silent), "address": member.address or None}
             for member in group.members
         ],
-        "partitions": [part._asdict() | {"kept": _micros(part.kept)} for part in group.partitions],
+        "partitions": [
+            part._asdict()
+            | {
+                "kept": _micros(part.kept),
+                "waiting": None if part.waiting is None else _micros(part.waiting),
+            }
+            for part in group.partitions
+        ],
     }
 
 

@@ -373,7 +373,8 @@ class MemberPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     ``member`` is 0 if no member has it; ``revoking`` says that it is asked back. ``held_by`` is a prepared transaction
     (its number and xid, readable) that holds offsets of it, "" for none. A partition without a member is kept for
-    ``kept`` more µs for the one that had it, or for a static one of the name ``kept_for``.
+    ``kept`` more µs for the one that had it, or for a static one of the name ``kept_for``. ``waiting`` is how many µs
+    ago the message at its position was appended; None if there is none yet, or if that is not known.
     """
 
     topic: str
@@ -386,6 +387,7 @@ class MemberPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
     held_by: str = ""
     kept: int = 0
     kept_for: str = ""
+    waiting: int | None = None
 
 
 class MemberInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):

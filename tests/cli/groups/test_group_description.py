@@ -115,6 +115,15 @@ def test_a_partition_of_consumers_that_name_theirs_waits_for_no_member():
     assert "owner" not in told
 
 
+def test_how_long_the_first_unfinished_message_waits_is_told():
+    parts = [part(0, None, waiting=64.5), part(1, None, waiting=0.02), part(2, None)]
+    lines = printed(partitions_table(group(kind="consumers", parts=parts), {}, {})).splitlines()
+    assert "waiting" in lines[0]
+    assert [line.split()[4:] for line in lines[2:5]] == [["1m", "4s"], ["20", "ms"], ["–"]]
+    told = description_json(group(parts=parts))["partitions"]
+    assert [each["waiting"] for each in told] == [64_500_000, 20_000, None]
+
+
 def test_the_json_has_times_in_microseconds_and_null_for_what_is_not_there():
     told = description_json(group([member(address="")], [part(0, None, kept=2.5)]))
     assert json.loads(json.dumps(told)) == {
@@ -128,7 +137,7 @@ def test_the_json_has_times_in_microseconds_and_null_for_what_is_not_there():
         ],
         "partitions": [
             {"topic": "orders", "partition": 0, "position": 5, "lag": 2, "generation": 9, "member": None,
-             "revoking": False, "held_by": "", "kept": 2_500_000, "kept_for": ""}
+             "revoking": False, "held_by": "", "kept": 2_500_000, "kept_for": "", "waiting": None}
         ],
     }  # fmt: skip
     assert description_json(group(kind=""))["kind"] is None

@@ -9,7 +9,7 @@ from txbroker import RetryPolicy
 
 pytestmark = pytest.mark.slow
 
-USUAL = {"attempts": 5, "pause": 1.0, "longest": 300.0, "ending": "dead_letter"}
+USUAL = {"attempts": 5, "pause": 1.0, "longest": 300.0, "ending": "dead_letter", "dead_letter_topic": None}
 BY_ITSELF = "A message that fails comes again when its program says so."
 
 
@@ -39,7 +39,7 @@ def one_line(result):
 class TestAlter:
     def test_what_is_not_said_is_as_usual_first_and_stays_later(self, run, run_json, connection, group):
         said = run_json("groups", "alter", group, "--attempts", "9")
-        assert said == {"group": group, "retry": USUAL | {"attempts": 9}}
+        assert said == {"group": group, "retry": USUAL | {"attempts": 9}, "expiry": None, "tags": []}
         run("groups", "alter", group, "--pause", "250ms", "--longest", "1h")
         run("groups", "alter", group, "--ending", "stop")
         assert connection.describe_group(group).retry == RetryPolicy(9, 0.25, 3600.0, "stop")
@@ -55,7 +55,7 @@ class TestAlter:
 
     def test_a_policy_can_be_taken_away(self, run_json, connection, group):
         run_json("groups", "alter", group, "--attempts", "9")
-        assert run_json("groups", "alter", group, "--no-retry") == {"group": group, "retry": None}
+        assert run_json("groups", "alter", group, "--no-retry")["retry"] is None
         assert connection.describe_group(group).retry is None
 
     def test_a_group_that_is_not_there_is_made_and_keeps_it_without_a_position(self, run, run_json, topic):
@@ -70,7 +70,10 @@ class TestAlter:
     @pytest.mark.parametrize(
         ("words", "told"),
         [
-            ((), "say what is to change: --attempts, --pause, --longest, --ending, or --no-retry"),
+            (
+                (),
+                "say what is to change: --attempts, --pause, --longest, --ending, --dead-letter-topic, --no-retry",
+            ),
             (("--no-retry", "--pause", "1s"), "say --no-retry, or --pause"),
             (("--attempts", "0"), "--attempts"),
             (("--attempts", "1001"), "--attempts"),

@@ -477,7 +477,7 @@ class TestDescriptionOfAGroup:
         members = [messages.MemberInfo(7, "me", "worker-1", "host:1", 1_500_000, ["t"], "p*")]
         parts = [
             messages.MemberPartition("t", 1, None, None, 9, 7, True, "1-2 (xid 1:x:y)"),
-            messages.MemberPartition("t", 0, 5, 2, 8, kept=2_500_000, kept_for="worker-2"),
+            messages.MemberPartition("t", 0, 5, 2, 8, kept=2_500_000, kept_for="worker-2", waiting=3_500_000),
             messages.MemberPartition("a", 3, 5, 0, 8),
         ]
         assert self.describe(rig, broker, "members", members, parts, b"i") == GroupDescription(
@@ -486,7 +486,7 @@ class TestDescriptionOfAGroup:
             [GroupMember(7, "me", "worker-1", "host:1", 1.5, ["t"], "p*")],
             [
                 GroupPartition("a", 3, 5, 0, 8, None, False, "", 0.0, ""),
-                GroupPartition("t", 0, 5, 2, 8, None, False, "", 2.5, "worker-2"),
+                GroupPartition("t", 0, 5, 2, 8, None, False, "", 2.5, "worker-2", 3.5),
                 GroupPartition("t", 1, None, None, 9, 7, True, "1-2 (xid 1:x:y)", 0.0, ""),
             ],
             b"i",

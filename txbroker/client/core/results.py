@@ -139,7 +139,8 @@ class GroupPartition(NamedTuple):
     ``member`` is the number of the member that has it, None if none has it; ``revoking`` says that it has been asked to
     release it. ``held_by`` names an undecided transaction that holds offsets of the partition, "" for none. A partition
     without a member is kept for ``kept`` more seconds for the one that had it, or for a static member of the name
-    ``kept_for``.
+    ``kept_for``. ``waiting`` is how many seconds ago the first message that the group has not finished was appended;
+    None if there is none, or if that is not known.
     """
 
     topic: str
@@ -152,6 +153,7 @@ class GroupPartition(NamedTuple):
     held_by: str
     kept: float
     kept_for: str
+    waiting: float | None = None
 
 
 class GroupDescription(NamedTuple):
@@ -236,7 +238,7 @@ def _member(told: MemberInfo) -> GroupMember:
 def _owned(told: MemberPartition) -> GroupPartition:
     return GroupPartition(
         told.topic, told.index, told.position, told.lag, told.generation, told.member or None, told.revoking,
-        told.held_by, told.kept / 1e6, told.kept_for,
+        told.held_by, told.kept / 1e6, told.kept_for, None if told.waiting is None else told.waiting / 1e6,
     )  # fmt: skip
 
 
