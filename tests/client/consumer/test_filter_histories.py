@@ -17,6 +17,7 @@ from journal.xid import Xid
 from tests.client.consumer import test_retry_histories
 from tests.client.consumer.test_retry_histories import History, Transactions
 from tests.support.broker_room import Room
+from tests.support.thoroughness import examples
 from txbroker.broker import filtered_fetches
 from txbroker.wire import messages
 
@@ -157,7 +158,7 @@ class FilteredTransactions(Filtered, Transactions):
 
 
 @pytest.mark.parametrize("order", ["partition", "key", None])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_what_matches_comes_once_and_in_order_and_the_group_gets_behind_all(seed, order):
     history = FilteredHistory(seed, order)
     for _ in range(120):
@@ -166,7 +167,7 @@ def test_what_matches_comes_once_and_in_order_and_the_group_gets_behind_all(seed
 
 
 @pytest.mark.parametrize("order", ["partition", "key", None])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_so_it_is_if_the_reader_goes_farther_ahead_than_may_be_finished(seed, order, monkeypatch):
     monkeypatch.setattr(test_retry_histories, "Room", partial(Room, max_ahead=AHEAD))
     history = FarAhead(seed, order)
@@ -176,7 +177,7 @@ def test_so_it_is_if_the_reader_goes_farther_ahead_than_may_be_finished(seed, or
 
 
 @pytest.mark.parametrize("order", ["partition", "key", None])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_so_it_is_in_transactions_that_receive(seed, order):
     history = FilteredTransactions(seed, order)
     for _ in range(25):

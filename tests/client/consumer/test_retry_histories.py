@@ -11,6 +11,7 @@ import pytest
 from journal.formats import frame
 from tests.client.rig import Rig
 from tests.support.broker_room import Room
+from tests.support.thoroughness import examples
 from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.options import consumer_options
@@ -297,7 +298,7 @@ class Transactions(History):
 
 
 @pytest.mark.parametrize("order", ["partition", "key", None])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_every_message_is_finished_once_and_none_overtakes_one_that_failed(seed, order):
     history = History(seed, order)
     for _ in range(120):
@@ -306,7 +307,7 @@ def test_every_message_is_finished_once_and_none_overtakes_one_that_failed(seed,
 
 
 @pytest.mark.parametrize("order", ["partition", "key", None])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_so_it_is_in_transactions_that_receive(seed, order):
     history = Transactions(seed, order)
     for _ in range(25):
