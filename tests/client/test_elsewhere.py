@@ -23,6 +23,7 @@ NOT_HERE = (
     "test_elsewhere.py",
     "test_interrupts.py",
     "test_lost_answers.py",
+    "consumer/test_filter_histories.py",
     "consumer/test_retry_histories.py",
     "consumer/test_seek_histories.py",
 )

@@ -171,6 +171,8 @@ def clients(request: Any, address: str, broker: Any) -> Iterator[Runs]:
         yield running(address, {"broker": receiving, "invoice_for": lambda value: b"for " + value})
     assert values(broker, "invoices")[0].startswith(b"for ")
     handled, handle = times(3)
+    for _ in range(4):
+        broker.send("orders", b"more")
     with txbroker.connect(address) as reading:
         yield running(address, {"broker": reading, "handle": handle}, Enough)
     assert len({message.offset for (message,) in handled}) == 3

@@ -222,6 +222,44 @@ class TestExpiry:
         raise LimitExceeded("not now")
 
 
+class TestEnds:
+    def test_nothing_of_its_members_is_left_that_a_group_of_the_same_name_would_have(self, room):
+        expires(room)
+        member = room.member()
+        member.take()
+        begun = messages.BegunMessages(1, member.owned[1], [(0, 0)])
+        member.peer.ask(messages.BeginMessages, "g", member.number, member.secret, [begun])
+        member.peer.leave()
+        room.wait(6)
+        assert "g" in room.broker.coordinator.tables
+        passes(room, LATEST)
+        assert not is_there(room)
+        assert room.broker.coordinator.tables == {}
+
+    def test_a_look_makes_as_many_records_as_fit_into_a_turn(self, room):
+        for number in range(500):
+            expires(room, 60, f"g{number}")
+        lsn, most = room.engine.last_lsn, 0
+        for _ in range(40):
+            passes(room, 10)
+            most, lsn = max(most, room.engine.last_lsn - lsn), room.engine.last_lsn
+        assert 50 < most <= idle_groups.AT_ONCE // idle_groups.RECORD + 1
+        assert not room.broker.groups.groups
+
+    def test_messages_with_details_are_looked_at_only_before_it_would_go(self, room, monkeypatch):
+        expires(room)
+        commit(room, 0)
+        commit(room, 0, settled=[Settled(1, 0, 0, retried=[Retried(1, 0, 0, "fails")])])
+        looks = []
+        monkeypatch.setattr(
+            room.broker.idle_groups, "_waits_for_something", lambda *of: bool(looks.append(of))
+        )
+        passes(room, EXPIRY)
+        assert looks == []
+        passes(room, LATEST - EXPIRY)
+        assert len(looks) == 1
+
+
 class TestRestarts:
     def test_the_time_goes_on_over_restarts_and_checkpoints(self, room):
         expires(room)
@@ -278,7 +316,7 @@ class TestRestarts:
 
 class TestManyGroups:
     def test_all_are_looked_at_in_turns(self, room, monkeypatch):
-        monkeypatch.setattr(idle_groups, "AT_ONCE", 3)
+        monkeypatch.setattr(idle_groups, "AT_ONCE", 3 * idle_groups.GROUP)
         names = [f"g{number}" for number in range(20)]
         for name in names:
             expires(room, EXPIRY, name)
@@ -290,7 +328,7 @@ class TestManyGroups:
 
     @pytest.mark.parametrize("seconds", range(200, 300, 20))
     def test_a_member_that_leaves_between_looks_was_a_use_until_then(self, room, monkeypatch, seconds):
-        monkeypatch.setattr(idle_groups, "AT_ONCE", 2)
+        monkeypatch.setattr(idle_groups, "AT_ONCE", 2 * idle_groups.GROUP)
         for number in range(20):
             expires(room, 60 if number == 7 else EXPIRY, f"g{number}")
         member = room.member(group="g7")
@@ -313,7 +351,7 @@ class TestManyGroups:
 
     @pytest.mark.parametrize("seed", range(10))
     def test_no_group_goes_before_its_time_and_each_goes_after_it(self, room, seed, monkeypatch):
-        monkeypatch.setattr(idle_groups, "AT_ONCE", 2)
+        monkeypatch.setattr(idle_groups, "AT_ONCE", 2 * idle_groups.GROUP)
         draw = random.Random(seed)
         names = [f"g{number}" for number in range(5)]
         times = {name: draw.choice((60, 200, 800)) for name in names}

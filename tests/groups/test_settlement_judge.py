@@ -450,3 +450,38 @@ class TestStaged:
         peer = self.added(room, settled(partition, 10 + AHEAD))
         settle(room, offsets=[PartitionOffset(partition, 4)])
         assert "has been rolled back" in refused(self.decide(peer, kind), "TooFarAhead")
+
+
+class TestWithoutAGap:
+    """Of what is finished from the position on nothing is kept, so it may be any number."""
+
+    def finish(self, room, partition, *offsets):
+        return room.peer().ask(messages.CommitOffsets, "g", [], ID, None, [settled(partition, *offsets)])
+
+    def test_more_than_max_ahead_is_finished_in_one_step(self, room, partition):
+        assert isinstance(self.finish(room, partition, *range(35)), messages.Done)
+        assert room.broker.groups.find("g").position(partition) == 35
+
+    def test_also_where_it_closes_a_gap(self, room, partition):
+        assert isinstance(self.finish(room, partition, *range(5, 10)), messages.Done)
+        assert isinstance(self.finish(room, partition, *range(5), *range(10, 33)), messages.Done)
+        assert room.broker.groups.find("g").position(partition) == 33
+
+    def test_what_is_behind_a_gap_is_measured_from_there(self, room, partition):
+        refused(self.finish(room, partition, *range(20), 21 + AHEAD), "TooFarAhead")
+        assert isinstance(self.finish(room, partition, *range(20), 20 + AHEAD), messages.Done)
+        assert room.broker.groups.find("g").position(partition) == 20
+
+    def test_in_a_transaction_and_while_another_holds_a_lower_one(self, room, partition):
+        settle(room, offsets=[PartitionOffset(partition, 0)])
+        positions = [GroupPositions("g", ID, [], [settled(partition, *range(5, 40))])]
+        refused(room.peer().ask(messages.Prepare, 1, XID, positions=positions), "TooFarAhead")
+        positions = [GroupPositions("g", ID, [], [settled(partition, *range(5))])]
+        assert isinstance(room.peer().ask(messages.Prepare, 1, XID, positions=positions), messages.Done)
+        refused(self.finish(room, partition, *range(5, 40)), "TooFarAhead")
+        assert isinstance(self.finish(room, partition, *range(5, AHEAD + 1)), messages.Done)
+        room.peer().ask(messages.Commit, 0, 0, XID)
+        assert room.broker.groups.find("g").position(partition) == AHEAD + 1
+        room.engine.housekeeping.checkpoint_inline()
+        room.restart()
+        assert room.broker.groups.find("g").position(partition) == AHEAD + 1

@@ -139,7 +139,8 @@ def test_what_is_said_of_a_partition_that_stays_is_finished_at_once(room):
     [kept] = set(first.owned) - {number}
     records = recorded(room)
     attend(first, first.owned, [finished(first, number, 0), finished(first, kept, 1)], [number])
-    assert [type(each) for each in records] == [OffsetsCommitted, OffsetsCommitted]
+    [record] = records
+    assert isinstance(record, OffsetsCommitted)
     assert (has_finished(room, number), has_finished(room, kept)) == ([0], [1])
 
 
@@ -192,7 +193,8 @@ def test_what_is_held_in_a_partition_that_stays_is_left_too(room):
     first, _, number = asked_back(room)
     held = GroupPositions("g", b"", [], [finished(first, number, 1)])
     room.peer().ask(messages.Prepare, 1, Xid(1, b"x", b""), positions=[held])
-    assert attend(first, first.owned, [finished(first, number, 0, 1)], [number]) is None
+    answer = attend(first, first.owned, [finished(first, number, 0, 1)], [number])
+    assert (answer.assigned, answer.revoked, answer.lost) == ([], [], [])
     assert has_finished(room, number) == []
 
 
@@ -210,6 +212,11 @@ def test_offsets_beyond_the_end_are_left_and_the_claim_is_made(room):
         ([Settled(1, 1, 0, retried=[Retried(1)])], "InvalidSetting", "only a commit says"),
         ([Settled(1, 1, 0), Settled(1, 1, 0)], "InvalidSetting", "says twice"),
         ([Settled(number, 1, 0, bytes(60)) for number in range(1, 1100)], "LimitExceeded", "partitions"),
+        (
+            [Settled(number, 1, 0) for number in range(1, 102)],
+            "LimitExceeded",
+            "101 partitions, 100 are allowed",
+        ),
         ([Settled(1, 1, 0, b"\\x02" + b"\\xaa" * 70_000)], "LimitExceeded", "bytes"),
     ],
 )
@@ -264,3 +271,42 @@ def test_each_who_gives_back_says_what_it_has_finished_and_none_of_it_comes_agai
     settle(room, *members)
     assert sum(done.values()) > 10
     assert {number: room.broker.groups.find("g").position(number) or 0 for number in done} == done
+
+
+def test_what_is_too_far_ahead_is_finished_as_far_as_it_may_be():
+    room = MembersRoom(max_ahead=5)
+    room.topic("orders", 2)
+    for number in (1, 2):
+        room.peer().send(number, *[b"v"] * 40)
+    first, _, number = asked_back(room)
+    [kept] = set(first.owned) - {number}
+    some = finished(first, number, *range(1, 4), 30)
+    attend(first, without(first.owned, number), [some, finished(first, kept, *range(30))])
+    assert has_finished(room, number) == [1, 2, 3]
+    assert has_finished(room, kept) == list(range(30))
+
+
+def test_nobody_is_told_before_what_was_finished_is_forced(room):
+    first = room.member()
+    first.take()
+    number = min(first.owned)
+    rest = without(first.owned, number)
+    said = [finished(first, number, 0)]  # nobody has asked for it, so the member is told that it still has it
+    asked = first.peer.tell(messages.Attend, "g", first.number, first.secret, list(rest.items()), [], said)
+    assert first.peer.answer(asked) is None
+    room.engine.sync()
+    assert number in [each.partition for each in first.peer.answer(asked).assigned]
+    assert has_finished(room, number) == [0]
+
+
+def test_what_stays_is_one_record_for_all_partitions():
+    room = MembersRoom()
+    room.topic("orders", 90)
+    for number in range(1, 91):
+        room.peer().send(number, b"v")
+    first = room.member()
+    first.take()
+    records = recorded(room)
+    attend(first, first.owned, [finished(first, number, 0) for number in first.owned])
+    assert len(records) == 1
+    assert all(has_finished(room, number) == [0] for number in first.owned)

@@ -165,7 +165,7 @@ class Broker:
         grace = self.settings.reconnect_grace + self.settings.rejoin_timeout
         return IdleGroups(
             self.engine, self.groups, self.settings.group_expiry, grace, self.coordinator.count_members,
-            self.fetching.read_groups,
+            self.fetching.read_groups, self.coordinator.end,
         )  # fmt: skip
 
     def _tell_each_other(self) -> None:

@@ -15,8 +15,9 @@ from twisted.logger import Logger
 from journal.folds.groups import GroupsFold
 from journal.folds.settlement import Settlement
 from journal.formats.group_entries import GroupPositions, Retried, Settled, Unfinished
+from journal.formats.offset_set_bytes import decode_offsets, encode_offsets
 from journal.offset_set import OffsetSet
-from txbroker.errors import RequestRefused
+from txbroker.errors import RequestRefused, TooFarAhead
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -48,10 +49,23 @@ class ClaimSettlement:
         self._check = check
 
     def finished(self, name: str, wanted: Settled) -> Settled | None:
-        """Return what the claim of a partition says of what was finished in it by who gives it back; None if it cannot
-        be settled: it comes again then.
+        """Return what the claim of a partition says of what was finished in it by who gives it back: if some of it is
+        too far ahead, the lower part. None if it cannot be settled: it comes again then.
         """
+        offsets = decode_offsets(wanted.finished, wanted.base)
+        while len(offsets) > 1 and self._is_too_far(name, wanted):
+            offsets = offsets.within(offsets.first, (offsets.first + offsets.end) // 2)
+            wanted = replace(wanted, finished=encode_offsets(offsets, wanted.base))
         return self._judged(name, wanted, "what was finished before the partition was given back comes again")
+
+    def _is_too_far(self, name: str, wanted: Settled) -> bool:
+        try:
+            self._check(self._recorded([GroupPositions(name, b"", [], [wanted])]))
+        except TooFarAhead:
+            return True
+        except RequestRefused:
+            return False
+        return False
 
     def attempts(self, name: str, number: int, works: Iterable[LostWork]) -> Settled | None:
         """Return what the claim of a partition says of what was begun in it; None if there is nothing to say. Its

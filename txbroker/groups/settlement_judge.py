@@ -100,7 +100,7 @@ class SettlementJudge:
         self._check_range(name, store, wanted, finished)
         base, start = self._base(name, store, wanted.base)
         finished.discard_below(base)
-        self._check_distance(name, store, base, finished.end - 1)
+        self._check_distance(name, store, self._open_after(name, store, base, [finished]), finished.end - 1)
         return replace(wanted, base=base, finished=encode_offsets(finished, base), start=start)
 
     def _check_unfinished(self, name: str, store: MessageStore, wanted: Settled, finished: OffsetSet) -> None:
@@ -185,7 +185,7 @@ class SettlementJudge:
         )
         opened = [each.offset for one in settled for each in one.unfinished]
         finished = [decode_offsets(each.finished, each.base) for each in settled]
-        lowest = min([position, *opened])
+        lowest = min([self._open_after(name, store, position, finished), *opened])
         highest = max([*(each.end - 1 for each in finished), *opened], default=position)
         if held is not None and held.offsets:
             lowest = min(lowest, held.offsets.first)
@@ -193,6 +193,18 @@ class SettlementJudge:
             ends = [position, kept.end if kept else 0, held.offsets.end if held else 0]
             highest = max(highest, max(ends) - 1)
         self._check_distance(name, store, lowest, highest)
+
+    def _open_after(
+        self, name: str, store: MessageStore, position: int, finished: Sequence[OffsetSet]
+    ) -> int:
+        """Return the lowest offset that is unfinished if these are finished, too: of what is finished without a gap
+        from the position on nothing is kept.
+        """
+        kept = self._groups.find(name).settlements.get(store.number)
+        found = OffsetSet() if kept is None else kept.finished.copy()
+        for each in finished:
+            found.update(each)
+        return found.missing_from(position)
 
     def _check_distance(self, name: str, store: MessageStore, lowest: int, highest: int) -> None:
         if highest - lowest > self._settings.max_ahead:

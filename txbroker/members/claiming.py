@@ -85,16 +85,22 @@ class Claiming:
             table.refuse(there, again_at)
 
     def settle_unclaimed(self, group: str, table: GroupTable) -> None:
-        """Settle what was finished in partitions that nobody else has got in this turn."""
+        """Settle what was finished in partitions that nobody else has got in this turn: all by one record, or, if some
+        of it may not be settled, each by itself.
+        """
         finished, table.finished = list(table.finished.values()), {}
-        for settled in finished:
-            try:
-                self._judge.settle(group, table.group_id, [], [settled])
-            except RequestRefused as error:
-                self.log.warn(
-                    "group {group}: what a member had finished in partition number {number} comes again: {error}",
-                    group=group, number=settled.partition, error=error,
-                )  # fmt: skip
+        if not finished:
+            return
+        try:
+            self._judge.settle(group, table.group_id, [], finished)
+        except RequestRefused:
+            for each in finished:
+                self._settle_alone(group, table, each)
+
+    def _settle_alone(self, group: str, table: GroupTable, wanted: Settled) -> None:
+        settled = self._judge.at_claims.finished(group, wanted)
+        if settled is not None:
+            self._judge.settle(group, table.group_id, [], [settled])
 
     def _claim(self, table: GroupTable, group: str, member: Member, numbers: list[int]) -> None:
         assert len(numbers) <= MAX_CLAIMED

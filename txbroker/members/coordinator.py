@@ -236,9 +236,11 @@ class Coordinator:
         if table.to_place:
             self._look(command.group)
         else:
+            self._claiming.settle_unclaimed(command.group, table)
             self._tell(member)
             self._arm(command.group, min(member.answer_at, member.lost_at(0)))
-        self._claiming.settle_unclaimed(command.group, table)
+        if command.finished and member.waiting == command.correlation:
+            self._send(member, Attended(member.waiting))  # it waits for that, to say more or to forget it
 
     def begin(self, session: MemberSession, command: BeginMessages, data: memoryview) -> Done:  # noqa: ARG002
         """Note what a member is handling."""
@@ -401,6 +403,9 @@ class Coordinator:
         if table.assign_at is not None and table.assign_at <= now and not table.is_assigning:
             self._assign(group, table)
         go_on = self._place(group, table, now)
+        self._claiming.settle_unclaimed(
+            group, table
+        )  # before anybody is told, who is to be told what is forced
         for member in list(table.members.values()):
             self._tell(member)
             if member.waiting is not None and member.answer_at <= now:

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from journal.formats.group_entries import GroupPositions, Settled
 from txbroker.errors import InvalidSetting, LimitExceeded
 from txbroker.groups.settlement_judge import check_extent
-from txbroker.wire.messages import MAX_BEGUN, MAX_MEMBER_TOPICS, BegunMessages, JoinGroup
+from txbroker.wire.messages import MAX_BEGUN, MAX_MEMBER_TOPICS, MAX_RELEASED, BegunMessages, JoinGroup
 from txbroker.wire.refusals import check_id, check_name
 
 SECOND: Final = 1_000_000
@@ -92,6 +92,11 @@ def check_begun(group: str, begun: Iterable[BegunMessages]) -> None:
 def check_finished(group: str, finished: list[Settled]) -> None:
     """Raise LimitExceeded for more than a request settles, InvalidSetting for anything but finished offsets."""
     check_extent([GroupPositions(group, b"", [], finished)])
+    if len(finished) > MAX_RELEASED:
+        raise LimitExceeded(
+            f"a member of group {group!r} says what it has finished in {len(finished)} partitions, {MAX_RELEASED} are "
+            "allowed; nothing has changed. Give the others back later"
+        )
     if any(each.unfinished or each.retried for each in finished):
         raise InvalidSetting(
             f"a member of group {group!r} says of offsets that they are to be tried again, which only a commit says; "

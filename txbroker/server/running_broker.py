@@ -124,7 +124,7 @@ class RunningBroker:
             PeriodicTask(
                 "expiring producers", EXPIRY_INTERVAL * 20, self._unless_busy(broker.expire_producers)
             ),
-            PeriodicTask("expiring groups", EXPIRY_INTERVAL * 20, self._unless_busy(broker.expire_groups)),
+            PeriodicTask("expiring groups", EXPIRY_INTERVAL * 2, self._unless_busy(broker.expire_groups)),
             PeriodicTask("retention", RETENTION_INTERVAL, self._unless_busy(engine.housekeeping.retain)),
         ]
 

@@ -418,9 +418,9 @@ class Attend(Request, frozen=True, tag=32):
     ``releasing``, those that the member is about to release; else after a third of the session time-out at the latest.
     A later request of the member answers the earlier one. A partition that was asked back and is not in ``owned`` any
     more is released. One that an answer has given which the request has crossed is not. ``finished`` are offsets of its
-    partitions, finished in the record that claims a released one for another, else at once. They are said again until
-    there was an answer; those of partitions that are not its own are passed over. Refused with UnknownMember if the
-    member was lost: it may join again.
+    partitions, finished in the record that claims a released one for another, else at once. Such a request is answered
+    at once, and they are said again until it was; those of partitions that are not its own are passed over. Refused
+    with UnknownMember if the member was lost: it may join again.
     """
 
     group: str
@@ -429,6 +429,10 @@ class Attend(Request, frozen=True, tag=32):
     owned: list[tuple[int, int]] = []
     releasing: list[int] = []
     finished: list[Settled] = []
+
+
+MAX_RELEASED: Final = 100
+"""Most partitions of which a member says at once what it has finished: they are judged in one turn, 5 ms."""
 
 
 class BegunMessages(msgspec.Struct, array_like=True, frozen=True, gc=False):

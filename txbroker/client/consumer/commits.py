@@ -134,7 +134,7 @@ class Commits:
     def release(self, position: Position, why: str) -> None:
         """Note that a partition was given back, with all that was handed out of it finished."""
         self.lose(position, why)
-        position.told = position.extent
+        position.ended, position.told = why, position.extent
 
     def known(self) -> list[Position]:
         """Return the positions of the consumer's partitions, and of those that it has lost."""

@@ -234,11 +234,11 @@ class ConsumerCore:
     def close(self) -> None:
         """Stop reading. Messages that have not been handed out stay uncommitted."""
         self._closed = True
+        self.say_finished()  # first: what was handed out is known by what is being handed out
         self._forget()
         self._asking.cancel()
         if self.watch is not None:
             self.watch.close()
-        self.say_finished()
         self.commits.closed = True
         if self._handover is not None and self._membership is not None:
             self._handover.close()

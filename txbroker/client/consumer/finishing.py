@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from journal.formats.group_entries import PartitionOffset, Settled
+from journal.constants import KIB
+from journal.formats.group_entries import MAX_FINISHED_BYTES, PartitionOffset, Settled
+from journal.formats.offset_set_bytes import MAX_SPAN
 from journal.offset_set import OffsetSet
 from txbroker import errors
 from txbroker.client.consumer.delivery import Delivery
@@ -26,11 +28,15 @@ log = logging.getLogger("txbroker.client")
 
 GONE: Final = (errors.GenerationFenced, errors.UnknownPartition)
 """Refusals of what is another's by now, or nobody's."""
-LATER: Final = (
-    errors.OffsetPending, errors.TooFarAhead, errors.StorageUnavailable, errors.RequestTimedOut,
-    errors.ConnectionUnavailable,
-)  # fmt: skip
+NOT_YET: Final = (errors.OffsetPending, errors.TooFarAhead)
+"""Refusals for now of what is in one partition: others, and what is lower in this one, may be finished."""
+LATER: Final = (*NOT_YET, errors.StorageUnavailable, errors.RequestTimedOut, errors.ConnectionUnavailable)
 """Errors after which the same is said again."""
+MOST_SAID: Final = MAX_FINISHED_BYTES - 4 * KIB
+"""Most bytes of one set that is said in one piece."""
+
+RELEASED: Final = "the group asked it back, and all that was handed out of it was finished"
+"""Why a partition is not read any more that was given back, with what was finished in it."""
 
 
 class Part(NamedTuple):
@@ -44,6 +50,13 @@ class Part(NamedTuple):
         """The same for the broker."""
         at = PartitionOffset(self.position.number, 0, self.position.generation)
         return settled(at, self.position.begin, self.offsets)
+
+    def halves(self) -> list[Part]:
+        """Return the lower and the upper half of it."""
+        first, end = self.offsets.first, self.offsets.end
+        middle = (first + end) // 2
+        halves = (self.offsets.within(first, middle), self.offsets.within(middle, end))
+        return [Part(self.position, each) for each in halves if each]
 
 
 class Finishing:
@@ -142,7 +155,7 @@ class Finishing:
 
     def _send(self, parts: Sequence[Part]) -> None:
         """Say these, in as few requests as the broker allows; all of them at once, before anything that comes then."""
-        left = list(parts)
+        left = [each for part in parts for each in _pieces(part)]
         for some in list(settling_requests([part.said for part in left])):
             mine, left = left[: len(some)], left[len(some) :]
             call = self._core.request(
@@ -157,28 +170,34 @@ class Finishing:
             return
         error = call.error
         if error is None:
-            for position, offsets in parts:
-                position.said.update(offsets)
-        elif isinstance(error, errors.RequestRefused) and not isinstance(error, LATER) and len(parts) > 1:
+            _note_said(parts)
+        elif len(parts) > 1 and isinstance(error, (*NOT_YET, *GONE)):
             for part in parts:
                 self._send([part])  # to find out which of them it is about
+        elif isinstance(error, errors.TooFarAhead) and len(parts[0].offsets) > 1:
+            for part in parts[0].halves():
+                self._send([part])  # what is lower may be finished
         elif isinstance(error, GONE):
-            for position, offsets in parts:
-                position.said.update(offsets)
-                log.warning(
-                    "group %s: %d messages of %s-%d that were done are another's to handle: %s",
-                    self._group, len(offsets), position.topic, position.index, error,
-                )  # fmt: skip
+            _note_said(parts)
+            self._tell_gone(parts[0], error)
         elif isinstance(error, LATER) or not isinstance(error, errors.TxBrokerError) or self._core.fatal:
             log.info("group %s: what is done is finished later: %s", self._group, error)
         else:
-            for position, offsets in parts:
-                position.said.update(offsets)
+            _note_said(parts)
             self._on_refused(error)
         self._calls.pop(call, None)  # last: after an interrupt before this line it is done again
         if self._ended is not None and not self._calls:
             self._end(self._ended)
         self._on_told()
+
+    def _tell_gone(self, part: Part, error: BaseException) -> None:
+        """Log that messages are another's; if they went along with a release, they are finished by that."""
+        position = part.position
+        log.log(
+            logging.INFO if position.ended == RELEASED else logging.WARNING,
+            "group %s: %d messages of %s-%d that were done are another's to handle: %s",
+            self._group, len(part.offsets), position.topic, position.index, error,
+        )  # fmt: skip
 
     # -- for the connection -----------------------------------------------------------------------------
 
@@ -207,3 +226,19 @@ class Finishing:
             self._alarm.cancel()
         self._core.attending.pop(self, None)
         ended.resolve(None)
+
+
+def _pieces(part: Part) -> list[Part]:
+    """Return a part in pieces that are small enough for a request."""
+    if len(part.said.finished) <= MOST_SAID:
+        return [part]
+    return [piece for half in part.halves() for piece in _pieces(half)]
+
+
+def _note_said(parts: Sequence[Part]) -> None:
+    """Note that the broker has answered what is finished; what is far below is known to be."""
+    for position, offsets in parts:
+        position.said.update(offsets)
+        edge = max(position.done.end, position.handed) - MAX_SPAN
+        position.done.discard_below(edge)
+        position.said.discard_below(edge)

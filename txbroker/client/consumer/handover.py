@@ -9,7 +9,7 @@ from journal.formats.offset_set_bytes import decode_offsets, encode_offsets
 from journal.offset_set import OffsetSet
 from txbroker import errors
 from txbroker.client.consumer.commits import Commits
-from txbroker.client.consumer.finishing import Finishing, Part
+from txbroker.client.consumer.finishing import MOST_SAID, RELEASED, Finishing, Part
 from txbroker.client.consumer.group_parts import MOST_MISSING
 from txbroker.client.consumer.membership import Membership
 from txbroker.client.consumer.notices import Notices
@@ -17,12 +17,10 @@ from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.client.core.core import Core
 from txbroker.client.core.positions import Position
 from txbroker.client.core.promise import Chore
-from txbroker.wire.messages import Fetch, Fetched, FetchedPartition, Reader
+from txbroker.wire.messages import MAX_RELEASED, Fetch, Fetched, FetchedPartition, Reader
 
 MOST_BEHIND: Final = 500_000
 """How many offsets below the last one that was handed out are asked for; the broker takes a million."""
-
-RELEASED: Final = "the group asked it back, and all that was handed out of it was finished"
 
 
 class Handover:
@@ -89,16 +87,37 @@ class Handover:
         return handed
 
     def _release(self, numbers: Sequence[int]) -> None:
+        """Release partitions with what is finished in them; some later, if that is more than one request takes."""
+        released = []
         for number in numbers:
             position = self._positions.get(number)
             if position is not None:
-                if self._finishing is not None and (unsaid := self._finishing.unsaid(position)):
-                    self._membership.finished[number] = Part(position, unsaid)
+                if not self._goes_along(position):
+                    continue
                 self._commits.release(position, RELEASED)
                 self.notices.release(position)
                 del self._positions[number]
-        if numbers:
-            self._membership.release(numbers)
+            released.append(number)
+        if released:
+            self._membership.release(released)
+
+    def _goes_along(self, position: Position) -> bool:
+        """Have what is finished in a partition said with its release; return whether the next request has room for
+        that.
+        """
+        if self._finishing is None or not (unsaid := self._finishing.unsaid(position)):
+            return True
+        finished, part = self._membership.finished, Part(position, unsaid)
+        said = len(part.said.finished)
+        if said > MOST_SAID:
+            self._finishing.say()
+            return False
+        if position.number not in finished:
+            carried = sum([len(each.said.finished) for each in finished.values()])
+            if len(finished) >= MAX_RELEASED or carried + said > MOST_SAID:
+                return False
+        finished[position.number] = part
+        return True
 
     async def _ask(self) -> None:
         found = [(each, self._open(each)) for each in self._asked_back() if self.notices.may_release(each)]

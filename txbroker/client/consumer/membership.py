@@ -21,7 +21,6 @@ from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.client.core.call import Call
 from txbroker.client.core.core import Core
 from txbroker.client.core.options import Backoff
-from txbroker.client.core.positions import settling_requests
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.waits import Alarm
 from txbroker.wire.messages import (
@@ -133,6 +132,7 @@ class Membership:
     def give_up(self, error: errors.TxBrokerError) -> None:
         """Leave the group as one that is lost. When the caller comes again it is told why, and then joins again."""
         joined, core, numbers = self._joined, self._core, list(self.owned)
+        self._consumer.say_finished()
         self._consumer.lose(numbers, str(error))
         self._forget(numbers)
         if self._call is not None:
@@ -226,7 +226,6 @@ class Membership:
     def _attend(self, joined: Joined) -> Call[Attended]:
         core, options = self._core, self._options
         finished = [each.said for each in list(self.finished.values())]
-        said = next(settling_requests(finished), [])  # more than one request takes is said later
         request = Attend(
             core.correlation(),
             self._group,
@@ -234,7 +233,7 @@ class Membership:
             joined.secret,
             self._shown(),
             list(self.releasing),
-            said,
+            finished,
         )
         return core.request(request, Attended, timeout=options.session_timeout / 3 + core.options.timeout)
 

@@ -161,6 +161,21 @@ class TestByItself:
         assert consumer.poll(5.0, 1)
         eventually(lambda: total(broker, topic) == seen)
 
+    @pytest.mark.parametrize("order", ["partition", "key", None])
+    @pytest.mark.parametrize("way", ["iteration", "poll"])
+    def test_closing_finishes_what_was_handed_out_before_of_what_is_being_read(
+        self, broker, connections, topic, order, way
+    ):
+        for number in range(20):
+            broker.send(topic, b"%d" % number, partition=0)
+        consumer = connections("one").consume(
+            topic, topic, commit_interval=NEVER, auto_done=True, order=order
+        )
+        for _ in range(8):
+            assert next(consumer) if way == "iteration" else consumer.poll(5.0, 1)
+        consumer.close()
+        eventually(lambda: total(broker, topic) == 7)
+
     def test_what_is_tried_again_is_not_done(self, broker, connections, topic):
         broker.send(topic, b"a", partition=0)
         broker.send(topic, b"b", partition=0)
@@ -265,6 +280,19 @@ class TestHandingOver:
         assert two.poll(3 * SOON) == []
         assert "another's to handle" not in caplog.text
 
+    def test_as_many_partitions_as_a_request_takes_are_given_back_at_once(self, broker, connections, topic):
+        broker.alter_topic(topic, partitions=240)
+        for partition in range(240):
+            broker.send_async(topic, b"%d" % partition, partition=partition)
+        broker.flush()
+        one = connections("one").consume(topic, topic, commit_interval=NEVER)
+        one.done(read(one, 240))
+        two = connections("two").consume(topic, topic)
+        eventually(lambda: (two.poll(0.01), one.poll(0.01), shares(broker, topic, 120, 120))[-1], 20)
+        positions = finished(broker, topic)
+        assert [positions[each] for each in owners(broker, topic)["two"]] == [1] * 120
+        assert two.poll(3 * SOON) == []
+
     def test_a_partition_with_something_in_hand_waits_for_that(self, broker, connections, topic):
         one = connections("one").consume(topic, topic, commit_interval=NEVER)
         send(broker, topic, 40)
@@ -320,6 +348,47 @@ class TestHandingOver:
             eventually(lambda: finished(broker, topic).get(1) == 1)
             eventually(lambda: "1 messages of" in caplog.text)
         assert finished(broker, topic)[0] == 0
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory):
+    settings = ("assignment_delay=50ms", "max_ahead=200")
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", *settings) as running:
+        yield running
+
+
+class TestFarAhead:
+    """With a broker that lets nobody finish more than 200 messages ahead of an unfinished one."""
+
+    @pytest.fixture
+    def near(self, strict):
+        with txbroker.connect(strict.address, timeout=10.0) as connection:
+            connection.create_topic("t", partitions=4, exist_ok=True)
+            yield connection
+
+    @pytest.mark.parametrize("order", ["partition", None])
+    def test_any_number_in_order_is_finished(self, strict, near, order):
+        group = f"g-{order}"
+        send(near, "t", 4000)
+        with txbroker.connect(strict.address, timeout=10.0) as connection:
+            consumer = connection.consume("t", group, commit_interval=0.2, auto_done=True, order=order)
+            read(consumer, 3000)
+            eventually(lambda: total(near, group) >= 2900)
+            consumer.close()
+            eventually(lambda: total(near, group) >= 2999)
+
+    def test_a_slow_message_holds_up_its_partition_alone_and_what_is_near_is_finished(self, strict, near):
+        near.create_topic("slow", partitions=2)
+        for number in range(1200):
+            near.send_async("slow", b"%d" % number, partition=number % 2)
+        near.flush()
+        with txbroker.connect(strict.address, timeout=10.0) as connection:
+            consumer = connection.consume("slow", "slow", commit_interval=SOON, order=None)
+            messages = read(consumer, 1200)
+            consumer.done([each for each in messages if (each.partition, each.offset) != (0, 0)])
+            eventually(lambda: finished(near, "slow") == {0: 0, 1: 600})
+            consumer.done([each for each in messages if (each.partition, each.offset) == (0, 0)])
+            eventually(lambda: finished(near, "slow") == {0: 600, 1: 600})
 
 
 class TestLosses:
@@ -389,6 +458,13 @@ class TestHandlerTimeout:
             time.sleep(0.2)
         one.commit()
         assert total(broker, topic) == 6
+
+    def test_what_was_done_before_is_finished(self, broker, connections, topic):
+        send(broker, topic, 8)
+        one = connections("one").consume(topic, topic, commit_interval=NEVER, handler_timeout=0.3)
+        one.done(read(one, 5))
+        eventually(lambda: not broker.describe_group(topic).members)
+        eventually(lambda: total(broker, topic) == 5)
 
     def test_nobody_who_has_nothing_in_hand_leaves(self, broker, connections, topic):
         one = connections("one").consume(topic, topic, handler_timeout=0.2)
