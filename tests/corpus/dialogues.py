@@ -266,7 +266,7 @@ class Stage:
                 return value.encode()
             case "states", _:
                 return [State(each) for each in value]
-            case "settings", _:
+            case "settings", dict():
                 return TopicSettings(**value)
             case "totals", [messages_more, requests_more, wrong]:
                 sent = client.sent.get(fields["serial"], Totals(0, 0, 0))
