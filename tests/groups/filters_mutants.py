@@ -119,14 +119,14 @@ MUTANTS: Final = (
     Mutant(
         "what is finished is the first position",
         _FILTERING,
-        "        return position.generation > since and not self._engine.busy and self._settled(position, OffsetSet())",
+        "        return not self._engine.busy and self._settled(position, OffsetSet())",
         "        return True",
     ),
     Mutant(
         "a filter that comes later moves the first position",
         _FILTERING,
-        "return position.generation > since and",
-        "return",
+        "is not None or position.generation > since",
+        "is not None or True",
     ),
     Mutant(
         "a claim from before a start is younger than the filter",
@@ -137,8 +137,8 @@ MUTANTS: Final = (
     Mutant(
         "what is too far ahead is forgotten",
         _FILTERING,
-        "_Place(position.generation, max(place.end, end), left, tried)",
-        "_Place(position.generation, max(place.end, end), OffsetSet(), tried)",
+        "end=max(place.end, end), kept=left, tried=tried",
+        "end=max(place.end, end), kept=OffsetSet(), tried=tried",
     ),
     Mutant(
         "it is not finished before others are judged",
@@ -149,8 +149,20 @@ MUTANTS: Final = (
     Mutant(
         "after a start nothing is examined again",
         _FILTERING,
-        "position.offset if at is None else min(at, position.offset)",
-        "position.offset",
+        "begin = position.offset if at is None else min(at, position.offset)",
+        "begin = position.offset",
+    ),
+    Mutant(
+        "a later fetch is taken for the first",
+        _FILTERING,
+        "base = self._place(position).first if base is None",
+        "base = position.offset if base is None",
+    ),
+    Mutant(
+        "a fenced reader says where another begins",
+        _FILTERING,
+        "if position.generation != group.generation(position.partition):",
+        "if False:",
     ),
     Mutant(
         "a reader that waits is not looked at",

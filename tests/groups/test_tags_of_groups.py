@@ -1,10 +1,28 @@
 """Test the filter of a group as its setting: who may set it, what is refused, and where a group begins."""
 
 import pytest
+from crc32c import crc32c
 
+from journal.constants import MIB
 from journal.formats.group_entries import GroupSettings, PartitionOffset
-from tests.broker.fetches.test_filtered_fetches import ID, claim, fetch, filter_by, finished, position, send
-from tests.support.broker_room import Room, refused
+from journal.transaction_states import Totals
+from tests.broker.fetches.test_filtered_fetches import (
+    ID,
+    claim,
+    end,
+    fetch,
+    filter_by,
+    finished,
+    position,
+    prepare,
+    send,
+    settled,
+    tell,
+    told,
+)
+from tests.support.broker_room import Room, frames, refused
+from tests.support.builders import small_files
+from tests.support.manual_worker import ManualWorker
 from txbroker.wire import messages
 from txbroker.wire.messages import Whether
 
@@ -115,3 +133,58 @@ def test_a_reader_that_begins_where_it_is_told_nothing_is_where_the_group_begins
     send(room, partition, "-", 5)
     fetch(room, partition, 5, generation, wait=0)
     assert (position(room, partition), finished(room, partition)) == (2, "3, 5")
+
+
+def test_a_group_begins_at_the_first_fetch_of_its_reader_also_if_that_could_not_be_noted_then(
+    room, partition
+):
+    """A prepared transaction holds the partition while the first fetch is answered."""
+    filter_by(room, "eu")
+    send(room, partition, "ee--e")
+    prepare(room, settled(partition, 4))
+    generation = claim(room, partition)
+    assert fetch(room, partition, 0, generation)[0] == [0, 1, 4]
+    send(room, partition, "-e", 5)
+    assert fetch(room, partition, 5, generation) == ([6], 7, "")
+    assert position(room, partition) is None
+    end(room, messages.Rollback)
+    send(room, partition, "-e", 7)
+    assert fetch(room, partition, 7, generation) == ([8], 9, "7")
+    assert (position(room, partition), finished(room, partition)) == (0, "2-3, 5, 7")
+
+
+def test_so_it_does_if_a_large_commit_was_being_applied_then():
+    room = Room(small_files(pool_bytes=128 * MIB))
+    [partition], [other] = room.topic("orders"), room.topic("large")
+    filter_by(room, "eu")
+    send(room, partition, "ee--e-e")
+    generation = claim(room, partition)
+    writer, data = room.peer(), frames(*[b"x" * MIB] * 9)
+    for _ in range(2):
+        writer.ask(messages.Add, 1, other, data=data)
+    writer.tell(messages.Commit, serial=1, totals=Totals(18, 2, crc32c(data, crc32c(data))))
+    assert room.engine.busy
+    peer = room.peer()
+    asked = tell(peer, partition, 0, generation, until=5)
+    assert (told(peer, asked, 0), position(room, partition)) == (([0, 1, 4], 5, "2-3"), None)
+    room.engine.sync()
+    assert fetch(room, partition, 5, generation) == ([6], 7, "5")
+    assert (position(room, partition), finished(room, partition)) == (0, "2-3, 5")
+
+
+def test_a_reader_that_was_fenced_does_not_say_where_the_next_one_begins(room, partition):
+    filter_by(room, "eu")
+    send(room, partition, "ee-e")
+    prepare(room, settled(partition, 3))
+    old = claim(room, partition)
+    pool = ManualWorker()
+    run, room.broker.fetching._run_blocking = room.broker.fetching._run_blocking, pool.submit
+    tell(room.peer(), partition, 3, old, wait=0)
+    generation = claim(room, partition)
+    room.broker.fetching._run_blocking = run
+    assert fetch(room, partition, 0, generation)[0] == [0, 1, 3]
+    pool.step()
+    end(room, messages.Rollback)
+    send(room, partition, "-", 4)
+    fetch(room, partition, 4, generation, wait=0)
+    assert (position(room, partition), finished(room, partition)) == (0, "2, 4")

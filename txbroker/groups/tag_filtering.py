@@ -36,10 +36,11 @@ class _Place(NamedTuple):
     """What was examined for a group in a partition under a generation: everything that is not finished below ``end``.
 
     Of that ``kept`` does not match and is to be finished. ``tried`` says when that could not be done: what had changed
-    last in the group, and in any.
+    last in the group, and in any. The reader began at ``first``.
     """
 
     generation: int
+    first: int
     end: int
     kept: OffsetSet
     tried: tuple[int, int] | None = None
@@ -91,12 +92,12 @@ class TagFiltering:
 
         Everything from ``begin`` to below ``end`` was examined.
         """
-        if not position.is_claimed or not self._has_begun(position):
+        if not position.is_claimed or not self._is_first_known(position):
             return
         place = self._place(position)
         left = position.unfinished(unmatched)
         left.update(position.unfinished(place.kept))
-        free = position.free(left)
+        free = position.free(left) if self._has_begun(position) else OffsetSet()
         while free and not self._engine.busy:
             some = _some(free, position.lowest() + self._max_ahead)
             if not some or not self._settled(position, some):
@@ -106,25 +107,36 @@ class TagFiltering:
         if begin > place.end or len(place.kept) >= MOST_KEPT:
             end = place.end
             left = left.within(0, end)
-        tried = self._state(position) if left else None
-        self._note(position, _Place(position.generation, max(place.end, end), left, tried))
+        tried = self._state(position) if left and not self._engine.busy else None
+        self._note(position, place._replace(end=max(place.end, end), kept=left, tried=tried))
+
+    def _is_first_known(self, position: GroupPosition) -> bool:
+        """Return whether the group has a position, or the first fetch of the reader's claim was seen here.
+
+        A reader that had a claim before there was a filter may have messages that were handed out already, and says
+        itself where it has begun, when it finishes the first.
+        """
+        group = self._groups.find(position.group)
+        if position.generation != group.generation(position.partition):
+            return False
+        since = self._filtered_since.get(position.group, self._first_generation)
+        return group.position(position.partition) is not None or position.generation > since
 
     def _has_begun(self, position: GroupPosition) -> bool:
-        """Return whether the group has a position; if the reader begins with this fetch, it gets one: there.
+        """Return whether the group has a position; if it has none, it gets one: where its reader has begun.
 
-        Only then it is known where the reader has begun. One that had a claim before there was a filter may have
-        messages that were handed out already, and says itself where it has begun, when it finishes the first.
+        That may be refused now, because the engine is busy or a prepared transaction holds the partition, and is tried
+        again at a later fetch.
         """
         if self._groups.find(position.group).position(position.partition) is not None:
             return True
-        since = self._filtered_since.get(position.group, self._first_generation)
-        return position.generation > since and not self._engine.busy and self._settled(position, OffsetSet())
+        return not self._engine.busy and self._settled(position, OffsetSet())
 
     def _settled(self, position: GroupPosition, offsets: OffsetSet) -> bool:
         """Finish some offsets by one record; return whether that may be."""
         group = self._groups.find(position.group)
         base = group.position(position.partition)
-        base = position.offset if base is None else base
+        base = self._place(position).first if base is None else base
         settled = Settled(position.partition, position.generation, base, encode_offsets(offsets, base))
         assert self.settle is not None
         self._is_finishing = True
@@ -142,9 +154,12 @@ class TagFiltering:
         """Return what is noted; without that, as after a start, everything from the group's position on is examined."""
         place = self._places.get((position.group, position.partition))
         at = self._groups.find(position.group).position(position.partition)
-        begin = position.offset if at is None else min(at, position.offset)
-        if place is None or place.generation != position.generation:
-            return _Place(position.generation, begin, OffsetSet())
+        if place is None or place.generation != position.generation or not self._is_first_known(position):
+            begin = position.offset if at is None else min(at, position.offset)
+            return _Place(position.generation, position.offset, begin, OffsetSet())
+        if at is None and position.offset < place.first:
+            return _Place(position.generation, position.offset, position.offset, OffsetSet())
+        begin = place.first if at is None else min(at, position.offset)
         return place if begin <= place.end else place._replace(end=begin)
 
     def _note(self, position: GroupPosition, place: _Place) -> None:
