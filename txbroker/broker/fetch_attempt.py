@@ -53,17 +53,26 @@ class PendingFetch:
 class Examined:
     """What was examined for a fetch since it came: by the places of its positions, and ``size`` bytes in all."""
 
-    __slots__ = ("ends", "size", "unmatched")
+    __slots__ = ("ends", "size", "tags", "unmatched")
 
     def __init__(self) -> None:
         self.ends: dict[int, int] = {}
         """The offsets up to which positions were examined, by their places in the fetch."""
         self.unmatched: dict[int, OffsetSet] = {}
         """The offsets that do not match."""
+        self.tags: dict[int, list[str]] = {}
+        """The tags that the groups had."""
         self.size = 0
 
-    def take(self, place: int, end: int, unmatched: OffsetSet) -> None:
-        """Note that a position was examined further, up to ``end``."""
+    def end(self, place: int, tags: list[str]) -> int:
+        """Return up to where a position was examined for these tags, 0 if it was not; forget what was for others."""
+        if self.tags.get(place, tags) != tags:
+            del self.ends[place], self.unmatched[place], self.tags[place]
+        return self.ends.get(place, 0)
+
+    def take(self, place: int, end: int, unmatched: OffsetSet, tags: list[str]) -> None:
+        """Note that a position was examined further for these tags, up to ``end``."""
+        self.tags[place] = tags
         self.ends[place] = end
         self.unmatched.setdefault(place, OffsetSet()).update(unmatched)
 

@@ -256,7 +256,7 @@ class Fetching:
         part.end = position.first_unfinished(end)
         reading.news = reading.news or part.end > position.offset or position.news()
         if fetch.examined is not None:
-            part.end = max(part.end, fetch.examined.ends.get(place, 0))
+            part.end = max(part.end, fetch.examined.end(place, position.tags))
         return end
 
     def _is_over(self, reading: Reading) -> bool:
@@ -374,7 +374,7 @@ class Fetching:
         self._stop(fetch)
         if fetch.for_groups:
             if fetch.examined is not None:
-                self._filtered.finish(fetch)
+                self._filtered.finish(fetch, reading)
             self._tell_groups(fetch, reading)
         answer = Fetched(fetch.command.correlation, [part.told() for part in reading.parts])
         parts = encode_parts(answer, [part.data for part in reading.parts if part.data])

@@ -42,7 +42,7 @@ MOST_PLACES: Final = 64
 class GroupRead:
     """A read of a position whose group has a filter. ``is_again``: only what does not match is of interest."""
 
-    __slots__ = ("begin", "is_again", "place", "position", "read")
+    __slots__ = ("begin", "is_again", "place", "position", "read", "tags")
 
     def __init__(
         self, place: int, position: GroupPosition, begin: int, read: FilteredRead | TableRead, is_again: bool
@@ -52,6 +52,7 @@ class GroupRead:
         self.begin = begin
         self.read = read
         self.is_again = is_again
+        self.tags = position.tags
 
     def run(self) -> Result:
         """Return this, what its filter lets through or a table says, and how many bytes were examined."""
@@ -138,9 +139,10 @@ class FilteredFetches:
             assert isinstance(read.read, TableRead)
             self._segments.take(read.read, found)
         elif read.is_again:
-            self._filtering.finish(position, read.begin, found.end, found.unmatched)
+            if read.tags == position.tags:
+                self._filtering.finish(position, read.begin, found.end, found.unmatched)
         elif not reading.found or reading.found + len(found.data) <= reading.room:
-            examined.take(place, found.end, found.unmatched)
+            examined.take(place, found.end, found.unmatched, read.tags)
             part.data, part.end = found.data, found.end
             reading.found += len(found.data)
 
@@ -149,13 +151,20 @@ class FilteredFetches:
         examined = fetch.examined
         return examined is not None and (examined.size >= IN_AN_ANSWER or len(examined.ends) >= MOST_PLACES)
 
-    def finish(self, fetch: PendingFetch) -> None:
-        """Finish what a fetch has examined and does not match, for the groups that it is read for."""
+    def finish(self, fetch: PendingFetch, reading: Reading) -> None:
+        """Finish what a fetch has examined and does not match, for the groups that it is read for.
+
+        What was examined for other tags than a group has now is not answered: the next fetch examines it again.
+        """
         examined = fetch.examined
         assert examined is not None
-        for place, unmatched in examined.unmatched.items():
-            position = fetch.for_groups[place]
-            self._filtering.finish(position, position.offset, examined.ends[place], unmatched)
+        for place, unmatched in list(examined.unmatched.items()):
+            part, position = reading.parts[place], fetch.for_groups[place]
+            if end := examined.end(place, position.tags):
+                self._filtering.finish(position, position.offset, end, unmatched)
+            else:
+                reading.found -= len(part.data)
+                part.data, part.end = b"", position.offset
 
 
 def _tags(position: GroupPosition) -> list[bytes]:

@@ -36,10 +36,12 @@ class _Place(NamedTuple):
     """What was examined for a group in a partition under a generation: everything that is not finished below ``end``.
 
     Of that ``kept`` does not match and is to be finished. ``tried`` says when that could not be done: what had changed
-    last in the group, and in any. The reader began at ``first``.
+    last in the group, and in any. The reader began at ``first``. When the group has other ``tags`` by now, what is kept
+    may be for it, and is examined again.
     """
 
     generation: int
+    tags: list[str]
     first: int
     end: int
     kept: OffsetSet
@@ -84,7 +86,7 @@ class TagFiltering:
                 position = GroupPosition(
                     self._engine, self._groups, group, place.generation, (partition, place.end, 0), None, 0
                 )
-                if place.tried != self._state(position):
+                if place.tried != self._state(position) and self._place(position).kept:
                     self.finish(position, place.end, place.end, OffsetSet())
 
     def finish(self, position: GroupPosition, begin: int, end: int, unmatched: OffsetSet) -> None:
@@ -153,13 +155,16 @@ class TagFiltering:
     def _place(self, position: GroupPosition) -> _Place:
         """Return what is noted; without that, as after a start, everything from the group's position on is examined."""
         place = self._places.get((position.group, position.partition))
-        at = self._groups.find(position.group).position(position.partition)
+        first, at = position.offset, self._groups.find(position.group).position(position.partition)
         if place is None or place.generation != position.generation or not self._is_first_known(position):
-            begin = position.offset if at is None else min(at, position.offset)
-            return _Place(position.generation, position.offset, begin, OffsetSet())
-        if at is None and position.offset < place.first:
-            return _Place(position.generation, position.offset, position.offset, OffsetSet())
-        begin = place.first if at is None else min(at, position.offset)
+            begin = first if at is None else min(at, first)
+            return _Place(position.generation, position.tags, first, begin, OffsetSet())
+        if at is None and first < place.first:
+            return _Place(position.generation, position.tags, first, first, OffsetSet())
+        if place.tags != position.tags:
+            end = place.kept.first if place.kept else place.end
+            place = place._replace(tags=position.tags, end=end, kept=OffsetSet(), tried=None)
+        begin = place.first if at is None else min(at, first)
         return place if begin <= place.end else place._replace(end=begin)
 
     def _note(self, position: GroupPosition, place: _Place) -> None:
