@@ -77,6 +77,9 @@ MUTANTS: Final = (
         "on a full disk tables are made", _SEGMENTS, "self._makes = not engine.full", "self._makes = True"
     ),
     # -- the fetch
+    Mutant("any offset is read", _FILTERED, "if position.offset > part.high_watermark:", "if False:"),
+    Mutant("a negative until is none", _FILTERED, "until != 0 and until <= end", "0 < until <= end"),
+    Mutant("what gets no further goes on", _FETCHES, "fetch.is_stuck = not goes_on", "pass"),
     Mutant(
         "it is answered empty at once",
         _FETCHES,
@@ -86,8 +89,8 @@ MUTANTS: Final = (
     Mutant(
         "it is never answered empty in time",
         _FETCHES,
-        "                self._start_timer(fetch)\n        self.drained",
-        "                pass\n        self.drained",
+        "                self._start_timer(fetch)\n                fetch.is_stuck",
+        "                fetch.is_stuck",
     ),
     Mutant("what was examined is examined again", _FETCHES, "fetch.examined.end(place, position.tags)", "0"),
     Mutant("nobody is told how far it is", _FILTERED, "examined.size >= IN_AN_ANSWER or", "False or"),

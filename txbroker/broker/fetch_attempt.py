@@ -31,11 +31,12 @@ class PendingFetch:
 
     It is not tried again before the end positions of its logs are ``wanted`` in all: what is dropped does not count.
     ``for_groups`` are those of its positions that are read for groups; ``due`` rings when the next offset that waits is
-    due. ``examined`` is what was examined for those of them whose groups have a filter, None if there are none.
+    due. ``examined`` is what was examined for those of them whose groups have a filter, None if there are none. It
+    ``is_stuck`` if it has read and got no further: the next attempt is made when something has changed.
     """
 
     __slots__ = (
-        "command", "due", "examined", "expired", "for_groups", "session", "timer", "waits_for", "wanted",
+        "command", "due", "examined", "expired", "for_groups", "is_stuck", "session", "timer", "waits_for", "wanted",
     )  # fmt: skip
 
     def __init__(self, session: Session, command: Fetch, for_groups: dict[int, GroupPosition]) -> None:
@@ -48,6 +49,7 @@ class PendingFetch:
         self.wanted = 0
         self.expired = command.max_wait <= 0
         self.examined: Examined | None = None
+        self.is_stuck = False
 
 
 class Examined:

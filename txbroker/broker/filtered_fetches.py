@@ -83,8 +83,13 @@ class FilteredFetches:
         room: int,
         left: int,
     ) -> int:
-        """Plan to examine a position, one of ``left`` to go; return how many bytes of the answer that may take."""
+        """Plan to examine a position, one of ``left`` to go; return how many bytes of the answer that may take.
+
+        Raises OffsetOutOfRange.
+        """
         part, position = reading.parts[place], fetch.for_groups[place]
+        if position.offset > part.high_watermark:
+            store.plan_read(position.offset, 1)  # refuses it
         reading.stores.append(store)
         if position.is_claimed:
             self._plan_again(reading, place, position, store, left)
@@ -129,8 +134,10 @@ class FilteredFetches:
         plan = store.plan_read(begin, max(LEAST, size // left), end)
         return FilteredRead([PlannedRead(begin, plan)], begin, wanted)
 
-    def take(self, fetch: PendingFetch, reading: Reading, part: Part, result: Result) -> None:
-        """Take what a read has brought, if the answer has room for it."""
+    def take(self, fetch: PendingFetch, reading: Reading, part: Part, result: Result) -> bool:
+        """Take what a read has brought, if the answer has room for it; return whether anything is known now that was
+        not.
+        """
         read, found, size = result
         fetch.examined = examined = fetch.examined or Examined()
         examined.size += size
@@ -138,13 +145,17 @@ class FilteredFetches:
         if isinstance(found, LookedUp):
             assert isinstance(read.read, TableRead)
             self._segments.take(read.read, found)
-        elif read.is_again:
+            return True
+        if read.is_again:
             if read.tags == position.tags:
                 self._filtering.finish(position, read.begin, found.end, found.unmatched)
-        elif not reading.found or reading.found + len(found.data) <= reading.room:
+            behind = self._filtering.behind(position)
+            return behind is None or behind[0] != read.begin
+        if not reading.found or reading.found + len(found.data) <= reading.room:
             examined.take(place, found.end, found.unmatched, read.tags)
             part.data, part.end = found.data, found.end
             reading.found += len(found.data)
+        return found.end > read.begin
 
     def is_enough(self, fetch: PendingFetch) -> bool:
         """Return whether so much was examined that the reader is to be told of it."""
@@ -172,4 +183,4 @@ def _tags(position: GroupPosition) -> list[bytes]:
 
 
 def _is_reached(end: int, until: int) -> bool:
-    return 0 < until <= end
+    return until != 0 and until <= end
