@@ -20,7 +20,7 @@ MUTANTS: Final = (
     ),
     Mutant("any header is a tag", _FILTER, "name == TAG_HEADER and value in tags", "value in tags"),
     Mutant("what has attempts is left out", _FILTER, "return offset in self._wanted.kept", "return False"),
-    Mutant("nothing is let through for what is kept", _FILTER, "bool(wanted.kept) or any", "any"),
+    Mutant("nothing is let through for what is kept", _FILTER, "bool(self._wanted.kept) or self", "self"),
     Mutant(
         "compressed wrappers are not opened", _FILTER, "if may_match or flag & COMPRESSION:", "if may_match:"
     ),
