@@ -187,6 +187,13 @@ MUTANTS: Final = (
         "if each.has_missing:",
     ),
     # -- who may filter
+    Mutant("a deleted group is remembered", _FILTERING, "if name in groups", "if True"),
+    Mutant(
+        "a group is forgotten while it is there",
+        _FILTERING,
+        "if name in groups",
+        "if False",
+    ),
     Mutant(
         "a group that is read gets a filter",
         _SETTINGS,

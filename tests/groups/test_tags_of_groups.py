@@ -24,6 +24,7 @@ from tests.broker.fetches.test_filtered_fetches import (
 from tests.support.broker_room import Room, frames, refused
 from tests.support.builders import small_files
 from tests.support.manual_worker import ManualWorker
+from txbroker.groups import tag_filtering
 from txbroker.wire import messages
 from txbroker.wire.messages import Whether
 
@@ -189,6 +190,18 @@ def test_a_reader_that_was_fenced_does_not_say_where_the_next_one_begins(room, p
     send(room, partition, "-", 4)
     fetch(room, partition, 4, generation, wait=0)
     assert (position(room, partition), finished(room, partition)) == (0, "2, 4")
+
+
+def test_groups_that_were_deleted_are_forgotten(room, partition, monkeypatch):
+    monkeypatch.setattr(tag_filtering, "SPARE", 3)
+    filter_by(room, "eu", group="stays")
+    for number in range(20):
+        filter_by(room, "eu", group=f"job-{number}")
+        deleted = room.peer().ask(messages.DeleteGroup, f"job-{number}", ID)
+        assert isinstance(deleted, messages.Done)
+    noted = room.broker.fetching.filtering._filtered_since
+    assert len(noted) <= 2 + 3 + 1
+    assert "stays" in noted
 
 
 class TestAnotherFilter:

@@ -27,7 +27,7 @@ MOST_RUNS: Final = 4000
 MOST_KEPT: Final = 1 << 20
 """After so many offsets of a partition no more are kept that cannot be finished: 128 KiB."""
 SPARE: Final = 1000
-"""How many places are kept beside those of which there may be more, before the stale ones are looked for."""
+"""How many places or groups are noted beside twice as many as there are, before the stale ones are looked for."""
 
 Settle = Callable[[str, bytes, list[PartitionOffset], Sequence[Settled]], None]
 
@@ -63,6 +63,11 @@ class TagFiltering:
 
     def begins(self, group: str) -> None:
         """Note that a group has a filter from now on."""
+        groups = self._groups.groups
+        if len(self._filtered_since) > 2 * len(groups) + SPARE:
+            self._filtered_since = {
+                name: each for name, each in self._filtered_since.items() if name in groups
+            }
         self._filtered_since[group] = self._groups.last_generation
 
     def behind(self, position: GroupPosition) -> tuple[int, int] | None:
