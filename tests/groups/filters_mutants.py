@@ -20,7 +20,7 @@ MUTANTS: Final = (
     ),
     Mutant("any header is a tag", _FILTER, "name == TAG_HEADER and value in tags", "value in tags"),
     Mutant("what has attempts is left out", _FILTER, "return offset in self._wanted.kept", "return False"),
-    Mutant("nothing is let through for what is kept", _FILTER, "bool(wanted.kept) or any", "any"),
+    Mutant("nothing is let through for what is kept", _FILTER, "bool(self._wanted.kept) or self", "self"),
     Mutant(
         "compressed wrappers are not opened", _FILTER, "if may_match or flag & COMPRESSION:", "if may_match:"
     ),
@@ -77,6 +77,9 @@ MUTANTS: Final = (
         "on a full disk tables are made", _SEGMENTS, "self._makes = not engine.full", "self._makes = True"
     ),
     # -- the fetch
+    Mutant("any offset is read", _FILTERED, "if position.offset > part.high_watermark:", "if False:"),
+    Mutant("a negative until is none", _FILTERED, "until != 0 and until <= end", "0 < until <= end"),
+    Mutant("what gets no further goes on", _FETCHES, "fetch.is_stuck = not goes_on", "pass"),
     Mutant(
         "it is answered empty at once",
         _FETCHES,
@@ -86,16 +89,16 @@ MUTANTS: Final = (
     Mutant(
         "it is never answered empty in time",
         _FETCHES,
-        "                self._start_timer(fetch)\n        self.drained",
-        "                pass\n        self.drained",
+        "                self._start_timer(fetch)\n                fetch.is_stuck",
+        "                fetch.is_stuck",
     ),
-    Mutant("what was examined is examined again", _FETCHES, "fetch.examined.ends.get(place, 0)", "0"),
+    Mutant("what was examined is examined again", _FETCHES, "fetch.examined.end(place, position.tags)", "0"),
     Mutant("nobody is told how far it is", _FILTERED, "examined.size >= IN_AN_ANSWER or", "False or"),
     Mutant("it goes on in any number of partitions", _FILTERED, " or len(examined.ends) >= MOST_PLACES", ""),
     Mutant(
         "what does not match is not finished",
         _FETCHES,
-        "                self._filtered.finish(fetch)\n",
+        "                self._filtered.finish(fetch, reading)\n",
         "                pass\n",
     ),
     Mutant("what does not match is not told", _POSITION, "            finished.update(passed)\n", ""),
@@ -119,14 +122,14 @@ MUTANTS: Final = (
     Mutant(
         "what is finished is the first position",
         _FILTERING,
-        "        return position.generation > since and not self._engine.busy and self._settled(position, OffsetSet())",
+        "        return not self._engine.busy and self._settled(position, OffsetSet())",
         "        return True",
     ),
     Mutant(
         "a filter that comes later moves the first position",
         _FILTERING,
-        "return position.generation > since and",
-        "return",
+        "is not None or position.generation > since",
+        "is not None or True",
     ),
     Mutant(
         "a claim from before a start is younger than the filter",
@@ -137,8 +140,8 @@ MUTANTS: Final = (
     Mutant(
         "what is too far ahead is forgotten",
         _FILTERING,
-        "_Place(position.generation, max(place.end, end), left, tried)",
-        "_Place(position.generation, max(place.end, end), OffsetSet(), tried)",
+        "end=max(place.end, end), kept=left, tried=tried",
+        "end=max(place.end, end), kept=OffsetSet(), tried=tried",
     ),
     Mutant(
         "it is not finished before others are judged",
@@ -149,8 +152,33 @@ MUTANTS: Final = (
     Mutant(
         "after a start nothing is examined again",
         _FILTERING,
-        "position.offset if at is None else min(at, position.offset)",
-        "position.offset",
+        "            begin = first if at is None else min(at, first)",
+        "            begin = first",
+    ),
+    Mutant("what is kept outlives its filter", _FILTERING, "if place.tags != position.tags:", "if False:"),
+    Mutant(
+        "a fetch goes on with another filter",
+        "txbroker/broker/fetch_attempt.py",
+        "if self.tags.get(place, tags) != tags:",
+        "if False:",
+    ),
+    Mutant(
+        "what is examined again is finished for another filter",
+        _FILTERED,
+        "if read.tags == position.tags:",
+        "if True:",
+    ),
+    Mutant(
+        "a later fetch is taken for the first",
+        _FILTERING,
+        "base = self._place(position).first if base is None",
+        "base = position.offset if base is None",
+    ),
+    Mutant(
+        "a fenced reader says where another begins",
+        _FILTERING,
+        "if position.generation != group.generation(position.partition):",
+        "if False:",
     ),
     Mutant(
         "a reader that waits is not looked at",
@@ -159,6 +187,13 @@ MUTANTS: Final = (
         "if each.has_missing:",
     ),
     # -- who may filter
+    Mutant("a deleted group is remembered", _FILTERING, "if name in groups", "if True"),
+    Mutant(
+        "a group is forgotten while it is there",
+        _FILTERING,
+        "if name in groups",
+        "if False",
+    ),
     Mutant(
         "a group that is read gets a filter",
         _SETTINGS,

@@ -54,6 +54,27 @@ RUN = stamped(
 )
 
 
+@pytest.mark.parametrize("tag", [b"e", b"x", b"tag", b"txbroker.tag", b"u"])
+def test_messages_are_not_decoded_for_a_tag_that_is_a_part_of_a_name_or_of_another_tag(tag, monkeypatch):
+    run = stamped(single(b"us"), batch((b"us",), (b"eu",)), batch((b"us",), (b"eu",), codec="zstd"))
+    monkeypatch.setattr(tag_filter, "decode_attribute", None)
+    assert told(filtered(run, 0, wanted(tag))) == ([], 5, "0-4")
+
+
+@pytest.mark.parametrize("length", [b"\xc4\x02", b"\xc5\x00\x02", b"\xc6\x00\x00\x00\x02"])
+def test_a_tag_matches_whichever_way_its_length_is_encoded(length):
+    attribute = b"\x92\xc0\x91\x92\xac" + TAG_HEADER.encode() + length + b"eu"
+    assert frame.decode_attribute(attribute).headers == ((TAG_HEADER, b"eu"),)
+    through = tag_filter._Through(0, wanted())
+    assert through.may_match(attribute)
+    assert through.matches(attribute, 0, len(attribute), 0)
+
+
+@pytest.mark.parametrize("tag", [b"e", b"e" * 255, b"\n" * 10, b"(.|["])
+def test_a_tag_may_have_any_length_and_any_bytes(tag):
+    assert told(filtered(stamped(single(tag), single(b"us")), 0, wanted(tag))) == ([0], 2, "1")
+
+
 def test_frames_with_a_match_are_let_through_and_what_is_less_than_half_of_a_batch_without_it():
     assert told(filtered(RUN, 10, wanted())) == ([11, 13], 18, "10, 12, 14-17")
     assert told(filtered(RUN, 10, wanted(b"us"))) == ([12, 15, 17], 18, "10-11, 14, 16")

@@ -31,11 +31,12 @@ class PendingFetch:
 
     It is not tried again before the end positions of its logs are ``wanted`` in all: what is dropped does not count.
     ``for_groups`` are those of its positions that are read for groups; ``due`` rings when the next offset that waits is
-    due. ``examined`` is what was examined for those of them whose groups have a filter, None if there are none.
+    due. ``examined`` is what was examined for those of them whose groups have a filter, None if there are none. It
+    ``is_stuck`` if it has read and got no further: the next attempt is made when something has changed.
     """
 
     __slots__ = (
-        "command", "due", "examined", "expired", "for_groups", "session", "timer", "waits_for", "wanted",
+        "command", "due", "examined", "expired", "for_groups", "is_stuck", "session", "timer", "waits_for", "wanted",
     )  # fmt: skip
 
     def __init__(self, session: Session, command: Fetch, for_groups: dict[int, GroupPosition]) -> None:
@@ -48,22 +49,32 @@ class PendingFetch:
         self.wanted = 0
         self.expired = command.max_wait <= 0
         self.examined: Examined | None = None
+        self.is_stuck = False
 
 
 class Examined:
     """What was examined for a fetch since it came: by the places of its positions, and ``size`` bytes in all."""
 
-    __slots__ = ("ends", "size", "unmatched")
+    __slots__ = ("ends", "size", "tags", "unmatched")
 
     def __init__(self) -> None:
         self.ends: dict[int, int] = {}
         """The offsets up to which positions were examined, by their places in the fetch."""
         self.unmatched: dict[int, OffsetSet] = {}
         """The offsets that do not match."""
+        self.tags: dict[int, list[str]] = {}
+        """The tags that the groups had."""
         self.size = 0
 
-    def take(self, place: int, end: int, unmatched: OffsetSet) -> None:
-        """Note that a position was examined further, up to ``end``."""
+    def end(self, place: int, tags: list[str]) -> int:
+        """Return up to where a position was examined for these tags, 0 if it was not; forget what was for others."""
+        if self.tags.get(place, tags) != tags:
+            del self.ends[place], self.unmatched[place], self.tags[place]
+        return self.ends.get(place, 0)
+
+    def take(self, place: int, end: int, unmatched: OffsetSet, tags: list[str]) -> None:
+        """Note that a position was examined further for these tags, up to ``end``."""
+        self.tags[place] = tags
         self.ends[place] = end
         self.unmatched.setdefault(place, OffsetSet()).update(unmatched)
 

@@ -199,6 +199,7 @@ class Fetching:
 
     def _try(self, fetch: PendingFetch) -> None:
         session = fetch.session
+        fetch.is_stuck = False
         if session.congested or session.reading:
             return
         session.due.pop(fetch, None)
@@ -256,7 +257,7 @@ class Fetching:
         part.end = position.first_unfinished(end)
         reading.news = reading.news or part.end > position.offset or position.news()
         if fetch.examined is not None:
-            part.end = max(part.end, fetch.examined.ends.get(place, 0))
+            part.end = max(part.end, fetch.examined.end(place, position.tags))
         return end
 
     def _is_over(self, reading: Reading) -> bool:
@@ -315,12 +316,13 @@ class Fetching:
         session = fetch.session
         session.reading = False
         if fetch in session.fetches:
+            goes_on = False
             for part, result in results:
                 if isinstance(result, TxBrokerError):
                     part.error = result
                     reading.failed = True
                 elif not isinstance(result, Frames):
-                    self._filtered.take(fetch, reading, part, result)
+                    goes_on = self._filtered.take(fetch, reading, part, result) or goes_on
                 elif not reading.found or reading.found + len(result.data) <= reading.room:
                     part.data, part.end = result
                     reading.found += len(result.data)
@@ -328,7 +330,16 @@ class Fetching:
                 self._answer(fetch, reading)
             else:
                 self._start_timer(fetch)
-        self.drained(session)
+                fetch.is_stuck = not goes_on
+                if fetch.is_stuck:
+                    self._wait(fetch, reading, 1)
+        self._go_on(session)
+
+    def _go_on(self, session: Session) -> None:
+        """Continue with the session's fetches, in order, but for those that have just got no further."""
+        for fetch in list(session.fetches):
+            if not fetch.is_stuck:
+                self._later(fetch)
 
     def _is_answer(self, fetch: PendingFetch, reading: Reading) -> bool:
         """Return whether what was examined for a fetch is to be answered, or it goes on."""
@@ -374,7 +385,7 @@ class Fetching:
         self._stop(fetch)
         if fetch.for_groups:
             if fetch.examined is not None:
-                self._filtered.finish(fetch)
+                self._filtered.finish(fetch, reading)
             self._tell_groups(fetch, reading)
         answer = Fetched(fetch.command.correlation, [part.told() for part in reading.parts])
         parts = encode_parts(answer, [part.data for part in reading.parts if part.data])

@@ -42,7 +42,7 @@ MOST_PLACES: Final = 64
 class GroupRead:
     """A read of a position whose group has a filter. ``is_again``: only what does not match is of interest."""
 
-    __slots__ = ("begin", "is_again", "place", "position", "read")
+    __slots__ = ("begin", "is_again", "place", "position", "read", "tags")
 
     def __init__(
         self, place: int, position: GroupPosition, begin: int, read: FilteredRead | TableRead, is_again: bool
@@ -52,6 +52,7 @@ class GroupRead:
         self.begin = begin
         self.read = read
         self.is_again = is_again
+        self.tags = position.tags
 
     def run(self) -> Result:
         """Return this, what its filter lets through or a table says, and how many bytes were examined."""
@@ -82,8 +83,13 @@ class FilteredFetches:
         room: int,
         left: int,
     ) -> int:
-        """Plan to examine a position, one of ``left`` to go; return how many bytes of the answer that may take."""
+        """Plan to examine a position, one of ``left`` to go; return how many bytes of the answer that may take.
+
+        Raises OffsetOutOfRange.
+        """
         part, position = reading.parts[place], fetch.for_groups[place]
+        if position.offset > part.high_watermark:
+            store.plan_read(position.offset, 1)  # refuses it
         reading.stores.append(store)
         if position.is_claimed:
             self._plan_again(reading, place, position, store, left)
@@ -128,8 +134,10 @@ class FilteredFetches:
         plan = store.plan_read(begin, max(LEAST, size // left), end)
         return FilteredRead([PlannedRead(begin, plan)], begin, wanted)
 
-    def take(self, fetch: PendingFetch, reading: Reading, part: Part, result: Result) -> None:
-        """Take what a read has brought, if the answer has room for it."""
+    def take(self, fetch: PendingFetch, reading: Reading, part: Part, result: Result) -> bool:
+        """Take what a read has brought, if the answer has room for it; return whether anything is known now that was
+        not.
+        """
         read, found, size = result
         fetch.examined = examined = fetch.examined or Examined()
         examined.size += size
@@ -137,25 +145,37 @@ class FilteredFetches:
         if isinstance(found, LookedUp):
             assert isinstance(read.read, TableRead)
             self._segments.take(read.read, found)
-        elif read.is_again:
-            self._filtering.finish(position, read.begin, found.end, found.unmatched)
-        elif not reading.found or reading.found + len(found.data) <= reading.room:
-            examined.take(place, found.end, found.unmatched)
+            return True
+        if read.is_again:
+            if read.tags == position.tags:
+                self._filtering.finish(position, read.begin, found.end, found.unmatched)
+            behind = self._filtering.behind(position)
+            return behind is None or behind[0] != read.begin
+        if not reading.found or reading.found + len(found.data) <= reading.room:
+            examined.take(place, found.end, found.unmatched, read.tags)
             part.data, part.end = found.data, found.end
             reading.found += len(found.data)
+        return found.end > read.begin
 
     def is_enough(self, fetch: PendingFetch) -> bool:
         """Return whether so much was examined that the reader is to be told of it."""
         examined = fetch.examined
         return examined is not None and (examined.size >= IN_AN_ANSWER or len(examined.ends) >= MOST_PLACES)
 
-    def finish(self, fetch: PendingFetch) -> None:
-        """Finish what a fetch has examined and does not match, for the groups that it is read for."""
+    def finish(self, fetch: PendingFetch, reading: Reading) -> None:
+        """Finish what a fetch has examined and does not match, for the groups that it is read for.
+
+        What was examined for other tags than a group has now is not answered: the next fetch examines it again.
+        """
         examined = fetch.examined
         assert examined is not None
-        for place, unmatched in examined.unmatched.items():
-            position = fetch.for_groups[place]
-            self._filtering.finish(position, position.offset, examined.ends[place], unmatched)
+        for place, unmatched in list(examined.unmatched.items()):
+            part, position = reading.parts[place], fetch.for_groups[place]
+            if end := examined.end(place, position.tags):
+                self._filtering.finish(position, position.offset, end, unmatched)
+            else:
+                reading.found -= len(part.data)
+                part.data, part.end = b"", position.offset
 
 
 def _tags(position: GroupPosition) -> list[bytes]:
@@ -163,4 +183,4 @@ def _tags(position: GroupPosition) -> list[bytes]:
 
 
 def _is_reached(end: int, until: int) -> bool:
-    return 0 < until <= end
+    return until != 0 and until <= end

@@ -27,7 +27,7 @@ MOST_RUNS: Final = 4000
 MOST_KEPT: Final = 1 << 20
 """After so many offsets of a partition no more are kept that cannot be finished: 128 KiB."""
 SPARE: Final = 1000
-"""How many places are kept beside those of which there may be more, before the stale ones are looked for."""
+"""How many places or groups are noted beside twice as many as there are, before the stale ones are looked for."""
 
 Settle = Callable[[str, bytes, list[PartitionOffset], Sequence[Settled]], None]
 
@@ -36,10 +36,13 @@ class _Place(NamedTuple):
     """What was examined for a group in a partition under a generation: everything that is not finished below ``end``.
 
     Of that ``kept`` does not match and is to be finished. ``tried`` says when that could not be done: what had changed
-    last in the group, and in any.
+    last in the group, and in any. The reader began at ``first``. When the group has other ``tags`` by now, what is kept
+    may be for it, and is examined again.
     """
 
     generation: int
+    tags: list[str]
+    first: int
     end: int
     kept: OffsetSet
     tried: tuple[int, int] | None = None
@@ -60,6 +63,11 @@ class TagFiltering:
 
     def begins(self, group: str) -> None:
         """Note that a group has a filter from now on."""
+        groups = self._groups.groups
+        if len(self._filtered_since) > 2 * len(groups) + SPARE:
+            self._filtered_since = {
+                name: each for name, each in self._filtered_since.items() if name in groups
+            }
         self._filtered_since[group] = self._groups.last_generation
 
     def behind(self, position: GroupPosition) -> tuple[int, int] | None:
@@ -83,7 +91,7 @@ class TagFiltering:
                 position = GroupPosition(
                     self._engine, self._groups, group, place.generation, (partition, place.end, 0), None, 0
                 )
-                if place.tried != self._state(position):
+                if place.tried != self._state(position) and self._place(position).kept:
                     self.finish(position, place.end, place.end, OffsetSet())
 
     def finish(self, position: GroupPosition, begin: int, end: int, unmatched: OffsetSet) -> None:
@@ -91,12 +99,12 @@ class TagFiltering:
 
         Everything from ``begin`` to below ``end`` was examined.
         """
-        if not position.is_claimed or not self._has_begun(position):
+        if not position.is_claimed or not self._is_first_known(position):
             return
         place = self._place(position)
         left = position.unfinished(unmatched)
         left.update(position.unfinished(place.kept))
-        free = position.free(left)
+        free = position.free(left) if self._has_begun(position) else OffsetSet()
         while free and not self._engine.busy:
             some = _some(free, position.lowest() + self._max_ahead)
             if not some or not self._settled(position, some):
@@ -106,25 +114,36 @@ class TagFiltering:
         if begin > place.end or len(place.kept) >= MOST_KEPT:
             end = place.end
             left = left.within(0, end)
-        tried = self._state(position) if left else None
-        self._note(position, _Place(position.generation, max(place.end, end), left, tried))
+        tried = self._state(position) if left and not self._engine.busy else None
+        self._note(position, place._replace(end=max(place.end, end), kept=left, tried=tried))
+
+    def _is_first_known(self, position: GroupPosition) -> bool:
+        """Return whether the group has a position, or the first fetch of the reader's claim was seen here.
+
+        A reader that had a claim before there was a filter may have messages that were handed out already, and says
+        itself where it has begun, when it finishes the first.
+        """
+        group = self._groups.find(position.group)
+        if position.generation != group.generation(position.partition):
+            return False
+        since = self._filtered_since.get(position.group, self._first_generation)
+        return group.position(position.partition) is not None or position.generation > since
 
     def _has_begun(self, position: GroupPosition) -> bool:
-        """Return whether the group has a position; if the reader begins with this fetch, it gets one: there.
+        """Return whether the group has a position; if it has none, it gets one: where its reader has begun.
 
-        Only then it is known where the reader has begun. One that had a claim before there was a filter may have
-        messages that were handed out already, and says itself where it has begun, when it finishes the first.
+        That may be refused now, because the engine is busy or a prepared transaction holds the partition, and is tried
+        again at a later fetch.
         """
         if self._groups.find(position.group).position(position.partition) is not None:
             return True
-        since = self._filtered_since.get(position.group, self._first_generation)
-        return position.generation > since and not self._engine.busy and self._settled(position, OffsetSet())
+        return not self._engine.busy and self._settled(position, OffsetSet())
 
     def _settled(self, position: GroupPosition, offsets: OffsetSet) -> bool:
         """Finish some offsets by one record; return whether that may be."""
         group = self._groups.find(position.group)
         base = group.position(position.partition)
-        base = position.offset if base is None else base
+        base = self._place(position).first if base is None else base
         settled = Settled(position.partition, position.generation, base, encode_offsets(offsets, base))
         assert self.settle is not None
         self._is_finishing = True
@@ -141,10 +160,16 @@ class TagFiltering:
     def _place(self, position: GroupPosition) -> _Place:
         """Return what is noted; without that, as after a start, everything from the group's position on is examined."""
         place = self._places.get((position.group, position.partition))
-        at = self._groups.find(position.group).position(position.partition)
-        begin = position.offset if at is None else min(at, position.offset)
-        if place is None or place.generation != position.generation:
-            return _Place(position.generation, begin, OffsetSet())
+        first, at = position.offset, self._groups.find(position.group).position(position.partition)
+        if place is None or place.generation != position.generation or not self._is_first_known(position):
+            begin = first if at is None else min(at, first)
+            return _Place(position.generation, position.tags, first, begin, OffsetSet())
+        if at is None and first < place.first:
+            return _Place(position.generation, position.tags, first, first, OffsetSet())
+        if place.tags != position.tags:
+            end = place.kept.first if place.kept else place.end
+            place = place._replace(tags=position.tags, end=end, kept=OffsetSet(), tried=None)
+        begin = place.first if at is None else min(at, first)
         return place if begin <= place.end else place._replace(end=begin)
 
     def _note(self, position: GroupPosition, place: _Place) -> None:

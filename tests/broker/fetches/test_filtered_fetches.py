@@ -186,6 +186,25 @@ class TestAnswers:
         assert fetch(room, partition, 4, until=5) == ([], 6, "4-5")
         assert fetch(room, partition, 4, until=7) == ([6], 7, "4-5")
 
+    def test_an_offset_beyond_the_end_of_the_log_is_refused(self, room, partition):
+        send(room, partition, "ee-")
+        assert fetch(room, partition, 4) == "OffsetOutOfRange"
+        generation = claim(room, partition)
+        assert fetch(room, partition, 4, generation) == "OffsetOutOfRange"
+        assert fetch(room, partition, 0, generation) == ([0, 1], 3, "2")
+        assert fetch(room, partition, 4, generation) == "OffsetOutOfRange"
+
+    def test_for_a_negative_until_nothing_is_examined_as_without_a_filter(self, room, partition):
+        send(room, partition, "-e")
+        pool = ManualWorker()
+        room.broker.fetching._run_blocking = pool.submit
+        for group in "g", "other":
+            peer = room.peer()
+            asked = tell(peer, partition, 0, until=-1, group=group)
+            assert pool.work == []
+            room.timers.advance(1)
+            assert told(peer, asked, 0) == ([], 0, "")
+
     def test_the_reactor_decodes_nothing(self, room, partition, monkeypatch):
         send(room, partition, "ue")
         pool = ManualWorker()
@@ -295,6 +314,26 @@ class TestWaiting:
         assert peer.answer(asked) is None
         pool.step()
         assert told(peer, asked, 0) == ([], 2, "0-1")
+
+    def test_fetches_that_get_no_further_wait_until_something_has_changed(self, room, partition, monkeypatch):
+        send(room, partition, "-e")
+        pool = ManualWorker()
+        room.broker.fetching._run_blocking = pool.submit
+        peer = room.peer()
+        with monkeypatch.context() as nothing:
+            nothing.setattr(
+                tag_filter.FilteredRead,
+                "run",
+                lambda read: (tag_filter.Filtered(b"", read.begin, OffsetSet()), 0),
+            )
+            asked = [tell(peer, partition, 0) for _ in range(2)]
+            for _ in range(2):
+                pool.step()
+            assert pool.work == []
+        send(room, partition, "-", 2)
+        for _ in range(2):
+            pool.step()
+        assert [told(peer, each, 0) for each in asked] == [([1], 3, "0, 2")] * 2
 
     def test_parts_of_other_sessions_come_in_between(self, room, partition, monkeypatch):
         monkeypatch.setattr(filtered_fetches, "IN_MEMORY", 1)
