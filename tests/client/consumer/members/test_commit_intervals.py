@@ -288,7 +288,7 @@ class TestHandingOver:
         one = connections("one").consume(topic, topic, commit_interval=NEVER)
         one.done(read(one, 240))
         two = connections("two").consume(topic, topic)
-        eventually(lambda: (two.poll(0.01), one.poll(0.01), shares(broker, topic, 120, 120))[-1], 20)
+        eventually(lambda: (two.poll(0.01), one.poll(0.01), shares(broker, topic, 120, 120))[-1], 8)
         positions = finished(broker, topic)
         assert [positions[each] for each in owners(broker, topic)["two"]] == [1] * 120
         assert two.poll(3 * SOON) == []
@@ -335,6 +335,20 @@ class TestHandingOver:
         )
         # A member that leaves with a message in hand leaves it to be handled again.
         assert len(seen) - len(set(seen)) <= 40
+
+    def test_it_is_said_before_the_member_leaves_and_another_has_its_partition(self, broker, connections):
+        topic = f"t-{random.getrandbits(48):x}"
+        broker.create_topic(topic)
+        broker.send(topic, b"v")
+        leaving = connections("one")
+        one = leaving.consume(topic, topic, commit_interval=NEVER)
+        one.done(next(one))
+        two = connections("two").consume(topic, topic)
+        two.poll(0.2)
+        assert len(broker.describe_group(topic).members) == 2
+        leaving.close()
+        assert two.poll(1.0) == []
+        assert owners(broker, topic) == {"two": [0]}
 
     def test_of_a_lost_partition_the_rest_is_finished(self, broker, connections, topic, caplog):
         one = connections("one").consume(topic, topic, commit_interval=0.5, partitions=[0, 1])
@@ -387,6 +401,10 @@ class TestFarAhead:
             messages = read(consumer, 1200)
             consumer.done([each for each in messages if (each.partition, each.offset) != (0, 0)])
             eventually(lambda: finished(near, "slow") == {0: 0, 1: 600})
+            with txbroker.connect(strict.address, timeout=10.0) as looking:
+                left = looking.consume("slow", "slow", claim=False, order=None).poll(5.0)
+            assert [each.offset for each in left[:2]] == [0, left[1].offset]
+            assert left[1].offset > 100  # what is near is finished, behind the one that is not
             consumer.done([each for each in messages if (each.partition, each.offset) == (0, 0)])
             eventually(lambda: finished(near, "slow") == {0: 600, 1: 600})
 
