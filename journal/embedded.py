@@ -145,7 +145,7 @@ class Log:
         tags: GivenTags = None,
     ) -> int:
         """Append one message; return its offset, once it is forced to disk. ``id`` True makes a new id, ``tags`` are a
-        str or several.
+        str or several of them.
         """
         store = self._store(topic, partition)
         frames = _frame_of(value, key, headers, id, tags)
@@ -281,8 +281,8 @@ class EmbeddedTransaction:
         id: GivenId = None,
         tags: GivenTags = None,
     ) -> None:
-        """Add one message. It gets its offset at commit. ``id`` True makes a new id, ``tags`` are a
-        str or several.
+        """Add one message. It gets its offset at commit. ``id`` True makes a new id, ``tags`` are a str or several of
+        them.
         """
         store = self._log._store(topic, partition)
         frames = _frame_of(value, key, headers, id, tags)

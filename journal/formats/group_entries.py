@@ -16,6 +16,11 @@ MAX_FINISHED_BYTES: Final = 64 * KIB
 """Most bytes of sets of finished offsets in one record: the worst of them are read in 25 ms."""
 MAX_PAUSE: Final = 366 * 24 * 3600 * 1_000_000
 """The longest time until an offset is tried again, in µs: a year."""
+LEAST_EXPIRY: Final = 60_000_000
+LONGEST_EXPIRY: Final = 10 * MAX_PAUSE
+"""Bounds of the time without use after which a group is deleted, in µs: consumers come back from a restart in less than
+a minute.
+"""
 
 DEAD: Final = 1 << 62
 """The due time of an offset that is to be moved to the dead-letter topic: it is not tried again."""

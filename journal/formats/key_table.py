@@ -112,10 +112,8 @@ class KeyTable:
         return (len(self._data) - HEADER_BYTES) // ENTRY.size
 
     def offsets(self, hashed: int, first: int = 0, most: int = MOST_ENTRIES) -> list[int]:
-        """Return the offsets from ``first`` on of all messages of whose key, id or
-        tags one has this hash, and perhaps of others.
-
-        They ascend, and are the first ``most`` of these.
+        """Return the offsets from ``first`` on of all messages of whose key, id or tags one has this hash, and perhaps
+        of others: the first ``most`` of these, ascending.
         """
         base = self._source.base_offset
         number = self._number(hashed, max(first - base, 0))

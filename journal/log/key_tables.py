@@ -102,14 +102,12 @@ def _table(filesystem: IFilesystem, segment: Segment, makes: bool) -> tuple[KeyT
 
 
 def hash_of(wanted: Wanted) -> int:
-    """Return the hash to look up: of the id, which is the rarest one, if there is one, else of the key."""
+    """Return the hash to look up: of the id, which is the rarest one, else of the key, else of the tag."""
     if wanted.id is not None:
         return hash_of_id(wanted.id)
-    return (
-        hash_of_key(wanted.key or b"")
-        if wanted.tag is None or wanted.key is not None
-        else hash_of_tag(wanted.tag)
-    )
+    if wanted.tag is not None and wanted.key is None:
+        return hash_of_tag(wanted.tag)
+    return hash_of_key(wanted.key or b"")
 
 
 def source_of(segment: Segment) -> Source:

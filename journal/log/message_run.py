@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Self
 
 from journal.formats.record import Messages
-from journal.log.stamped_runs import Joined
+from journal.log.joined_runs import Joined
 
 Row = tuple[int, int, int, int, int, int, int, bytes]
 """The fields of a :class:`Messages`, in its order, and its frames."""

@@ -56,8 +56,8 @@ def filtered(frames: bytes, offset: int, wanted: TagFilter) -> Filtered:
     """Examine a run of whole, checked frames from the message at ``offset`` on.
 
     A tag lies in a frame as it is, behind the header's name, so only messages with these bytes among their headers are
-    decoded. If less than half of a wrapper is let through, it comes without the wrapper. A wrapper that
-    cannot be opened is let through, so that its reader is told why. It ends early after ``MOST_OPENED``.
+    decoded. If less than half of a wrapper is let through, it comes without the wrapper. A wrapper that cannot be
+    opened is let through, so that its reader is told why. It ends early after ``MOST_OPENED``.
     """
     through = _Through(offset, wanted)
     may_match = through.may_match(frames)

@@ -18,8 +18,8 @@ from journal.errors import InvalidFrame, MemoryExhausted
 from journal.formats.frame import HEADER_BYTES, append_time, stamp, stamp_some, walk
 from journal.formats.index import LONG_APPEND
 from journal.interfaces import IBuffer, IBufferAllocator
+from journal.log.joined_runs import Joined
 from journal.log.read_plan import Frames
-from journal.log.stamped_runs import Joined
 
 SMALLEST_CHUNK = 512
 """The size of a first chunk. Ten thousand partitions with a message each take 5 MiB of the pool."""

@@ -13,6 +13,16 @@ _FILTERING, _POSITION = "txbroker/groups/tag_filtering.py", "txbroker/groups/gro
 _SETTINGS, _GROUPS = "txbroker/groups/group_settings.py", "txbroker/broker/consumer_groups.py"
 _READING, _FOLD = "txbroker/groups/group_reading.py", "journal/folds/groups.py"
 
+TESTS: Final = (
+    "tests/broker/fetches/test_filtered_fetches.py",
+    "tests/broker/fetches/test_filtered_finishing.py",
+    "tests/broker/fetches/test_filtered_tables.py",
+    "tests/groups/test_tags_of_groups.py",
+    "tests/log/test_tag_filter.py",
+    "tests/client/consumer/test_filter_histories.py",
+)
+"""What must find them."""
+
 MUTANTS: Final = (
     # -- what is let through
     Mutant(

@@ -15,6 +15,16 @@ _FETCH = "txbroker/client/consumer/consumer_fetch.py"
 _COMMITS = "txbroker/client/consumer/commits.py"
 _DELIVERY, _RECEIVER = "txbroker/client/consumer/delivery.py", "txbroker/client/consumer/receiver.py"
 
+TESTS: Final = (
+    "tests/groups/test_retries.py",
+    "tests/groups/test_retry_rules.py",
+    "tests/groups/test_dead_letters.py",
+    "tests/client/core/test_left_out.py",
+    "tests/client/consumer/against_broker/test_retrying.py",
+    "tests/client/consumer/test_retry_histories.py",
+)
+"""What must find them."""
+
 MUTANTS: Final = (
     # -- the broker
     Mutant("a repetition is counted", _BROKER, "each.attempts < known.attempts", "each.attempts < 0"),

@@ -6,21 +6,8 @@ from crc32c import crc32c
 from journal.constants import MIB
 from journal.formats.group_entries import GroupSettings, PartitionOffset
 from journal.transaction_states import Totals
-from tests.broker.fetches.test_filtered_fetches import (
-    ID,
-    claim,
-    end,
-    fetch,
-    filter_by,
-    finish,
-    finished,
-    position,
-    prepare,
-    send,
-    settled,
-    tell,
-    told,
-)
+from tests.broker.fetches.filter_scene import fetch, filter_by, finished, position, send, tell, told
+from tests.broker.fetches.group_scene import ID, claim, end, finish, prepare, settled
 from tests.support.broker_room import Room, frames, refused
 from tests.support.builders import small_files
 from tests.support.manual_worker import ManualWorker

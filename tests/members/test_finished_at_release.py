@@ -13,7 +13,7 @@ from journal.formats.record import OffsetsCommitted, PartitionsClaimed
 from journal.offset_set import OffsetSet
 from journal.xid import Xid
 from tests.members.members_room import MembersRoom, settle
-from tests.support.broker_room import refused
+from tests.support.broker_room import recorded, refused
 from txbroker.wire import messages
 
 MESSAGES = 10
@@ -53,17 +53,6 @@ def attend(member, owned, settled, releasing=()):
     )
     member.room.engine.sync()
     return member.peer.answer(member.asked)
-
-
-def recorded(room):
-    found, accept = [], room.engine.accept
-
-    def note(record, *more):
-        found.append(record)
-        return accept(record, *more)
-
-    room.engine.accept = note
-    return found
 
 
 def asked_back(room):
@@ -217,7 +206,7 @@ def test_offsets_beyond_the_end_are_left_and_the_claim_is_made(room):
             "LimitExceeded",
             "101 partitions, 100 are allowed",
         ),
-        ([Settled(1, 1, 0, b"\\x02" + b"\\xaa" * 70_000)], "LimitExceeded", "bytes"),
+        ([Settled(1, 1, 0, b"\x02" + b"\xaa" * 280_000)], "LimitExceeded", "bytes"),
     ],
 )
 def test_anything_else_and_too_much_is_refused(room, settled, error, text):
@@ -226,6 +215,22 @@ def test_anything_else_and_too_much_is_refused(room, settled, error, text):
     assert text in refused(answer, error)
     assert has_finished(room, number) == []
     assert number in room.broker.coordinator.tables["g"].owners
+
+
+def test_bytes_that_are_no_set_are_refused_before_anything_has_changed(room):
+    first, second, number = asked_back(room)
+    [kept] = set(first.owned) - {number}
+    said = [finished(first, kept, 0), Settled(number, first.owned[number], 0, b"\x09")]
+    answer = attend(first, without(first.owned, number), said)
+    text = refused(answer, "InvalidFrame")
+    assert f"in partition {number}: the 1 bytes" in text
+    assert "of kind 9; nothing has changed" in text
+    assert has_finished(room, kept) == has_finished(room, number) == []
+    assert room.broker.coordinator.tables["g"].owners[number].number == first.number
+    for _ in range(12):  # first is silent, and lost in time
+        room.wait(5)
+        second.take()
+    assert {number, kept} <= second.owned.keys()
 
 
 def test_with_a_power_cut_both_are_there_or_neither(room):

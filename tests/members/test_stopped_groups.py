@@ -6,7 +6,7 @@ from journal.formats.group_entries import ClaimKind, GroupPositions, PartitionOf
 from journal.formats.record import OffsetsCommitted, PartitionsClaimed
 from journal.xid import Xid
 from tests.members.members_room import MembersRoom, settle
-from tests.support.broker_room import refused
+from tests.support.broker_room import recorded, refused
 from txbroker.wire import messages
 from txbroker.wire.messages import BegunMessages
 
@@ -362,18 +362,6 @@ def test_many_claims_take_several_records(monkeypatch, room):
 
 
 # -- crash windows
-
-
-def recorded(room):
-    """Return the list of records that the room appends from now on."""
-    appended, before = [], room.engine.accept
-
-    def accept(record, *more):
-        appended.append(record)
-        return before(record, *more)
-
-    room.engine.accept = accept
-    return appended
 
 
 def test_the_claims_come_before_the_move_and_the_move_has_their_generation(room):

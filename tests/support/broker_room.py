@@ -145,3 +145,16 @@ def refused(answer: Any, error: str) -> str:
 
 
 __all__ = ["NOTHING", "Iterator", "Peer", "Room", "frames", "refused"]
+
+
+def recorded(room: Room) -> list[Any]:
+    """Return the list to which the records are added that the room journals from now on."""
+    records: list[Any] = []
+    accept = room.engine.accept
+
+    def note(record: Any, *more: Any) -> Any:
+        records.append(record)
+        return accept(record, *more)
+
+    room.engine.accept = note  # type: ignore[method-assign]
+    return records

@@ -13,6 +13,7 @@ import msgspec
 
 from journal.constants import KIB, MAX_FRAME, MAX_PARTITIONS_PER_TOPIC, MAX_REQUEST_DATA, MIB
 from journal.errors import InvalidSetting
+from journal.formats.group_entries import LEAST_EXPIRY, LONGEST_EXPIRY
 from journal.quantities import Bytes, Micros, Quantity, check_range, quantities_of, written
 
 SECOND: Final = 1_000_000
@@ -43,7 +44,7 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "producer_idle": (SECOND, YEARS),
     "max_groups": (1, 1_000_000),
     "max_group_positions": (1, 100_000_000),
-    "group_expiry": (60 * SECOND, YEARS),
+    "group_expiry": (LEAST_EXPIRY, LONGEST_EXPIRY),
     "max_members": (1, 1_000_000),
     "assignment_delay": (0, 60 * SECOND),
     "reconnect_grace": (0, 3600 * SECOND),

@@ -15,11 +15,11 @@ import click
 from journal.arguments import checked_xid
 from journal.constants import EARLIEST_TIME
 from journal.errors import InvalidName, InvalidSetting
+from journal.formats.group_entries import LEAST_EXPIRY
 from journal.quantities import Quantity, duration, read
 from journal.settings import OPTIONAL, QUANTITIES, RANGES, check_setting
 from journal.transaction_states import TransactionNumber
 from journal.xid import Xid
-from txbroker.client.core.group_settings import LEAST_EXPIRY
 
 T = TypeVar("T")
 

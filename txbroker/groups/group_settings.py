@@ -7,15 +7,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from journal.formats.filenames import check_topic_name
-from journal.formats.group_entries import NO_SETTINGS, GroupSettings, RetryRules
+from journal.formats.group_entries import LEAST_EXPIRY, LONGEST_EXPIRY, NO_SETTINGS, GroupSettings, RetryRules
 from journal.message_headers import MAX_TAG, MAX_TAGS
 from journal.words import count_text
 from txbroker.errors import GroupSettingsConflict, InvalidSetting
 from txbroker.wire.dead_letters import DEAD_SUFFIX, is_dead_topic
 from txbroker.wire.messages import AlterGroup, Whether
-
-LEAST_EXPIRY: Final = 60_000_000
-"""The shortest time without use after which a group is deleted, in µs: consumers come back from a restart in less."""
 
 SAID: Final = {
     "retry": "tries messages again by another policy",
@@ -49,7 +46,6 @@ def changed_settings(
         changes[each] = wanted
     settings = replace(known, **changes)
     _check(settings)
-    _check_tags(settings.tags)
     return settings
 
 
@@ -66,11 +62,12 @@ def _check(settings: GroupSettings) -> None:
                 f"the topic {rules.target!r} is not one of dead letters: the name of such ends with {DEAD_SUFFIX!r}; "
                 "nothing has changed"
             )
-    if expiry and expiry < LEAST_EXPIRY:
+    if expiry and not LEAST_EXPIRY <= expiry <= LONGEST_EXPIRY:
         raise InvalidSetting(
-            f"a group that is deleted after {expiry} µs without use: {LEAST_EXPIRY} are the least, 0 is never; nothing "
-            "has changed"
+            f"a group that is deleted after {expiry} µs without use: {LEAST_EXPIRY} to {LONGEST_EXPIRY} are possible, "
+            "0 is never; nothing has changed"
         )
+    _check_tags(settings.tags)
 
 
 def _check_tags(tags: list[str]) -> None:

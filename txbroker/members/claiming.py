@@ -86,7 +86,7 @@ class Claiming:
 
     def settle_unclaimed(self, group: str, table: GroupTable) -> None:
         """Settle what was finished in partitions that nobody else has got in this turn: all by one record, or, if some
-        of it may not be settled, each by itself.
+        of it may not be settled, each by itself. It comes before anybody is told, who is to be told what is forced.
         """
         finished, table.finished = list(table.finished.values()), {}
         if not finished:

@@ -403,9 +403,7 @@ class Coordinator:
         if table.assign_at is not None and table.assign_at <= now and not table.is_assigning:
             self._assign(group, table)
         go_on = self._place(group, table, now)
-        self._claiming.settle_unclaimed(
-            group, table
-        )  # before anybody is told, who is to be told what is forced
+        self._claiming.settle_unclaimed(group, table)
         for member in list(table.members.values()):
             self._tell(member)
             if member.waiting is not None and member.answer_at <= now:

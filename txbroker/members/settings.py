@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from journal.formats.group_entries import GroupPositions, Settled
-from txbroker.errors import InvalidSetting, LimitExceeded
+from journal.formats.offset_set_bytes import decode_offsets
+from txbroker.errors import InvalidFrame, InvalidSetting, LimitExceeded
 from txbroker.groups.settlement_judge import check_extent
 from txbroker.wire.messages import MAX_BEGUN, MAX_MEMBER_TOPICS, MAX_RELEASED, BegunMessages, JoinGroup
 from txbroker.wire.refusals import check_id, check_name
@@ -90,7 +91,9 @@ def check_begun(group: str, begun: Iterable[BegunMessages]) -> None:
 
 
 def check_finished(group: str, finished: list[Settled]) -> None:
-    """Raise LimitExceeded for more than a request settles, InvalidSetting for anything but finished offsets."""
+    """Raise LimitExceeded for more than a request settles, InvalidSetting for anything but finished offsets,
+    InvalidFrame for what is no set of offsets.
+    """
     check_extent([GroupPositions(group, b"", [], finished)])
     if len(finished) > MAX_RELEASED:
         raise LimitExceeded(
@@ -107,6 +110,14 @@ def check_finished(group: str, finished: list[Settled]) -> None:
             f"a member of group {group!r} says twice what it has finished in a partition; nothing has changed. Say it "
             "once"
         )
+    for each in finished:
+        try:
+            decode_offsets(each.finished, each.base)
+        except InvalidFrame as error:
+            raise InvalidFrame(
+                f"what a member of group {group!r} has finished in partition {each.partition}: {error}; nothing has "
+                "changed"
+            ) from error
 
 
 def check_owned(group: str, count: int) -> None:

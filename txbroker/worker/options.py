@@ -88,15 +88,20 @@ def checked_job(topics: Any, group: Any, handler: Any, choices: dict[str, Any], 
     if not callable(handler):
         raise wrong_type("handler", handler, "a function", NOTHING_DONE)
     options = _checked(options, pools)
-    for name in ("commit_interval", "auto_done"):
-        if choices.get(name) and (options.transaction is not None or name == "auto_done"):
-            raise Misuse(
-                f"{name}= in a worker: it finishes messages by itself, those of a transaction with that, and others at "
-                f"once or after commit_interval=; {NOTHING_DONE}"
-            )
+    if choices.get("auto_done"):
+        raise _finishes_itself("auto_done")
+    if choices.get("commit_interval") and options.transaction is not None:
+        raise _finishes_itself("commit_interval")
     reading = {**_read_ahead(options), **choices, "order": options.order, "retry": options.retry}
     consumer_options(topics, group, **reading)
     return Job(topics, group, handler, options, reading)
+
+
+def _finishes_itself(name: str) -> Misuse:
+    return Misuse(
+        f"{name}= in a worker: it finishes messages by itself, those of a transaction with that, and others at once or "
+        f"after commit_interval=; {NOTHING_DONE}"
+    )
 
 
 def _read_ahead(options: WorkOptions) -> dict[str, int]:

@@ -3,21 +3,14 @@
 import pytest
 
 from journal.formats.group_entries import (
-    GroupPositions,
     PartitionOffset,
-    Settled,
-    Unfinished,
 )
 from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
 from journal.formats.record import LogStartMoved
-from journal.offset_set import OffsetSet
-from journal.xid import Xid
 from tests.broker.fetches.fetch_scene import SECOND, values
+from tests.broker.fetches.group_scene import AHEAD, ID, XID, claim, end, finish, of, prepare, settled
 from tests.support.broker_room import Room, refused
 from txbroker.wire import messages
-
-XID, ID = Xid(1, b"x", b""), b"g" * 16
-AHEAD = 50
 
 
 @pytest.fixture
@@ -31,36 +24,6 @@ def partition(room):
     [partition] = room.topic()
     room.peer().send(partition, *[b"%d" % number for number in range(10)])
     return partition
-
-
-def of(*offsets):
-    found = OffsetSet()
-    for offset in offsets:
-        found.add(offset)
-    return found
-
-
-def settled(partition, *offsets, unfinished=(), generation=0):
-    said = [Unfinished(*each) for each in unfinished]
-    return Settled(partition, generation, 0, encode_offsets(of(*offsets), 0), said)
-
-
-def finish(room, *what, offsets=()):
-    room.broker.consuming.settle("g", ID, list(offsets), list(what))
-    room.engine.sync()
-
-
-def prepare(room, *what, offsets=()):
-    positions = [GroupPositions("g", ID, list(offsets), list(what))]
-    assert isinstance(room.peer().ask(messages.Prepare, 1, XID, None, positions=positions), messages.Done)
-
-
-def end(room, kind):
-    room.peer().ask(kind, 0, 0, XID)
-
-
-def claim(room, partition):
-    return room.peer().ask(messages.ClaimPartitions, "g", "m", [partition], ID).claims[0][1]
 
 
 def tell(peer, partition, offset, *missing, until=0, generation=0, wait=SECOND, base=0):

@@ -133,7 +133,9 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
 
     def _start(self, operation: Coroutine[Promise[Any], None, T]) -> Task[T]:
         promise = start(operation)
-        if promise.done or self._driver.is_driven:
+        if promise.done:
+            self._driver.look_after()  # not more: what a transaction holds back is written with what comes later
+        elif self._driver.is_driven:
             self._driver.kick()
         return promise
 
@@ -180,10 +182,9 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         Without ``partition`` the key chooses the partition, as in Kafka. A ``value`` of None is a tombstone.
         ``timestamp`` is a ``datetime`` with a time zone, or µs since 1970 UTC (None: now). ``id`` is the message's id
         (str or bytes), or True for a new one, which the receipt has. ``tags`` are its tags: a str, or a list of some,
-        by which groups can filter. Between ``tpc_begin`` and the end of that
-        transaction the message belongs to the transaction, and its receipt has no offset. Raises
-        :class:`OutcomeUnknown` if the message may or may not be stored, and :class:`WrongType` or :class:`WrongValue`
-        for arguments that cannot be a message.
+        by which groups can filter. Between ``tpc_begin`` and the end of that transaction the message belongs to the
+        transaction, and its receipt has no offset. Raises :class:`OutcomeUnknown` if the message may or may not be
+        stored, and :class:`WrongType` or :class:`WrongValue` for arguments that cannot be a message.
         """
         if self._two_phase.current is not None:
             return self._send_two_phase(topic, value, key, headers, partition, timestamp, id, tags)

@@ -181,9 +181,8 @@ class Driver:
                 return
         if self._followers or self._producer.unattended:
             self.attend()
-        elif self.core.attending and not self._watches:
-            self._watches = True
-            self.attend()
+        else:
+            self.look_after()
 
     def attend(self) -> None:
         """Have the background thread drive, for work that no caller waits for. Call it under the lock."""
@@ -203,11 +202,15 @@ class Driver:
                 self.wake()
         if self.link.unsent and not self.link.wants_write:
             self.wake()
-        if self._asleep and core.wakeup() < self._sleeps_until:
-            self.wake()  # it would ring the alarm that was set just now too late
         if not self._driving and self._producer.unattended:
             self.attend()
-        elif core.attending and not self._driving and not self._watches:
+        self.look_after()
+
+    def look_after(self) -> None:
+        """Have new alarms rung in time, and what attends looked after. Call it under the lock."""
+        if self._asleep and self.core.wakeup() < self._sleeps_until:
+            self.wake()  # it would ring the alarm that was set just now too late
+        if self.core.attending and not self._driving and not self._watches:
             self._watches = True
             self.attend()
 

@@ -9,13 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from journal.arguments import NOTHING_READ
 from txbroker import errors
-from txbroker.client.consumer.beginning import (
-    begin_of,
-    check_topics,
-    claim,
-    lost_claims,
-    positions_to_read,
-)
+from txbroker.client.consumer.beginning import begin_of, check_topics, claim, lost_claims, positions_to_read
 from txbroker.client.consumer.commits import Commits
 from txbroker.client.consumer.consumer_fetch import RUNS, ConsumerFetch
 from txbroker.client.consumer.delivery import Delivery
@@ -62,11 +56,7 @@ class ConsumerCore:
         self._failure: Exception | None = None
         self._not_told: Exception | None = None  # the error with which asking for the claim failed
         self.commits = Commits(
-            core,
-            options.group,
-            self.positions,
-            lambda: self._current,
-            self.see_to_handover,
+            core, options.group, self.positions, lambda: self._current, self.see_to_handover
         )
         self._membership = Membership(core, options, self) if options.is_member else None
         self.finishing: Finishing | None = None
@@ -89,37 +79,6 @@ class ConsumerCore:
             )
 
     # -- for the front ends ------------------------------------------------------------------------
-
-    def _took_too_long(self) -> None:
-        """Leave the group, because the program has not come for more in time."""
-        limit, member = self.options.handler_timeout, self._membership
-        if member is not None:
-            member.give_up(
-                errors.HandlerTimedOut(
-                    f"the program had messages of group {self.options.group!r} for longer than handler_timeout="
-                    f"{limit:g} s; this consumer has left the group, and others handle again what it had and did not "
-                    "commit. Ask for messages again to join again"
-                )
-            )
-
-    def _known(self) -> list[Position]:
-        self.commits.count()
-        return self.commits.known()
-
-    def _is_carried(self, position: Position) -> bool:
-        """Whether what is finished in a partition is said with its release."""
-        carried = {} if self._membership is None else self._membership.finished
-        return any(part.position is position for part in carried.values())
-
-    def _not_finished(self, error: errors.TxBrokerError) -> None:
-        """Raise at the next look that what was done could not be finished."""
-        self._failure = error
-        self.line.move()
-
-    def say_finished(self) -> None:
-        """Say now what is to be finished later."""
-        if self.finishing is not None:
-            self.finishing.say()
 
     @property
     def notices(self) -> Notices | None:
@@ -294,6 +253,27 @@ class ConsumerCore:
                 self._returned.appendleft(rest)
             current.end()
             self._current = None
+
+    # -- what is finished later ------------------------------------------------------------------------
+
+    def _known(self) -> list[Position]:
+        self.commits.count()
+        return self.commits.known()
+
+    def _is_carried(self, position: Position) -> bool:
+        """Whether what is finished in a partition is said with its release."""
+        part = None if self._membership is None else self._membership.finished.get(position.number)
+        return part is not None and part.position is position
+
+    def _not_finished(self, error: errors.TxBrokerError) -> None:
+        """Raise at the next look that what was done could not be finished."""
+        self._failure = error
+        self.line.move()
+
+    def say_finished(self) -> None:
+        """Say now what is to be finished later."""
+        if self.finishing is not None:
+            self.finishing.say()
 
     # -- for a program that reads some partitions later, or elsewhere ----------------------------------
 
@@ -472,6 +452,18 @@ class ConsumerCore:
         self._fetches.leave()
         self._reading.cancel()  # the next one begins with joining
         self.line.move()
+
+    def _took_too_long(self) -> None:
+        """Leave the group, because the program has not come for more in time."""
+        limit, member = self.options.handler_timeout, self._membership
+        if member is not None:
+            member.give_up(
+                errors.HandlerTimedOut(
+                    f"the program had messages of group {self.options.group!r} for longer than handler_timeout="
+                    f"{limit:g} s; this consumer has left the group, and others handle again what it had and did not "
+                    "commit. Ask for messages again to join again"
+                )
+            )
 
     @property
     def membership(self) -> Membership | None:

@@ -58,26 +58,21 @@ class Delivery:
         return not self.left
 
     @property
-    def _count(self) -> int:
+    def handed_count(self) -> int:
         """How many messages were handed out since it was last settled."""
         return len(self.messages) - len(self.left) - len(self._withheld)
 
     @property
-    def handed_count(self) -> int:
-        """How many messages were handed out since it was last settled."""
-        return self._count
-
-    @property
     def handed(self) -> int:
         """The offset after the messages that were handed out since it was last settled; -1 if there are none."""
-        count = self._count
+        count = self.handed_count
         if not count:
             return -1
         return self.messages[count].offset if count < len(self.messages) else self.messages[-1].offset + 1
 
     def handed_messages(self) -> list[Message]:
         """Return the messages that were handed out since it was last settled."""
-        return self.messages[: self._count]
+        return self.messages[: self.handed_count]
 
     def handed_offsets(self) -> list[int]:
         """Return their offsets."""
@@ -134,7 +129,7 @@ class Delivery:
     def end(self) -> None:
         """Keep only what was handed out: the rest is in :meth:`remaining`, also for who holds ``left``."""
         self.withhold()
-        self.messages, self._withheld = self.messages[: self._count], deque()
+        self.messages, self._withheld = self.messages[: self.handed_count], deque()
 
     def give_back(self) -> None:
         """Make all of its messages available again."""
@@ -154,7 +149,7 @@ class Delivery:
 
     def settle(self) -> None:
         """Count the messages that were handed out as done for good."""
-        self.messages = self.messages[self._count :]
+        self.messages = self.messages[self.handed_count :]
 
 
 def checked_most(value: int | None) -> int | None:

@@ -201,9 +201,6 @@ class Finishing:
 
     # -- for the connection -----------------------------------------------------------------------------
 
-    def see_to_it(self) -> None:
-        """Say nothing before the time: it is said by the alarm."""
-
     def committed(self) -> None:
         """Nothing of a transaction is said here."""
 

@@ -42,6 +42,4 @@ class HandlerWatch:
             self._alarm = self._core.waits.alarm(left, self._rang)
             return
         self._on_timeout()
-        self._since = (
-            None  # last: an interrupt before this line leaves it to be done again when the program comes
-        )
+        self._since = None  # last: after an interrupt before this line it is done again

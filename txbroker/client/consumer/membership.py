@@ -132,7 +132,7 @@ class Membership:
     def give_up(self, error: errors.TxBrokerError) -> None:
         """Leave the group as one that is lost. When the caller comes again it is told why, and then joins again."""
         joined, core, numbers = self._joined, self._core, list(self.owned)
-        self._consumer.say_finished()
+        self._say_finished()
         self._consumer.lose(numbers, str(error))
         self._forget(numbers)
         if self._call is not None:
@@ -154,8 +154,7 @@ class Membership:
         if self.is_over:
             return self._leaving
         self.is_over = True
-        self.finished.clear()
-        self._consumer.say_finished()
+        self._say_finished()
         joined, core, call = self._joined, self._core, self._call
         left = self._leaving = Promise()
         if joined is None and call is not None and call.attempts and core.has(call):
@@ -168,6 +167,11 @@ class Membership:
             return None
         self._say_leave(joined, left)
         return left
+
+    def _say_finished(self) -> None:
+        """Say by commits what would be said with releases that are not said any more."""
+        self.finished.clear()
+        self._consumer.say_finished()
 
     def _say_leave(self, joined: Joined, left: Promise[Any]) -> None:
         """Leave. Until the broker knows, the membership counts as one, so that somebody sends and receives for it."""
@@ -225,16 +229,8 @@ class Membership:
 
     def _attend(self, joined: Joined) -> Call[Attended]:
         core, options = self._core, self._options
-        finished = [each.said for each in list(self.finished.values())]
-        request = Attend(
-            core.correlation(),
-            self._group,
-            joined.member,
-            joined.secret,
-            self._shown(),
-            list(self.releasing),
-            finished,
-        )
+        said = self._shown(), list(self.releasing), [each.said for each in list(self.finished.values())]
+        request = Attend(core.correlation(), self._group, joined.member, joined.secret, *said)
         return core.request(request, Attended, timeout=options.session_timeout / 3 + core.options.timeout)
 
     def _shown(self) -> list[tuple[int, int]]:

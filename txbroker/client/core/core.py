@@ -38,10 +38,9 @@ WRITTEN = 256 << 10
 
 
 class Attends(Protocol):
-    """A membership of a group."""
-
-    def see_to_it(self) -> None:
-        """Say to the broker what it is to know, unless that is under way. It may be called at any time."""
+    """Part of a consumer that says something to the broker without a caller: while there is one, the connection is
+    looked after.
+    """
 
     def mend(self) -> None:
         """Repair what an interrupt left half done."""
@@ -50,7 +49,9 @@ class Attends(Protocol):
         """Look whether what a transaction has committed was all that a partition waited for."""
 
     def leave(self) -> Promise[Any] | None:
-        """End the membership. Returns a promise for when the broker knows, None if it need not be told."""
+        """Say what is left, for the last time. Returns a promise for when the broker knows, None if there is nothing to
+        say.
+        """
 
 
 class Core:
@@ -90,7 +91,7 @@ class Core:
         self.on_held: Callable[[], object] = lambda: None
         """Called when a consumer has begun to wait for an undecided transaction."""
         self.attending: dict[Attends, None] = {}
-        """The memberships of groups, each of which has a request at the broker all the time."""
+        """The memberships of groups, and what is to finish messages later."""
         self.abort = ""
         """If not empty, the front end must drop the connection, for this reason, and then call :meth:`lost`."""
         self.output_bytes = 0
@@ -175,8 +176,8 @@ class Core:
         self._drained.mend()
         for callback in self.on_mend:
             callback()
-        for membership in list(self.attending):
-            membership.mend()
+        for each in list(self.attending):
+            each.mend()
 
     def has(self, call: Call[Any]) -> bool:
         """Return whether a call waits for its answer, or for a connection."""
@@ -430,7 +431,9 @@ class Core:
             self._next_expiry = deadline
 
     async def leave_groups(self) -> None:
-        """End all memberships of groups; returns once the broker knows, at once without a connection."""
+        """End all memberships of groups, and finish what is to be finished later; returns once the broker knows, at
+        once without a connection.
+        """
         leaving = [call for each in list(self.attending) if (call := each.leave()) is not None]
         if self.phase is Phase.OPEN:
             for call in leaving:

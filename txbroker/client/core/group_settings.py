@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from msgspec.structs import replace
 
 from journal.arguments import seconds, wrong_value
-from journal.formats.group_entries import NO_SETTINGS, GroupSettings
+from journal.formats.group_entries import LEAST_EXPIRY, LONGEST_EXPIRY, NO_SETTINGS, GroupSettings
 from journal.message_headers import GivenTags, message_tags
 from txbroker.client.core.retry_policy import RetryPolicy, rules_of
 from txbroker.wire.messages import AlterGroup, Done, Whether
 
 if TYPE_CHECKING:
     from txbroker.client.core.core import Core
-
-LEAST_EXPIRY: Final = 60_000_000
-LONGEST_EXPIRY: Final = 3660 * 24 * 3600 * 1_000_000
-"""Bounds of the time without use after which a group is deleted, in µs."""
 
 
 class GroupChoices(TypedDict, total=False):

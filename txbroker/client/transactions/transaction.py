@@ -401,8 +401,8 @@ class Transaction:
         if stage is not Stage.PREPARED:
             self.received.settle(stage is Stage.COMMITTED)
         if stage is Stage.COMMITTED:
-            for membership in list(self.core.attending):
-                membership.committed()
+            for each in list(self.core.attending):
+                each.committed()
         if self.contents.correlation:
             self.core.unwatch(self.contents.correlation)
         if self.number is not None and stage is not Stage.PREPARED:
