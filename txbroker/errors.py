@@ -46,6 +46,32 @@ class GroupSettingsConflict(RequestRefused):
     """The group has another setting than the one that was given; nothing has changed."""
 
 
+class StreamFenced(RequestRefused):
+    """Another has claimed the stream since, or it has been released; nothing was stored. The rows say what there is."""
+
+
+class StreamOutOfOrder(RequestRefused):
+    """A delivery does not continue its stream: one before it is missing; nothing was stored.
+
+    ``numbers`` has the ``last`` number that is delivered.
+    """
+
+    def __init__(self, message: str, last: int = 0) -> None:
+        super().__init__(message)
+        self.numbers = {"last": last}
+
+
+class OutboxSetBack(RequestRefused):
+    """The database is older than what the broker knows of its outbox: it was set back to a copy; nothing has changed.
+
+    ``numbers`` has the ``generation`` that the broker knows of its decision table.
+    """
+
+    def __init__(self, message: str, generation: int = 0) -> None:
+        super().__init__(message)
+        self.numbers = {"generation": generation}
+
+
 class GroupInUse(RequestRefused):
     """The group has members; nothing has changed. Stop them, or say that their memberships end with it."""
 

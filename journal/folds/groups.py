@@ -316,7 +316,7 @@ class GroupsFold:
                 self._held.setdefault(name, {}).setdefault(partition, Held()).take(number, reach)
 
     def _commit(self, record: TransactionCommitted) -> None:
-        positions: Sequence[GroupPositions] = record.positions
+        positions: Sequence[GroupPositions] = record.positions if record.settles else ()
         if positions and (settled := _settled_in(positions)):
             check_extent(settled)
         if self._staged:

@@ -10,6 +10,7 @@ from journal.errors import InvalidFrame
 from journal.folds.groups import GroupsFold
 from journal.folds.identity import IdentityFold
 from journal.folds.producers import ProducersFold
+from journal.folds.streams import StreamsFold
 from journal.formats.checkpoint_rows import Fact, RowReader
 from journal.interfaces import IFold
 from journal.log.catalog import Catalog
@@ -50,7 +51,7 @@ class ReplayedFold(StoredFold, Protocol):
         """Yield all facts of the state, to be compared with another's."""
 
 
-CLIENT_FOLDS: Final = (ProducersFold, GroupsFold, IdentityFold)
+CLIENT_FOLDS: Final = (ProducersFold, GroupsFold, IdentityFold, StreamsFold)
 """The folds that a broker adds to the engine's own."""
 
 REPLAYED_FOLDS: Final[tuple[type[ReplayedFold], ...]] = (Starts, *CLIENT_FOLDS)

@@ -21,6 +21,7 @@ from journal.errors import CorruptJournal, InvalidFrame
 from journal.formats.checkpoint_rows import Count
 from journal.formats.checksum import Checksum
 from journal.formats.group_entries import ClaimKind, GroupPositions, GroupSettings, PartitionOffset, Settled
+from journal.formats.stream_entries import Delivered, StreamId, TableName
 from journal.parties import Actor, Owner
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State, Totals
@@ -221,7 +222,7 @@ class Placement(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class TransactionCommitted(Record, frozen=True, tag=12):
     """A transaction was committed. The frames are those of its adds, then those of ``runs``, each in order.
 
-    ``runs`` and ``positions`` came with the request; the runs' frames are the record's data, one after the other,
+    ``runs`` and ``settles`` came with the request; the runs' frames are the record's data, one after the other,
     stamped. ``totals``, of a one-phase commit, is what the client says it had added before, None for nothing.
     ``checksum`` is CRC-32C over all frames of the transaction, unstamped, in the order in which they were sent; ``xid``
     and ``owner`` are those of a transaction that begins with this record.
@@ -237,10 +238,20 @@ class TransactionCommitted(Record, frozen=True, tag=12):
     why: str = ""
     totals: Totals | None = None
     runs: list[Run] = []
-    positions: list[GroupPositions] = []
+    settles: list[GroupPositions | Delivered] = []
     checksum: int = 0
     xid: Xid | None = None
     owner: Owner | None = None
+
+    @property
+    def positions(self) -> list[GroupPositions]:
+        """The positions of groups among what it settles."""
+        return [each for each in self.settles if type(each) is GroupPositions]
+
+    @property
+    def delivered(self) -> Delivered | None:
+        """The number of a stream among what it settles."""
+        return next((each for each in self.settles if type(each) is Delivered), None)
 
 
 class TransactionRolledBack(Record, frozen=True, tag=13):
@@ -352,6 +363,30 @@ class GroupAltered(Record, frozen=True, tag=22):
     id: bytes = b""
 
 
+class StreamClaimed(Record, frozen=True, tag=23):
+    """A client holds a stream from here on, and nobody else: this record's LSN and ``nonce``, that of the start, are
+    the epoch of its deliveries.
+
+    ``table`` is the identity of the decision table whose rows it is of, ``generation`` that table's as the client has
+    read it. ``client`` is the name of the client, for people.
+    """
+
+    stream: StreamId
+    table: TableName
+    generation: Count
+    nonce: Nonce
+    client: str
+    at: int
+
+
+class StreamReleased(Record, frozen=True, tag=24):
+    """A stream is not known any more: its rows are gone. ``generation`` is that of its table from then on."""
+
+    stream: StreamId
+    generation: Count
+    at: int
+
+
 AnyRecord = (
     Started
     | Mark
@@ -375,6 +410,8 @@ AnyRecord = (
     | ArchiveSet
     | TopicAltered
     | GroupAltered
+    | StreamClaimed
+    | StreamReleased
 )
 
 

@@ -137,7 +137,7 @@ def is_whole(record: AnyRecord) -> bool:
         type(record) is TransactionCommitted
         and len(record.runs) == 1
         and len(record.placements) == 1
-        and not (record.runs[0].start or record.positions or record.totals)
+        and not (record.runs[0].start or record.settles or record.totals)
         and record.placements[0].partition == record.runs[0].partition
         and record.placements[0].count == record.runs[0].count
     )

@@ -12,9 +12,12 @@ from journal.formats.record import (
     LogStartMoved,
     OffsetsCommitted,
     PartitionsClaimed,
+    StreamClaimed,
+    StreamReleased,
     TopicAltered,
     TopicCreated,
     TopicDeleted,
+    TransactionCommitted,
 )
 from journal.formats.store_state import StoreState
 from journal.transaction_states import State, TransactionNumber
@@ -68,6 +71,7 @@ class LostRecords:
     _groups: set[str] = field(default_factory=set)
     _settled: set[str] = field(default_factory=set)
     """The groups that settled single offsets."""
+    _streams: set[bytes] = field(default_factory=set)
     _uncounted: int = 0
 
     def follow(self, entry: JournalEntry) -> None:
@@ -92,6 +96,10 @@ class LostRecords:
                 self._others.append(
                     f"the change of the settings of group {altered.group!r}: it has those from before"
                 )
+            case StreamClaimed() | StreamReleased() as said:
+                self._streams.add(said.stream)
+            case TransactionCommitted() as committed if (delivered := committed.delivered) is not None:
+                self._streams.add(delivered.stream)
             case LogStartMoved() as moved:
                 self._starts[moved.partition] = moved.start_offset
             case OffsetsCommitted() as moved:
@@ -144,6 +152,10 @@ class LostRecords:
         losses += [Loss(f"positions of group {group!r}", Affected()) for group in sorted(self._groups)]
         settled = "finished offsets, or attempts, of group"
         losses += [Loss(f"{settled} {group!r}", Affected()) for group in sorted(self._settled)]
+        if self._streams:
+            streams = count_text(len(self._streams), "stream")
+            text = f"claims, deliveries or releases of {streams} of outboxes: rows that are there are delivered again"
+            losses.append(Loss(text, Affected()))
         return losses
 
     def maybe_prepared(self) -> list[Loss]:

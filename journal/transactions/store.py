@@ -353,7 +353,7 @@ class JournalTransactionStore:
         checksum = runs[0].checksum if len(runs) == 1 else unsent.checksum(0)
         session, serial = number
         record = CommittedRecord(
-            session, serial, placements, at, cause, seen, None, "", None, runs, unsent.positions, checksum, xid, owner
+            session, serial, placements, at, cause, seen, None, "", None, runs, unsent.settles, checksum, xid, owner
         )  # fmt: skip
         return self._engine.decide(record, data)
 

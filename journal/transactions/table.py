@@ -270,7 +270,7 @@ class TransactionTable:
             self.staging.hold(
                 transaction.staged, run.partition, run.count, bytes(frames), lsn, record.checksum, run.start
             )
-        for positions in record.positions:
+        for positions in record.positions if record.settles else ():
             transaction.offsets += [(positions.group, offset) for offset in positions.offsets]
             if positions.settled:
                 transaction.settled.append((positions.group, weight_of(positions.settled)))

@@ -14,6 +14,7 @@ from journal.formats.frame import stamp
 from journal.formats.group_entries import GroupPositions
 from journal.formats.outcome import Outcome
 from journal.formats.record import Run, TransactionCommitted
+from journal.formats.stream_entries import Delivered
 from journal.transaction_states import Totals, TransactionNumber
 from journal.transactions.state import Transaction
 
@@ -25,17 +26,31 @@ UnsentRun = tuple[int, int, bytes | memoryview]
 
 
 class Unsent:
-    """Runs and positions in the order in which they were given; how many ``messages`` and ``bytes`` the runs have."""
+    """Runs and positions in the order in which they were given; how many ``messages`` and ``bytes`` the runs have.
 
-    __slots__ = ("bytes", "messages", "positions", "runs")
+    ``delivered`` is the number of a stream that is delivered with them.
+    """
 
-    def __init__(self, runs: Sequence[UnsentRun] = (), positions: list[GroupPositions] | None = None) -> None:
+    __slots__ = ("bytes", "delivered", "messages", "positions", "runs")
+
+    def __init__(
+        self,
+        runs: Sequence[UnsentRun] = (),
+        positions: list[GroupPositions] | None = None,
+        delivered: Delivered | None = None,
+    ) -> None:
         self.runs = runs
         self.positions = positions or []
+        self.delivered = delivered
         self.messages = self.bytes = 0
         for _, count, frames in runs:
             self.messages += count
             self.bytes += len(frames)
+
+    @property
+    def settles(self) -> list[GroupPositions | Delivered]:
+        """All that a commit settles with it."""
+        return [*self.positions] if self.delivered is None else [*self.positions, self.delivered]
 
     def sizes(self) -> dict[int, int]:
         """Return how many bytes there are for each partition."""
@@ -109,7 +124,7 @@ def with_rest(
     whole = msgspec.structs.replace(
         record,
         runs=unsent.as_recorded(transaction.checksums),
-        positions=unsent.positions,
+        settles=unsent.settles,
         checksum=unsent.checksum(transaction.checksum),
     )
     return whole, unsent.stamped(firsts, record.at + wall_offset)

@@ -18,10 +18,13 @@ from journal.formats.record import (
     GroupAltered,
     OffsetsCommitted,
     PartitionsClaimed,
+    StreamClaimed,
+    StreamReleased,
     TransactionCommitted,
     TransactionOffsetsAdded,
     TransactionPrepared,
 )
+from journal.formats.stream_entries import Delivered
 from journal.transaction_states import Cause
 from journal.xid import Xid
 from txbroker.cli.directory import dump_lines
@@ -63,13 +66,23 @@ def test_a_record_of_settled_offsets(record):
     "record",
     [
         TransactionPrepared(1, 1, Xid(1, b"x", b""), None, 1, 0, positions=MOVED),
-        TransactionCommitted(1, 1, [], 1, Cause.CLIENT, positions=MOVED),
+        TransactionCommitted(1, 1, [], 1, Cause.CLIENT, settles=MOVED),
     ],
     ids=lambda record: type(record).__name__,
 )
 def test_a_deciding_record(record):
-    [positions] = line_json(entry(record))["positions"]
+    line = line_json(entry(record))
+    [positions] = line.get("positions") or line["settles"]
     assert (positions["group"], positions["settled"]) == ("g", [NAMED])
+
+
+def test_what_is_said_of_a_stream_names_it_as_errors_do():
+    stream = b"\1" * 16
+    for record in (StreamClaimed(stream, "table", 1, bytes(16), "me", 1), StreamReleased(stream, 1, 1)):
+        assert line_json(entry(record))["stream"] == "01" * 16
+        assert "01" * 16 in line_text(entry(record))
+    commit = TransactionCommitted(1, 1, [], 1, Cause.CLIENT, settles=[Delivered(stream, 7, 9)])
+    assert line_json(entry(commit))["settles"] == [{"stream": "01" * 16, "claim": 7, "number": 9}]
 
 
 def test_a_set_that_is_none_is_dumped_as_its_bytes_with_the_reason():

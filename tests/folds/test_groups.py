@@ -432,7 +432,7 @@ RECORDS_OF_A_GROUP = (
     OffsetsCommitted("g", [], 7, settled=[Settled(1, 0, 0, b"\x02\x01")]),
     PartitionsClaimed("g", "m", [(1, 5)], 7),
     GroupAltered("g", GroupSettings(RULES), 7),
-    TransactionCommitted(1, 1, [], 7, Cause.CLIENT, positions=[POSITIONS]),
+    TransactionCommitted(1, 1, [], 7, Cause.CLIENT, settles=[POSITIONS]),
 )
 
 

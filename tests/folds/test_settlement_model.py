@@ -231,7 +231,7 @@ class SettlementMachine(RuleBasedStateMachine):
         entries = [] if prepared else self.entries(drawn)
         if not prepared and not self.begun(number) and not entries:
             return
-        record = TransactionCommitted(*number, [], 0, Cause.CLIENT, positions=recorded(entries))
+        record = TransactionCommitted(*number, [], 0, Cause.CLIENT, settles=recorded(entries))
         if prepared or self.free(entries, number if self.begun(number) else None):
             staged = self.model.end(number) if self.begun(number) else []
             self.accept(record)

@@ -27,6 +27,7 @@ from journal.formats import record as r
 from journal.formats.checkpoint import CheckpointHeader
 from journal.formats.outcome_entry import NEVER_PLACED, ArchivedOutcome, Part
 from journal.formats.store_state import SegmentState, StoreState
+from journal.formats.stream_entries import Delivered
 from journal.parties import Actor, Owner
 from journal.settings import TopicSettings
 from journal.testing import MemoryFilesystem
@@ -56,6 +57,8 @@ SETTLED = [
 ]
 RULES = g.RetryRules(5, 1_000_000, 1 << 33, g.Ending.STOP)
 MOVED = [g.GroupPositions("group", ID, OFFSETS, SETTLED)]
+SETTLES = [*MOVED, Delivered(ID, 1 << 36, 1 << 40)]
+EPOCH = bytes(range(24))
 SETTINGS = TopicSettings(10, 1_000_000, 1 << 20, 1 << 30, None, 4096, 0)
 ME = Owner("anonymous", "me", "host:1")
 ANN = Actor("ann", "ops")
@@ -78,7 +81,7 @@ RECORDS = [
     r.TransactionOffsetsAdded(SESSION, 7, "group", OFFSETS, 1009, 6, XID, ME, ID, SETTLED),
     r.TransactionPrepared(SESSION, 7, XID, TOTALS, 1010, 6, ME, RUNS, MOVED),
     r.TransactionCommitted(
-        SESSION, 7, PLACED, 1011, Cause.OPERATOR, 6, ANN, "why", TOTALS, RUNS, MOVED, 0xFFFFFFFF, XID, ME
+        SESSION, 7, PLACED, 1011, Cause.OPERATOR, 6, ANN, "why", TOTALS, RUNS, SETTLES, 0xFFFFFFFF, XID, ME
     ),
     r.TransactionRolledBack(SESSION, 7, 1012, Cause.MISMATCH, ANN, "why"),
     r.TransactionsForgotten([(SESSION, 7)], SESSION, 1013, ANN, "why"),
@@ -90,6 +93,8 @@ RECORDS = [
     r.ArchiveSet(True, SETTINGS, 1019),
     r.TopicAltered("orders", SETTINGS, 1020, r.PartitionsAdded(4, 9, 8)),
     r.GroupAltered("group", g.GroupSettings(RULES, 86_400_000_000, ["eu"]), 1021, ID),
+    r.StreamClaimed(ID, "0123456789abcdef", 1 << 33, NONCE, "me", 1022),
+    r.StreamReleased(ID, 1 << 33, 1023),
 ]
 REQUESTS = [
     c.Hello(1, c.MAGIC, [2], "example", c.FormerSession(SESSION, NONCE, SECRET)),
@@ -111,7 +116,20 @@ REQUESTS = [
     c.Add(10, 7, 1, XID, 6),
     c.AddOffsets(11, 7, "group", OFFSETS, XID, 6, ID, SETTLED),
     c.Prepare(12, 7, XID, TOTALS, 6, [(1, 57), (2, 1 << 20)], MOVED),
-    c.Commit(13, SESSION, 7, XID, TOTALS, 6, True, "ann", "why", [(1, 57), (2, 1 << 20)], MOVED),
+    c.Commit(
+        13,
+        SESSION,
+        7,
+        XID,
+        TOTALS,
+        6,
+        True,
+        "ann",
+        "why",
+        [(1, 57), (2, 1 << 20)],
+        MOVED,
+        c.Delivery(ID, EPOCH, 1 << 40, 7),
+    ),
     c.Rollback(14, SESSION, 7, XID, 6, True, "ann", "why"),
     c.AskOutcome(15, SESSION, 7, XID),
     c.ListTransactions(16, [State.PREPARED], (SESSION, 7), 10, 1, b"day-", True),
@@ -138,6 +156,9 @@ REQUESTS = [
     c.ReleaseParked(36, "group", ID, 2, [1, 1 << 40], c.Release.DEAD_LETTER),
     c.AlterGroup(42, "group", g.GroupSettings(RULES), ["retry"], c.Whether.NONE_OR_SAME, ID),
     c.BeginMessages(43, "group", SESSION, SECRET, [c.BegunMessages(1, 2, [(1 << 40, 3)], True)]),
+    c.ClaimStream(44, ID, "0123456789abcdef", 1 << 33),
+    c.ReleaseStream(45, ID, EPOCH, 1 << 33),
+    c.ListStreams(46, "0123456789abcdef", 1 << 36),
 ]
 ANSWERS = [
     c.Welcome(1, 2, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000),
@@ -176,6 +197,8 @@ ANSWERS = [
     ),
     c.MessagesFound(40, [5, 1 << 40], 1 << 40, 3, 1 << 41),
     c.Parked(27, [c.ParkedOffset(1 << 40, 3, 1 << 33, "why", False, True)], True, ID),
+    c.StreamHeld(44, EPOCH, 1 << 40, EPOCH),
+    c.Streams(46, [c.StreamInfo(ID, "0123456789abcdef", 1 << 40, 1 << 36, "me", 7)], True),
 ]
 
 MESSAGE = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})

@@ -193,7 +193,7 @@ OTHERS = [
     {"runs": [Run(2, 1, 0, 7)]},
     {"runs": []},
     {"runs": [Run(1, 1, 0, 7), Run(1, 1, 3, 8)]},
-    {"positions": [GroupPositions("g", bytes(16), [PartitionOffset(1, 5)])]},
+    {"settles": [GroupPositions("g", bytes(16), [PartitionOffset(1, 5)])]},
 ]
 
 
@@ -304,7 +304,7 @@ def test_commits_of_other_forms_come_as_they_are():
         (TransactionPrepared(each.session, each.serial, Xid(1, b"x", b""), None, each.at, each.seen), data)
         for each, data in commits(20)
     ]
-    others = [commits(20, **more) for more in OTHERS if more.keys() & {"xid", "totals", "runs", "positions"}]
+    others = [commits(20, **more) for more in OTHERS if more.keys() & {"xid", "totals", "runs", "settles"}]
     for records in (placed_twice, prepared, *others):
         assert read(packed(records), 20) == (records, 0)
 

@@ -69,7 +69,7 @@ MUTANTS: Final = (
     Mutant(
         "leave out the positions that a commit carries",
         "journal/folds/groups.py",
-        "        positions: Sequence[GroupPositions] = record.positions\n",
+        "        positions: Sequence[GroupPositions] = record.positions if record.settles else ()\n",
         "        positions: Sequence[GroupPositions] = []\n",
     ),
     Mutant(

@@ -45,6 +45,8 @@ from journal.formats.record import (
     ProducersExpired,
     Run,
     Started,
+    StreamClaimed,
+    StreamReleased,
     TopicAltered,
     TopicCreated,
     TopicDeleted,
@@ -54,6 +56,7 @@ from journal.formats.record import (
     TransactionPrepared,
     TransactionRolledBack,
 )
+from journal.formats.stream_entries import Delivered
 from journal.interfaces import IFilesystem
 from journal.recovery.start import recover
 from journal.testing import ManualClock, MemoryFilesystem
@@ -171,7 +174,22 @@ def commit(*runs: tuple[int, int], number: TransactionNumber = NEW, **fields: An
     placements = [Placement(partition, *where) for partition, where in counts.items()]
     sound = TransactionCommitted(*number, placements, 10**9, Cause.CLIENT, runs=made, checksum=checksum)
     data = fields.pop("data", data)
+    if "positions" in fields:
+        fields["settles"] = fields.pop("positions")
     return replace(sound, **fields), data
+
+
+STREAM = b"s" * 16
+
+
+def delivery(claim: int, number: int = 7, serial: int = NEW.serial, base: int = 3) -> Made:
+    """Return a sound commit of a message that delivers a number of a stream under the claim at that LSN."""
+    settles = [Delivered(STREAM, claim, number)]
+    return commit((1, base), number=TransactionNumber(SESSION, serial), settles=settles)
+
+
+def _claim(table: str = "table", generation: int = 1) -> Made:
+    return plain(StreamClaimed(STREAM, table, generation, bytes(16), "m", 10**9))
 
 
 def prepare(*partitions: int, number: TransactionNumber = NEW, **fields: Any) -> Made:
@@ -372,6 +390,20 @@ REFUSED |= {
     "a claim for a member where others are claimed without one": lambda _: [
         plain(PartitionsClaimed("g", "m", [(2, 9)], 10**9, kind=ClaimKind.MEMBER))
     ],
+    "a delivery of a stream that nobody has claimed": lambda _: [delivery(claim=5)],
+    "a delivery under another claim than the newest": lambda _: [_claim(), delivery(claim=5)],
+    "a delivery of what is delivered": lambda at: [
+        _claim(),
+        delivery(claim=at.room.engine.next_lsn),
+        delivery(claim=at.room.engine.next_lsn, number=7, serial=901, base=4),
+    ],
+    "a claim for another table": lambda _: [_claim(), _claim(table="another")],
+    "a claim by which a generation goes back": lambda _: [_claim(generation=3), _claim(generation=2)],
+    "a release by which a generation goes back": lambda _: [
+        _claim(generation=3),
+        plain(StreamReleased(STREAM, 2, 10**9)),
+    ],
+    "the release of a stream that is not known": lambda _: [plain(StreamReleased(STREAM, 1, 10**9))],
     "an alteration of a group that is not there, without an id for it": lambda _: [retrying(group="z")],
     "an alteration to nothing of a group that is not there": lambda _: [
         plain(GroupAltered("z", GroupSettings(), 10**9))

@@ -40,6 +40,7 @@ from journal.formats.record import (
     Run,
     Some,
 )
+from journal.formats.stream_entries import MAX_TABLE, STREAM_BYTES, Delivered, Number, StreamId, TableName
 from tests.support.thoroughness import examples
 from txbroker.errors import PeerViolation
 from txbroker.wire import messages as commands
@@ -67,7 +68,7 @@ PARTS = (
     Settled,
     GroupPositions,
     GroupSettings,
-    GroupSettings,
+    Delivered,
     commands.FetchedPartition,
     commands.Reader,
 )
@@ -87,6 +88,9 @@ def values_of(kind):
     counts, offsets = st.integers(0, (1 << 64) - 1), st.integers(0, 1 << 62)
     bounded = {Nonce: nonces, Count: counts, Some: st.integers(1, (1 << 64) - 1), Offset: offsets}
     bounded[Count | None] = st.none() | counts
+    bounded[StreamId] = st.binary(min_size=STREAM_BYTES, max_size=STREAM_BYTES)
+    bounded[TableName] = st.text(min_size=1, max_size=MAX_TABLE)
+    bounded[Number] = st.integers(1, (1 << 64) - 1)
     bounded[Partitions] = st.integers(1, MAX_PARTITIONS_PER_TOPIC)
     for part in PARTS if kind not in PARTS else ():
         st.register_type_strategy(part, values_of(part))

@@ -59,6 +59,7 @@ def test_all_of_the_protocol_is_used_from_its_document_alone(broker):
     assert stranger.ask("AskStatus")["values"]["topics"] == 1
     pinned = stranger.ask("PinFiles")
     assert stranger.ask("UnpinFiles") == pinned | {"correlation": pinned["correlation"] + 1}
+    _deliveries(stranger, number)
     assert stranger.ask("Purge", starts=[(number, 1)])[""] == "Done"
     [topic] = stranger.ask("DescribeTopics")["topics"]
     assert topic["partitions"][0]["start_offset"] == 1
@@ -185,6 +186,23 @@ def _filter(stranger, number):
     [part] = fetched["partitions"]
     assert (part["next_offset"], part["finished"], data) == (4, b"\x02\x0f", b"")
     assert stranger.ask("DeleteGroup", group="f", id=GROUP_ID)[""] == "Done"
+
+
+def _deliveries(stranger, number):
+    """A stream whose one number is delivered, twice."""
+    stream = {"stream": b"s" * 16}
+    held = stranger.ask("ClaimStream", **stream, table="0123456789abcdef", generation=1)
+    assert (held["last"], held["born"]) == (0, held["epoch"])
+    delivery = stream | {"epoch": held["epoch"], "number": 5, "after": 0}
+    for serial, count in ((101, 1), (102, 0)):
+        said = {"serial": serial, "runs": [(number, len(FRAME))], "delivery": delivery}
+        committed = stranger.ask("Commit", FRAME, **said)
+        assert (committed[""], len(committed["placements"])) == ("Committed", count)
+    [known] = stranger.ask("ListStreams")["streams"]
+    assert (known["last"], known["client"]) == (5, "a stranger")
+    assert stranger.ask("ReleaseStream", **stream, epoch=held["epoch"], generation=2)[""] == "Done"
+    older = stranger.ask("ClaimStream", **stream, table="0123456789abcdef", generation=1)
+    assert (older["error"], older["numbers"]) == ("OutboxSetBack", {"generation": 2})
 
 
 def _members(stranger, number):

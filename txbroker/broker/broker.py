@@ -21,6 +21,7 @@ from twisted.logger import Logger
 from journal.folds.groups import GroupsFold
 from journal.folds.identity import IdentityFold
 from journal.folds.producers import ProducersFold
+from journal.folds.streams import StreamsFold
 from txbroker.broker.accounts import SMALL, Accounts
 from txbroker.broker.admin import Describing, nothing_scrubbed
 from txbroker.broker.consumer_groups import Consuming
@@ -47,6 +48,7 @@ from txbroker.broker.session import (
 from txbroker.broker.settings import BrokerSettings
 from txbroker.broker.staged_proof import Proving
 from txbroker.broker.stepwise_answers import Stepwise
+from txbroker.broker.streams import Delivering
 from txbroker.broker.time_offsets import TimeOffsets
 from txbroker.broker.transactions import Transacting
 from txbroker.errors import JournalPoisoned, LimitExceeded, MemoryExhausted, PeerViolation, TxBrokerError
@@ -131,6 +133,7 @@ class Broker:
         self._when_forced = engine.when_forced
         self.producers = _fold(engine, ProducersFold)
         self.groups = _fold(engine, GroupsFold)
+        self.streams: StreamsFold = _fold(engine, StreamsFold)
         self.accounts = Accounts(engine)
         self.parked_requests = ParkedRequests(
             engine, self.sessions, self.accounts, self._carry_out, self._give_up, call_later
@@ -144,7 +147,8 @@ class Broker:
             engine, settings, self.groups, self.consuming, self._deliver, run_blocking, call_later, random,
         )  # fmt: skip
         self.idle_groups = self._idle_groups()
-        self.transacting = Transacting(engine, settings, self.consuming, self.sessions)
+        self.delivering = Delivering(engine, self.streams, settings.max_streams)
+        self.transacting = Transacting(engine, settings, self.consuming, self.delivering, self.sessions)
         self.dead_letters = DeadLetters(
             engine, self.groups, self.consuming.recorded, run_blocking, self.transacting.new_session, random
         )
@@ -221,6 +225,7 @@ class Broker:
                 self.engine, consuming, self.groups, self.coordinator, self.stepwise
             ).describe,
             **ParkedOffsets(self.engine, self.groups, consuming.settle).handlers,
+            **self.delivering.handlers,
             AskStatus: describing.ask_status,
             **self.pinning.handlers,
             Disconnected: self._disconnect,
@@ -445,6 +450,7 @@ class Broker:
             "uptime": self.engine.now() - self._started_at,
             "sessions": len(self.sessions),
             "producers": len(self.producers.producers),
+            "streams": len(self.streams.streams),
             "groups": len(self.groups.groups),
             "members": self.coordinator.count,
             "dead_letters_waiting": len(self.dead_letters),

@@ -42,6 +42,7 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "max_producer_partitions": (1, 100_000_000),
     "producer_age": (SECOND, YEARS),
     "producer_idle": (SECOND, YEARS),
+    "max_streams": (1, 10_000_000),
     "max_groups": (1, 1_000_000),
     "max_group_positions": (1, 100_000_000),
     "group_expiry": (LEAST_EXPIRY, LONGEST_EXPIRY),
@@ -81,6 +82,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     others are forgotten before a new one is refused (:mod:`txbroker.broker.producer_room`), those that have been idle
     for ``producer_idle`` among them.
 
+    There are at most ``max_streams`` streams of outboxes; none makes room for another.
+
     ``max_group_positions`` bounds the pairs of a group and a partition. A group finishes no offset that is more than
     ``max_ahead`` above its lowest unfinished one in that partition, and keeps attempts, due times and reasons of at
     most ``max_parked`` offsets there. A group whose settings do not say when it expires is deleted after
@@ -113,6 +116,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_producer_partitions: int = 50_000
     producer_age: Micros = DAY
     producer_idle: Micros = 900 * SECOND
+    max_streams: int = 20_000
     max_groups: int = 5_000
     max_group_positions: int = 100_000
     group_expiry: Micros | None = None

@@ -25,6 +25,7 @@ from txbroker.broker.scheduler import REQUEST
 from txbroker.broker.sends import disk_full, frame_limit
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.streams import Delivering
 from txbroker.errors import (
     AlreadyFinished,
     GenerationFenced,
@@ -73,7 +74,12 @@ class Transacting:
     log = Logger()
 
     def __init__(
-        self, engine: Engine, settings: BrokerSettings, consuming: Consuming, sessions: dict[int, Session]
+        self,
+        engine: Engine,
+        settings: BrokerSettings,
+        consuming: Consuming,
+        delivering: Delivering,
+        sessions: dict[int, Session],
     ) -> None:
         self._engine = engine
         self._transactions = engine.transactions
@@ -82,6 +88,7 @@ class Transacting:
         self._stores = engine.catalog.stores
         self._max_frame = settings.max_frame
         self._consuming = consuming
+        self._delivering = delivering
         self._content = RequestContent(engine, settings.max_frame, consuming)
         self._sessions = sessions
         self.next_session = 0
@@ -188,7 +195,7 @@ class Transacting:
 
     def commit(self, session: Session, command: Commit, data: memoryview) -> Committed:
         """Commit: a session's own in one phase, a prepared one from anywhere, by force from an operator."""
-        if command.runs or command.positions or data:
+        if command.runs or command.positions or data or command.delivery is not None:
             return self._commit_content(session, command, data)
         number = self.number_of(session, command)
         known = self._live.get(number)
@@ -229,6 +236,12 @@ class Transacting:
             checked_xid(xid)
         if not 0 <= command.seen < serial:
             _check_seen(number, command.seen)
+        delivered = None
+        if command.delivery is not None:
+            delivered = self._delivering.judge(command, command.delivery)
+            if delivered is None:
+                self._claim_serial(session, serial)
+                return Committed(command.correlation, [])
         if known is not None:
             if xid not in (None, known.xid):
                 raise TransactionConflict(
@@ -240,6 +253,7 @@ class Transacting:
             self._claim_new(session, number, command)
         try:
             unsent = self._content.of(session, number, command, data)
+            unsent.delivered = delivered
             outcome = self._transactions.commit(
                 number, CLIENT, command.totals, command.seen, None, "", unsent, xid, session.owner
             )

@@ -448,6 +448,38 @@ class Parked(Answer, frozen=True, tag=90):
     id: bytes
 
 
+class StreamHeld(Answer, frozen=True, tag=91):
+    """Answers :class:`ClaimStream`: deliver under this ``epoch``, after ``last``, the highest number that is delivered.
+
+    ``born`` is the epoch of the claim with which the stream became known: as long as it is the same, the stream has not
+    been released.
+    """
+
+    epoch: bytes
+    last: int
+    born: bytes
+
+
+class StreamInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A stream: ``last`` is the highest number that is delivered, ``claim`` the LSN of the newest claim, ``client`` who
+    made it, and ``idle`` how many µs ago the last claim or delivery was.
+    """
+
+    stream: bytes
+    table: str
+    last: int
+    claim: int
+    client: str
+    idle: int
+
+
+class Streams(Answer, frozen=True, tag=92):
+    """Answers :class:`ListStreams`. ``more``: there may be others behind the last."""
+
+    streams: list[StreamInfo]
+    more: bool
+
+
 AnyAnswer = (
     Welcome
     | Done
@@ -472,4 +504,6 @@ AnyAnswer = (
     | GroupMembers
     | MessagesFound
     | Parked
+    | StreamHeld
+    | Streams
 )

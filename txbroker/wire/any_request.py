@@ -41,6 +41,7 @@ from txbroker.wire.requests import (
     Timed,
     UnpinFiles,
 )
+from txbroker.wire.streams import ClaimStream, ListStreams, ReleaseStream
 
 AnyRequest = (
     Hello
@@ -82,4 +83,7 @@ AnyRequest = (
     | ReleaseParked
     | AlterGroup
     | BeginMessages
+    | ClaimStream
+    | ReleaseStream
+    | ListStreams
 )

@@ -15,6 +15,7 @@ from txbroker.wire.answers import *  # noqa: F403
 from txbroker.wire.any_request import *  # noqa: F403
 from txbroker.wire.parked_offsets import *  # noqa: F403
 from txbroker.wire.requests import *  # noqa: F403
+from txbroker.wire.streams import *  # noqa: F403
 
 MAGIC = "txbroker"
 VERSIONS = (2,)

@@ -181,6 +181,15 @@ class Prepare(Request, frozen=True, tag=12):
     positions: list[GroupPositions] = []
 
 
+class Delivery(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Numbers of a stream, those behind ``after`` up to ``number``, under the ``epoch`` of the holder's claim."""
+
+    stream: bytes
+    epoch: bytes
+    number: int
+    after: int
+
+
 class Commit(Request, frozen=True, tag=13):
     """Commit. Answered by :class:`Committed` once forced; a repetition with the same content gets the same answer.
 
@@ -188,6 +197,10 @@ class Commit(Request, frozen=True, tag=13):
     and ``totals`` of what was added before, all as in :class:`Prepare`; ``xid`` is the transaction's if this begins it.
     Second phase: ``xid``, or ``session`` and ``serial``, of a prepared one, from any session, without ``totals`` and
     content. ``operator``: a person forces it (a heuristic outcome), and ``by`` and ``why`` are kept with it.
+
+    ``delivery``: one phase, with ``runs`` alone, delivers numbers of a stream. If they are delivered already, nothing
+    is stored, and the answer has no placements. Refused with StreamFenced without the newest epoch, with
+    StreamOutOfOrder unless ``after`` is the last number that is delivered (``numbers``: ``last``).
     """
 
     session: int = 0
@@ -200,6 +213,7 @@ class Commit(Request, frozen=True, tag=13):
     why: str = ""
     runs: list[tuple[int, int]] = []
     positions: list[GroupPositions] = []
+    delivery: Delivery | None = None
 
 
 class Rollback(Request, frozen=True, tag=14):

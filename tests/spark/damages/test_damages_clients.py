@@ -21,6 +21,8 @@ from journal.formats.record import (
     PartitionsClaimed,
     ProducerOpened,
     ProducersExpired,
+    StreamClaimed,
+    StreamReleased,
     TopicDeleted,
     TransactionOffsetsAdded,
 )
@@ -118,6 +120,9 @@ def filled(path: Path) -> Path:
     made.accept(lambda at: OffsetsCommitted("left", places[:1], at, b"l" * 16))
     made.accept(lambda at: PartitionsClaimed("group", "member", [(first, 1), (first + 2, 2)], at))
     made.accept(lambda at: GroupAltered("group", GroupSettings(RetryRules(3, 5, 80, Ending.DROP)), at))
+    for stream in (b"s" * 16, b"t" * 16):
+        made.accept(lambda at, stream=stream: StreamClaimed(stream, "table", 4, bytes(16), "me", at))
+    made.accept(lambda at: StreamReleased(b"t" * 16, 5, at))
     made.accept(lambda at: GroupDeleted("left", at))
     made.accept(lambda at: TopicDeleted("gone", at))
     made.moving("group", first + 1, 4, "commit")
@@ -275,6 +280,13 @@ _record(
     lambda old: replace(old, id=b"x"),
 )
 _record("a claim was another's", PartitionsClaimed, "'thief'", lambda old: replace(old, member="thief"))
+_record("a stream was claimed by another", StreamClaimed, "'thief'", lambda old: replace(old, client="thief"))
+_record(
+    "a release told another generation",
+    StreamReleased,
+    "by the journal 9",
+    lambda old: replace(old, generation=9),
+)
 _record(
     "a group got no retry rules",
     GroupAltered,

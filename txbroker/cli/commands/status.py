@@ -30,7 +30,7 @@ GROUPS: Final = {
         "outcomes_contradicted",
         "transactions_active",
     ),
-    "Messages in": ("messages_in", "bytes_in", "repeated_sends", "producers"),
+    "Messages in": ("messages_in", "bytes_in", "repeated_sends", "producers", "streams"),
     "Messages out": ("fetches", "fetches_waiting", "bytes_out"),
     "Groups": ("groups", "members", "dead_letters_moved", "dead_letters_waiting"),
     "Storage": ("topics", "partitions", "pending_bytes", "unflushed_bytes", "pins"),

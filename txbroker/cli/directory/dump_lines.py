@@ -10,13 +10,16 @@ from msgspec.structs import replace
 from journal.check import Finding, FrameEntry, IndexItem, Item, JournalEntry, SectionItem
 from journal.errors import CompressionUnavailable, InvalidFrame
 from journal.folds.group import GroupRow
+from journal.folds.streams import Stream
 from journal.formats import frame
 from journal.formats.frame import LOST, Message
 from journal.formats.group_entries import GroupPositions, GroupSettings, RetryRules, Settled
 from journal.formats.journal_headers import FileHeader
 from journal.formats.offset_set_bytes import decode_offsets
+from journal.formats.record import StreamClaimed, StreamReleased
 from journal.formats.segment_header import SegmentHeader
 from journal.formats.staged_header import StagedHeader
+from journal.formats.stream_entries import Delivered
 from journal.transaction_states import TransactionNumber
 from journal.xid import Xid
 from txbroker.cli.directory.data_directory import finding_json
@@ -59,6 +62,8 @@ def _record(each: JournalEntry, values: bool) -> dict[str, Any]:
         "lsn": each.lsn, "record": kind.__name__, **fields, "bytes": len(each.data), "file": each.path,
         "position": each.position,
     }  # fmt: skip
+    if isinstance(each.record, StreamClaimed | StreamReleased):
+        line["stream"] = each.record.stream.hex()
     if each.beyond:
         line["beyond_damage"] = True
     return line | (_values(each.data) if values and each.data else {})
@@ -68,7 +73,7 @@ def _plain(value: Any) -> Any:
     """Return an xid in the form that all commands take, instead of base64; and what groups settle with its names."""
     if isinstance(value, Xid):
         return str(value)
-    if isinstance(value, GroupPositions | GroupSettings | RetryRules | Settled):
+    if isinstance(value, GroupPositions | GroupSettings | RetryRules | Settled | Delivered):
         return _named(value)
     return [_plain(each) for each in value] if isinstance(value, list) else msgspec.to_builtins(value)
 
@@ -85,6 +90,8 @@ def _named(value: Any) -> Any:
         shape = _shape(value) | {"finished": _finished(value.finished, value.base)}
         del shape["retried"]  # no record has any
         return shape
+    if isinstance(value, Delivered | Stream):
+        return _shape(value) | {"stream": value.stream.hex()}
     if isinstance(value, GroupRow):
         positions = {partition: offset for partition, offset, _ in value.positions}
         settlements = [
