@@ -1,0 +1,1 @@
+"""Faults made on purpose, each of which the tests of its subject must find."""
