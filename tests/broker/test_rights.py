@@ -74,7 +74,7 @@ NOBODYS = Secret(bytes(16))
         (messages.FindMessages(1, 1, 0, b"k"), ["read"]),
         (messages.ListParked(1, "g", 1), ["describe"]),
         (messages.ClaimStream(1, bytes(16), "t", 1), ["prepare"]),
-        (messages.ReleaseStream(1, bytes(16), b"", 1), ["prepare"]),
+        (messages.ReleaseStream(1, bytes(16), b"", 0, 1), ["prepare"]),
         (messages.ListStreams(1), ["describe"]),
         (messages.ReleaseParked(1, "g", bytes(16), 1, [1]), ["read"]),
         (messages.AlterGroup(1, "g", GroupSettings(), ["retry"]), ["read", "alter"]),

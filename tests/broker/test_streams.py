@@ -53,8 +53,11 @@ class Holder:
         self.peer._room.engine.sync()
         return self.peer.answer(asked)
 
-    def release(self, generation=1):
-        return self.peer.ask(messages.ReleaseStream, self.stream, self.held.epoch, generation)
+    def release(self, generation=1, last=None):
+        """Release it; by default behind all that is delivered."""
+        known = self.peer._room.broker.streams.streams.get(self.stream)
+        last = last if last is not None else 0 if known is None else known.last
+        return self.peer.ask(messages.ReleaseStream, self.stream, self.held.epoch, last, generation)
 
 
 def crash(room):
@@ -68,7 +71,7 @@ def count(room, partition):
     return room.engine.catalog.stores[partition].high_watermark
 
 
-def last(room, stream=STREAM):
+def last_of(room, stream=STREAM):
     """The highest delivered number; None if the stream is not known."""
     found = room.broker.streams.streams.get(stream)
     return None if found is None else found.last
@@ -89,7 +92,7 @@ class TestDelivering:
         [record] = records
         assert isinstance(record, TransactionCommitted)
         assert (record.delivered.stream, record.delivered.number) == (STREAM, 1)
-        assert (last(room), count(room, partition)) == (1, 1)
+        assert (last_of(room), count(room, partition)) == (1, 1)
 
     def test_a_block_may_send_to_several_partitions(self, room):
         holder, numbers = Holder(room), room.topic(partitions=2)
@@ -102,13 +105,13 @@ class TestDelivering:
         holder = Holder(room)
         assert is_delivered(holder.deliver(partition, 3, 0))
         assert is_delivered(holder.deliver(partition, 9, 3))
-        assert last(room) == 9
+        assert last_of(room) == 9
 
     def test_streams_do_not_know_of_each_other(self, room, partition):
         one, other = Holder(room), Holder(room, OTHER)
         one.deliver(partition, 5, 0)
         assert is_delivered(other.deliver(partition, 1, 0))
-        assert (last(room), last(room, OTHER)) == (5, 1)
+        assert (last_of(room), last_of(room, OTHER)) == (5, 1)
 
     def test_what_is_delivered_already_is_answered_as_done_and_not_stored(self, room, partition):
         holder = Holder(room)
@@ -116,7 +119,7 @@ class TestDelivering:
             holder.deliver(partition, number, number - 1)
         for number, after in ((3, 2), (2, 1), (1, 0), (2, 0), (3, 0)):
             assert not is_delivered(holder.deliver(partition, number, after))
-        assert (last(room), count(room, partition)) == (3, 3)
+        assert (last_of(room), count(room, partition)) == (3, 3)
 
     def test_the_answer_of_a_repetition_waits_for_the_force_of_the_first(self, room, partition):
         holder = Holder(room)
@@ -149,7 +152,7 @@ class TestDelivering:
         refused(second, "UnknownPartition")
         refused(third, "StreamOutOfOrder")
         assert is_delivered(holder.deliver(partition, 3, 1))
-        assert (last(room), count(room, partition)) == (3, 2)
+        assert (last_of(room), count(room, partition)) == (3, 2)
 
     @pytest.mark.parametrize(
         ("named", "text"),
@@ -163,14 +166,14 @@ class TestDelivering:
         holder = Holder(room)
         answer = holder.deliver(partition, 1, 0, **named)
         assert text in refused(answer, "InvalidSetting")
-        assert (last(room), count(room, partition)) == (0, 0)
+        assert (last_of(room), count(room, partition)) == (0, 0)
 
     @pytest.mark.parametrize(("number", "after"), [(0, 0), (1, 1), (1, 2), (-1, -2), (1, -1), (1 << 63, 0)])
     def test_numbers_grow_from_one_on(self, room, partition, number, after):
         holder = Holder(room)
         answer = holder.deliver(partition, number, after, b"v")
         assert f"{number} cannot come after {after}" in refused(answer, "InvalidSetting")
-        assert last(room) == 0
+        assert last_of(room) == 0
 
     def test_on_a_full_disk_nothing_is_delivered_and_it_goes_on_later(self, room, partition, monkeypatch):
         holder = Holder(room)
@@ -224,14 +227,14 @@ class TestClaims:
     def test_a_stream_is_sixteen_bytes(self, room, peer, stream):
         for asked in (
             peer.ask(messages.ClaimStream, stream, TABLE, 1),
-            peer.ask(messages.ReleaseStream, stream, b"", 1),
+            peer.ask(messages.ReleaseStream, stream, b"", 0, 1),
         ):
             assert f"16 random bytes, not {len(stream)}" in refused(asked, "InvalidSetting")
 
     @pytest.mark.parametrize("table", ["", "x" * 65, "a\nb"])
     def test_a_table_has_a_name(self, room, peer, table):
         refused(peer.ask(messages.ClaimStream, STREAM, table, 1), "InvalidSetting")
-        assert last(room) is None
+        assert last_of(room) is None
 
     def test_a_stream_stays_with_its_table(self, room, peer):
         Holder(room)
@@ -244,11 +247,21 @@ class TestReleases:
         holder = Holder(room)
         holder.deliver(partition, 1, 0)
         assert isinstance(holder.release(2), messages.Done)
-        assert last(room) is None
+        assert last_of(room) is None
         assert isinstance(holder.release(2), messages.Done)  # again: it is released
         assert "has been released, or was never claimed" in refused(
             holder.deliver(partition, 2, 1), "StreamFenced"
         )
+
+    @pytest.mark.parametrize("last", [0, 1, 3])
+    def test_a_release_that_was_under_way_while_more_was_delivered_is_refused(self, room, partition, last):
+        holder = Holder(room)
+        for number in (1, 2):
+            holder.deliver(partition, number, number - 1)
+        answer = holder.release(2, last)
+        assert f"is to be released after number {last}, 2 was the last" in refused(answer, "StreamOutOfOrder")
+        assert answer.numbers == {"last": 2}
+        assert last_of(room) == 2
 
     def test_what_comes_after_the_release_delivers_nothing(self, room, partition):
         """A claim and a delivery of a former life."""
@@ -283,8 +296,8 @@ class TestGenerations:
         ):
             assert "says generation 3, and has told 4 before" in refused(answer, "OutboxSetBack")
             assert answer.numbers == {"generation": 4}
-        assert last(room) == 0
-        assert last(room, OTHER) is None
+        assert last_of(room) == 0
+        assert last_of(room, OTHER) is None
 
     def test_a_release_tells_the_next_one(self, room, peer):
         Holder(room, generation=4).release(5)
@@ -314,7 +327,7 @@ class TestCrashes:
         lost = room.broker.streams.streams[STREAM].epoch
         assert peer.answer(asked) is None
         crash(room)
-        assert last(room) is None
+        assert last_of(room) is None
         holder = Holder(room)
         assert holder.held.epoch != lost
         answer = holder.deliver(partition, 1, 0, delivery=messages.Delivery(STREAM, lost, 1, 0))
@@ -332,11 +345,11 @@ class TestCrashes:
         asked = holder.tell(partition, 1, 0)
         crash(room)
         assert holder.peer.answer(asked) is None
-        assert (last(room), count(room, partition)) == (0, 0)
+        assert (last_of(room), count(room, partition)) == (0, 0)
         holder.peer, holder.serial = room.peer(), 0  # its epoch holds over the restart
         assert is_delivered(holder.deliver(partition, 1, 0))
         crash(room)
-        assert (last(room), count(room, partition)) == (1, 1)
+        assert (last_of(room), count(room, partition)) == (1, 1)
 
     def test_a_delivery_whose_answer_was_lost_is_a_repetition(self, room, partition):
         holder = Holder(room)

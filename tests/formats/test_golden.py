@@ -157,7 +157,7 @@ REQUESTS = [
     c.AlterGroup(42, "group", g.GroupSettings(RULES), ["retry"], c.Whether.NONE_OR_SAME, ID),
     c.BeginMessages(43, "group", SESSION, SECRET, [c.BegunMessages(1, 2, [(1 << 40, 3)], True)]),
     c.ClaimStream(44, ID, "0123456789abcdef", 1 << 33),
-    c.ReleaseStream(45, ID, EPOCH, 1 << 33),
+    c.ReleaseStream(45, ID, EPOCH, 1 << 40, 1 << 33),
     c.ListStreams(46, "0123456789abcdef", 1 << 36),
 ]
 ANSWERS = [

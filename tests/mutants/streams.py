@@ -21,9 +21,10 @@ MUTANTS: Final = (
     Mutant(
         "anybody may release",
         _BROKER,
-        "            _check_epoch(known, command.stream, command.epoch)\n            self._check",
-        "            self._check",
+        "            _check_epoch(known, command.stream, command.epoch)\n            if command.last",
+        "            if command.last",
     ),
+    Mutant("a late release counts", _BROKER, "if command.last != known.last:", "if False:"),
     Mutant(
         "another table may claim",
         _BROKER,

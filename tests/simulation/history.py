@@ -16,7 +16,8 @@ from tests.simulation.clients.transactions import TransactionalClient
 from tests.simulation.member_steps import MEMBER_STEPS, come_to_rest, left_over
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import OPEN
-from tests.simulation.settings import Settings, draw, tiny_limits, with_members
+from tests.simulation.outbox_steps import OUTBOX_STEPS, deliver_all
+from tests.simulation.settings import Settings, draw, tiny_limits, with_members, with_outboxes
 from tests.simulation.steps import DEEDS, STEPS, plan_starts, pump
 from tests.simulation.world.audit import audit
 from tests.simulation.world.disk import check_leftovers
@@ -25,6 +26,9 @@ from tests.simulation.world.world import World
 
 MEMBERS_IN = 10
 """One of so many histories has members."""
+
+OUTBOXES_IN = 10
+"""One of so many has outboxes."""
 
 
 @dataclass
@@ -47,6 +51,10 @@ def settings_of(seed: int) -> Settings:
         {n: w for n, (w, _) in STEPS.items()},
         {n: w for n, (w, _) in DEEDS.items()},
     )
+    if has_outboxes(seed):
+        return with_outboxes(
+            settings, Random(f"outboxes {seed}"), {n: w for n, (w, _) in OUTBOX_STEPS.items()}
+        )
     if not has_members(seed):
         return settings
     return with_members(settings, Random(f"members {seed}"), {n: w for n, (w, _) in MEMBER_STEPS.items()})
@@ -55,6 +63,11 @@ def settings_of(seed: int) -> Settings:
 def has_members(seed: int) -> bool:
     """Whether clients are members of groups in a seed's history."""
     return next_with_members(seed) == seed
+
+
+def has_outboxes(seed: int) -> bool:
+    """Whether clients deliver rows of outboxes in a seed's history."""
+    return seed % OUTBOXES_IN == 3
 
 
 def next_with_members(seed: int) -> int:
@@ -85,7 +98,7 @@ def run(seed: int, kept: Sequence[int] | None = None, trace: bool = False) -> Ou
 
 
 def _go(world: World, seed: int, kept: Sequence[int], outcome: Outcome) -> None:
-    steps = STEPS | MEMBER_STEPS if world.settings.members else STEPS
+    steps = STEPS | (MEMBER_STEPS if world.settings.members else OUTBOX_STEPS if world.outbox_clients else {})
     names = list(steps)
     cumulative = list(accumulate(world.settings.weights[name] for name in names))
     world.deed_weights = list(accumulate(world.settings.weights[name] for name in DEEDS))
@@ -134,7 +147,7 @@ def _finish(world: World, random: Random) -> None:
     turn_away(world)
     _all_leave(world)
     resolver = TransactionalClient(world, 50)
-    world.clients.append(resolver)
+    world.add(resolver)
     resolver.connect()
     world.pump()
     for begun in list(world.model.transactions.values()):
@@ -148,6 +161,8 @@ def _finish(world: World, random: Random) -> None:
             f"{begun.name} can be ended",
             "it is still open",
         )
+    if world.outbox_clients:
+        deliver_all(world, random)
     if world.settings.members:
         come_to_rest(world, Random(f"{random.random()}"))
     if random.random() < 0.3:
@@ -162,6 +177,6 @@ def _finish(world: World, random: Random) -> None:
 
 
 def _all_leave(world: World) -> None:
-    for client in world.clients:
+    for client in world.everybody:
         client.lost(0)
     world.pump()

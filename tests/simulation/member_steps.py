@@ -59,7 +59,7 @@ def _go_on(world: World, random: Random) -> None:
     if random.random() < 0.7:
         world.reader.step(1 << 30, random.randrange(2))
     world.reactor.turn()
-    for client in world.clients:
+    for client in world.everybody:
         if random.random() < 0.9:
             client.take(1 << 30)
 

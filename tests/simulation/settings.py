@@ -70,6 +70,8 @@ class Settings:
     tiny: dict[tuple[ModuleType, str], int]
     members: str = ""
     """The group of each client that is a member."""
+    outboxes: int = 0
+    """How many clients deliver rows of outboxes."""
 
 
 def draw(random: Random, steps: dict[str, int], deeds: dict[str, int]) -> Settings:
@@ -127,6 +129,20 @@ def with_members(settings: Settings, random: Random, steps: dict[str, int]) -> S
         clients=pick((1, 1, 2)),
         weights=weights,
         members=pick(("mm", "mmm", "mmm", "mmn", "mmmm")),
+    )
+
+
+def with_outboxes(settings: Settings, random: Random, steps: dict[str, int]) -> Settings:
+    """The settings of a history in which clients deliver rows of outboxes; few other clients send beside."""
+    pick = random.choice
+    broker = structs.replace(settings.config.broker, max_sessions=100, max_streams=pick((100, 100, 1)))
+    weights = settings.weights | {name: weight * pick((1, 1, 2)) for name, weight in steps.items()}
+    return replace(
+        settings,
+        config=settings.config._replace(broker=broker),
+        clients=pick((1, 1, 2)),
+        weights=weights,
+        outboxes=pick((1, 2, 2, 3)),
     )
 
 

@@ -68,7 +68,7 @@ def _deliver(world: World, random: Random) -> None:
 
 def _answer(world: World, random: Random) -> None:
     pieces = random.random() < 0.2
-    for client in world.clients if random.random() < 0.7 else [random.choice(world.clients)]:
+    for client in world.everybody if random.random() < 0.7 else [random.choice(world.everybody)]:
         client.take(random.randint(1, 200) if pieces else 1 << 30)
 
 
@@ -101,7 +101,7 @@ def pump(world: World, random: Random) -> None:
 
 
 def _lose(world: World, random: Random) -> None:
-    client = random.choice(world.clients)
+    client = random.choice(world.everybody)
     if client.connection is not None:
         world.count("connections lost")
         sent = len(client.connection.to_broker)

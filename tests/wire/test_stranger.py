@@ -200,7 +200,7 @@ def _deliveries(stranger, number):
         assert (committed[""], len(committed["placements"])) == ("Committed", count)
     [known] = stranger.ask("ListStreams")["streams"]
     assert (known["last"], known["client"]) == (5, "a stranger")
-    assert stranger.ask("ReleaseStream", **stream, epoch=held["epoch"], generation=2)[""] == "Done"
+    assert stranger.ask("ReleaseStream", **stream, epoch=held["epoch"], last=5, generation=2)[""] == "Done"
     older = stranger.ask("ClaimStream", **stream, table="0123456789abcdef", generation=1)
     assert (older["error"], older["numbers"]) == ("OutboxSetBack", {"generation": 2})
 

@@ -85,6 +85,12 @@ class Delivering:
         known = self._fold.streams.get(command.stream)
         if known is not None:
             _check_epoch(known, command.stream, command.epoch)
+            if command.last != known.last:
+                raise StreamOutOfOrder(
+                    f"stream {command.stream.hex()} is to be released after number {command.last}, {known.last} "
+                    "was the last that was delivered; nothing has changed. Delete its row first",
+                    known.last,
+                )
             self._check_generation(known.table, command.generation)
             self._engine.accept(StreamReleased(command.stream, command.generation, self._engine.now()))
         return Done(command.correlation)

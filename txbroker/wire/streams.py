@@ -26,14 +26,16 @@ class ClaimStream(Request, frozen=True, tag=44):
 
 
 class ReleaseStream(Request, frozen=True, tag=45):
-    """Have a stream forgotten, all whose rows are gone for good. Answered by :class:`Done` once forced.
+    """Have a stream forgotten whose rows up to ``last`` are gone for good. Answered by :class:`Done` once forced.
 
     ``generation`` is that of its table since the rows are gone. A stream that is not known is released already. Refused
-    with StreamFenced without the newest ``epoch``, with OutboxSetBack for a lower generation than is known.
+    with StreamFenced without the newest ``epoch``, with StreamOutOfOrder unless ``last`` is the last number that is
+    delivered, with OutboxSetBack for a lower generation than is known.
     """
 
     stream: bytes
     epoch: bytes
+    last: int
     generation: int
 
 

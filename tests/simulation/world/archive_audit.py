@@ -12,6 +12,9 @@ from tests.simulation.model.model import DONE, NEVER, VOID, Model
 from txbroker.wire import messages as commands
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.simulation.clients.outboxes import Row
     from tests.simulation.clients.transactions import Begun
     from tests.simulation.world.audit import Auditor
 
@@ -19,8 +22,8 @@ if TYPE_CHECKING:
 class ArchiveAudit:
     """What anybody has read of it: none of that ever changes."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, model: Model, deliveries: Mapping[tuple[int, int], Row]) -> None:
+        self.model, self.deliveries = model, deliveries
         self.payloads: list[bytes] = []
         self.entries: dict[tuple[int, int], ArchivedOutcome] = {}
 
@@ -46,6 +49,9 @@ class ArchiveAudit:
 
     def _take(self, entry: ArchivedOutcome) -> None:
         number = (entry.session, entry.serial)
+        if number in self.deliveries:
+            self._take_delivery(number, entry)
+            return
         begun: Begun = self.model.transactions.get(number)  # type: ignore[assignment]
         require(begun is not None, "entries of transactions that were begun", entry)
         require(number not in self.entries, f"{begun.name} has one entry", entry)
@@ -61,6 +67,15 @@ class ArchiveAudit:
         totals = begun.all
         said = (entry.messages, entry.requests, entry.checksum)
         require(said == (totals.messages, totals.requests, totals.checksum), f"{begun.name}: {totals}", said)
+
+    def _take_delivery(self, number: tuple[int, int], entry: ArchivedOutcome) -> None:
+        """A row was delivered: each is once, by whichever of the transactions that tried."""
+        row = self.deliveries[number]
+        require(number not in self.entries and entry.state is State.COMMITTED, f"{row.intent.name}", entry)
+        again = [each for each in self.entries if self.deliveries.get(each) is row]
+        require(not again, f"{row.intent.name} is delivered once", (again, number))
+        self.entries[number] = entry
+        self.model.done(row.intent, {part.number: part.base_offset for part in entry.parts})
 
     def settle(self) -> None:
         """Nothing is under way, and all was read: whatever surely ended by a record has its entry."""

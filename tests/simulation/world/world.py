@@ -18,9 +18,10 @@ from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import Fault, FaultFilesystem, ManualClock, MemoryFilesystem, Operation, PowerCut
 from tests.simulation import settings as drawn
-from tests.simulation.clients.clients import SIZES
+from tests.simulation.clients.clients import SIZES, Client
 from tests.simulation.clients.consumers import OUTPUT
 from tests.simulation.clients.members import MemberClient
+from tests.simulation.clients.outboxes import Outbox, OutboxClient, Row
 from tests.simulation.clients.transactions import Begun, TransactionalClient
 from tests.simulation.model.group_model import GroupModel
 from tests.simulation.model.log_model import Violation, require
@@ -49,7 +50,9 @@ class World:
         self.sites: Counter[Site] = Counter()
         self.model = Model(settings.forgetful, settings.orphans)
         self.topics = TopicModel(self.model)
-        self.archive = ArchiveAudit(self.model)
+        self.deliveries: dict[tuple[int, int], Row] = {}
+        """The rows by the transactions in which they were delivered, or tried to be."""
+        self.archive = ArchiveAudit(self.model, self.deliveries)
         self.groups = GroupModel(self.model)
         self.members = MemberModel(self.model)
         self.disk = MemoryFilesystem()
@@ -70,6 +73,20 @@ class World:
             MemberClient(self, number, group) for number, group in enumerate(settings.members, 20)
         ]
         self.clients += self.member_clients
+        self.outboxes = [Outbox(bytes([number]) * 16) for number in range(2)]
+        self.generation = 1
+        """Of the table of the outboxes."""
+        self.outbox_clients = [OutboxClient(self, number) for number in range(40, 40 + settings.outboxes)]
+        self.everybody: list[Client] = [*self.clients, *self.outbox_clients]
+
+    def streams(self) -> set[bytes]:
+        """The streams that the broker knows."""
+        return set(self.serving.broker.streams.streams)
+
+    def add(self, client: TransactionalClient) -> None:
+        """One more client."""
+        self.clients.append(client)
+        self.everybody.append(client)
 
     def say(self, line: str) -> None:
         """A line for people."""
@@ -189,14 +206,14 @@ class World:
 
     def _come_in(self, random: Random) -> None:
         """Clients connect again, mostly at once; the first one makes a topic if there is none."""
-        for client in self.clients:
+        for client in self.everybody:
             if random.random() < 0.8:
                 client.connect(client.former)
         for _ in range(5):
             for connection in self.connections:
                 connection.deliver(1 << 30)
             self.reactor.turn()
-            for client in self.clients:
+            for client in self.everybody:
                 client.take(1 << 30)
         if not self.topics.homes and self.clients[0].ready and random.random() < 0.9:
             self.clients[0].create_topic(random)
@@ -286,7 +303,7 @@ class World:
         self.start(random)
 
     def _last_answers(self, random: Random) -> None:
-        for client in self.clients:
+        for client in self.everybody:
             if client.connection is not None and random.random() < 0.5:
                 client.take(random.randint(0, len(client.connection.to_client)))
 
@@ -309,7 +326,7 @@ class World:
             worker.kill()
         self._workers = []
         self.connections.clear()
-        for client in self.clients:
+        for client in self.everybody:
             client.connection = None
 
     # -- what goes on ---------------------------------------------------------------------------------
@@ -322,7 +339,7 @@ class World:
             worked = worker.step(1 << 30, 1) or worked
         for connection in list(self.connections):
             worked = connection.deliver(1 << 30) or worked
-        for client in self.clients:
+        for client in self.everybody:
             worked = client.take(1 << 30) or worked
         self.connections = [one for one in self.connections if not one.broker_gone or one.to_client]
         return worked
@@ -333,7 +350,7 @@ class World:
             if self.failed or self.plan.off:
                 return
             if not self.pump_once():
-                for client in self.clients:
+                for client in self.everybody:
                     client.check_cancelled()
                 return
         raise Violation("expected: the broker comes to rest\nfound:    it does not")
