@@ -55,7 +55,7 @@ class Holder:
 
     def release(self, generation=1, last=None):
         """Release it; by default behind all that is delivered."""
-        known = self.peer._room.broker.streams.streams.get(self.stream)
+        known = self.peer._room.broker.delivering.fold.streams.get(self.stream)
         last = last if last is not None else 0 if known is None else known.last
         return self.peer.ask(messages.ReleaseStream, self.stream, self.held.epoch, last, generation)
 
@@ -73,7 +73,7 @@ def count(room, partition):
 
 def last_of(room, stream=STREAM):
     """The highest delivered number; None if the stream is not known."""
-    found = room.broker.streams.streams.get(stream)
+    found = room.broker.delivering.fold.streams.get(stream)
     return None if found is None else found.last
 
 
@@ -324,7 +324,7 @@ class TestCrashes:
     def test_a_claim_that_was_not_forced_is_made_again(self, room, partition):
         peer = room.peer()
         asked = peer.tell(messages.ClaimStream, STREAM, TABLE, 1)
-        lost = room.broker.streams.streams[STREAM].epoch
+        lost = room.broker.delivering.fold.streams[STREAM].epoch
         assert peer.answer(asked) is None
         crash(room)
         assert last_of(room) is None
@@ -398,13 +398,13 @@ class TestCrashes:
             for block in range(number):
                 holder.deliver(partition, 2 * block + 1, 2 * block - 1 if block else 0)
         holders[4].release(9)
-        before = dict(room.broker.streams.streams), dict(room.broker.streams.generations)
+        before = dict(room.broker.delivering.fold.streams), dict(room.broker.delivering.fold.generations)
         room.restart()
-        assert (room.broker.streams.streams, room.broker.streams.generations) == before
+        assert (room.broker.delivering.fold.streams, room.broker.delivering.fold.generations) == before
         room.engine.housekeeping.checkpoint_inline()
         room.restart()
-        assert (room.broker.streams.streams, room.broker.streams.generations) == before
-        assert list(room.broker.streams.streams) == list(before[0])
+        assert (room.broker.delivering.fold.streams, room.broker.delivering.fold.generations) == before
+        assert list(room.broker.delivering.fold.streams) == list(before[0])
 
 
 class TestListing:

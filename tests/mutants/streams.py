@@ -34,14 +34,14 @@ MUTANTS: Final = (
     Mutant(
         "there are any number",
         _BROKER,
-        "if known is None and len(self._fold.streams) >= self._max_streams:",
+        "if known is None and len(self.fold.streams) >= self._max_streams:",
         "if False:",
     ),
     Mutant(
         "a claim that is known counts as one more",
         _BROKER,
-        "if known is None and len(self._fold.streams) >= self._max_streams:",
-        "if len(self._fold.streams) >= self._max_streams:",
+        "if known is None and len(self.fold.streams) >= self._max_streams:",
+        "if len(self.fold.streams) >= self._max_streams:",
     ),
     Mutant(
         "a full disk takes claims",

@@ -133,7 +133,6 @@ class Broker:
         self._when_forced = engine.when_forced
         self.producers = _fold(engine, ProducersFold)
         self.groups = _fold(engine, GroupsFold)
-        self.streams: StreamsFold = _fold(engine, StreamsFold)
         self.accounts = Accounts(engine)
         self.parked_requests = ParkedRequests(
             engine, self.sessions, self.accounts, self._carry_out, self._give_up, call_later
@@ -147,7 +146,7 @@ class Broker:
             engine, settings, self.groups, self.consuming, self._deliver, run_blocking, call_later, random,
         )  # fmt: skip
         self.idle_groups = self._idle_groups()
-        self.delivering = Delivering(engine, self.streams, settings.max_streams)
+        self.delivering = Delivering(engine, _fold(engine, StreamsFold), settings.max_streams)
         self.transacting = Transacting(engine, settings, self.consuming, self.delivering, self.sessions)
         self.dead_letters = DeadLetters(
             engine, self.groups, self.consuming.recorded, run_blocking, self.transacting.new_session, random
@@ -450,7 +449,7 @@ class Broker:
             "uptime": self.engine.now() - self._started_at,
             "sessions": len(self.sessions),
             "producers": len(self.producers.producers),
-            "streams": len(self.streams.streams),
+            "streams": len(self.delivering.fold.streams),
             "groups": len(self.groups.groups),
             "members": self.coordinator.count,
             "dead_letters_waiting": len(self.dead_letters),

@@ -42,7 +42,8 @@ class Delivering:
 
     def __init__(self, engine: Engine, fold: StreamsFold, max_streams: int) -> None:
         self._engine = engine
-        self._fold = fold
+        self.fold = fold
+        """What is known of all streams."""
         self._max_streams = max_streams
         self.handlers: dict[type[Request], Any] = {
             ClaimStream: self.claim,
@@ -59,16 +60,16 @@ class Delivering:
                 f"the identity of a decision table has 1 to {MAX_TABLE} printable characters, not "
                 f"{command.table[: MAX_TABLE + 1]!r}; nothing has changed"
             )
-        known = self._fold.streams.get(command.stream)
+        known = self.fold.streams.get(command.stream)
         if known is not None and known.table != command.table:
             raise StreamFenced(
                 f"stream {command.stream.hex()} belongs to the decision table {known.table}, not to {command.table}: "
                 "the rows were copied from that one; nothing has changed. Delete them here"
             )
         self._check_generation(command.table, command.generation)
-        if known is None and len(self._fold.streams) >= self._max_streams:
+        if known is None and len(self.fold.streams) >= self._max_streams:
             raise LimitExceeded(
-                f"there are {len(self._fold.streams)} streams, the limit (max_streams); nothing has changed. A stream "
+                f"there are {len(self.fold.streams)} streams, the limit (max_streams); nothing has changed. A stream "
                 "goes when its database connection is closed and its rows are gone"
             )
         if self._engine.full:
@@ -76,13 +77,13 @@ class Delivering:
         engine, table, generation = self._engine, command.table, command.generation
         nonce = engine.starts.nonce
         engine.accept(StreamClaimed(command.stream, table, generation, nonce, session.client, engine.now()))
-        held = self._fold.streams[command.stream]
+        held = self.fold.streams[command.stream]
         return StreamHeld(command.correlation, held.epoch, held.last, held.born)
 
     def release(self, session: Session, command: ReleaseStream, data: memoryview) -> Done:  # noqa: ARG002
         """Forget a stream whose rows are gone."""
         _check_stream(command.stream)
-        known = self._fold.streams.get(command.stream)
+        known = self.fold.streams.get(command.stream)
         if known is not None:
             _check_epoch(known, command.stream, command.epoch)
             if command.last != known.last:
@@ -99,7 +100,7 @@ class Delivering:
         """Return the streams of a table, in the order of their claims."""
         after, table, now = command.after, command.table, self._engine.now()
         wanted = (
-            each for each in self._fold.streams.values() if each.claim > after and table in ("", each.table)
+            each for each in self.fold.streams.values() if each.claim > after and table in ("", each.table)
         )
         found = list(islice(wanted, MAX_STREAMS_LISTED + 1))
         told = [
@@ -118,7 +119,7 @@ class Delivering:
                 "totals or xid; nothing was stored"
             )
         _check_stream(delivery.stream)
-        known = self._fold.streams.get(delivery.stream)
+        known = self.fold.streams.get(delivery.stream)
         if known is None:
             raise StreamFenced(
                 f"stream {delivery.stream.hex()} is not known here: it has been released, or was never claimed; "
@@ -137,7 +138,7 @@ class Delivering:
         return Delivered(delivery.stream, known.claim, delivery.number)
 
     def _check_generation(self, table: str, generation: int) -> None:
-        known = self._fold.generations.get(table, 0)
+        known = self.fold.generations.get(table, 0)
         if not 0 <= generation <= MAX_NUMBER:
             raise InvalidSetting(
                 f"{generation} cannot be the generation of a decision table; nothing has changed"

@@ -11,6 +11,7 @@ from journal.random_id import new_id
 from journal.settings import TopicSettings
 from journal.transaction_states import State, Totals
 from journal.xid import Xid
+from txbroker.wire.delivery import Delivery
 from txbroker.wire.secret import Secret
 
 MAX_BEGUN: Final = 1000
@@ -181,15 +182,6 @@ class Prepare(Request, frozen=True, tag=12):
     positions: list[GroupPositions] = []
 
 
-class Delivery(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Numbers of a stream, those behind ``after`` up to ``number``, under the ``epoch`` of the holder's claim."""
-
-    stream: bytes
-    epoch: bytes
-    number: int
-    after: int
-
-
 class Commit(Request, frozen=True, tag=13):
     """Commit. Answered by :class:`Committed` once forced; a repetition with the same content gets the same answer.
 
@@ -198,9 +190,7 @@ class Commit(Request, frozen=True, tag=13):
     Second phase: ``xid``, or ``session`` and ``serial``, of a prepared one, from any session, without ``totals`` and
     content. ``operator``: a person forces it (a heuristic outcome), and ``by`` and ``why`` are kept with it.
 
-    ``delivery``: one phase, with ``runs`` alone, delivers numbers of a stream. If they are delivered already, nothing
-    is stored, and the answer has no placements. Refused with StreamFenced without the newest epoch, with
-    StreamOutOfOrder unless ``after`` is the last number that is delivered (``numbers``: ``last``).
+    ``delivery``: one phase, with ``runs`` alone, delivers numbers of a stream, as :class:`Delivery` says.
     """
 
     session: int = 0

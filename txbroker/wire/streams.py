@@ -1,9 +1,12 @@
-"""The requests about streams: the numbered deliveries of outboxes (decision 0048)."""
+"""The requests about streams, the numbered deliveries of outboxes (decision 0048), and their answers."""
 
 from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
+from txbroker.wire.answers import Answer
 from txbroker.wire.requests import Request
 
 MAX_STREAMS_LISTED: Final = 1000
@@ -46,3 +49,35 @@ class ListStreams(Request, frozen=True, tag=46):
 
     table: str = ""
     after: int = 0
+
+
+class StreamHeld(Answer, frozen=True, tag=91):
+    """Answers :class:`ClaimStream`: deliver under this ``epoch``, after ``last``, the highest number that is delivered.
+
+    ``born`` is the epoch of the claim with which the stream became known: as long as it is the same, the stream has not
+    been released.
+    """
+
+    epoch: bytes
+    last: int
+    born: bytes
+
+
+class StreamInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A stream: ``last`` is the highest number that is delivered, ``claim`` the LSN of the newest claim, ``client`` who
+    made it, and ``idle`` how many µs ago the last claim or delivery was.
+    """
+
+    stream: bytes
+    table: str
+    last: int
+    claim: int
+    client: str
+    idle: int
+
+
+class Streams(Answer, frozen=True, tag=92):
+    """Answers :class:`ListStreams`. ``more``: there may be others behind the last."""
+
+    streams: list[StreamInfo]
+    more: bool

@@ -81,7 +81,7 @@ class World:
 
     def streams(self) -> set[bytes]:
         """The streams that the broker knows."""
-        return set(self.serving.broker.streams.streams)
+        return set(self.serving.broker.delivering.fold.streams)
 
     def add(self, client: TransactionalClient) -> None:
         """One more client."""

@@ -1,0 +1,58 @@
+"""The union of all answers, which a client decodes."""
+
+from __future__ import annotations
+
+from txbroker.wire.answers import (
+    Attended,
+    Claimed,
+    Committed,
+    Done,
+    Fetched,
+    FilesPinned,
+    GroupMembers,
+    GroupOffsets,
+    Groups,
+    Joined,
+    MessagesFound,
+    Offsets,
+    Outcome,
+    Parked,
+    ProducerOpened,
+    Refused,
+    Sent,
+    Status,
+    TimedAnswer,
+    Topics,
+    Transactions,
+    TransactionShown,
+    Welcome,
+)
+from txbroker.wire.streams import StreamHeld, Streams
+
+AnyAnswer = (
+    Welcome
+    | Done
+    | Refused
+    | Sent
+    | ProducerOpened
+    | Topics
+    | Fetched
+    | Offsets
+    | Committed
+    | Outcome
+    | Transactions
+    | TransactionShown
+    | GroupOffsets
+    | Claimed
+    | Groups
+    | Status
+    | TimedAnswer
+    | FilesPinned
+    | Joined
+    | Attended
+    | GroupMembers
+    | MessagesFound
+    | Parked
+    | StreamHeld
+    | Streams
+)
