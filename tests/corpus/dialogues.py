@@ -35,6 +35,7 @@ from journal.transactions.limits import TransactionLimits
 from journal.xid import Xid
 from tests.corpus.dialogue_members import Members
 from tests.corpus.dialogue_settlement import settled
+from tests.corpus.dialogue_streams import STREAM_REQUESTS, Streams, told_of_stream
 from tests.support.broker_room import Room
 from txbroker.broker.settings import OrphanAction
 from txbroker.server.config import ServiceSettings
@@ -122,6 +123,7 @@ class Stage:
         self.partitions: dict[str, int] = {}
         self.producers: dict[str, int] = {}
         self.generations: dict[tuple[str, int], int] = {}
+        self.streams = Streams(named_id)
         self.members = Members(UNKNOWN)
         self.asked: dict[int, tuple[str, Any]] = {}
         self.correlation = 0
@@ -229,16 +231,25 @@ class Stage:
         fields = dict(fields)
         data, count = _data(fields.pop("data", None))
         alias = fields.pop("as", None)
-        named = alias or (fields["member"] if kind == "Attend" else fields.get("group"))
+        named = alias or fields.get(
+            "stream" if kind == "ClaimStream" else "member" if kind == "Attend" else "group"
+        )
         correlation = self.next(client.name, (kind, named, fields.get("group")))
         if kind == "Timed":
             inner, data = self.request(client, *fields["request"])
             return messages.Timed(correlation, inner), data
+        of_streams = {"stream", "epoch", "delivery"} if kind in STREAM_REQUESTS else set()
         of_members = {"owned", *({"member", "secret", "releasing"} if "secret" in fields else ())}
         made = {
-            name: self.members.field(name, value) if name in of_members else self.field(client, fields, name)
+            name: self.members.field(name, value)
+            if name in of_members
+            else self.streams.field(name, value)
+            if name in of_streams
+            else self.field(client, fields, name)
             for name, value in fields.items()
         }
+        if "runs" in fields:
+            made["runs"] = [(made["runs"], len(data))]
         if kind in ("Add", "AddOffsets"):
             sent = client.sent.get(fields["serial"], Totals(0, 0, 0))
             checksum = crc32c(data, sent.checksum)
@@ -248,7 +259,7 @@ class Stage:
     def field(self, client: Client, fields: dict[str, Any], name: str) -> Any:
         value = fields[name]
         match name, value:
-            case "session" | "producer_id" | "partition", str():
+            case "session" | "producer_id" | "partition" | "runs", str():
                 return {**self.sessions, **self.producers, **self.partitions}.get(value, UNKNOWN)
             case "partitions", list():
                 return [self.partitions.get(each, UNKNOWN) for each in value]
@@ -310,6 +321,8 @@ class Stage:
             case messages.Claimed():
                 for partition, generation in answer.claims:
                     self.generations[what[1], partition] = generation
+            case messages.StreamHeld():
+                self.streams.learn(what[1], answer)
             case messages.Joined():
                 self.members.joined(what[1], answer)
             case messages.Attended():
@@ -375,6 +388,8 @@ class Stage:
             fields["numbers"] = {
                 name: number for name, number in (fields["numbers"] or {}).items() if name != "wall"
             }
+        if isinstance(value, messages.StreamHeld | messages.StreamInfo):
+            fields = told_of_stream(value)
         if isinstance(value, messages.TransactionShown):
             fields["contents"] = [[partition, count] for partition, count, _ in value.contents]
         return fields

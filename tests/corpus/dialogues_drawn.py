@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from tests.corpus.dialogue_settlement import alter_group, list_parked, release_parked, settle
+from tests.corpus.dialogue_streams import claim_stream, deliver, list_streams, release_stream
 
 Request = list[Any]
 
@@ -43,6 +44,7 @@ class _Author:
         self.producers: list[str] = []
         self.epochs: dict[str, int] = {}
         self.sequences: dict[tuple[str, str], int] = {}
+        self.numbers: dict[str, int] = {}
         self.members: list[tuple[str, str]] = []
         self.joins = 0
         self.values = 0
@@ -519,6 +521,10 @@ _WORDS: dict[Callable[[_Author, str], list[Any]], int] = {
     list_parked: 3,
     release_parked: 3,
     alter_group: 3,
+    claim_stream: 5,
+    deliver: 8,
+    release_stream: 1,
+    list_streams: 4,
     _Author.fetch_offsets: 3,
     _Author.claim: 6,
     _Author.list_groups: 1,
