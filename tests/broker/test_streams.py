@@ -168,6 +168,19 @@ class TestDelivering:
         assert text in refused(answer, "InvalidSetting")
         assert (last_of(room), count(room, partition)) == (0, 0)
 
+    @pytest.mark.parametrize("prepares", [False, True])
+    def test_nothing_that_has_begun_ends_with_a_delivery(self, room, partition, prepares):
+        """Else the number of a delivery could be lost: what was prepared says nothing of a stream."""
+        holder, data = Holder(room), frames(b"v")
+        said = {"runs": [(partition, len(data))], "data": data}
+        if prepares:
+            holder.peer.ask(messages.Prepare, 1, Xid(1, b"x", b""), None, **said)
+        else:
+            holder.peer.tell(messages.Add, 1, partition, data=data)
+        answer = holder.deliver(partition, 1, 0, b"v")
+        assert "a delivery is a transaction of its own" in refused(answer, "InvalidSetting")
+        assert (last_of(room), count(room, partition)) == (0, 0)
+
     @pytest.mark.parametrize(("number", "after"), [(0, 0), (1, 1), (1, 2), (-1, -2), (1, -1), (1 << 63, 0)])
     def test_numbers_grow_from_one_on(self, room, partition, number, after):
         holder = Holder(room)

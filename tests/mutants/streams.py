@@ -64,7 +64,7 @@ MUTANTS: Final = (
     Mutant(
         "a delivery may have positions, or begin nothing",
         _BROKER,
-        "if not command.runs or command.positions or command.totals is not None or command.xid is not None:",
+        "if has_begun or has_more or not command.runs:",
         "if False:",
     ),
     Mutant(
@@ -72,6 +72,12 @@ MUTANTS: Final = (
         _BROKER,
         "if not 0 <= delivery.after < delivery.number <= MAX_NUMBER:",
         "if False:",
+    ),
+    Mutant(
+        "a delivery may end what has begun",
+        _BROKER,
+        "if has_begun or has_more or",
+        "if has_more or",
     ),
     # -- generations
     Mutant("a lower generation is taken", _BROKER, "if generation < known:", "if False:"),

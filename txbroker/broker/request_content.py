@@ -14,7 +14,7 @@ from txbroker.broker.consumer_groups import Consuming
 from txbroker.broker.scheduler import REQUEST
 from txbroker.broker.sends import disk_full, frame_limit
 from txbroker.broker.session import Session
-from txbroker.errors import InvalidFrame
+from txbroker.errors import InvalidFrame, TransactionConflict
 from txbroker.groups.retries import check_said
 from txbroker.wire.messages import Commit, Prepare
 from txbroker.wire.refusals import check_entries, unknown_partition
@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 def carries(command: Prepare | Commit, data: bytes | memoryview = b"") -> bool:
     """Return whether a deciding request has contents."""
     return bool(command.runs or command.positions or data)
+
+
+def check_seen(number: TransactionNumber, seen: int) -> None:
+    """Raise for outcomes that no client can have seen: otherwise later ones would count as forgotten."""
+    if not 0 <= seen < number.serial:
+        raise TransactionConflict(
+            f"transaction {number} is to end after its client has seen outcomes up to {seen}: none can be seen before "
+            "it is there; nothing has changed. Name the last that was seen"
+        )
 
 
 class RequestContent:

@@ -109,11 +109,12 @@ class Delivering:
         ]
         return Streams(command.correlation, told, len(found) > MAX_STREAMS_LISTED)
 
-    def judge(self, command: Commit, delivery: Delivery) -> Delivered | None:
+    def judge(self, command: Commit, delivery: Delivery, has_begun: bool) -> Delivered | None:
         """Return what the commit is to say of its stream, None if these numbers are delivered already; raises if they
         cannot be delivered now.
         """
-        if not command.runs or command.positions or command.totals is not None or command.xid is not None:
+        has_more = command.positions or command.totals is not None or command.xid is not None
+        if has_begun or has_more or not command.runs:
             raise InvalidSetting(
                 "a delivery is a transaction of its own: it has messages, all in this request, and no positions, "
                 "totals or xid; nothing was stored"

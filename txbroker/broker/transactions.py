@@ -20,7 +20,7 @@ from journal.formats.outcome import Outcome, verb
 from journal.parties import Actor, Owner, parts_of_actor
 from journal.transaction_states import CLIENT, Cause, State, Totals, TransactionNumber, number_of
 from txbroker.broker.consumer_groups import Consuming
-from txbroker.broker.request_content import RequestContent, carries
+from txbroker.broker.request_content import RequestContent, carries, check_seen
 from txbroker.broker.scheduler import REQUEST
 from txbroker.broker.sends import disk_full, frame_limit
 from txbroker.broker.session import Session
@@ -178,7 +178,7 @@ class Transacting:
         if known is None:
             self._claim_new(session, number, command)
         if not 0 <= command.seen < command.serial:
-            _check_seen(number, command.seen)
+            check_seen(number, command.seen)
         if known is not None:
             checked_xid(command.xid)
             if known.state is State.ACTIVE:
@@ -207,7 +207,7 @@ class Transacting:
         # transaction it ends. An unknown one of an ended session was rolled back, so no request makes an empty one.
         seen, totals = (command.seen, command.totals) if own else (0, None)
         if not 0 <= seen < number.serial:
-            _check_seen(number, seen)
+            check_seen(number, seen)
         if known is not None and known.state is State.ACTIVE:
             self._check_offsets(number)
         try:
@@ -235,10 +235,10 @@ class Transacting:
         if xid is not None:
             checked_xid(xid)
         if not 0 <= command.seen < serial:
-            _check_seen(number, command.seen)
+            check_seen(number, command.seen)
         delivered = None
         if command.delivery is not None:
-            delivered = self._delivering.judge(command, command.delivery)
+            delivered = self._delivering.judge(command, command.delivery, known is not None)
             if delivered is None:
                 self._claim_serial(session, serial)
                 return Committed(command.correlation, [])
@@ -493,12 +493,3 @@ class Transacting:
                 f"xid {command.xid} is not that of transaction {number}; nothing has changed"
             )
         return number
-
-
-def _check_seen(number: TransactionNumber, seen: int) -> None:
-    """Raise for outcomes that no client can have seen: otherwise later ones would count as forgotten."""
-    if not 0 <= seen < number.serial:
-        raise TransactionConflict(
-            f"transaction {number} is to end after its client has seen outcomes up to {seen}: none can be seen before "
-            "it is there; nothing has changed. Name the last that was seen"
-        )

@@ -14,8 +14,7 @@ from journal.xid import Xid
 from txbroker.wire.delivery import Delivery
 from txbroker.wire.secret import Secret
 
-MAX_BEGUN: Final = 1000
-"""Most offsets of one :class:`BeginMessages`."""
+MAX_BEGUN: Final = 1000  # offsets of one BeginMessages
 
 
 class Request(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -187,10 +186,9 @@ class Commit(Request, frozen=True, tag=13):
 
     One phase: ``session`` and ``serial`` of this session's transaction, with all contents that have not been sent yet,
     and ``totals`` of what was added before, all as in :class:`Prepare`; ``xid`` is the transaction's if this begins it.
-    Second phase: ``xid``, or ``session`` and ``serial``, of a prepared one, from any session, without ``totals`` and
-    content. ``operator``: a person forces it (a heuristic outcome), and ``by`` and ``why`` are kept with it.
-
-    ``delivery``: one phase, with ``runs`` alone, delivers numbers of a stream, as :class:`Delivery` says.
+    With ``delivery``, it delivers numbers of a stream (:class:`Delivery`). Second phase: ``xid``, or ``session`` and
+    ``serial``, of a prepared one, from any session, without contents. ``operator``: a person forces it (a heuristic
+    outcome), and ``by`` and ``why`` are kept with it.
     """
 
     session: int = 0
