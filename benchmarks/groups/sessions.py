@@ -18,6 +18,7 @@ from benchmarks.groups.processes import BenchmarkFailed
 from benchmarks.harness.crowd import HELLO
 from benchmarks.harness.peer import MAX_DATA, expected
 from benchmarks.harness.process_memory import processor_seconds
+from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.drill.broker.broker_process import BrokerProcess
 from txbroker.wire.codec import answer_decoder, encode
 from txbroker.wire.messages import (
@@ -45,6 +46,9 @@ EVEN: Final = Figure("1,000 sessions on 10,000 partitions", "s until even", targ
 IDLE: Final = Figure("their heartbeats and long polls", "% of a core", target=at_most(3.0))
 
 
+LONG_POLL: Final[float] = ConsumerOptions._field_defaults["max_wait"]
+
+
 class Scene(NamedTuple):
     """How many sessions share how many partitions, and for how many seconds their cost is measured. ``wait`` is that of
     each long poll, in seconds; it and ``session_timeout`` are those of the client.
@@ -53,7 +57,7 @@ class Scene(NamedTuple):
     sessions: int = 1_000
     partitions: int = 10_000
     seconds: float = 30.0
-    wait: float = 5.0
+    wait: float = LONG_POLL
     session_timeout: float = 45.0
 
 

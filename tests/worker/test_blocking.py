@@ -107,20 +107,6 @@ def test_what_is_handled_is_finished_in_groups(broker, topic):
     assert position(broker, topic) == 2000
 
 
-def test_partitions_take_turns_however_many_messages_of_each_are_here(broker):
-    topic = f"turns-{os.urandom(4).hex()}"
-    broker.create_topic(topic, partitions=3)
-    for number in range(1500):
-        broker.send_async(topic, b"%d" % number, partition=number // 500)
-    broker.flush()
-    handled = []
-    broker.work(topic, topic, lambda message: handled.append(message), follow=False).run()
-    assert {message.partition for message in handled[:60]} == {0, 1, 2}
-    for partition in range(3):
-        offsets = [message.offset for message in handled if message.partition == partition]
-        assert offsets == list(range(500))
-
-
 def test_a_bounded_number_of_messages_is_in_hand(broker, topic):
     fill(broker, topic, 100)
     begun, go_on = threading.Semaphore(0), threading.Event()

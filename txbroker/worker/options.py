@@ -13,7 +13,7 @@ from txbroker.errors import Misuse
 NOTHING_DONE: Final = "nothing was done"
 LEAST_AHEAD: Final = 32 << 10
 MOST_AHEAD: Final = 2 << 20
-"""Bytes that are read ahead, or 1 KiB for each message that can be under way."""
+"""Bytes that are read ahead: the least and the most of 1 KiB for each message that can be under way."""
 LEAST_RUN: Final = 16
 """After so many messages of a partition it is another's turn, or after as many as can be under way."""
 MOST_AT_ONCE: Final = 10_000
@@ -105,10 +105,12 @@ def _finishes_itself(name: str) -> Misuse:
 
 
 def _read_ahead(options: WorkOptions) -> dict[str, int]:
-    """Return how much is read ahead: little, because what comes later, of other partitions, waits behind it."""
+    """Return how much is read ahead: little, because what comes later waits behind it; but a batch of each partition,
+    or they could not take turns.
+    """
     at_once = options.concurrency * options.batch
     prefetch = min(max(LEAST_AHEAD, at_once << 10), MOST_AHEAD)
-    return {"max_run": max(LEAST_RUN, at_once), "prefetch": prefetch, "max_bytes": prefetch // 2}
+    return {"max_run": max(LEAST_RUN, at_once), "prefetch": prefetch, "max_bytes": MOST_AHEAD}
 
 
 def _checked(options: WorkOptions, pools: bool) -> WorkOptions:

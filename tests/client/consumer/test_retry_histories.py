@@ -99,9 +99,9 @@ class History:
         self.finished = set()
         self.failed = {}
         self.send(MESSAGES)
-        options = consumer_options(
-            "t", "g", order=order, partitions=[0], max_run=random.Random(seed).choice((None, 1, 3))
-        )
+        draw = random.Random(seed)
+        choices = {"max_run": draw.choice((None, 1, 3)), "prefetch": draw.choice((1, 1 << 20))}
+        options = consumer_options("t", "g", order=order, partitions=[0], **choices)
         self.consumer = ConsumerCore(self.rig.shared_fetch, options, "me")
         self.hand = {}
         self.parked = set()

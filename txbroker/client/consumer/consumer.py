@@ -51,6 +51,7 @@ class ConsumerCore:
         self._chunks = self._ahead.chunks
         self._fetches = ConsumerFetch(shared_fetch, self, self._ahead)
         self._reading = Chore(self._read, lambda: self.line.move())
+        self._only_due = False  # whether only what was left out is read, because there is no room for more
         self._begun = False
         self._closed = False
         self._failure: Exception | None = None
@@ -68,8 +69,8 @@ class ConsumerCore:
             )  # fmt: skip
             self.commits.later = self.finishing.add
         self.watch: HandlerWatch | None = None
-        if options.handler_timeout is not None:
-            self.watch = HandlerWatch(core, options.handler_timeout, self._took_too_long)
+        if options.handler_timeout is not None and self._membership is not None:
+            self.watch = HandlerWatch(core, options, self._membership.give_up)
         self._handover: Handover | None = None
         self.on_notice: Callable[[], object] | None = None
         """Called when there may be something to tell, for clients that tell it themselves."""
@@ -327,9 +328,12 @@ class ConsumerCore:
         self._go_on_reading()
 
     def _go_on_reading(self) -> None:
-        if not self._reading.is_under_way and self._has_room:
+        if not self._reading.is_under_way and (self._has_room or self._awaits_due):
             self._ahead.mend(None if self._current is None else self._current.chunk)
             self._reading.begin()
+        elif self._only_due and self._has_room:
+            self._only_due = False
+            self._fetches.hurry()
         self._reading.go_on()
 
     @property
@@ -337,6 +341,13 @@ class ConsumerCore:
         """Whether more may be read ahead."""
         is_few = self.options.max_run is None or len(self._chunks) < RUNS * max(1, len(self.positions))
         return is_few and self._ahead.size < self.options.prefetch
+
+    @property
+    def _awaits_due(self) -> bool:
+        """Whether something was left out that is to be handed out as soon as it may be, before what is read ahead."""
+        return not self._ahead.has_again and any(
+            each.left and not each.ended for each in self.positions.values()
+        )
 
     async def _find_out(self) -> None:
         try:
@@ -361,16 +372,21 @@ class ConsumerCore:
                 await self._begin()
                 self._begun = True
                 self.line.move()
-            while not self._closed and self._has_room:
-                if self._ahead.undecoded:
+            while not self._closed and (self._has_room or self._awaits_due):
+                if self._ahead.undecoded and (self._has_room or self._ahead.comes_again):
                     if self._ahead.decode():
                         self.line.move()
                     continue
                 await self._take_up()
-                if (not self.options.follow and not self._behind()) or not await self._fetches.fetch():
+                self._only_due = not self._has_room
+                is_at_end = not self.options.follow and not self._behind()
+                if is_at_end or not await self._fetches.fetch(self._only_due):
                     break  # a member goes on once it is given more
+                self._make_way()
         except Exception as error:  # noqa: BLE001 - the next look() raises it
             self._failure = error
+        finally:
+            self._only_due = False
 
     def _behind(self) -> bool:
         member = self._membership
@@ -437,14 +453,18 @@ class ConsumerCore:
         """Look at what this member has now."""
         if self.on_notice is not None:
             self.on_notice()
-        member = self._membership
-        if self.options.max_run is not None and member is not None and member.fresh(self.positions.keys()):
-            for position in list(self.positions.values()):
-                self._drop_read(position)  # else what is new would have its turn behind all of this
-            self._fetches.end_moment()
+        self._make_way()
         self._fetches.hurry()
         self._go_on_reading()
         self.line.move()
+
+    def _make_way(self) -> None:
+        """Drop what was read, if partitions take turns and there are new ones, which would have theirs behind it."""
+        member = self._membership
+        if self.options.max_run is not None and member is not None and member.fresh(self.positions.keys()):
+            for position in list(self.positions.values()):
+                self._drop_read(position)
+            self._fetches.end_moment()
 
     def not_joined(self, error: errors.TxBrokerError) -> None:
         """Raise an error at the next look, and join again then."""
@@ -452,18 +472,6 @@ class ConsumerCore:
         self._fetches.leave()
         self._reading.cancel()  # the next one begins with joining
         self.line.move()
-
-    def _took_too_long(self) -> None:
-        """Leave the group, because the program has not come for more in time."""
-        limit, member = self.options.handler_timeout, self._membership
-        if member is not None:
-            member.give_up(
-                errors.HandlerTimedOut(
-                    f"the program had messages of group {self.options.group!r} for longer than handler_timeout="
-                    f"{limit:g} s; this consumer has left the group, and others handle again what it had and did not "
-                    "commit. Ask for messages again to join again"
-                )
-            )
 
     @property
     def membership(self) -> Membership | None:

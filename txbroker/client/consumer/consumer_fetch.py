@@ -82,16 +82,20 @@ class ConsumerFetch:
         """Ask for nothing any more; what is asked for gets no answer."""
         self._shared_fetch.leave(self)
 
-    async def fetch(self) -> bool:
-        """Fetch what there is; return whether there was anything to ask for."""
+    async def fetch(self, only_due: bool = False) -> bool:
+        """Fetch what there is, or with ``only_due`` what is tried again; return whether anything was asked for."""
+        being_decoded = {position.number for position, *_ in self._ahead.undecoded}
         for position in self._consumer.positions.values():
-            position.left.mend(position.next)
+            if position.number not in being_decoded:
+                position.left.mend(position.next)
         wanted = self._moments.wanted(
             self._consumer.positions.values(), self._shared_fetch.core.max_fetch_positions
         )
         if self._consumer.is_closed:
             return False
-        if self._options.max_run is not None:
+        if only_due:
+            wanted = wanted._replace(positions=[], is_new=False)
+        elif self._options.max_run is not None:
             wanted = wanted._replace(positions=list(_in_turns(wanted.positions, self._options.max_run)))
         if self._options.group is not None:
             answered = await self._fetch_for(self._options.group, wanted)
@@ -144,6 +148,7 @@ class ConsumerFetch:
             wanted, [part for entry, (part, _) in zip(entries, found, strict=True) if self._has(entry)]
         )
         wrong: list[Found] = []
+        again: list[Read] = []
         later: list[Read] = []
         for entry, part, data in in_order(parts):
             if part.error and not entry.is_again:
@@ -152,9 +157,10 @@ class ConsumerFetch:
                 entry.position.left.forget_below(part.start_offset)
             elif not part.error and (pieces := take(entry, part, data, self._options.max_run)) is not None:
                 self._moments.took(part.length)
-                queue = self._ahead.undecoded if entry.is_again else later
+                queue = again if entry.is_again else later
                 queue.append((entry.position, pieces, dict(part.attempts)))
-        self._ahead.undecoded += later  # behind what comes again, which the group's position waits for
+        self._ahead.undecoded.extendleft(reversed(again))  # first, because the group's position waits for it
+        self._ahead.undecoded += later
         await say_what_waits(self._shared_fetch.core, group, self._consumer.positions.values())
         return wrong
 
@@ -201,7 +207,7 @@ class ConsumerFetch:
 
 def _in_turns(wanted: list[tuple[int, int, int]], max_run: int) -> Iterator[tuple[int, int, int]]:
     """Yield what to ask for, (number, offset, until), of each partition a few runs. The broker answers with whole
-    blocks, so that it may be some hundred small messages more.
+    batches, so that it may be some hundred small messages more.
     """
     for number, offset, until in wanted:
         end = offset + RUNS * max_run

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.client.core.core import Core
 from txbroker.client.core.waits import Alarm
+from txbroker.errors import HandlerTimedOut
 
 
 class HandlerWatch:
-    """Calls ``on_timeout`` when a program has had messages for ``limit`` seconds and asks for nothing.
+    """Calls ``on_timeout`` when a program has had messages for ``handler_timeout`` seconds and asks for nothing.
 
     The alarm is set anew only when it has rung, so a message costs no alarm.
     """
 
-    def __init__(self, core: Core, limit: float, on_timeout: Callable[[], object]) -> None:
+    def __init__(
+        self, core: Core, options: ConsumerOptions, on_timeout: Callable[[HandlerTimedOut], object]
+    ) -> None:
+        assert options.handler_timeout is not None
         self._core = core
-        self._limit = limit
+        self._group = options.group
+        self._limit = options.handler_timeout
         self._on_timeout = on_timeout
         self._since: float | None = None
         self._alarm: Alarm | None = None
@@ -41,5 +47,11 @@ class HandlerWatch:
         if left > 0:
             self._alarm = self._core.waits.alarm(left, self._rang)
             return
-        self._on_timeout()
+        self._on_timeout(
+            HandlerTimedOut(
+                f"the program had messages of group {self._group!r} for longer than handler_timeout={self._limit:g} s; "
+                "this consumer has left the group, and others handle again what it had and did not commit. Ask for "
+                "messages again to join again"
+            )
+        )
         self._since = None  # last: after an interrupt before this line it is done again

@@ -75,7 +75,7 @@ class ConsumerOptions(NamedTuple):
     group: str | None = None
     partitions: tuple[int, ...] | None = None
     start: Start = "committed"
-    max_wait: float = 5.0
+    max_wait: float = 15.0
     follow: bool = True
     prefetch: int = 8 << 20
     max_bytes: int = 1 << 20

@@ -91,6 +91,16 @@ class ReadAhead:
         """Decoded bytes that wait here."""
         return self._decoded - self.chunks[0].before if self.chunks else 0
 
+    @property
+    def has_again(self) -> bool:
+        """Whether messages that were left out, and are read again, wait to be handed out."""
+        return any(each.chunk.is_again for each in self._returned)
+
+    @property
+    def comes_again(self) -> bool:
+        """Whether the next to be decoded had been left out, and is handed out before all else."""
+        return isinstance(self.undecoded[0][1], Again)
+
     def decode(self) -> bool:
         """Decode a part; compressed frames may become larger than all that may wait. Return whether there was
         anything.

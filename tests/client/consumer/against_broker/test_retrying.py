@@ -1,6 +1,7 @@
 """Test that messages are tried again later, by a consumer and in transactions, for a real broker's groups."""
 
 import asyncio
+import time
 import uuid
 from datetime import timedelta
 
@@ -73,6 +74,19 @@ class TestOrders:
         consumer.retry(messages[1], after=2 * SHORT)
         consumer.retry(messages[3], after=0)
         assert told(read(consumer, 3)) == [(1, 1), (3, 1), (5, 0)]
+
+    def test_what_is_due_comes_before_what_was_read_ahead(self, broker):
+        name = f"t-{uuid.uuid4().hex[:12]}"
+        broker.create_topic(name)
+        for number in range(300):
+            broker.send_async(name, b"%d" % number)
+        broker.flush()
+        consumer = broker.consume(name, name, order=None, prefetch=1, max_run=2)
+        messages = read(consumer, 2)
+        consumer.retry(messages[0], after=SHORT)
+        time.sleep(4 * SHORT)
+        assert told(read(consumer, 2)) == [(2, 0), (0, 1)]  # behind the rest of what is being handed out
+        assert told(read(consumer, 297)) == [(offset, 0) for offset in range(3, 300)]
 
     def test_by_key_only_later_ones_of_its_key_wait(self, broker, topic):
         consumer = broker.consume(topic, topic, order="key")
