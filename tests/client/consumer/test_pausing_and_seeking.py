@@ -172,6 +172,22 @@ class TestPause:
         rig.pump()
         assert core.look() is not None
 
+    def test_that_is_so_too_after_an_interrupt_before_that_fetch_was_cancelled(self, rig, monkeypatch):
+        core = consumer(rig, topics=["t", "t2"])
+        core.pause(core.positions[1])
+        values(core, rig)
+
+        def interrupted(request, data=b""):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(rig.core, "post", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                core.resume(core.positions[1])
+        core.resume(core.positions[1])
+        rig.pump()
+        assert core.look() is not None
+
 
 class TestSeek:
     @GROUPS

@@ -111,8 +111,8 @@ class SharedFetch:
 
     def _cancel(self) -> None:
         if self._call is not None and not self._cancelled:
-            self._cancelled = True
             self._post_cancel()
+            self._cancelled = True  # last: after an interrupt before this line it is sent again
 
     def _post_cancel(self) -> None:
         if self._call is not None and self._call.attempts:
