@@ -332,8 +332,8 @@ class ConsumerCore:
             self._ahead.mend(None if self._current is None else self._current.chunk)
             self._reading.begin()
         elif self._only_due and self._has_room:
-            self._only_due = False
             self._fetches.hurry()
+            self._only_due = False  # last: after an interrupt before this line it is hurried again
         self._reading.go_on()
 
     @property
