@@ -21,6 +21,9 @@ from journal.log.segment import Read
 from journal.vfs.file_window import file_size, read_some
 from journal.walks.findings import second_crc32c
 
+OFFSET_AT, FRAME_BEGIN = 8, 16
+"""Where the offset of a frame lies in it, and the end of that."""
+
 
 class Block(NamedTuple):
     """The frames from one place to another."""
@@ -74,7 +77,8 @@ def failing(
     for block in blocks:
         position, running = block.start.position, block.start.running
         while position < block.end.position:
-            if not start <= position < start + len(data):
+            needed = FRAME_BEGIN if position == block.start.position else 1
+            if not start <= position <= start + len(data) - needed:
                 data, start = (
                     memoryview(read(position, min(MIB, blocks[-1].end.position - position))),
                     position,
@@ -83,7 +87,8 @@ def failing(
                 if not data:
                     break
             piece = data[position - start : block.end.position - start]
-            if position == block.start.position and int.from_bytes(piece[8:16]) != block.start.offset:
+            begins = piece[OFFSET_AT:FRAME_BEGIN]
+            if position == block.start.position and int.from_bytes(begins) != block.start.offset:
                 break
             running = checksum(piece, running)
             position += len(piece)
