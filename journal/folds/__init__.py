@@ -1,1 +1,1 @@
-"""The folds of clients: producers, consumer groups, the data's identity; and the table of all folds."""
+"""The folds of clients: producers, consumer groups, streams, the data's identity; and the table of all folds."""
