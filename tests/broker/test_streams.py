@@ -181,6 +181,16 @@ class TestDelivering:
         assert "a delivery is a transaction of its own" in refused(answer, "InvalidSetting")
         assert (last_of(room), count(room, partition)) == (0, 0)
 
+    def test_the_number_of_a_transaction_that_has_ended_is_not_used_for_another_delivery(
+        self, room, partition
+    ):
+        holder = Holder(room)
+        holder.deliver(partition, 1, 0, b"v")
+        holder.serial -= 1
+        answer = holder.deliver(partition, 2, 1, b"v")
+        assert "a delivery is a transaction of its own" in refused(answer, "InvalidSetting")
+        assert (last_of(room), count(room, partition)) == (1, 1)
+
     @pytest.mark.parametrize(("number", "after"), [(0, 0), (1, 1), (1, 2), (-1, -2), (1, -1), (1 << 63, 0)])
     def test_numbers_grow_from_one_on(self, room, partition, number, after):
         holder = Holder(room)
@@ -235,6 +245,15 @@ class TestClaims:
         refused(one.release(), "StreamFenced")
         Holder(room).release()
         Holder(room, b"u" * 16)
+
+    def test_tables_are_known_for_ever_so_there_are_only_so_many(self):
+        room = Room(max_streams=2)
+        for table in ("t", "u"):
+            held = room.peer().ask(messages.ClaimStream, STREAM, table, 1)
+            room.peer().ask(messages.ReleaseStream, STREAM, held.epoch, 0, 1)
+        answer = room.peer().ask(messages.ClaimStream, STREAM, "v", 1)
+        assert "streams of 2 decision tables have been claimed here" in refused(answer, "LimitExceeded")
+        assert isinstance(room.peer().ask(messages.ClaimStream, STREAM, "u", 1), messages.StreamHeld)
 
     @pytest.mark.parametrize("stream", [b"", b"s" * 15, b"s" * 17])
     def test_a_stream_is_sixteen_bytes(self, room, peer, stream):

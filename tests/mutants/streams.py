@@ -34,14 +34,20 @@ MUTANTS: Final = (
     Mutant(
         "there are any number",
         _BROKER,
-        "if known is None and len(self.fold.streams) >= self._max_streams:",
+        "if len(fold.streams) >= most:",
+        "if False:",
+    ),
+    Mutant(
+        "there are any number of tables",
+        _BROKER,
+        "if table not in fold.generations and len(fold.generations) >= most:",
         "if False:",
     ),
     Mutant(
         "a claim that is known counts as one more",
         _BROKER,
-        "if known is None and len(self.fold.streams) >= self._max_streams:",
-        "if len(self.fold.streams) >= self._max_streams:",
+        "        if known is None:\n            self._check_room",
+        "        if True:\n            self._check_room",
     ),
     Mutant(
         "a full disk takes claims",
@@ -72,6 +78,12 @@ MUTANTS: Final = (
         _BROKER,
         "if not 0 <= delivery.after < delivery.number <= MAX_NUMBER:",
         "if False:",
+    ),
+    Mutant(
+        "a delivery may have the number of another transaction",
+        _COMMIT,
+        "return number in self._live or number in self._transactions.outcomes.by_number",
+        "return number in self._live",
     ),
     Mutant(
         "a delivery may end what has begun",

@@ -67,11 +67,8 @@ class Delivering:
                 "the rows were copied from that one; nothing has changed. Delete them here"
             )
         self._check_generation(command.table, command.generation)
-        if known is None and len(self.fold.streams) >= self._max_streams:
-            raise LimitExceeded(
-                f"there are {len(self.fold.streams)} streams, the limit (max_streams); nothing has changed. A stream "
-                "goes when its database connection is closed and its rows are gone"
-            )
+        if known is None:
+            self._check_room(command.table)
         if self._engine.full:
             raise disk_full()
         engine, table, generation = self._engine, command.table, command.generation
@@ -116,8 +113,8 @@ class Delivering:
         has_more = command.positions or command.totals is not None or command.xid is not None
         if has_begun or has_more or not command.runs:
             raise InvalidSetting(
-                "a delivery is a transaction of its own: it has messages, all in this request, and no positions, "
-                "totals or xid; nothing was stored"
+                "a delivery is a transaction of its own, with a serial of its own: it has messages, all in this "
+                "request, and no positions, totals or xid; nothing was stored"
             )
         _check_stream(delivery.stream)
         known = self.fold.streams.get(delivery.stream)
@@ -137,6 +134,20 @@ class Delivering:
         if delivery.after != known.last:
             raise _out_of_order(known, delivery)
         return Delivered(delivery.stream, known.claim, delivery.number)
+
+    def _check_room(self, table: str) -> None:
+        """Raise LimitExceeded if there are so many streams, or so many decision tables, whose generations stay."""
+        fold, most = self.fold, self._max_streams
+        if len(fold.streams) >= most:
+            raise LimitExceeded(
+                f"there are {len(fold.streams)} streams, the limit (max_streams); nothing has changed. A stream goes "
+                "when its database connection is closed and its rows are gone"
+            )
+        if table not in fold.generations and len(fold.generations) >= most:
+            raise LimitExceeded(
+                f"streams of {len(fold.generations)} decision tables have been claimed here, as many as there may be "
+                "streams (max_streams); nothing has changed. Raise it, if there are so many databases"
+            )
 
     def _check_generation(self, table: str, generation: int) -> None:
         known = self.fold.generations.get(table, 0)

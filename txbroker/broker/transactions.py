@@ -238,7 +238,7 @@ class Transacting:
             check_seen(number, command.seen)
         delivered = None
         if command.delivery is not None:
-            delivered = self._delivering.judge(command, command.delivery, known is not None)
+            delivered = self._delivering.judge(command, command.delivery, self._is_known(number))
             if delivered is None:
                 self._claim_serial(session, serial)
                 return Committed(command.correlation, [])
@@ -469,6 +469,9 @@ class Transacting:
                 damage=", and its coordinator had decided otherwise" if outcome.contradicted else "",
             )  # fmt: skip
         return Done(command.correlation)
+
+    def _is_known(self, number: TransactionNumber) -> bool:
+        return number in self._live or number in self._transactions.outcomes.by_number
 
     def live_of(self, session: Session, command: Commit) -> Transaction | None:
         """Return the undecided transaction that a commit names, if there is one; by its xid if it names both."""
