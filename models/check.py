@@ -1,7 +1,8 @@
-"""``make model`` has Spin check every interleaving of ``atomic.pml``, as intended and with each mistake compiled in.
+"""``make model`` has Spin check every interleaving of two protocols, as intended and with each mistake compiled in.
 
-A table says for each variant what came out. Exits with 1 unless the protocol as meant is accepted, everything that
-should be reached is reached, and every mistake is refused.
+``atomic.pml`` is one transaction of ``txbroker.atomic``, ``outbox.pml`` one stream of an outbox. A table says for each
+variant what came out. Exits with 1 unless the protocols as meant are accepted, everything that should be reached is
+reached, and every mistake is refused.
 """
 
 from __future__ import annotations
@@ -22,12 +23,16 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-MODEL = Path(__file__).with_name("atomic.pml")
+ATOMIC = Path(__file__).with_name("atomic.pml")
+OUTBOX = Path(__file__).with_name("outbox.pml")
 PATIENCE = 300.0
-"""Seconds for one variant; each takes a few."""
+"""Seconds for one variant; each takes a few, the longest half a minute."""
 
 DEPTH = 1_000_000
 """The greatest depth of a search, in steps."""
+
+DELIVERED = "delivered_and_gone"
+"""The formula of ``outbox.pml``."""
 
 WIDTH = 100
 """The width of the output where it is no terminal."""
@@ -43,7 +48,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True)
 class Variant:
-    """The model with some of its options, and the expected outcome.
+    """A model with some of its options, and the expected outcome.
 
     ``formula`` names what must happen in the end; without one, what must hold at every moment is checked, however
     often things go wrong.
@@ -53,6 +58,7 @@ class Variant:
     options: tuple[str, ...] = ()
     expected: Outcome = Outcome.HOLDS
     formula: str = ""
+    model: Path = ATOMIC
 
 
 @dataclass(frozen=True)
@@ -74,66 +80,159 @@ class CheckerFailed(Exception):
     """Spin or the compiler refused the model, or the search was not complete."""
 
 
-def _mistake(name: str, *options: str) -> Variant:
-    return Variant(name, (*options, "ONE_RESOLVER"), Outcome.VIOLATED)
+def _mistake(name: str, *options: str, model: Path = ATOMIC) -> Variant:
+    return Variant(name, (*options, "ONE_RESOLVER"), Outcome.VIOLATED, model=model)
 
 
-def _reached(name: str, witness: int, *options: str) -> Variant:
-    return Variant(name, (f"WITNESS={witness}", *options), Outcome.VIOLATED)
+def _reached(name: str, witness: int, *options: str, model: Path = ATOMIC) -> Variant:
+    return Variant(name, (f"WITNESS={witness}", *options), Outcome.VIOLATED, model=model)
 
 
-MEANT = (
-    Variant("both or neither, always"),
-    Variant("the same, first committer wins (Galera)", ("OPTIMISTIC", "ONE_RESOLVER")),
-    Variant("the same, prepared first, marks kept", ("PREPARE_FIRST", "MARKS_KEPT", "ONE_RESOLVER")),
-    Variant("the same, commits seen before forced", ("SEEN_FIRST", "FORCES_FIRST", "ONE_RESOLVER")),
-    Variant("what is prepared ends", ("LIVENESS", "BUDGET=2"), formula="ends"),
-    Variant("its decision row goes", ("LIVENESS", "BUDGET=1"), formula="cleaned"),
+def _endless(name: str, formula: str, *options: str, model: Path = ATOMIC) -> Variant:
+    return Variant(name, ("LIVENESS", *options), Outcome.ENDLESS, formula, model)
+
+
+def _holds(name: str, *options: str, formula: str = "") -> Variant:
+    return Variant(name, options, formula=formula, model=OUTBOX)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A protocol: what holds of it as it is meant, what is reached, and which mistakes it must not make."""
+
+    meant: tuple[Variant, ...]
+    reached: tuple[Variant, ...]
+    mistakes: tuple[Variant, ...]
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        return (*self.meant, *self.reached, *self.mistakes)
+
+
+ATOMIC_PROTOCOL = Protocol(
+    meant=(
+        Variant("both or neither, always"),
+        Variant("the same, first committer wins (Galera)", ("OPTIMISTIC", "ONE_RESOLVER")),
+        Variant("the same, prepared first, marks kept", ("PREPARE_FIRST", "MARKS_KEPT", "ONE_RESOLVER")),
+        Variant("the same, commits seen before forced", ("SEEN_FIRST", "FORCES_FIRST", "ONE_RESOLVER")),
+        Variant("what is prepared ends", ("LIVENESS", "BUDGET=2"), formula="ends"),
+        Variant("its decision row goes", ("LIVENESS", "BUDGET=1"), formula="cleaned"),
+    ),
+    reached=(
+        _reached("another than the program commits at the broker", 1, "ONE_RESOLVER"),
+        _reached("a COMMIT under way is lost, all rolled back", 2, "ONE_RESOLVER"),
+        _reached("both resolvers wait for a program that commits", 3),
+        _reached("a mark for what is committed: it proves nothing", 4, "ONE_RESOLVER"),
+    ),
+    mistakes=(
+        _mistake("resolver looks instead of inserting", "LOOK_ONLY"),
+        _mistake("prepared first, mark deleted early", "PREPARE_FIRST"),
+        _mistake("row deleted before the acknowledgement", "ROW_EARLY"),
+        _mistake("resolver of another database decides", "FOREIGN"),
+        _mistake("sweep goes by another broker's list", "SWEEP_OTHER_BROKER"),
+        _mistake("sweep lists first and reads the rows afterwards", "SWEEP_LISTS_FIRST"),
+        _mistake("an unknown outcome is taken for a failure", "UNKNOWN_IS_FAILURE"),
+        _mistake("decision and rows in two transactions", "SEPARATE_TRANSACTIONS"),
+        _mistake("database answers before it has forced", "UNFORCED"),
+        _mistake("key is unique only at commit, mark deleted", "CHECKED_AT_COMMIT"),
+        _mistake("resolver goes by what is seen and not forced", "SEEN_FIRST"),
+        _mistake("COMMIT of nothing is taken for success", "COMMIT_OF_NOTHING"),
+        _mistake("decision in a table that nobody looks at", "WRONG_TABLE"),
+        _endless("nobody resolves", "ends", "BUDGET=1", "NO_RESOLVER"),
+    ),
 )
-REACHED = (
-    _reached("another than the program commits at the broker", 1, "ONE_RESOLVER"),
-    _reached("a COMMIT under way is lost, all rolled back", 2, "ONE_RESOLVER"),
-    _reached("both resolvers wait for a program that commits", 3),
-    _reached("a mark for what is committed: it proves nothing", 4, "ONE_RESOLVER"),
-)
-MISTAKES = (
-    _mistake("resolver looks instead of inserting", "LOOK_ONLY"),
-    _mistake("prepared first, mark deleted early", "PREPARE_FIRST"),
-    _mistake("row deleted before the acknowledgement", "ROW_EARLY"),
-    _mistake("resolver of another database decides", "FOREIGN"),
-    _mistake("sweep goes by another broker's list", "SWEEP_OTHER_BROKER"),
-    _mistake("sweep lists first and reads the rows afterwards", "SWEEP_LISTS_FIRST"),
-    _mistake("an unknown outcome is taken for a failure", "UNKNOWN_IS_FAILURE"),
-    _mistake("decision and rows in two transactions", "SEPARATE_TRANSACTIONS"),
-    _mistake("database answers before it has forced", "UNFORCED"),
-    _mistake("key is unique only at commit, mark deleted", "CHECKED_AT_COMMIT"),
-    _mistake("resolver goes by what is seen and not forced", "SEEN_FIRST"),
-    _mistake("COMMIT of nothing is taken for success", "COMMIT_OF_NOTHING"),
-    _mistake("decision in a table that nobody looks at", "WRONG_TABLE"),
-    Variant("nobody resolves", ("LIVENESS", "BUDGET=1", "NO_RESOLVER"), Outcome.ENDLESS, "ends"),
-)
-VARIANTS = (*MEANT, *REACHED, *MISTAKES)
 
 
-def check(variant: Variant, model: Path = MODEL) -> Checked:
+def _reached_there(name: str, witness: int) -> Variant:
+    return _reached(name, witness, "ONE_RESOLVER", model=OUTBOX)
+
+
+def _wrong(name: str, *options: str) -> Variant:
+    return _mistake(name, *options, model=OUTBOX)
+
+
+def _wrong_if_set_back(name: str, *options: str) -> Variant:
+    return _wrong(name, "SET_BACK", *options, "N=1")
+
+
+OUTBOX_PROTOCOL = Protocol(
+    meant=(
+        _holds("once, in order, none lost, always"),
+        _holds("the same with three rows", "N=3", "ONE_RESOLVER"),
+        _holds("the same, release after all answers", "LAST_UNCHECKED", "WAITS", "ONE_RESOLVER"),
+        _holds("the same, database set back", "SET_BACK", "N=1", "ONE_RESOLVER"),
+        _holds("the same, set back, two resolvers", "SET_BACK", "N=1", "ONLY_COMMITS"),
+        _holds(
+            "the same, set back, with stamps",
+            "SET_BACK",
+            "STAMPS",
+            "OTHER",
+            "ONLY_COMMITS",
+            "N=1",
+            "MOST=3",
+            "ONE_RESOLVER",
+        ),
+        _holds("rows are delivered and go, the entry too", "LIVENESS", "BUDGET=1", formula=DELIVERED),
+    ),
+    reached=(
+        _reached_there("all is delivered, and nothing is left", 5),
+        _reached_there("a release comes after another delivery", 6),
+        _reached_there("a program is fenced with rows in memory", 7),
+    ),
+    mistakes=(
+        _wrong("a delivery without a claim", "WITHOUT_CLAIM"),
+        _wrong("memory from before the claim is delivered", "BEFORE_CLAIM"),
+        _wrong("broker does not look at the epoch", "NOT_FENCED"),
+        _wrong("what is in memory outlives the fence", "KEEPS_MEMORY"),
+        _wrong("older rows are not read before newer go", "SKIPS_OLDER"),
+        _wrong("two open transactions use one stream", "TWO_OPEN"),
+        _wrong("the stream goes on after an unknown COMMIT", "GOES_ON"),
+        _wrong("an unknown stream is taken for delivered", "UNKNOWN_IS_DELIVERED"),
+        _wrong("broker does not look at `after`", "NO_AFTER"),
+        _wrong("an epoch comes again after a restart", "EPOCH_COMES_AGAIN"),
+        _wrong("rows are read before the claim is answered", "READS_EARLY"),
+        _wrong("rows are not read in one snapshot", "PIECEMEAL"),
+        _wrong("what is seen and not forced is delivered", "SEEN_ONLY"),
+        _wrong("database answers before it has forced", "ANSWERS_UNFORCED"),
+        _wrong("rows deleted before the acknowledgement", "DELETES_UNANSWERED"),
+        _wrong("release before the delete is forced", "RELEASED_UNFORCED"),
+        _wrong("release does not say which `last` it knows", "LAST_UNCHECKED"),
+        _wrong_if_set_back("no generations, database set back", "NO_GENERATIONS", "ONLY_COMMITS"),
+        _wrong_if_set_back("holder goes on in a database set back", "ANY_CONNECTION", "ONLY_COMMITS"),
+        _wrong_if_set_back("the same, it compares generations", "CHECKED"),
+        _wrong_if_set_back("generation is seen and not forced", "GENERATION_SEEN"),
+        _wrong_if_set_back("another stream catches up (known)", "OTHER", "ONLY_COMMITS"),
+        _endless("resolvers do not leave each other time", DELIVERED, "BUDGET=0", "IMPATIENT", model=OUTBOX),
+        _endless("nobody resolves", DELIVERED, "BUDGET=1", "LEFT_ALONE", model=OUTBOX),
+    ),
+)
+PROTOCOLS = (ATOMIC_PROTOCOL, OUTBOX_PROTOCOL)
+VARIANTS = tuple(variant for protocol in PROTOCOLS for variant in protocol.variants)
+REACHED = tuple(variant for protocol in PROTOCOLS for variant in protocol.reached)
+_FIRST = tuple(
+    group[0] for protocol in PROTOCOLS for group in (protocol.meant, protocol.reached, protocol.mistakes)
+)
+
+
+def check(variant: Variant) -> Checked:
     """Have Spin make a checker of a variant, and run it."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="txbroker-model-") as folder:
-        said = _search(variant, model, Path(folder))
+        said = _search(variant, Path(folder))
     return Checked(variant, _outcome(said), _states(said), _trail(said), time.monotonic() - began)
 
 
-def counterexample(variant: Variant, model: Path = MODEL) -> str:
+def counterexample(variant: Variant) -> str:
     """Return the steps that lead to the violation, as Spin prints them."""
     with tempfile.TemporaryDirectory(prefix="txbroker-model-") as folder:
-        if _outcome(_search(variant, model, Path(folder))) is Outcome.HOLDS:
+        if _outcome(_search(variant, Path(folder))) is Outcome.HOLDS:
             return "There is none: it holds."
-        return _run(["spin", *_options(variant), "-t", "-p", "-g", model.name], Path(folder))
+        return _run(["spin", *_options(variant), "-t", "-p", "-g", variant.model.name], Path(folder))
 
 
-def _search(variant: Variant, model: Path, folder: Path) -> str:
-    shutil.copy(model, folder / model.name)
-    _run(["spin", *_options(variant), "-a", model.name], folder)
+def _search(variant: Variant, folder: Path) -> str:
+    shutil.copy(variant.model, folder)
+    _run(["spin", *_options(variant), "-a", variant.model.name], folder)
     # Mistakes are searched breadth first, which finds the shortest way to them.
     mode = ["-O1", "-DNFAIR=3"] if variant.formula else ["-O1", "-DSAFETY"]
     if not variant.formula and variant.expected is Outcome.VIOLATED:
@@ -201,7 +300,7 @@ def table(results: Sequence[Checked]) -> Table:
     shown.add_column("result")
     shown.add_column("expected")
     for one in results:
-        if one.variant in (REACHED[0], MISTAKES[0]):
+        if one.variant in _FIRST:
             shown.add_section()
         shown.add_row(
             one.variant.name,
@@ -232,13 +331,13 @@ def _checked_all(jobs: int) -> list[Checked]:
 )
 @click.option("--jobs", default=2, show_default=True, help="How many variants at a time.")
 def main(trace: str | None, jobs: int) -> None:
-    """Check the protocol of `txbroker.atomic` and every mistake it must not make."""
+    """Check the protocols of `txbroker.atomic` and of outbox streams, and every mistake that they must not make."""
     try:
         if trace is not None:
             found = [variant for variant in VARIANTS if trace in variant.options]
             if not found:
                 raise click.BadParameter(f"no variant has the option {trace}", param_hint="--trace")
-            click.echo(counterexample(found[0]))
+            click.echo(counterexample(min(found, key=lambda variant: variant.expected is Outcome.HOLDS)))
             return
         results = _checked_all(jobs)
     except CheckerFailed as error:
