@@ -143,7 +143,7 @@ bench-peers: debian .venv/.ready  ## measure, beside Kafka, Redis, RabbitMQ and 
 	$(RUN) benchmarks.peers $(ARGS)
 
 .PHONY: model
-model: debian .venv/.ready  ## check the protocols of `atomic` and of outboxes, in minutes
+model: debian .venv/.ready  ## check the protocols of `atomic` and of outboxes
 	$(RUN) models.check $(ARGS)
 
 SECONDS := 60

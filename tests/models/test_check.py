@@ -22,10 +22,24 @@ from models.check import (
 )
 
 FAST = ATOMIC_PROTOCOL.mistakes[0]
+LARGE = {
+    "once, in order, none lost, always",
+    "the same, set back, with stamps",
+    "rows are delivered and go, the entry too",
+    "the same, it compares generations",
+    "an epoch comes again after a restart",
+    "another stream catches up (known)",
+}
+"""Variants of outboxes with millions of states, for which `make model` and `make test-deep` have the time."""
+
+
+def _param(variant):
+    marks = [pytest.mark.deep] if variant.model == OUTBOX and variant.name in LARGE else []
+    return pytest.param(variant, id=variant.name, marks=marks)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", check.VARIANTS, ids=lambda variant: variant.name)
+@pytest.mark.parametrize("variant", [_param(variant) for variant in check.VARIANTS])
 def test_the_checker_says_of_each_variant_what_it_must(variant):
     checked = check.check(variant)
     assert checked.outcome is variant.expected
@@ -64,6 +78,10 @@ def test_an_option_that_a_trace_is_asked_for_by_belongs_to_one_model():
     common = {"ONE_RESOLVER", "LIVENESS", "BUDGET=1"}
     options = [{option for variant in each.variants for option in variant.options} for each in PROTOCOLS]
     assert set.intersection(*options) <= common
+
+
+def test_what_is_left_to_deep_tests_is_there():
+    assert {variant.name for variant in OUTBOX_PROTOCOL.variants} > LARGE
 
 
 def test_a_surprise_fails_the_command(monkeypatch):
