@@ -298,7 +298,7 @@ class Transactions(History):
 
 
 @pytest.mark.parametrize("order", ["partition", "key", None])
-@pytest.mark.parametrize("seed", range(examples(40)))
+@pytest.mark.parametrize("seed", [*range(examples(40)), 1031, 1057])  # the last two lost messages once
 def test_every_message_is_finished_once_and_none_overtakes_one_that_failed(seed, order):
     history = History(seed, order)
     for _ in range(120):

@@ -141,5 +141,6 @@ def fresh(
         if len(kept) < len(messages) and left and left.order != "partition":
             position.has_gaps = True
         if kept:
+            position.upto = min(messages[-1].offset + 1, end)
             yield kept, size
     position.next = max(position.next, end)

@@ -120,6 +120,7 @@ class ReadAhead:
                     self.undecoded.rotate(-1)
         except BaseException:
             self.undecoded.popleft()  # it is fetched again, from the message after the last decoded one
+            position.upto = 0
             raise
         if not messages:
             self.undecoded.popleft()
@@ -129,7 +130,9 @@ class ReadAhead:
         if chunk.is_again:
             chunk.position.left.taken([each.offset for each in chunk.messages])
         else:
-            chunk.position.next = chunk.messages[-1].offset + 1
+            position, following = chunk.position, chunk.messages[-1].offset + 1
+            position.next = max(following, position.upto)  # behind what was left out with them
+            position.upto = 0
             self._decoded = chunk.before + size
         self._taking = None
 
@@ -140,6 +143,7 @@ class ReadAhead:
             here = [*self.chunks, *(each.chunk for each in self._returned), current]
             if any(each is chunk for each in here):
                 self._took(chunk, size)
+            chunk.position.upto = 0
             self._taking = None
 
     def drop(self, numbers: Collection[int]) -> None:

@@ -125,12 +125,13 @@ class Position:
     that are to be handled alone, because a consumer was lost with a batch of them. ``ended`` is why it is not read any
     more, "" while it is. ``pending`` is the transaction that it was last said to wait for. ``told`` is how far its
     messages were named in commits, as :attr:`extent`. ``paused`` says that the program wants nothing of it for now,
-    ``moving`` is the request that moves the group here.
+    ``moving`` is the request that moves the group here. ``upto`` is the offset after the messages that are being taken
+    together: the last of them may be left out.
     """
 
     __slots__ = (
         "alone", "begin", "done", "end", "ended", "generation", "given", "handed", "has_gaps", "index", "left",
-        "moment", "moving", "next", "number", "paused", "pending", "retrying", "said", "told", "topic",
+        "moment", "moving", "next", "number", "paused", "pending", "retrying", "said", "told", "topic", "upto",
     )  # fmt: skip
 
     def __init__(
@@ -141,7 +142,7 @@ class Position:
         self.number = number
         self.end = end
         self.moment = 0
-        self.next = self.begin = 0
+        self.next = self.begin = self.upto = 0
         self.handed = -1
         self.generation = 0
         self.pending = self.ended = ""
