@@ -250,8 +250,9 @@ class TransactionCommitted(Record, frozen=True, tag=12):
 
     @property
     def delivered(self) -> Delivered | None:
-        """The number of a stream among what it settles."""
-        return next((each for each in self.settles if type(each) is Delivered), None)
+        """The number of a stream, which comes last of what it settles."""
+        last = self.settles[-1] if self.settles else None
+        return last if type(last) is Delivered else None
 
 
 class TransactionRolledBack(Record, frozen=True, tag=13):

@@ -49,8 +49,8 @@ class Unsent:
 
     @property
     def settles(self) -> list[GroupPositions | Delivered]:
-        """All that a commit settles with it."""
-        return [*self.positions] if self.delivered is None else [*self.positions, self.delivered]
+        """All that a commit settles with it, the number of a stream last."""
+        return [*self.positions, self.delivered] if self.delivered is not None else self.positions  # type: ignore[return-value]
 
     def sizes(self) -> dict[int, int]:
         """Return how many bytes there are for each partition."""

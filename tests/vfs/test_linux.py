@@ -19,6 +19,7 @@ FORMATS = {
     "journal.formats.frame",
     "journal.formats.frame_times",
     "journal.formats.group_entries",
+    "journal.formats.stream_entries",
     "journal.formats.offset_set_bytes",
     "journal.formats.version",
     "journal.message_headers",

@@ -64,6 +64,9 @@ RULES: dict[type[Request], Lost] = {
     commands.ListParked: Lost.READ,
     commands.ReleaseParked: Lost.REPEAT,  # what has been released, or finished, stays as it is
     commands.AlterGroup: Lost.REPEAT,  # what it says is so already, or another has altered it since
+    commands.ClaimStream: Lost.REPEAT,  # the last one counts, and its answer is the one that is waited for
+    commands.ReleaseStream: Lost.REPEAT,  # of one epoch: a stream that is not known is released
+    commands.ListStreams: Lost.READ,
     commands.Timed: Lost.ASK,  # never of a call: a repetition sends the measured request itself
 }
 
