@@ -203,7 +203,7 @@ OUTBOX_PROTOCOL = Protocol(
         _wrong_if_set_back("generation is seen and not forced", "GENERATION_SEEN"),
         _wrong_if_set_back("another stream catches up (known)", "OTHER", "ONLY_COMMITS"),
         _endless("resolvers do not leave each other time", DELIVERED, "BUDGET=0", "IMPATIENT", model=OUTBOX),
-        _endless("nobody resolves", DELIVERED, "BUDGET=1", "LEFT_ALONE", model=OUTBOX),
+        _endless("nobody delivers what is left", DELIVERED, "BUDGET=1", "LEFT_ALONE", model=OUTBOX),
     ),
 )
 PROTOCOLS = (ATOMIC_PROTOCOL, OUTBOX_PROTOCOL)
