@@ -40,12 +40,6 @@ def told_of_stream(value: StreamHeld | StreamInfo) -> dict[str, Any]:
     return {"stream": value.stream, "table": value.table, "last": value.last, "client": value.client}
 
 
-class Serial(Protocol):
-    """A client's present session."""
-
-    serial: int
-
-
 class Author(Protocol):
     """Who draws a script. ``numbers`` are those that were said last of each stream."""
 

@@ -43,7 +43,8 @@ def _param(variant):
 def test_the_checker_says_of_each_variant_what_it_must(variant):
     checked = check.check(variant)
     assert checked.outcome is variant.expected
-    assert checked.states > 25
+    ends_early = variant.model == OUTBOX and variant.expected is not Outcome.HOLDS
+    assert checked.states > (25 if ends_early else 100)
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ MUTANTS: Final = (
     Mutant(
         "a full disk takes claims",
         _BROKER,
-        "        if self._engine.full:\n            raise disk_full()\n",
+        "        if engine.full:\n            raise disk_full()\n",
         "",
     ),
     # -- what is delivered

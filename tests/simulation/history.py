@@ -162,7 +162,7 @@ def _finish(world: World, random: Random) -> None:
             "it is still open",
         )
     if world.outbox_clients:
-        deliver_all(world, random)
+        deliver_all(world)
     if world.settings.members:
         come_to_rest(world, Random(f"{random.random()}"))
     if random.random() < 0.3:

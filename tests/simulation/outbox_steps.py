@@ -44,7 +44,7 @@ def unfinished(world: World) -> list[Outbox]:
     return [each for each in world.outboxes if each.rows or each.stream in world.streams()]
 
 
-def deliver_all(world: World, random: Random) -> None:
+def deliver_all(world: World) -> None:
     """At rest: all rows are delivered, one way or the other, and no stream is left over."""
     world.say("the end: all rows are delivered")
     [client, *_] = world.outbox_clients

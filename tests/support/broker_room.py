@@ -144,17 +144,17 @@ def refused(answer: Any, error: str) -> str:
     return str(answer.message)
 
 
-__all__ = ["NOTHING", "Iterator", "Peer", "Room", "frames", "refused"]
-
-
 def recorded(room: Room) -> list[Any]:
     """Return the list to which the records are added that the room journals from now on."""
     records: list[Any] = []
-    accept = room.engine.accept
+    accept = room.engine._accept
 
     def note(record: Any, *more: Any) -> Any:
         records.append(record)
         return accept(record, *more)
 
-    room.engine.accept = note  # type: ignore[method-assign]
+    room.engine._accept = note  # type: ignore[method-assign]
     return records
+
+
+__all__ = ["NOTHING", "Iterator", "Peer", "Room", "frames", "recorded", "refused"]

@@ -69,9 +69,9 @@ class Delivering:
         self._check_generation(command.table, command.generation)
         if known is None:
             self._check_room(command.table)
-        if self._engine.full:
-            raise disk_full()
         engine, table, generation = self._engine, command.table, command.generation
+        if engine.full:
+            raise disk_full()
         nonce = engine.starts.nonce
         engine.accept(StreamClaimed(command.stream, table, generation, nonce, session.client, engine.now()))
         held = self.fold.streams[command.stream]

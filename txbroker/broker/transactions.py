@@ -253,7 +253,8 @@ class Transacting:
             self._claim_new(session, number, command)
         try:
             unsent = self._content.of(session, number, command, data)
-            unsent.delivered = delivered
+            if delivered is not None:
+                unsent.delivered = delivered
             outcome = self._transactions.commit(
                 number, CLIENT, command.totals, command.seen, None, "", unsent, xid, session.owner
             )
