@@ -116,6 +116,10 @@ class BufferFull(RequestRefused):
     """The client's own bound on unanswered bytes is reached, and the caller chose not to wait."""
 
 
+class BacklogFull(RequestRefused):
+    """More blocks are committed and not delivered than the program allows (``max_backlog``); nothing was committed."""
+
+
 class RequestTimedOut(OutcomeUnknown):
     """No answer came in time. Whether the change happened is not known; the message says how to find out."""
 

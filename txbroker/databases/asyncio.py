@@ -17,10 +17,13 @@ from txbroker.client.asyncio import Connection, Transaction
 from txbroker.client.core.positions import Finishes
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Receipt
+from txbroker.client.producer.partition_queue import PartitionQueue
 from txbroker.databases.adapters.adapter import adapt, kind_of
 from txbroker.databases.adapters.database import Connector
 from txbroker.databases.block import Block, BrokerSide
 from txbroker.databases.open_blocks import Place
+from txbroker.databases.outbox.streams import Backlog
+from txbroker.databases.outbox.terms import AUTO_MODE, OUTBOX_BYTES, OutboxTerms
 from txbroker.databases.protocol import Deciding, check_wait
 
 T = TypeVar("T")
@@ -34,6 +37,10 @@ def atomic(
     wait: str = "decision",
     timeout: float | None = None,
     connect_database: Connector | None = None,
+    mode: str = AUTO_MODE,
+    outbox_bytes: int = OUTBOX_BYTES,
+    max_backlog: Backlog | None = None,
+    on_refused: str = "move",
 ) -> AsyncAtomic:
     """Return an ``async with`` that commits rows and messages together.
 
@@ -45,7 +52,7 @@ def atomic(
         raise errors.WrongType(
             f"{kind_of(broker)} is no connection of txbroker.client.asyncio; nothing was done"
         )
-    side = AsyncSide(broker, wait, timeout)
+    side = AsyncSide(broker, wait, timeout, OutboxTerms(mode, outbox_bytes, max_backlog, on_refused))
     deciding = Deciding(adapt(database), side, application)
     deciding.to_the_end = to_the_end
     return AsyncAtomic(deciding, side, connect_database)
@@ -76,9 +83,20 @@ class AsyncSide(BrokerSide[Transaction]):
         assert self.transaction is not None
         await self.transaction.prepare()
 
+    async def _outside(self) -> list[tuple[PartitionQueue, bytes]] | None:
+        assert self.transaction is not None
+        return await self.transaction.outside()
+
     async def _wait(self, told: Promise[None]) -> None:
-        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        told.then(lambda: None if waiting.done() else waiting.set_result(None))
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[None] = loop.create_future()
+
+        def resume() -> None:
+            if not waiting.done():
+                waiting.set_result(None)
+
+        # A block that has left its messages in the database is told by the resolver's thread, perhaps when it is late.
+        told.then(lambda: None if loop.is_closed() else loop.call_soon_threadsafe(resume))
         async with asyncio.timeout(self._timeout):  # Python 3.11's wait_for may swallow a cancellation
             await waiting
         told.result()

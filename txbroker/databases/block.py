@@ -9,10 +9,14 @@ from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.core.promise import Promise
+from txbroker.client.producer.partition_queue import PartitionQueue
 from txbroker.client.transactions.transaction import Transaction as TransactionCore
 from txbroker.databases.adapters.database import Connector, Database
+from txbroker.databases.block_progress import Left
 from txbroker.databases.error_causes import delivery_pending
 from txbroker.databases.open_blocks import Place
+from txbroker.databases.outbox.left_block import LeftBlock
+from txbroker.databases.outbox.terms import AUTO, OUTBOX, TWO_PHASE, OutboxTerms
 from txbroker.databases.protocol import Deciding
 from txbroker.databases.resolver_thread import Background, background_beside
 
@@ -32,8 +36,9 @@ class BrokerSide(Generic[T_co]):
     ``wait`` and ``timeout`` are those of :func:`txbroker.atomic`.
     """
 
-    def __init__(self, connection: Any, wait: str, timeout: float | None) -> None:
+    def __init__(self, connection: Any, wait: str, timeout: float | None, outbox: OutboxTerms = AUTO) -> None:
         self.connection = connection
+        self._outbox = outbox.check()
         self.transaction: T_co | None = None
         """The transaction, once the block has begun."""
         self.background: Background | None = None
@@ -63,6 +68,46 @@ class BrokerSide(Generic[T_co]):
     def open(self, xid: Xid) -> None:
         """Begin the transaction."""
         self.transaction = self.connection.transaction(xid)
+        self._can_leave()
+
+    def _can_leave(self) -> None:
+        """Have the transaction begin at the broker only when it cannot be left in the database any more."""
+        if self._outbox.mode != TWO_PHASE:
+            assert self.transaction is not None
+            self.transaction._core.begins_beyond = self._outbox.bytes
+
+    async def leave_in_database(self, database: Database, table: str) -> Left | None:
+        """Return the row for the messages, if the block can leave them in the database; None if it is two-phase."""
+        terms, streams = self._outbox, None
+        if terms.mode == TWO_PHASE:
+            return None
+        if self.background is not None and database.has_outbox:
+            streams = self.background.streams(table, terms.stops)
+        messages = None if streams is None else await self._outside()
+        if streams is None or messages is None:
+            if terms.mode == OUTBOX:
+                raise terms.refusal(streams is None)
+            return None
+        if terms.backlog is not None:
+            streams.check_room(terms.backlog)
+        return LeftBlock(streams, streams.of(database), messages, self.identity, self.connection.core.wall())
+
+    async def _outside(self) -> list[tuple[PartitionQueue, bytes]] | None:
+        """Return the block's messages, if it has nothing else."""
+        transaction: Any = self.transaction
+        found: list[tuple[PartitionQueue, bytes]] | None = transaction.outside()
+        return found
+
+    def told_by_database(self, left: Left, commit: bool) -> Any:
+        """Note how the database has ended a block that has left its messages there; return a promise for when they
+        are visible, if the caller waits for that.
+        """
+        assert self.transaction is not None
+        self._ended_outside(self.transaction._core, commit)
+        return left.shown() if commit and self._waits else None
+
+    def _ended_outside(self, core: TransactionCore, commit: bool) -> None:
+        core.ended_outside(commit)
 
     async def prepare(self) -> None:
         """Prepare; the messages that wait here go out in the same write."""

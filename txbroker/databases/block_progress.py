@@ -7,6 +7,23 @@ from typing import Any, Protocol
 
 from journal.transaction_states import State
 from journal.xid import Xid
+from txbroker.databases.adapters.database import Database, OutboxRow
+
+
+class Left(Protocol):
+    """The row of a block that leaves its messages in the database."""
+
+    row: OutboxRow
+    xid: Xid
+
+    def ended(self, is_committed: bool) -> None:
+        """Note how the database has ended it. A repetition does no harm."""
+
+    def unknown(self) -> None:
+        """Note that nobody here knows how it ended."""
+
+    def shown(self) -> Any:
+        """Return a promise for when its messages are visible."""
 
 
 class Side(Protocol):
@@ -33,6 +50,15 @@ class Side(Protocol):
 
         With ``key`` the row is deleted later (step 7). A rollback never raises if there is no broker.
         """
+
+    async def leave_in_database(self, database: Database, table: str) -> Left | None:
+        """Return the row for the messages, if the block can leave them in the database; None if it is two-phase.
+
+        Raises what keeps it from COMMIT.
+        """
+
+    def told_by_database(self, left: Left, commit: bool) -> Any:
+        """Note how the database has ended a block that has left its messages there. A repetition does no harm."""
 
     async def shown(self, told: Any) -> None:
         """Return when the caller chose to: at once, or when what :meth:`tell` has begun is done."""
@@ -62,8 +88,15 @@ class BlockProgress:
         """ACTIVE inside of the block, PREPARED if how it ended is not known, else COMMITTED or ROLLED_BACK."""
         self.key = ""
         """The key of the row that decides, once the broker is asked to prepare."""
+        self.left: Left | None = None
+        """The row with its messages, if they travel in the database."""
         self.is_lost = False
         """Whether its program cannot end it any more, so that its database connection must be checked."""
+
+    @property
+    def decides(self) -> bool:
+        """Whether it is more than an ordinary commit of the database."""
+        return bool(self.key) or self.left is not None
 
     def decide(self, outcome: State) -> None:
         """Note that the database has committed, or has been rolled back, or can only be."""
@@ -72,14 +105,20 @@ class BlockProgress:
 
     def tell(self) -> Any:
         """Tell the broker the decision: the end, for this side. After an interrupt, call it again."""
-        commit = self.outcome is State.COMMITTED and bool(self.key)
-        told = self.side.tell(commit, self.key if commit else "")
+        if self.left is not None:
+            self.left.ended(self.outcome is State.COMMITTED)
+            told = self.side.told_by_database(self.left, self.outcome is State.COMMITTED)
+        else:
+            commit = self.outcome is State.COMMITTED and bool(self.key)
+            told = self.side.tell(commit, self.key if commit else "")
         self.step = Step.ENDED
         return told
 
     def leave_undecided(self) -> None:
         """Leave the block undecided: the resolver finds out how it ends."""
         self.outcome = State.PREPARED
+        if self.left is not None:
+            self.left.unknown()
         self.side.abandon()
         self.step = Step.ENDED
 

@@ -15,11 +15,14 @@ from txbroker.client.blocking.transaction import Transaction
 from txbroker.client.core.positions import Finishes
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Receipt
+from txbroker.client.transactions.transaction import Transaction as TransactionCore
 from txbroker.databases import identity
 from txbroker.databases.adapters.adapter import adapt, kind_of, run
 from txbroker.databases.adapters.database import Connector
 from txbroker.databases.block import Begun, Block, BrokerSide
 from txbroker.databases.open_blocks import Place
+from txbroker.databases.outbox.streams import Backlog
+from txbroker.databases.outbox.terms import AUTO_MODE, OUTBOX_BYTES, OutboxTerms
 from txbroker.databases.protocol import Deciding, check_wait
 from txbroker.databases.resolver_thread import Background, background_of
 
@@ -32,6 +35,10 @@ def atomic(
     wait: str = "decision",
     timeout: float | None = None,
     connect_database: Connector | None = None,
+    mode: str = AUTO_MODE,
+    outbox_bytes: int = OUTBOX_BYTES,
+    max_backlog: Backlog | None = None,
+    on_refused: str = "move",
 ) -> Atomic:
     """Return a context manager that commits the rows of ``database`` and the messages of ``broker`` together.
 
@@ -39,8 +46,13 @@ def atomic(
     transaction that is open on it is joined. ``application`` names the program in xids, for people. ``wait`` says when
     the block returns: with "decision" once the database has committed (the messages become visible within moments),
     with "commit" once the messages are visible, for which it waits ``timeout`` seconds (None: the broker connection's).
-    ``connect_database`` opens connections for the resolver, if the driver does not tell how. ``docs/atomic.md``
-    explains all of it.
+    ``connect_database`` opens connections for the resolver, if the driver does not tell how.
+
+    ``mode`` says how the messages travel: "outbox" in the database's own transaction, which is for blocks that only
+    send, up to ``outbox_bytes``; "two-phase" by a prepared transaction at the broker; with "auto" the end of the block
+    chooses, the first if that is possible. ``max_backlog`` refuses blocks while too many are not delivered.
+    ``on_refused`` says what becomes of messages that the broker will never take: "move" to the table
+    ``txbroker_outbox_refused``, or "stop" before them. ``docs/atomic.md`` explains all of it.
     """
     check_wait(wait)
     if not isinstance(broker, Connection):
@@ -48,7 +60,7 @@ def atomic(
             f"{kind_of(broker)} is no blocking connection to a broker, as txbroker.connect() gives; asyncio and "
             "Twisted have their own atomic in txbroker.databases; nothing was done"
         )
-    side = BlockingSide(broker, wait, timeout)
+    side = BlockingSide(broker, wait, timeout, OutboxTerms(mode, outbox_bytes, max_backlog, on_refused))
     return Atomic(Deciding(adapt(database), side, application), side, connect_database)
 
 
@@ -70,6 +82,9 @@ class BlockingSide(BrokerSide[Transaction]):
     def make_background(self) -> Background:
         """Return the worker beside the connection."""
         return background_of(self.connection)
+
+    def _ended_outside(self, core: TransactionCore, commit: bool) -> None:
+        self.connection._driver.guarded(lambda: core.ended_outside(commit))
 
     async def _wait(self, told: Promise[None]) -> None:
         self.connection._driver.wait(told, self._timeout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -17,25 +18,38 @@ SEPARATE = "separate"
 
 
 class Identity(NamedTuple):
-    """The identity row; ``text`` is its stored form."""
+    """The identity row; ``text`` is its stored form. ``generation`` counts the releases of streams, which raise it."""
 
     name: str
     home: str
+    generation: int
     text: str
+
+    @property
+    def next(self) -> str:
+        """The stored form with the next generation."""
+        return stored(self.name, self.generation + 1, self.home)
+
+
+def stored(name: str, generation: int, home: str) -> str:
+    """Return the text of an identity row."""
+    return f"{LAYOUT} {name} {generation} {home}"
 
 
 def parse(text: str | None) -> Identity:
     """Read an identity row; raises DecisionTableRefused."""
     layout, _, rest = (text or "").partition(" ")
-    name, _, home = rest.partition(" ")
-    if text is None or layout != str(LAYOUT) or len(name) != TABLE_DIGITS:
+    name, _, rest = rest.partition(" ")
+    generation, _, home = rest.partition(" ")
+    is_ours = layout == str(LAYOUT) and len(name) == TABLE_DIGITS and generation.isascii() and generation.isdigit()
+    if text is None or not is_ours:
         found = "has not one row" if text is None else f"says {text[:80]!r} of itself"
         raise errors.DecisionTableRefused(
             f"the table {IDENTITY} {found}: it is not one that this version of txbroker has made (layout {LAYOUT}); "
             "nothing was decided by it. Look what it is: 'txbroker resolve --create' makes the right one where there "
             "is none"
         )
-    return Identity(name, home, text)
+    return Identity(name, home, int(generation), text)
 
 
 async def check_home(database: Database, identity: Identity) -> None:
@@ -91,36 +105,44 @@ async def create(database: Database, adopt: str = "") -> str:
 
 
 async def _create(database: Database, adopt: str) -> str:
-    await _make_table(database, database.probe, database.create)
-    await _make_table(database, database.read_identity, database.create_identity)
+    await _make_tables(database, database.probe, [database.create])
+    if database.has_outbox:
+        await _make_tables(database, database.probe_outbox, database.create_outbox)
+    await _make_tables(database, database.read_identity, [database.create_identity])
     result = await database.execute(database.read_identity)
     if not result.rows:
-        name = await _write(database, secrets.token_hex(TABLE_DIGITS // 2), database.insert_identity)
+        name = await _write(database, _new_name(), 0, database.insert_identity)
     else:
         identity = parse(identity_of(result))
-        name = identity.name
+        name, generation = identity.name, identity.generation
         if adopt:
-            name = name if adopt == REPLACEMENT else secrets.token_hex(TABLE_DIGITS // 2)
-            await _write(database, name, database.update_identity)
+            if adopt == SEPARATE:
+                name, generation = _new_name(), 0
+            await _write(database, name, generation, database.update_identity)
         else:
             await check_home(database, identity)
     await database.commit()
     return name
 
 
-async def _make_table(database: Database, look: str, create: str) -> None:
+async def _make_tables(database: Database, look: str, statements: Sequence[str]) -> None:
     try:
         await database.execute(look)
     except Exception as error:
         if not database.is_missing_table(error):
             raise
         await database.rollback()
-        await database.execute(create)
+        for statement in statements:
+            await database.execute(statement)
         await database.commit()
 
 
-async def _write(database: Database, name: str, statement: str) -> str:
-    await database.execute(statement, (f"{LAYOUT} {name} {await database.home()}",))
+def _new_name() -> str:
+    return secrets.token_hex(TABLE_DIGITS // 2)
+
+
+async def _write(database: Database, name: str, generation: int, statement: str) -> str:
+    await database.execute(statement, (stored(name, generation, await database.home()),))
     return name
 
 

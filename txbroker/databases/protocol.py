@@ -10,7 +10,8 @@ import itertools
 import os
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from journal.arguments import text, wrong_value
@@ -20,7 +21,7 @@ from txbroker import errors
 from txbroker.client.loop import fork
 from txbroker.databases import identity, open_blocks, xids
 from txbroker.databases.adapters.database import Condition, Database
-from txbroker.databases.block_progress import BlockProgress, Side, Step
+from txbroker.databases.block_progress import BlockProgress, Left, Side, Step
 from txbroker.databases.error_causes import reason, told
 from txbroker.databases.identity import Identity
 from txbroker.databases.open_blocks import Place
@@ -182,6 +183,8 @@ class Deciding:
     async def prepare(self) -> bool:
         """Insert the row, then prepare the broker. Return False if nothing was sent, so there is nothing to decide.
 
+        A block that only sends inserts its messages, and the broker is not asked.
+
         If it raises, both can only be rolled back.
         """
         await self.database.flush()  # which may send messages
@@ -189,6 +192,7 @@ class Deciding:
             self.last_moment()
             return False
         assert self.xid is not None
+        assert self.identity is not None
         database = self.database
         condition = database.condition()
         if condition in (Condition.BORROWED, Condition.PIPELINED):
@@ -196,19 +200,39 @@ class Deciding:
                 f"at the end of the block the database connection {_REFUSED[condition]}. Nothing is prepared, and none "
                 "of the block's messages become visible; the rows depend on how that transaction ends"
             )
-        key = xids.row_key(self.xid)
-        try:
-            await database.decide(self._token, key, self.side.identity)
-        except Exception as error:
-            identity.forget(database.handle)  # the next block checks it anew
-            if database.is_missing_table(error):
-                raise identity.missing(error) from error
-            raise
-        self.progress.key = key
-        self.progress.step = Step.PREPARED
-        await self.side.prepare()
+        left = await self.side.leave_in_database(database, self.identity.name)
+        if left is not None:
+            await self._leave(left)
+        else:
+            key = xids.row_key(self.xid)
+            with self._inserting():
+                await database.decide(self._token, key, self.side.identity)
+            self.progress.key = key
+            self.progress.step = Step.PREPARED
+            await self.side.prepare()
         self.last_moment()
         return True
+
+    async def _leave(self, left: Left) -> None:
+        """Leave the messages in the database: insert their row, unless it travels with COMMIT."""
+        self.progress.left = left
+        self.progress.step = Step.PREPARED
+        self.xid = left.xid
+        if not self.database.commits_with_row:
+            with self._inserting():
+                await self.database.put(self._token, left.row)
+
+    @contextmanager
+    def _inserting(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            identity.forget(self.database.handle)  # the next block checks it anew
+            if self.database.is_missing_table(error):
+                raise identity.missing(error) from error
+            if self.progress.left is not None and self.database.is_duplicate(error):
+                self.progress.left.unknown()  # another process goes on with a copy of this one's memory
+            raise
 
     # -- step 5 is the owner's, step 6 -------------------------------------------------------------
 
@@ -227,10 +251,10 @@ class Deciding:
                 "the database transaction has failed, and the block went on: it can only be rolled back. Let the "
                 "driver's exception leave the block, or use a savepoint"
             )
-        if self.progress.key:
+        if self.progress.decides:
             raise errors.Misuse(
                 "when the block was to be committed, its database transaction was not open any more "
-                f"({condition.value}): something else had ended it after the broker had prepared"
+                f"({condition.value}): something else had ended it meanwhile"
             )
         self.progress.step = Step.COMMITTING
 
@@ -238,7 +262,7 @@ class Deciding:
         """Note that the database has committed, which decided it; tell the broker."""
         self.progress.decide(State.COMMITTED)
         begun = self._tell()
-        if self.progress.key:
+        if self.progress.decides:
             await self.side.shown(begun)
 
     def _tell(self) -> Any:
@@ -255,7 +279,7 @@ class Deciding:
         try:
             meaning = await self.to_the_end(self._meaning(error))
         except BaseException as later:  # cancelled again: that is raised, and has to say the same
-            if self.outcome is State.PREPARED and self.progress.key:
+            if self.outcome is State.PREPARED and self.progress.decides:
                 later.add_note(f"txbroker: {self._unknown(error)}")
             raise
         if meaning is error:
@@ -273,7 +297,7 @@ class Deciding:
                 return error
         finally:
             self._leave_undecided()
-        if not self.progress.key:
+        if not self.progress.decides:
             return error
         text = self._unknown(error)
         if not isinstance(error, Exception):
@@ -353,7 +377,12 @@ class Deciding:
         try:
             self.check_open()
             force = await self.database.forcing()
-            await self.database.commit()
+            left = self.progress.left
+            if left is not None and self.database.commits_with_row:
+                with self._inserting():
+                    await self.database.commit_with(self._token, left.row)
+            else:
+                await self.database.commit()
             force()
         except BaseException as failure:  # noqa: BLE001 - it is raised again, or said what it means
             await self.failed(failure)

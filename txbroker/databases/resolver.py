@@ -21,6 +21,7 @@ from txbroker.databases import xids
 from txbroker.databases.adapters.database import COMMITTED, CONTRADICTED, Connector
 from txbroker.databases.decision_table import WAITING, DecisionTable
 from txbroker.databases.identity import Identity
+from txbroker.databases.resolver_connection import ResolverConnection
 
 log = logging.getLogger("txbroker.resolver")
 
@@ -80,7 +81,8 @@ class Resolver:
     ) -> None:
         self.grace = grace
         self.lock_timeout = lock_timeout
-        self.table = DecisionTable(connect_database, table)
+        self.connection = ResolverConnection(connect_database, table)
+        self.table = DecisionTable(self.connection)
         self._owns_broker = isinstance(broker, str)
         self.broker = connect(broker, client="txbroker-resolver") if isinstance(broker, str) else broker
         self._waited = 0.0
@@ -90,11 +92,11 @@ class Resolver:
 
     def look(self) -> Identity:
         """Return the identity of the decision table; raises DecisionTableMissing, DecisionTableRefused."""
-        return self.table.look()
+        return self.connection.look()
 
     def close_database(self) -> None:
         """Close the database connection; the next pass opens one."""
-        self.table.close()
+        self.connection.close()
 
     # -- one pass ----------------------------------------------------------------------------------
 
@@ -164,7 +166,7 @@ class Resolver:
 
     def in_doubt(self) -> tuple[list[Xid], int, int]:
         """Return the prepared transactions to decide here, and how many belong to other tables or are too young."""
-        name, broker, grace = self.table.name or self.look().name, self.broker.identity, self.grace * 1e6
+        name, broker, grace = self.connection.name or self.look().name, self.broker.identity, self.grace * 1e6
         found = self.broker.transactions([State.PREPARED], format_id=xids.FORMAT_ID)
         mine = [info for info in found if xids.belongs(info.xid, name, broker)]
         old = [info.xid for info in mine if info.xid is not None and (info.prepared_age or 0) >= grace]
@@ -219,7 +221,7 @@ class Resolver:
         try:
             self.table.contradict(key, self._left)
         except Exception as error:
-            if not self.table.is_blocked(error):
+            if not self.connection.is_blocked(error):
                 raise
             log.debug("the row of %s cannot be marked now, a sweep will: %s", key, error)
 
@@ -238,7 +240,7 @@ class Resolver:
         try:
             return self.remove(keys, self._left)
         except Exception as error:
-            if not self.table.is_blocked(error):
+            if not self.connection.is_blocked(error):
                 raise
             self._waited += time.monotonic() - begun
             log.debug("%d rows cannot be deleted now: %s", len(keys), error)

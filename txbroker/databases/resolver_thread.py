@@ -1,4 +1,5 @@
-"""The resolver thread beside a broker connection: it deletes acknowledged rows, and resolves transactions in doubt.
+"""The resolver thread beside a broker connection: it deletes acknowledged rows, resolves transactions in doubt, and
+keeps the outbox.
 
 It is one daemon thread, with its own database connections. It never raises into a program: :attr:`Background.status`
 and the logger ``txbroker.resolver`` report failures.
@@ -6,21 +7,31 @@ and the logger ``txbroker.resolver`` report failures.
 
 from __future__ import annotations
 
+import atexit
 import logging
+import math
+import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
+from journal.transaction_states import State
+from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.blocking.semaphore import BinarySemaphore
 from txbroker.client.core.promise import Promise
 from txbroker.client.loop.connection import LoopConnection
 from txbroker.databases.adapters.database import Connector
+from txbroker.databases.outbox.keeper import Keeper
+from txbroker.databases.outbox.streams import Streams
 from txbroker.databases.resolver import Resolution, Resolver
+from txbroker.databases.xids import row_of
 
 log = logging.getLogger("txbroker.resolver")
 
@@ -36,6 +47,18 @@ INTERVAL = 10.0
 GRACE = 1.0
 """Seconds for which a prepared transaction is left to its program. A pass that met such a one is soon repeated."""
 
+LOOK = 5.0
+"""Seconds between looks at the outboxes of others, at least: a program that lives has moved on meanwhile."""
+
+MOST_IN_MEMORY = 64 << 20
+"""Bytes of undelivered messages in memory, by default; those beyond are read from the database again."""
+
+AGAIN = 0.05
+"""Seconds until a stream is looked at again whose block must end first."""
+
+EXIT = 5.0
+"""Seconds for which the interpreter's end waits for deliveries, at most."""
+
 CLOSE_IDLE = 5.0
 """Seconds after which a database connection that is not needed is closed."""
 
@@ -45,6 +68,10 @@ class Status(NamedTuple):
 
     ``waiting`` and ``contradicted`` are those of the last passes. ``unacknowledged`` counts commits and rollbacks that
     the broker has not answered yet. ``failure`` is what stopped the last round, or a part of it, "" if nothing did.
+
+    Of the outbox: ``undelivered`` counts blocks of this process that are committed and not known to be delivered,
+    ``delivered`` rows that were read from the table and delivered, ``refused`` those that were moved away because the
+    broker will never take them, and ``stopped`` has the streams that wait at such a row, and why.
     """
 
     is_running: bool
@@ -57,6 +84,10 @@ class Status(NamedTuple):
     contradicted: list[str]
     unacknowledged: int
     failure: str
+    undelivered: int = 0
+    delivered: int = 0
+    refused: int = 0
+    stopped: list[str] = []  # noqa: RUF012 - never changed
 
 
 class _Charge:
@@ -65,6 +96,12 @@ class _Charge:
     def __init__(self, connector: Connector | None) -> None:
         self.connector = connector
         self.resolver: Resolver | None = None
+        self.streams: Streams | None = None
+        self.keeper: Keeper | None = None
+        self.stops_at_refused = False
+        self.questions: dict[tuple[str, int], State | errors.TxBrokerError | None] = {}
+        self.attend_due = math.inf
+        self.look_due = 0.0
         self.keys: deque[str] = deque()
         self.due = 0.0
         self.sweep_due = 0.0
@@ -81,9 +118,13 @@ class Background:
     """
 
     def __init__(
-        self, open_broker: Callable[[], Connection], drive: Callable[[Promise[Any]], None] | None = None
+        self,
+        open_broker: Callable[[], Connection],
+        drive: Callable[[Promise[Any]], None] | None = None,
+        most: int = MOST_IN_MEMORY,
     ) -> None:
         self._interval = INTERVAL
+        self._most = most
         self._open_broker = open_broker
         self._drive = drive
         self._broker: Connection | None = None
@@ -94,6 +135,8 @@ class Background:
         self._asleep = False
         self._stopping = False
         self._failure = ""
+        self._deadline = math.inf
+        self._process = os.getpid()
         self._watching = threading.Lock()
         self._thread: threading.Thread | None = None
         self._passes = self._committed = self._rolled_back = self._removed = 0
@@ -118,13 +161,60 @@ class Background:
                 thread = threading.Thread(target=self._run, name="txbroker-resolver", daemon=True)
                 thread.start()
                 self._thread = thread
+                _running.add(self)
         self._wake.release()
+
+    def streams(self, name: str, stops_at_refused: bool) -> Streams | None:
+        """Return the streams for blocks that leave their messages in the database; None if no connection can be opened
+        to look after them.
+        """
+        charge = self._charges[name]
+        if charge.connector is None:
+            return None
+        charge.stops_at_refused = stops_at_refused
+        if charge.streams is None:
+            with self._watching:
+                if charge.streams is None:
+                    charge.streams = Streams(name, self._most, partial(self._attend_soon, charge), self._stir)
+        return charge.streams
+
+    def _attend_soon(self, charge: _Charge) -> None:
+        charge.attend_due = 0.0
+        self._wake.release()
+
+    def row_outcome(self, xid: Xid) -> State | None:
+        """Return how a block has ended that left its messages in the database; None if that is not known yet: the
+        thread finds out, ask again.
+
+        Raises OutcomeForgotten, and Misuse for a table that no block of this connection has used.
+        """
+        table, stream, number = row_of(xid) or ("", "", 0)
+        charge = self._charges.get(table)
+        if charge is None or charge.connector is None:
+            raise errors.Misuse(
+                f"{xid} names a row of the decision table {table!r}, which this connection does not look after: begin "
+                "a block of txbroker.atomic on that database first, then ask again. 'txbroker resolve' ends such blocks "
+                "too"
+            )
+        question = stream, number
+        found = charge.questions.setdefault(question, None)
+        if found is None:
+            self._attend_soon(charge)
+            return None
+        del charge.questions[question]
+        if isinstance(found, errors.TxBrokerError):
+            raise found
+        return found
 
     def track(self, told: Promise[Any], key: str) -> None:
         """Note that the broker is being told of a decision; the row with this key is deleted after the
         acknowledgement.
         """
         self._told.append((told, key))
+        self._stir()
+
+    def _stir(self) -> None:
+        """End a sleep: there is something to be tidied up soon."""
         if self._asleep:
             self._asleep = False
             self._wake.release()
@@ -151,6 +241,7 @@ class Background:
         charges = self._charges
         failures = [self._failure] if self._failure else []
         failures += [f"{name}: {charge.failure}" for name, charge in charges.items() if charge.failure]
+        keepers = [charge.keeper for charge in charges.values() if charge.keeper is not None]
         return Status(
             self._thread is not None and self._thread.is_alive(),
             list(charges),
@@ -162,14 +253,24 @@ class Background:
             [key for charge in charges.values() for key in charge.last.contradicted],
             len(self._told),
             "; ".join(failures),
+            sum(charge.streams.undelivered for charge in charges.values() if charge.streams is not None),
+            sum(keeper.delivered for keeper in keepers),
+            sum(keeper.refused for keeper in keepers),
+            [f"{name}: {why}" for keeper in keepers for name, why in list(keeper.stopped.items())],
         )
 
     def stop(self, timeout: float) -> None:
         """Finish what can be finished in ``timeout`` seconds, then end."""
         self._stopping = True
+        self._deadline = time.monotonic() + timeout
         self._wake.release()
         if self._thread is not None and self._thread is not threading.current_thread() and timeout > 0:
             self._thread.join(min(timeout, 5.0))
+
+    def finish_at_exit(self) -> None:
+        """Deliver what is committed, as :meth:`stop` does, with the connection's timeout; not in a child process."""
+        if os.getpid() == self._process and any(charge.streams is not None for charge in self._charges.values()):
+            self.stop(EXIT)
 
     # -- the thread --------------------------------------------------------------------------------
 
@@ -201,6 +302,9 @@ class Background:
         """Clean up once more, then close everything that was opened, even if some of it cannot be closed."""
         try:
             self._tidy()
+            for name, charge in self._charges.items():
+                if charge.streams is not None:
+                    self._guard(name, charge, self._finish_streams)
         finally:  # the clean-up may have opened connections
             with ExitStack() as ending:
                 if self._broker is not None and self._drive is None:  # a connection of the resolver
@@ -209,9 +313,23 @@ class Background:
                     if charge.resolver is not None:
                         ending.callback(charge.resolver.close_database)
 
+    def _finish_streams(self, charge: _Charge) -> None:
+        """Have all delivered that can be in time, delete the rows, release the streams."""
+        keeper, streams = charge.keeper, charge.streams
+        assert keeper is not None
+        assert streams is not None
+        while time.monotonic() < self._deadline and streams.undelivered:
+            waits = keeper.attend()
+            if not self._take_in(streams) or waits:
+                break
+        keeper.tidy()
+        if time.monotonic() < self._deadline:
+            keeper.release_own()
+
     def _rest(self) -> None:
-        if self._told:
-            self._wake.acquire(TIDY)
+        if self._told or any(charge.streams and charge.streams.is_busy for charge in self._charges.values()):
+            due = min((charge.attend_due for charge in self._charges.values()), default=math.inf)
+            self._wake.acquire(max(0.0, min(TIDY, due - time.monotonic())))
         else:
             self._sleep()
 
@@ -219,18 +337,21 @@ class Background:
         """Sleep until something is due; :meth:`track` ends the sleep."""
         now = time.monotonic()
         charges = self._charges.values()
-        due = [charge.due for charge in charges if charge.connector is not None]
+        due = [min(charge.due, charge.attend_due) for charge in charges if charge.connector is not None]
         due += [charge.used + CLOSE_IDLE for charge in charges if charge.used + CLOSE_IDLE > now]
         self._asleep = True
         if not self._told:  # checked again, because it may have come before the flag was set
             self._wake.acquire(max(0.0, min(due, default=now + self.interval) - now))
         self._asleep = False
-        if self._told and not self._stopping:
+        is_asked = any(charge.attend_due <= time.monotonic() for charge in self._charges.values())
+        if self._told and not self._stopping and not is_asked:
             time.sleep(TIDY / 5)  # so that a burst of blocks is cleaned up at once
 
     def _round(self, now: float) -> None:
         self._tidy()
         for name, charge in self._charges.items():
+            if charge.streams is not None:
+                self._keep(name, charge, now)
             if charge.connector is not None and now >= charge.due:
                 # Set before the pass, because another call may come meanwhile.
                 is_hurried, charge.due = not charge.due, now + self.interval
@@ -242,6 +363,42 @@ class Background:
             if charge.resolver is not None and now - charge.used > CLOSE_IDLE:
                 charge.resolver.close_database()
 
+    def _keep(self, name: str, charge: _Charge, now: float) -> None:
+        """Look after the streams of this process."""
+        streams = charge.streams
+        assert streams is not None
+        if now >= charge.attend_due:
+            charge.attend_due = math.inf
+            if not self._guard(name, charge, self._attend):
+                charge.attend_due = min(charge.attend_due, time.monotonic() + TIDY)
+        self._take_in(streams)
+        if streams.removable:
+            self._guard(name, charge, self._remove_delivered)
+
+    def _attend(self, charge: _Charge) -> None:
+        keeper = charge.keeper
+        assert keeper is not None
+        if keeper.attend():
+            charge.attend_due = min(charge.attend_due, time.monotonic() + AGAIN)
+        for question, answer in list(charge.questions.items()):
+            if answer is None:
+                try:
+                    charge.questions[question] = keeper.outcome(*question)
+                except errors.OutcomeForgotten as error:
+                    charge.questions[question] = error
+
+    def _remove_delivered(self, charge: _Charge) -> None:
+        assert charge.keeper is not None
+        charge.keeper.tidy()
+
+    def _take_in(self, streams: Streams) -> bool:
+        """Take in the answers to deliveries; return whether they have come."""
+        newest, connection = streams.newest, streams.connection
+        if newest is None or connection is None:
+            return True
+        _drive(connection, newest)
+        return newest.done
+
     def _pass(self, charge: _Charge) -> None:
         assert charge.resolver is not None
         now = time.monotonic()
@@ -251,6 +408,9 @@ class Background:
             charge.sweep_due = now + SWEEP
         else:
             found = found._replace(contradicted=charge.last.contradicted)
+        if charge.keeper is not None and now >= charge.look_due:
+            charge.look_due = now + LOOK
+            charge.keeper.sweep(is_patient=True)
         charge.last = found
         self._passes += 1
         self._committed += len(found.committed)
@@ -297,17 +457,24 @@ class Background:
         for _ in keys:
             charge.keys.popleft()
 
-    def _guard(self, name: str, charge: _Charge, act: Callable[[_Charge], None]) -> None:
-        """Run an action; report a failure, and try again later with a new database connection."""
+    def _guard(self, name: str, charge: _Charge, act: Callable[[_Charge], None]) -> bool:
+        """Run an action; report a failure, and try again later with a new database connection. Return whether it
+        worked.
+        """
         try:
             if charge.resolver is None:
                 assert charge.connector is not None
                 if self._broker is None:
                     self._broker = self._open_broker()
                 charge.resolver = Resolver(charge.connector, self._broker, grace=GRACE, table=name)
+            if charge.keeper is None and charge.resolver.connection.database.has_outbox:
+                charge.keeper = Keeper(charge.resolver.connection, self._opened)
+            if charge.keeper is not None:
+                charge.keeper.streams, charge.keeper.stops_at_refused = charge.streams, charge.stops_at_refused
             charge.used = time.monotonic()
             act(charge)
             charge.failure = ""
+            return True
         except BaseException as error:  # noqa: BLE001 - whatever is raised: the other tables do not wait for it
             failure = f"{type(error).__name__}: {str(error).strip()}"
             if failure != charge.failure and not self._stopping:
@@ -316,32 +483,48 @@ class Background:
             charge.failure = failure
             if charge.resolver is not None:
                 charge.resolver.close_database()
+            return False
+
+    def _opened(self) -> Connection:
+        assert self._broker is not None
+        return self._broker
 
     def _is_passing(self, charge: _Charge, error: BaseException) -> bool:
         """Return whether another program was writing."""
         resolver = charge.resolver
         return isinstance(error, errors.StorageUnavailable) or (
-            resolver is not None and resolver.table.is_blocked(error)
+            resolver is not None and resolver.connection.is_blocked(error)
         )
 
 
 _starting = threading.Lock()
+_running: weakref.WeakSet[Background] = weakref.WeakSet()
+
+
+@atexit.register
+def _finish_all() -> None:
+    """Deliver what is committed before the interpreter ends: its threads end with it."""
+    for background in list(_running):
+        background.finish_at_exit()
+
+
+def _drive(connection: Connection, promise: Promise[Any]) -> None:
+    """Wait for an answer, or for a second."""
+    try:
+        connection._driver.wait(promise, TIDY)
+    except TimeoutError:
+        pass  # checked again in the next round
+    except errors.TxBrokerError as error:
+        log.debug("waiting for an acknowledgement: %s", error)
 
 
 def background_of(connection: Connection) -> Background:
     """Return the worker beside a blocking connection; it is made when it is first asked for."""
     with _starting:
         if connection.resolver is None:
-
-            def drive(promise: Promise[Any]) -> None:
-                try:
-                    connection._driver.wait(promise, TIDY)
-                except TimeoutError:
-                    pass  # checked again in the next round
-                except errors.TxBrokerError as error:
-                    log.debug("waiting for an acknowledgement: %s", error)
-
-            connection.resolver = Background(lambda: connection, drive)
+            connection.resolver = Background(
+                lambda: connection, partial(_drive, connection), connection.core.options.max_buffered
+            )
         assert isinstance(connection.resolver, Background)
         return connection.resolver
 
@@ -368,6 +551,6 @@ def background_beside(connection: LoopConnection) -> Background:
                     raise
                 return opened
 
-            connection.resolver = Background(open_broker)
+            connection.resolver = Background(open_broker, most=options.max_buffered)
         assert isinstance(connection.resolver, Background)
         return connection.resolver

@@ -28,12 +28,16 @@ from txbroker import errors
 from txbroker.client.core.positions import Finishes
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Receipt
+from txbroker.client.producer.partition_queue import PartitionQueue
 from txbroker.client.transactions.transaction import Transaction as TransactionCore
 from txbroker.client.twisted import Connection, Transaction
 from txbroker.databases.adapters.adapter import adapt, kind_of
-from txbroker.databases.adapters.database import Connector
+from txbroker.databases.adapters.database import Connector, Database
 from txbroker.databases.block import BrokerSide
+from txbroker.databases.block_progress import Left
 from txbroker.databases.blocking import Atomic
+from txbroker.databases.outbox.streams import Backlog
+from txbroker.databases.outbox.terms import AUTO_MODE, OUTBOX_BYTES, OutboxTerms
 from txbroker.databases.protocol import Deciding, check_wait
 
 log = logging.getLogger("txbroker.databases")
@@ -51,6 +55,10 @@ def run_atomic(
     wait: str = "decision",
     timeout: float | None = None,
     connect_database: Connector | None = None,
+    mode: str = AUTO_MODE,
+    outbox_bytes: int = OUTBOX_BYTES,
+    max_backlog: Backlog | None = None,
+    on_refused: str = "move",
 ) -> Deferred[T]:
     """Run ``interaction(cursor, tx, *args)`` in a thread of the pool, as ``pool.runInteraction`` does, with messages.
 
@@ -67,11 +75,12 @@ def run_atomic(
         )
 
     giving_up = GivingUp()
+    terms = OutboxTerms(mode, outbox_bytes, max_backlog, on_refused).check()
 
     def work(wrapped: Any) -> T:
         giving_up.check()  # the block may have waited for a thread
         connection = wrapped._connection  # adbapi's wrapper has no public name for it
-        side = ThreadSide(broker, wait, timeout)
+        side = ThreadSide(broker, wait, timeout, terms)
         side.giving_up = giving_up
         deciding = Deciding(adapt(connection), side, application)
         deciding.last_moment = giving_up.passed
@@ -179,6 +188,11 @@ class ThreadTransaction:
         """Prepare."""
         self._call(self._transaction.prepare)
 
+    def outside(self) -> list[tuple[PartitionQueue, bytes]] | None:
+        """Return the messages, if there is nothing else."""
+        found: list[tuple[PartitionQueue, bytes]] | None = self._call(self._transaction.outside)
+        return found
+
     def _call(self, call: Callable[..., Deferred[T]], *args: Any, **choices: Any) -> T:
         found: T = _in_reactor(self._reactor, self._giving_up.guard, call, *args, **choices)
         return found
@@ -195,6 +209,17 @@ class ThreadSide(BrokerSide[ThreadTransaction]):
         self.giving_up.xid = xid
         made = self._in_reactor(self.connection.transaction, xid)
         self.transaction = ThreadTransaction(self.connection._reactor, made, self.giving_up)
+        self._can_leave()
+
+    async def leave_in_database(self, database: Database, table: str) -> Left | None:
+        """Return the row for the messages, if the block can leave them in the database."""
+        left = await super().leave_in_database(database, table)
+        if left is not None:
+            self.giving_up.xid = left.xid
+        return left
+
+    def _ended_outside(self, core: TransactionCore, commit: bool) -> None:
+        self._in_reactor(super()._ended_outside, core, commit)
 
     def _tell(self, core: TransactionCore, commit: bool, key: str) -> Any:
         return self._in_reactor(self._telling, core, commit, key)
@@ -206,6 +231,13 @@ class ThreadSide(BrokerSide[ThreadTransaction]):
         return told, done
 
     async def _wait(self, told: Any) -> None:
+        if isinstance(told, Promise):  # the messages lie in the database, and another thread delivers them
+            delivered = threading.Event()
+            told.then(delivered.set)
+            if not delivered.wait(self._timeout):
+                raise TimeoutError
+            told.result()
+            return
         promise, done = told
         try:
             self._in_reactor(done.addTimeout, self._timeout, self.connection._reactor)

@@ -11,6 +11,7 @@ from journal.arguments import checked_xid, text
 from journal.constants import MAX_GLOBAL_ID
 from journal.xid import Xid
 from txbroker import errors
+from txbroker.client.core.transaction_names import LEFT_FORMAT_ID
 
 FORMAT_ID: Final = 0x7462
 """The format id of xids of :func:`txbroker.atomic`."""
@@ -41,6 +42,22 @@ def make(table: str, application: str, broker: str) -> Xid:
     moment = (time.time_ns() // 1_000_000).to_bytes(8)[-_TIME_BYTES:]
     key = f"{table}-{(moment + os.urandom(_RANDOM_BYTES)).hex()}-{application}"
     return checked_xid(Xid(FORMAT_ID, key.encode(), broker.encode()))
+
+
+def of_row(table: str, stream: str, number: int, broker: str) -> Xid:
+    """Return what names a block that only sent: the row of the outbox that it has left."""
+    return Xid(LEFT_FORMAT_ID, f"{table}-{stream}-{number:x}".encode(), broker.encode())
+
+
+def row_of(xid: Xid) -> tuple[str, str, int] | None:
+    """Return table, stream and number of such an xid; None for any other."""
+    parts = xid.global_id.decode("ascii", "replace").split("-")
+    if xid.format_id != LEFT_FORMAT_ID or len(parts) != 3:
+        return None
+    try:
+        return parts[0], parts[1], int(parts[2], 16)
+    except ValueError:
+        return None
 
 
 def prefix(table: str) -> bytes:

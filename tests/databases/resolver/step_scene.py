@@ -145,11 +145,11 @@ class ListingFirst(Steps):
 
 def all_rows(resolver: Resolver) -> list[tuple[str, ...]]:
     """All rows of decisions, whatever their age."""
-    database = resolver.table.database
+    database = resolver.connection.database
     try:
         return texts(run(database.execute(f"SELECT xid, decision FROM {TABLE}")).rows)
     finally:
-        resolver.table.roll_back()
+        resolver.connection.roll_back()
 
 
 def schedules(steps: tuple[str, ...] = RESOLVER) -> Iterator[list[tuple[str, str]]]:

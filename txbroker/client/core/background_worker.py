@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from journal.transaction_states import State
+from journal.xid import Xid
+
 
 class Companion(Protocol):
     """A background worker of a connection."""
@@ -16,6 +19,9 @@ class Companion(Protocol):
     @property
     def status(self) -> Any:
         """The state of its last round."""
+
+    def row_outcome(self, xid: Xid) -> State | None:
+        """Return how a block has ended that left its messages in a database; None if that is not known yet."""
 
     def hurry(self) -> None:
         """Have a round begin now."""

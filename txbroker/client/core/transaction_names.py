@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from journal.arguments import NOTHING_READ, checked_xid, listed, whole, wrong_type, wrong_value
 from journal.transaction_states import State, TransactionNumber
@@ -10,6 +10,9 @@ from journal.xid import Xid
 
 Which = TransactionNumber | Xid | str
 """A transaction: its number (also as text, "12-3") or its xid."""
+
+LEFT_FORMAT_ID: Final = 0x7463
+"""The format id of xids that name a block which has left its messages in its database: no broker knows them."""
 
 _WHICH = "a transaction's number such as '12-3', as text or TransactionNumber, or an Xid"
 _STATE = "nothing was asked"

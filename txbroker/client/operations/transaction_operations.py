@@ -9,6 +9,7 @@ from journal.arguments import NOTHING_CHANGED, NOTHING_READ, checked_xid, octets
 from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker import errors
+from txbroker.client.core.background_worker import Companion
 from txbroker.client.core.call import Call
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
@@ -21,7 +22,7 @@ from txbroker.client.core.results import (
     TransactionDetails,
     decoded,
 )
-from txbroker.client.core.transaction_names import Which, named, states_of
+from txbroker.client.core.transaction_names import LEFT_FORMAT_ID, Which, named, states_of
 from txbroker.client.operations.topic_creation import described
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import Answer, Committed, Done, Outcome, TransactionInfo
@@ -34,6 +35,8 @@ class TransactionOperations:
     """The methods of every client's connection by which operators and coordinators see and end transactions."""
 
     core: Core
+    resolver: Companion | None = None
+    """The resolver, which ends what blocks of ``atomic`` left undecided. It exists from the first block on."""
 
     @client_method
     def transactions(
@@ -128,7 +131,7 @@ class TransactionOperations:
         core = self.core
         deadline, pause = core.clock() + seconds("timeout", timeout, NOTHING_READ), 0.01
         while True:
-            state = (await outcome(core, which)).state
+            state = await self._state(which)
             if state in (State.COMMITTED, State.ROLLED_BACK):
                 return state
             if core.clock() + pause >= deadline:
@@ -139,6 +142,17 @@ class TransactionOperations:
                 )
             await core.waits.sleep(pause)
             pause = min(1.0, pause * 2)
+
+    async def _state(self, which: Which) -> State:
+        """Return how far a transaction is; a block that has left its messages in a database is found out there."""
+        if isinstance(which, Xid) and which.format_id == LEFT_FORMAT_ID:
+            if self.resolver is None:
+                raise errors.Misuse(
+                    f"{which} names a block whose messages its database has: begin a block of txbroker.atomic on that "
+                    "database over this connection, then ask again"
+                )
+            return self.resolver.row_outcome(which) or State.PREPARED
+        return (await outcome(self.core, which)).state
 
     @client_method
     def end_prepared(self, xid: Xid, commit: bool) -> Coroutine[Promise[Any], None, None]:

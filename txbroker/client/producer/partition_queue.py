@@ -79,6 +79,8 @@ class PartitionQueue:
         self.topic = topic
         self.index = index
         self.number = number
+        self.partitions = 0
+        """How many partitions the topic has, as far as is known."""
         self.open: Batch | None = None
         self.broken: errors.TxBrokerError | None = None
         self.batches_sealed = 0

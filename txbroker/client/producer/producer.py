@@ -126,6 +126,7 @@ class Producer:
         ]
         for queue in queues:
             queue.bound(most)
+            queue.partitions = len(queues)
         self._have(info.name, queues)
         is_own = self.reports is not None and info.name == self.reports.topic  # of reports: by key, always
         partitioner = None if is_own or self.core.options.partitioner is None else self._ask

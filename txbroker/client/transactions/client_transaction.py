@@ -20,6 +20,7 @@ from txbroker.client.core.client_method import part_method
 from txbroker.client.core.positions import Consumed, Finishes, add_finished, add_positions
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Run
+from txbroker.client.producer.partition_queue import PartitionQueue
 from txbroker.client.transactions.decision import Stage as Stage
 from txbroker.client.transactions.transaction import Transaction
 
@@ -97,6 +98,11 @@ class ClientTransaction:
     def rollback(self) -> Coroutine[Promise[Any], None, None]:
         """Roll back. May also be called after a failed commit."""
         return self._core.rollback()
+
+    @part_method
+    def outside(self) -> Coroutine[Promise[Any], None, list[tuple[PartitionQueue, bytes]] | None]:
+        """Return its messages, if it has nothing else and can be committed elsewhere. For ``atomic``."""
+        return self._core.outside()
 
     _is_inside = False
     _who: object = None

@@ -47,6 +47,10 @@ class Unsent(NamedTuple):
     data: bytes
 
 
+class NotBegun(Exception):
+    """Contents do not fit into one request, and have no session in which to send a part; nothing was changed."""
+
+
 class Contents:
     """The messages and positions of one transaction. ``number`` is None until its first request is sent.
 
@@ -58,6 +62,8 @@ class Contents:
         self.session = 0
         """The session in which it has begun."""
         self.correlation = 0
+        self.size = 0
+        """Bytes of the messages that :meth:`append` has taken, before they are compressed."""
         self.added = 0
         """Messages that were added, or were being added when an interrupt came."""
         self._core = core
@@ -100,7 +106,7 @@ class Contents:
         self.added += 1
         try:
             self._append(queue, value, timestamp, key, headers)
-        except (TypeError, errors.TxBrokerError):
+        except (TypeError, NotBegun, errors.TxBrokerError):
             self.added -= 1
             raise
 
@@ -114,18 +120,20 @@ class Contents:
     ) -> None:
         found = self._batches.get(queue.number)
         batch = found[1] if found else Batch(math.inf)
+        before = batch.size
         if batch.frames:  # the caller that was about to send it was interrupted
             self._post(queue, batch)
-            batch = Batch(math.inf)
+            batch, before = Batch(math.inf), 0
         if batch.add(value, timestamp, key, headers, queue.room) < 0:
             self._post(queue, batch)
-            batch = Batch(math.inf)
+            batch, before = Batch(math.inf), 0
             batch.add(value, timestamp, key, headers, 0)
         if batch.count == 1:
             self._producer.check_size(batch)
             self._batches[queue.number] = (queue, batch)
             queue.batches_sealed += 1  # so that messages without a key spread over partitions
-        if batch.size >= queue.room:
+        self.size += batch.size - before
+        if batch.size >= queue.room and self.has_begun:
             self._post(queue, batch)
 
     def append_frames(self, queue: PartitionQueue, frames: Frames, first: int) -> int:
@@ -157,6 +165,8 @@ class Contents:
 
     def _post(self, queue: PartitionQueue, batch: Batch) -> None:
         """Send a batch of any transaction, perhaps of another thread. After an interrupt it is sent or still waits."""
+        if not self.has_begun:
+            raise NotBegun
         core, frames = self._core, queue.seal(batch)
         serial, before = self._serial(), self._totals
         totals = Totals(before.messages + batch.count, before.requests + 1, crc32c(frames, before.checksum))
@@ -242,6 +252,15 @@ class Contents:
         runs = [(number, len(batch.frames)) for number, (_, batch) in self._batches.items()]
         data = b"".join([batch.frames for _, batch in self._batches.values()])
         return Unsent(self._totals if self._totals.requests else None, runs, self._positions, data)
+
+    def sealed(self) -> list[tuple[PartitionQueue, bytes]] | None:
+        """Return the frames of each partition, if nothing was sent yet and all of it is messages that fit into one
+        request.
+        """
+        if self.is_known or self._positions:
+            return None
+        found = [(queue, queue.seal(batch)) for queue, batch in self._batches.values()]
+        return found if self._fits_one_request() else None
 
     def _fits_one_request(self) -> bool:
         batches = [batch for _, batch in self._batches.values()]

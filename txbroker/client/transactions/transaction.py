@@ -23,9 +23,10 @@ from txbroker.client.core.phase import Phase
 from txbroker.client.core.positions import TakesPart
 from txbroker.client.core.promise import start
 from txbroker.client.core.results import Durability, Message, Receipt, Run
+from txbroker.client.producer.partition_queue import PartitionQueue
 from txbroker.client.producer.producer import Producer
 from txbroker.client.producer.route import Route
-from txbroker.client.transactions.contents import Adds, Contents, Unsent
+from txbroker.client.transactions.contents import Adds, Contents, NotBegun, Unsent
 from txbroker.client.transactions.decision import Decision, Stage, reason_of
 from txbroker.client.transactions.serials import Serials
 from txbroker.wire import messages as commands
@@ -58,6 +59,8 @@ class Transaction:
         self._gone = False
         self._decision = Decision(self.received.discard)
         self._is_unsure = False
+        self.begins_beyond = 0
+        """It begins at the broker when it has more bytes than this, or with what is more than messages."""
 
     @property
     def number(self) -> TransactionNumber | None:
@@ -94,8 +97,12 @@ class Transaction:
         finally:
             if not came_through:
                 self.cut_short()
-        queue = route.choose(key, partition)
-        self.contents.append(queue, value, moment, key, headers)
+        queue, contents = route.choose(key, partition), self.contents
+        try:
+            contents.append(queue, value, moment, key, headers)
+        except NotBegun:
+            await self._begin()
+            contents.append(queue, value, moment, key, headers)
         return Receipt(topic, queue.index, None, Durability.STAGED, given)
 
     def interrupted(self, before: int, error: BaseException) -> None:
@@ -128,9 +135,10 @@ class Transaction:
                 )
             await core.drained()
             self._check_stage()
-        if not self.contents.has_begun:
+        contents = self.contents
+        if not contents.has_begun and contents.size >= self.begins_beyond:
             await self._begin()
-        self._check_stage()
+            self._check_stage()
         return route
 
     async def _begin(self) -> None:
@@ -185,12 +193,38 @@ class Transaction:
     async def _complete(self) -> None:
         """Wait until all of its contents are added; raises if they are not."""
         self._check_stage()
+        if not self.contents.has_begun and not self.contents.is_empty:
+            await self._begin()
+            self._check_stage()
         for group, offsets, settled in self.received.settlement():
             await self.add_offsets(group, offsets, settled)
         # Unequal if a call that adds was interrupted: not every counted message was added.
         if self.contents.taken != self.contents.added:
             self.cut_short()
             self._check_stage()
+
+    async def outside(self) -> list[tuple[PartitionQueue, bytes]] | None:
+        """Return the frames of each partition, for a transaction that is committed elsewhere and delivered later; None
+        if it has more than messages, or more than :attr:`begins_beyond` bytes, so that only the broker can commit it.
+
+        Raises what a commit would raise before it sends anything. Then :meth:`ended_outside` says how it ended.
+        """
+        self._check_stage()
+        contents = self.contents
+        if contents.has_begun or contents.size > self.begins_beyond or self.received.settlement():
+            return None
+        if contents.taken != contents.added:
+            self.cut_short()
+            self._check_stage()
+        reports = self._producer.reports
+        report = None if reports is None else contents.report(reports)
+        if reports is not None and report is not None:
+            await self.send(reports.topic, report, None, None, None)
+        return contents.sealed()
+
+    def ended_outside(self, is_committed: bool) -> None:
+        """Note how it ended, if :meth:`outside` has returned its messages."""
+        self._end(Stage.COMMITTED if is_committed else Stage.ROLLED_BACK)
 
     def _unsent(self) -> Unsent:
         """Return the part that the deciding request carries. It goes out in the session in which it began."""

@@ -17,13 +17,22 @@ from txbroker import errors
 TABLE = "txbroker_decision"
 IDENTITY = "txbroker_identity"
 """The table whose one row identifies the decision table. It is separate, because rows come and go in the other."""
+OUTBOX = "txbroker_outbox"
+"""The table of blocks that only send: their messages, until the broker has them."""
+REFUSED = "txbroker_outbox_refused"
+"""The table of blocks whose messages the broker will never take."""
 
 COMMITTED = "committed"
 ROLLED_BACK = "rolled back"
 CONTRADICTED = "contradicted"
 
-LAYOUT = 1
+LAYOUT = 2
+MAX_ERROR = 500
+"""Characters of an error that a refused row keeps."""
 BLOCK = "txbroker_block"
+
+ROWS = 100
+"""How many rows of an outbox are read at once."""
 
 
 class Result(NamedTuple):
@@ -31,6 +40,18 @@ class Result(NamedTuple):
 
     rows: list[Sequence[Any]]
     changed: int
+
+
+class OutboxRow(NamedTuple):
+    """A row of the outbox: ``stream`` is 32 hexadecimal digits, ``messages`` a payload of
+    :mod:`txbroker.databases.outbox.payload`; ``table`` is the identity of the decision table beside it.
+    """
+
+    stream: str
+    number: int
+    broker: str
+    messages: bytes
+    table: str
 
 
 Connector = Callable[[], Any]
@@ -68,6 +89,12 @@ class Database:
         "broker VARCHAR(32) NOT NULL, decided_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP NOT NULL)"
     )
     create_identity = f"CREATE TABLE {IDENTITY} (identity VARCHAR(255) NOT NULL)"
+    has_outbox = False
+    """Whether blocks that only send may leave their messages in the database; unknown databases have no known type for
+    them.
+    """
+    create_outbox: Sequence[str] = ()
+    """Statements that make the outbox's two tables, if :attr:`has_outbox`."""
     old = ""
     """A condition for rows that no living program is about to delete."""
     limit = ""
@@ -89,6 +116,30 @@ class Database:
     insert_identity = f"INSERT INTO {IDENTITY} (identity) VALUES (%s)"
     update_identity = f"UPDATE {IDENTITY} SET identity = %s"
     release = f"RELEASE SAVEPOINT {BLOCK}"
+
+    probe_outbox = f"SELECT number FROM {OUTBOX} WHERE stream = ''"
+    insert_row = (
+        f"INSERT INTO {OUTBOX} (stream, number, broker, messages) SELECT %s, %s, %s, %s FROM {IDENTITY} "
+        "WHERE identity LIKE %s"
+    )
+    insert_any_row = f"INSERT INTO {OUTBOX} (stream, number, broker, messages) VALUES (%s, %s, %s, %s)"
+    list_rows = f"SELECT stream, MIN(number), MAX(number) FROM {OUTBOX} WHERE broker = %s GROUP BY stream"
+    read_rows = (
+        f"SELECT number, messages FROM {OUTBOX} WHERE stream = %s AND number > %s ORDER BY number LIMIT {ROWS}"
+    )
+    read_row = f"SELECT messages FROM {OUTBOX} WHERE stream = %s AND number = %s"
+    read_numbers = f"SELECT number FROM {OUTBOX} WHERE stream = %s AND number <= %s ORDER BY number LIMIT {ROWS}"
+    raise_generation = f"UPDATE {IDENTITY} SET identity = %s WHERE identity = %s"
+    refuse_row = (
+        f"INSERT INTO {REFUSED} (stream, number, broker, messages, error) SELECT stream, number, broker, messages, %s "
+        f"FROM {OUTBOX} WHERE stream = %s AND number = %s"
+    )
+    list_refused = (
+        f"SELECT stream, number, error, refused_at, messages FROM {REFUSED} WHERE broker = %s ORDER BY refused_at "
+        f"LIMIT {ROWS}"
+    )
+    read_refused = f"SELECT messages, error FROM {REFUSED} WHERE stream = %s AND number = %s"
+    delete_refused = f"DELETE FROM {REFUSED} WHERE stream = %s AND number = %s"
 
     # -- a transaction -----------------------------------------------------------------------------
 
@@ -151,15 +202,43 @@ class Database:
 
     async def decide(self, token: str, key: str, broker: str) -> None:  # noqa: ARG002
         """Run step 3: insert the row, if transaction and table are still those of step 1; raises if they are not."""
+        await self._release_mark()
+        result = await self.execute(self.insert_decision, (key, broker, identity_pattern(table_of(key))))
+        if not (result.changed > 0 or (await self.execute(self.read, (key,))).rows):
+            raise another_table(identity_of(await self.execute(self.read_identity)))
+
+    async def put(self, token: str, row: OutboxRow) -> None:  # noqa: ARG002
+        """Insert a row of the outbox, if transaction and table are still those of step 1; raises if they are not."""
+        await self._release_mark()
+        result = await self.execute(self.insert_row, (*row[:4], identity_pattern(row.table)))
+        if result.changed == 0:
+            raise another_table(identity_of(await self.execute(self.read_identity)))
+
+    @property
+    def commits_with_row(self) -> bool:
+        """Whether :meth:`commit_with` is to be used in place of :meth:`put` and :meth:`commit`."""
+        return False
+
+    async def commit_with(self, token: str, row: OutboxRow) -> None:
+        """Insert a row as :meth:`put` does, and commit, in one message."""
+        raise NotImplementedError
+
+    @property
+    def source(self) -> object:
+        """The driver's connection: what has one stream of blocks, whichever sessions it serves."""
+        return self.handle
+
+    def anchor(self) -> object:
+        """Return an object with weak references that lives as long as the connection to the database does."""
+        return self.handle
+
+    async def _release_mark(self) -> None:
         try:
             await self.execute(self.release)
         except Exception as error:
             if self.is_lost_mark(error):
                 raise lost_mark(str(error)) from error
             raise
-        result = await self.execute(self.insert_decision, (key, broker, identity_pattern(key)))
-        if not (result.changed > 0 or (await self.execute(self.read, (key,))).rows):
-            raise another_table(identity_of(await self.execute(self.read_identity)))
 
     async def is_marked(self) -> bool:
         """Return whether the open transaction is a block's; asked before it is rolled back, which may remove
@@ -224,6 +303,10 @@ class Database:
         """Return the statement that deletes ``count`` rows by their keys."""
         return f"DELETE FROM {TABLE} WHERE xid IN ({', '.join(['%s'] * count)})"
 
+    def delete_rows(self, count: int) -> str:
+        """Return the statement that deletes ``count`` rows of a stream by their keys: a range would lock gaps."""
+        return f"DELETE FROM {OUTBOX} WHERE stream = %s AND number IN ({', '.join(['%s'] * count)})"
+
     # -- errors ------------------------------------------------------------------------------------
 
     def is_lost_mark(self, error: Exception) -> bool:  # noqa: ARG002
@@ -262,9 +345,14 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, (bytes, bytearray)) else str(value)
 
 
-def identity_pattern(key: str) -> str:
-    """Return the LIKE pattern of the identity row of the table that decides this xid."""
-    return f"{LAYOUT} {key.partition('-')[0]} %"
+def table_of(key: str) -> str:
+    """Return the identity of the table that decides the xid with this key."""
+    return key.partition("-")[0]
+
+
+def identity_pattern(table: str) -> str:
+    """Return the LIKE pattern of the identity row of a table."""
+    return f"{LAYOUT} {table} %"
 
 
 def another_table(found: str | None) -> errors.DecisionTableRefused:

@@ -11,6 +11,8 @@ from txbroker.databases.adapters.adapter import no_connection
 from txbroker.databases.adapters.database import (
     BLOCK,
     IDENTITY,
+    OUTBOX,
+    REFUSED,
     TABLE,
     Condition,
     Connector,
@@ -34,6 +36,13 @@ _REFUSED_COMMITS = (_LOCK_WAIT, _DEADLOCK, 3101)
 """Errors of COMMIT that mean "rolled back"; 3101 is group replication's. (1180, and lost connections, mean nothing.)"""
 
 
+_BYTEWISE = "CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
+_ROW = (
+    f"stream VARCHAR(32) {_BYTEWISE}, number BIGINT NOT NULL, broker VARCHAR(32) {_BYTEWISE}, "
+    "messages LONGBLOB NOT NULL"
+)
+
+
 class MysqlDatabase(DbApiDatabase):
     """A connection to MariaDB or MySQL, with InnoDB. The keys' collation is that of bytes."""
 
@@ -44,6 +53,12 @@ class MysqlDatabase(DbApiDatabase):
         "decided_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP) ENGINE=InnoDB"
     )
     create_identity = f"{Database.create_identity} ENGINE=InnoDB"
+    has_outbox = True
+    create_outbox = (
+        f"CREATE TABLE {OUTBOX} ({_ROW}, PRIMARY KEY (stream, number)) ENGINE=InnoDB",
+        f"CREATE TABLE {REFUSED} ({_ROW}, error TEXT NOT NULL, "
+        "refused_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (stream, number)) ENGINE=InnoDB",
+    )
     old = "decided_at < CURRENT_TIMESTAMP - INTERVAL 60 SECOND"
     limit = " LIMIT 1000"
     begin_block = (

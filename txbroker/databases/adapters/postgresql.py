@@ -15,16 +15,20 @@ from txbroker.databases.adapters.adapter import no_connection
 from txbroker.databases.adapters.database import (
     COMMITTED,
     IDENTITY,
+    OUTBOX,
+    REFUSED,
     TABLE,
     Condition,
     Connector,
     Database,
+    OutboxRow,
     Result,
     another_table,
     identity_of,
     identity_pattern,
     lost_mark,
     no_unique_key,
+    table_of,
 )
 from txbroker.databases.adapters.dbapi import DbApiDatabase
 
@@ -33,6 +37,11 @@ _IDLE, _ACTIVE, _IN_TRANSACTION, _IN_ERROR = 0, 1, 2, 3
 
 _COMMAND_OK = 1
 """libpq's PGRES_COMMAND_OK."""
+
+_FORCED = (
+    "CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END"
+)
+"""Turns forced commits on for the transaction: an unforced one would decide nothing."""
 
 _UNKNOWN_CLASSES = ("08", "40003", "57P")
 """SQLSTATEs after which a COMMIT may have happened: lost connections, completion unknown, shutdowns."""
@@ -43,6 +52,25 @@ def _read_only() -> errors.Misuse:
         "the database transaction is read-only (default_transaction_read_only, a hot standby, or SET TRANSACTION READ "
         "ONLY): a block writes a row that decides. Use a connection that may write, to the primary; nothing was done"
     )
+
+
+def _refuse_lost_place(error: Exception) -> None:
+    """Raise what it means that a row had no number: transaction or table were not the block's any more."""
+    if sqlstate(error) == "25006":
+        raise _read_only() from error
+    about = getattr(error, "diag", None)
+    if sqlstate(error) == "23502" and about is not None and about.table_name == OUTBOX:
+        raise errors.Misuse(
+            "the database transaction in which this block began is gone, or the table beside it is another one: "
+            "something in the block has committed or rolled back, or changed the schema (search_path). What was "
+            "committed so stays; what came after it is rolled back, and none of the block's messages will be seen. "
+            "Leave commit and rollback to the block"
+        ) from error
+
+
+@cache
+def _can_pipeline() -> bool:
+    return bool(sys.modules["psycopg"].Pipeline.is_supported())
 
 
 def sqlstate(error: BaseException) -> str:
@@ -79,11 +107,34 @@ class PostgresqlDatabase(Database):
     create = (
         Database.create + " WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000)"
     )
+    has_outbox = True
+    create_outbox = (
+        f'CREATE TABLE {OUTBOX} (stream varchar(32) COLLATE "C" NOT NULL, number bigint NOT NULL, '
+        "broker varchar(32) NOT NULL, messages bytea NOT NULL, PRIMARY KEY (stream, number)) WITH "
+        "(autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, "
+        "toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 10000)",
+        f"ALTER TABLE {OUTBOX} ALTER COLUMN messages SET STORAGE EXTERNAL",  # frames are compressed by clients
+        f'CREATE TABLE {REFUSED} (stream varchar(32) COLLATE "C" NOT NULL, number bigint NOT NULL, '
+        "broker varchar(32) NOT NULL, messages bytea NOT NULL, error text NOT NULL, "
+        "refused_at timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (stream, number))",
+    )
+    refuse_row = Database.refuse_row.replace("%s", "CAST(%s AS text)", 1)
+    insert_row = (
+        f"INSERT INTO {OUTBOX} (stream, number, broker, messages) SELECT CAST(%s AS varchar), CAST(%s AS bigint), "
+        f"CAST(%s AS varchar), CAST(%s AS bytea) FROM {IDENTITY} "
+        f"WHERE identity LIKE %s AND current_setting('txbroker.block', true) = %s RETURNING {_FORCED}"
+    )
+    insert_or_fail = (
+        f"INSERT INTO {OUTBOX} (stream, number, broker, messages) VALUES (%s, (SELECT CAST(%s AS bigint) "
+        f"FROM {IDENTITY} WHERE identity LIKE %s AND current_setting('txbroker.block', true) = %s), %s, %s) "
+        f"RETURNING {_FORCED}"
+    )
+    """Fails if there is nothing to insert, because it travels with COMMIT: in a transaction that has failed that is a
+    rollback.
+    """
     insert_decision = (
         f"INSERT INTO {TABLE} (xid, decision, broker) SELECT CAST(%s AS varchar), '{COMMITTED}', CAST(%s AS varchar) "
-        f"FROM {IDENTITY} WHERE identity LIKE %s AND current_setting('txbroker.block', true) = %s "
-        "RETURNING CASE current_setting('synchronous_commit') WHEN 'off' "
-        "THEN set_config('synchronous_commit', 'on', true) END"
+        f"FROM {IDENTITY} WHERE identity LIKE %s AND current_setting('txbroker.block', true) = %s RETURNING {_FORCED}"
     )
 
     async def mark(self, token: str) -> str | None:
@@ -99,17 +150,35 @@ class PostgresqlDatabase(Database):
         decide nothing.
         """
         try:
-            result = await self.execute(self.insert_decision, (key, broker, identity_pattern(key), token))
+            pattern = identity_pattern(table_of(key))
+            result = await self.execute(self.insert_decision, (key, broker, pattern, token))
         except Exception as error:
             if sqlstate(error) == "25006":
                 raise _read_only() from error
             raise
-        if result.rows:
-            return
+        if not result.rows:
+            await self._refuse_place(token)
+
+    async def put(self, token: str, row: OutboxRow) -> None:
+        """Insert the row if the mark is still there, and turn forced commits on."""
+        try:
+            result = await self.execute(self.insert_row, (*row[:4], identity_pattern(row.table), token))
+        except Exception as error:
+            if sqlstate(error) == "25006":
+                raise _read_only() from error
+            raise
+        if not result.rows:
+            await self._refuse_place(token)
+
+    async def _refuse_place(self, token: str) -> None:
         mark = await self.execute("SELECT current_setting('txbroker.block', true)")
         if mark.rows[0][0] != token:
             raise lost_mark("the mark of its transaction is gone")
         raise another_table(identity_of(await self.execute(self.read_identity)))
+
+    def _or_fail(self, token: str, row: OutboxRow) -> tuple[Any, ...]:
+        """Return the parameters of :attr:`insert_or_fail`."""
+        return (row.stream, row.number, identity_pattern(row.table), token, row.broker, row.messages)
 
     async def is_marked(self) -> bool:
         """Return whether the setting exists, which ends with its transaction."""
@@ -222,6 +291,11 @@ class _Psycopg(PostgresqlDatabase):
         status: int = self.connection.pgconn.transaction_status
         return status
 
+    @property
+    def commits_with_row(self) -> bool:
+        """Whether libpq has pipelines (14 and newer)."""
+        return _can_pipeline()
+
     def _begins_plainly(self) -> bool:
         connection = self.connection
         return connection.isolation_level is connection.read_only is connection.deferrable is None
@@ -252,13 +326,27 @@ class PsycopgDatabase(_Psycopg, DbApiDatabase):
             connection.wait(self._begin_marked(token))
         return True
 
+    async def commit_with(self, token: str, row: OutboxRow) -> None:
+        """Insert the row and commit, sent together."""
+        connection = self.connection
+        try:
+            with connection.pipeline():
+                self._plain_cursor().execute(self.insert_or_fail, self._or_fail(token, row))
+                connection.commit()
+        except Exception as error:
+            _refuse_lost_place(error)
+            raise
+
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
         """Run a statement, all of a block with one cursor: making one, and descriptions of rows, takes 30 µs each."""
-        if self._cursor is None:
-            self._cursor = self.connection.cursor(row_factory=_plain_rows())
-        cursor = self._cursor
+        cursor = self._plain_cursor()
         cursor.execute(statement, parameters or None)
         return Result(cursor.fetchall() if cursor.pgresult.ntuples else [], cursor.rowcount)
+
+    def _plain_cursor(self) -> Any:
+        if self._cursor is None:
+            self._cursor = self.connection.cursor(row_factory=_plain_rows())
+        return self._cursor
 
 
 class Psycopg2Database(PostgresqlDatabase, DbApiDatabase):
@@ -289,11 +377,25 @@ class AsyncPsycopgDatabase(_Psycopg):
             await connection.wait(self._begin_marked(token))
         return True
 
-    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
-        """Run a statement."""
+    async def commit_with(self, token: str, row: OutboxRow) -> None:
+        """Insert the row and commit, sent together."""
+        connection = self.connection
+        try:
+            async with connection.pipeline():
+                await self._plain_cursor().execute(self.insert_or_fail, self._or_fail(token, row))
+                await connection.commit()
+        except Exception as error:
+            _refuse_lost_place(error)
+            raise
+
+    def _plain_cursor(self) -> Any:
         if self._cursor is None:
             self._cursor = self.connection.cursor(row_factory=_plain_rows())
-        cursor = self._cursor
+        return self._cursor
+
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
+        """Run a statement."""
+        cursor = self._plain_cursor()
         await cursor.execute(statement, parameters or None)
         return Result(await cursor.fetchall() if cursor.pgresult.ntuples else [], cursor.rowcount)
 

@@ -11,11 +11,22 @@ from typing import Any
 from txbroker import errors
 from txbroker.databases.adapters import file_identity
 from txbroker.databases.adapters.adapter import no_connection
-from txbroker.databases.adapters.database import TABLE, Condition, Connector, Database, no_unique_key
+from txbroker.databases.adapters.database import (
+    OUTBOX,
+    REFUSED,
+    TABLE,
+    Condition,
+    Connector,
+    Database,
+    no_unique_key,
+)
 from txbroker.databases.adapters.dbapi import DbApiDatabase
 
 _FULL, _EXTRA = 2, 3
 _VOLATILE = ("off", "memory")
+
+
+_ROW = "stream VARCHAR(32) NOT NULL, number INTEGER NOT NULL, broker VARCHAR(32) NOT NULL, messages BLOB NOT NULL"
 
 
 class SqliteDatabase(DbApiDatabase):
@@ -28,6 +39,12 @@ class SqliteDatabase(DbApiDatabase):
     reading_begins = False
     old = "decided_at < datetime('now', '-60 seconds')"
     limit = " LIMIT 1000"
+    has_outbox = True
+    create_outbox = (
+        f"CREATE TABLE {OUTBOX} ({_ROW}, PRIMARY KEY (stream, number))",
+        f"CREATE TABLE {REFUSED} ({_ROW}, error TEXT NOT NULL, "
+        "refused_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (stream, number))",
+    )
 
     def __init__(self, connection: Any) -> None:
         super().__init__(connection, "qmark")
@@ -111,6 +128,12 @@ class SqliteDatabase(DbApiDatabase):
             )
         return await super().mark(token)
 
+    def anchor(self) -> object:
+        """Return a function of SQL that the connection holds: connections of sqlite3 have no weak references."""
+        anchor = _Anchor()
+        self.connection.create_function("txbroker_anchor", 0, anchor)
+        return anchor
+
     async def home(self) -> str:
         """Return the file's identity: a copy has another one."""
         path = await _path(self)
@@ -163,6 +186,13 @@ class SqliteDatabase(DbApiDatabase):
     def is_blocked(self, error: Exception) -> bool:
         """Return whether it is busy or locked."""
         return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
+
+
+class _Anchor:
+    """Lives as long as the connection that has it as a function."""
+
+    def __call__(self) -> None:
+        """Return NULL."""
 
 
 async def _path(database: Database) -> str:

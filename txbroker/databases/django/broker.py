@@ -12,10 +12,13 @@ from django.core.exceptions import ImproperlyConfigured
 
 from txbroker.client.blocking import Connection, connect
 from txbroker.databases.orm.waiting_messages import MAX_BYTES, Terms
+from txbroker.databases.outbox.terms import AUTO_MODE, OUTBOX_BYTES, OutboxTerms
 from txbroker.databases.protocol import check_wait
 from txbroker.databases.xids import check_application
 
-NAMES = ("url", "application", "wait", "timeout", "max_bytes", "options")
+NAMES = (
+    "url", "application", "wait", "timeout", "max_bytes", "options", "mode", "outbox_bytes", "max_backlog", "on_refused",
+)  # fmt: skip
 
 
 class Configuration(NamedTuple):
@@ -39,7 +42,13 @@ def configuration() -> Configuration:
         )
     if unknown := sorted(set(found) - set(NAMES)):
         raise ImproperlyConfigured(f"settings.TXBROKER: {unknown} are not known; {list(NAMES)} are")
-    terms = Terms(found.get("application", ""), found.get("wait", "decision"), found.get("timeout"))
+    outbox = OutboxTerms(
+        found.get("mode", AUTO_MODE),
+        found.get("outbox_bytes", OUTBOX_BYTES),
+        found.get("max_backlog"),
+        found.get("on_refused", "move"),
+    ).check()
+    terms = Terms(found.get("application", ""), found.get("wait", "decision"), found.get("timeout"), outbox)
     check_application(terms.application)
     check_wait(terms.wait)
     return Configuration(found["url"], terms, found.get("max_bytes", MAX_BYTES), found.get("options", {}))

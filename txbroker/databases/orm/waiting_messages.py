@@ -16,6 +16,7 @@ from txbroker.databases.adapters.adapter import run
 from txbroker.databases.adapters.database import Database
 from txbroker.databases.blocking import Atomic, BlockingSide
 from txbroker.databases.orm.wrapped import WrappedDatabase
+from txbroker.databases.outbox.terms import AUTO, OutboxTerms
 from txbroker.databases.protocol import Deciding
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -57,12 +58,13 @@ class Terms(NamedTuple):
     application: str = ""
     wait: str = "decision"
     timeout: float | None = None
+    outbox: OutboxTerms = AUTO
 
 
 def block(database: WrappedDatabase, broker: Broker, terms: Terms) -> Atomic:
     """Return a block that is not entered yet."""
     connection = broker if isinstance(broker, Connection) else broker()
-    side = BlockingSide(connection, terms.wait, terms.timeout)
+    side = BlockingSide(connection, terms.wait, terms.timeout, terms.outbox)
     return Atomic(Deciding(cast(Database, database), side, terms.application), side, None)
 
 

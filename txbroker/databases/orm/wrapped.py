@@ -17,6 +17,9 @@ class WrappedDatabase:
             raise AttributeError("the session's connection has not been got hold of")
         return getattr(self.driver, name)
 
+    commits_with_row = False
+    """The mapper commits."""
+
     async def begin_marked(self, token: str) -> bool:  # noqa: ARG002
         """Return False: the mapper begins."""
         return False

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from txbroker.databases.adapters import adapter
-from txbroker.databases.adapters.database import Condition, Connector, Result
+from txbroker.databases.adapters.database import Condition, Connector, OutboxRow, Result
 from txbroker.databases.orm.wrapped import WrappedDatabase
 
 _HOME = "txbroker.home"
@@ -96,6 +96,12 @@ class DriverDatabase(WrappedDatabase):
         self.check_same_transaction()
         with translating(self.connection, "txbroker: insert the decision"):
             await self.driver.decide(token, key, broker)
+
+    async def put(self, token: str, row: OutboxRow) -> None:
+        """Insert a row of the outbox."""
+        self.check_same_transaction()
+        with translating(self.connection, "txbroker: insert the messages"):
+            await self.driver.put(token, row)
 
     async def home(self) -> str:
         """Return the place; it is read once for each connection of the pool and each table, not for each Session."""

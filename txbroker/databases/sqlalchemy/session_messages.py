@@ -29,6 +29,8 @@ from txbroker.databases.orm.waiting_messages import (
     check_room,
     commit_with,
 )
+from txbroker.databases.outbox.streams import Backlog
+from txbroker.databases.outbox.terms import AUTO_MODE, OUTBOX_BYTES, OutboxTerms
 from txbroker.databases.protocol import check_wait
 from txbroker.databases.sqlalchemy.adapters import (
     check_sole,
@@ -49,6 +51,10 @@ def carry(
     wait: str = "decision",
     timeout: float | None = None,
     max_bytes: int = MAX_BYTES,
+    mode: str = AUTO_MODE,
+    outbox_bytes: int = OUTBOX_BYTES,
+    max_backlog: Backlog | None = None,
+    on_refused: str = "move",
 ) -> Messages:
     """Have the commits of ``sessions`` carry messages. Call it once, when the program starts.
 
@@ -63,7 +69,8 @@ def carry(
             f"{kind_of(broker)} is neither a blocking connection to a broker, as txbroker.connect() gives, nor a "
             "function that returns one; nothing was done"
         )
-    messages = Messages(broker, Terms(application, wait, timeout), max_bytes)
+    terms = OutboxTerms(mode, outbox_bytes, max_backlog, on_refused).check()
+    messages = Messages(broker, Terms(application, wait, timeout, terms), max_bytes)
     event.listen(sessions, "after_begin", messages._after_begin)
     return messages
 

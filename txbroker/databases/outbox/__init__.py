@@ -1,0 +1,1 @@
+"""Blocks that only send: their messages lie in the database until the broker has them. ``docs/atomic.md`` tells how."""

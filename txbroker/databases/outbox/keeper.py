@@ -1,0 +1,396 @@
+"""The keeper of an outbox: it claims streams, delivers what is not in memory, deletes rows, releases streams.
+
+It goes by the rules of docs/decisions/0048-outbox-streams.md: what it delivers it has read after its claim was
+answered, seen and forced, on the database connection on which it has read the generation of the claim. Any number of
+keepers may run at the same time, in any processes: the broker decides by epochs and numbers. For one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from journal.transaction_states import State
+from txbroker import errors
+from txbroker.client.blocking import Connection
+from txbroker.client.core.promise import Promise
+from txbroker.client.operations.streams import claim_stream, list_streams, release_stream
+from txbroker.client.transactions.deliveries import deliver
+from txbroker.databases.adapters.database import ROWS
+from txbroker.databases.outbox import payload
+from txbroker.databases.outbox.stream import Stream
+from txbroker.databases.outbox.streams import Streams
+from txbroker.databases.outbox.table import OutboxTable, Row
+from txbroker.databases.resolver_connection import ResolverConnection
+from txbroker.wire.messages import Delivery, StreamHeld
+
+log = logging.getLogger("txbroker.outbox")
+
+KEPT = 24 * 3600.0
+"""Seconds without a delivery after which a stream that nobody uses here is released: so long its outcomes are known."""
+
+FOR_GOOD = (
+    errors.UnknownTopic,
+    errors.UnknownPartition,
+    errors.MessageTooLarge,
+    errors.InvalidFrame,
+    errors.CorruptData,
+)
+"""What a row is refused with for ever, however often it is tried."""
+
+LEFT = 60.0
+"""Seconds without a delivery after which rows of others that are delivered are deleted here."""
+
+PATIENCE = 0.5
+"""Seconds for which a deletion waits for others' locks."""
+
+_CHANGED = (errors.StreamFenced, errors.StreamOutOfOrder)
+
+
+class Swept(NamedTuple):
+    """What a sweep has done: streams of others that it went on with, rows delivered and refused, streams released."""
+
+    streams: int = 0
+    delivered: int = 0
+    released: int = 0
+
+
+class Keeper:
+    """The keeper of one outbox at one broker."""
+
+    def __init__(
+        self, connection: ResolverConnection, open_broker: Callable[[], Connection], streams: Streams | None = None
+    ) -> None:
+        self.table = OutboxTable(connection)
+        self.streams = streams
+        """The streams of blocks of this process; None for a resolver, which has none."""
+        self.delivered = 0
+        """Rows that were read from the table and delivered."""
+        self.refused = 0
+        """Rows that were moved to the refused ones."""
+        self.stops_at_refused = False
+        """Whether a stream waits at a row that is refused for ever, instead of going on behind it."""
+        self.stopped: dict[str, str] = {}
+        """Streams that wait so, and why."""
+        self._database = connection
+        self._open_broker = open_broker
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    @property
+    def broker(self) -> Connection:
+        """The blocking connection to the broker."""
+        return self._open_broker()
+
+    # -- streams of this process -------------------------------------------------------------------
+
+    def attend(self) -> bool:
+        """Bring streams of this process to where their blocks deliver from memory; return whether one has to wait.
+
+        One that has to wait has a block open, or is another's now.
+        """
+        assert self.streams is not None
+        self.streams.use(self.broker)
+        waits, failures = False, list[errors.TxBrokerError]()
+        for stream in list(self.streams.all.values()):
+            if not stream.is_current:
+                try:
+                    waits = not self._attend(stream) or waits
+                except (errors.RequestRefused, errors.CorruptData) as error:
+                    failures.append(error)  # of this stream: the others need not wait for it
+        if failures:
+            raise failures[0]
+        return waits
+
+    def _attend(self, stream: Stream) -> bool:
+        streams = self.streams
+        assert streams is not None
+        if not stream.epoch or stream.life != self._database.life:
+            held = self._claim(stream.name)
+            streams.claimed(stream, held.epoch, held.last, self._database.life)
+            if stream.number:
+                self._delete_up_to(stream.text, held.last)
+        while stream.epoch and not stream.is_current:
+            with streams.lock:
+                covered = stream.to_read()
+            if covered is None:
+                return False
+            epoch = stream.epoch
+            try:
+                last, is_all = self._deliver_some(stream.name, epoch, stream.last)
+            except _CHANGED:
+                with streams.lock:
+                    stream.fenced(epoch)
+                return False
+            streams.delivered(stream, last)
+            if is_all:
+                with streams.lock:
+                    stream.was_read(covered)
+        streams.flush(stream)
+        return stream.is_current
+
+    def _claim(self, name: bytes) -> StreamHeld:
+        broker = self.broker
+        generation = self._database.generation(PATIENCE)
+        return broker.run(claim_stream(broker.core, name, self._database.name, generation))
+
+    # -- delivering from the table -----------------------------------------------------------------
+
+    def _deliver_some(self, name: bytes, epoch: bytes, last: int) -> tuple[int, bool]:
+        """Deliver rows of one snapshot, in order, and delete them; return the last delivered number, and whether those
+        were all.
+
+        Raises what says that the stream is another's, or what the broker cannot take now.
+        """
+        rows = self.table.rows(name.hex(), last, PATIENCE)
+        is_all = len(rows) < ROWS
+        while rows:
+            done, error = self._deliver(name, epoch, last, rows)
+            last = done[-1] if done else last
+            if done:
+                self.delivered += len(done)
+                self.table.delete({name.hex(): done}, PATIENCE)
+            rows = rows[len(done) :]
+            if error is None:
+                if rows:  # a mark, whose block can never commit: it may go at once
+                    self.table.delete({name.hex(): [rows.pop(0).number]}, PATIENCE)
+                continue
+            if not isinstance(error, FOR_GOOD) or self.stops_at_refused:
+                if isinstance(error, FOR_GOOD):
+                    self.stopped[name.hex()] = f"number {rows[0].number}: {error}"
+                raise error
+            self._refuse(name, rows.pop(0).number, error)
+        self.stopped.pop(name.hex(), None)
+        return last, is_all
+
+    def _refuse(self, name: bytes, number: int, error: errors.TxBrokerError) -> None:
+        log.error(
+            "number %d of stream %s is refused for ever (%s): it is in txbroker_outbox_refused now. See 'txbroker "
+            "outbox list'",
+            number,
+            name.hex(),
+            error,
+        )
+        self.table.refuse(name.hex(), number, f"{type(error).__name__}: {error}", PATIENCE)
+        self.refused += 1
+        if self.streams is not None and (stream := self.streams.all.get(name)) is not None:
+            self.streams.refused(stream, number, error)
+
+    def _deliver(
+        self, name: bytes, epoch: bytes, last: int, rows: list[Row]
+    ) -> tuple[list[int], errors.TxBrokerError | None]:
+        """Send rows one behind the other; return the delivered numbers, and why the next one is not: None for a mark,
+        which is no block.
+        """
+        broker, calls, failure = self.broker, list[tuple[int, Promise[Any]]](), None
+        for row in rows:
+            try:
+                found = payload.unpack(row.messages, f"number {row.number} of stream {name.hex()}")
+                if found.is_mark:
+                    break
+                runs = [(broker.run(self._partition(run)), run.size) for run in found.runs]
+            except errors.TxBrokerError as error:
+                failure = error
+                break
+            delivery = Delivery(name, epoch, row.number, last)
+            calls.append((row.number, broker.run(_sent(broker, delivery, runs, bytes(found.frames)))))
+            last = row.number
+        done = list[int]()
+        for number, call in calls:
+            try:
+                broker._driver.wait(call)
+            except errors.TxBrokerError as error:
+                return done, error
+            done.append(number)
+        return done, failure
+
+    async def _partition(self, run: payload.Run) -> int:
+        route = await self.broker._producer.route(run.topic)
+        if not 0 <= run.partition < len(route.queues):
+            self.broker._producer.forget_route(run.topic)
+            raise errors.UnknownPartition(
+                f"{run.topic} has {len(route.queues)} partitions, and the message was for partition {run.partition} of "
+                f"{run.partitions}; it was not delivered"
+            )
+        return route.queues[run.partition].number
+
+    # -- rows that may go --------------------------------------------------------------------------
+
+    def tidy(self) -> int:
+        """Delete rows that are delivered, of all streams of this process; return how many."""
+        assert self.streams is not None
+        with self.streams.lock:
+            taken = [(stream, stream.take_rows(MOST_AT_ONCE)) for stream in self.streams.all.values() if stream.removable]
+        if not taken:
+            return 0
+        try:
+            self.table.delete({stream.text: numbers for stream, numbers in taken}, PATIENCE)
+        except BaseException:
+            with self.streams.lock:
+                for stream, numbers in taken:
+                    stream.give_rows(numbers)
+            raise
+        return sum(len(numbers) for _, numbers in taken)
+
+    def release_own(self) -> int:
+        """Release the streams of this process of which all is delivered, for good; return how many that were."""
+        assert self.streams is not None
+        with self.streams.lock:
+            settled = [stream for stream in self.streams.all.values() if stream.is_settled]
+        fresh = [stream for stream in settled if not stream.number]
+        used = [stream for stream in settled if stream.number]
+        for stream in used:
+            if stream.life != self._database.life:  # rule e
+                held = self._claim(stream.name)
+                self.streams.claimed(stream, held.epoch, held.last, self._database.life)
+        self._release((stream.name, stream.epoch, 0) for stream in fresh)
+        return self._empty_and_release([(stream.name, stream.epoch, stream.last) for stream in used]) + len(fresh)
+
+    def _empty_and_release(self, held: list[tuple[bytes, bytes, int]]) -> int:
+        if not held:
+            return 0
+        generation = self.table.empty({name.hex(): last for name, _, last in held}, PATIENCE)
+        return self._release(held, generation)
+
+    def _release(self, held: Iterable[tuple[bytes, bytes, int]], generation: int | None = None) -> int:
+        broker, released = self.broker, 0
+        for name, epoch, last in held:
+            if generation is None:
+                generation = self._database.generation(PATIENCE)
+            try:
+                broker.run(release_stream(broker.core, name, epoch, last, generation))
+                released += 1
+            except _CHANGED as error:
+                log.debug("stream %s is not released: %s", name.hex(), error)
+        return released
+
+    # -- streams of others -------------------------------------------------------------------------
+
+    def sweep(self, is_patient: bool) -> Swept:
+        """Go on with streams that nobody goes on with, and release those that are long over.
+
+        With ``is_patient`` only with those that have not moved since the last sweep: their programs may live.
+        """
+        broker = self.broker
+        known = {info.stream.hex(): info for info in broker.run(list_streams(broker.core, self._name))}
+        own = set() if self.streams is None else {name.hex() for name in self.streams.all}
+        seen, before, streams, delivered = dict[str, tuple[int, int]](), self._seen, 0, 0
+        for name, _, highest in self.table.streams(broker.identity):
+            info = known.pop(name, None)
+            last = 0 if info is None else info.last
+            if name in own:
+                continue
+            if highest <= last:
+                if not is_patient or (info is not None and info.idle >= LEFT * 1e6):
+                    self._delete_up_to(name, last)
+                continue
+            seen[name] = last, highest
+            if not is_patient or (name in before and before[name][0] == last < before[name][1]):
+                streams += 1
+                delivered += self._go_on(bytes.fromhex(name))
+        self._seen = seen
+        over = [
+            bytes.fromhex(name) for name, info in known.items() if name not in own and info.idle >= KEPT * 1e6
+        ]
+        released = self._empty_and_release([(name, held.epoch, held.last) for name, held in self._claimed(over)])
+        return Swept(streams, delivered, released)
+
+    @property
+    def _name(self) -> str:
+        return self._database.name or self._database.look().name
+
+    def _claimed(self, names: list[bytes]) -> list[tuple[bytes, StreamHeld]]:
+        """Claim streams that seem to have no rows; return those that have none above their last numbers."""
+        found = []
+        for name in names:
+            held = self._claim(name)
+            if not self.table.rows(name.hex(), held.last, PATIENCE):
+                found.append((name, held))
+        return found
+
+    def _go_on(self, name: bytes) -> int:
+        """Claim a stream, deliver its rows, delete them; return how many were delivered."""
+        held = self._claim(name)
+        self._delete_up_to(name.hex(), held.last)
+        last, is_all, before = held.last, False, self.delivered
+        try:
+            while not is_all:
+                last, is_all = self._deliver_some(name, held.epoch, last)
+        except _CHANGED as error:
+            log.debug("stream %s is another's meanwhile: %s", name.hex(), error)
+        return self.delivered - before
+
+    def _delete_up_to(self, name: str, last: int) -> None:
+        """Delete rows that are delivered: anybody may."""
+        while found := self._database.read(self._database.database.read_numbers, (name, last)):
+            self.table.delete({name: [int(number) for (number,) in found]}, PATIENCE)
+
+    # -- outcomes ----------------------------------------------------------------------------------
+
+    def outcome(self, stream: str, number: int) -> State | None:
+        """Return how the block of a row has ended, and make sure that it stays so; None while its transaction is open.
+
+        Raises OutcomeForgotten for a stream that may have been released since.
+        """
+        name = bytes.fromhex(stream)
+        own = None if self.streams is None else self.streams.all.get(name)
+        if own is not None:
+            return self._own_outcome(own, number)
+        broker = self.broker
+        is_known = any(info.stream == name for info in broker.run(list_streams(broker.core, self._name)))
+        if not is_known and not self._was_unknown(stream):
+            raise errors.OutcomeForgotten(
+                f"stream {stream} is not known to the broker: it was released, or nobody has claimed it; how its number "
+                f"{number} ended is not known any more. Look at the rows that its block wrote"
+            )
+        held = self._claim(name)
+        if held.last >= number:
+            return State.COMMITTED
+        if (found := self._row_outcome(stream, number)) is not None:
+            return found
+        try:
+            if self.table.mark(stream, number, broker.identity, payload.mark(0), PATIENCE):
+                self.table.delete({stream: [number]}, PATIENCE)
+                return State.ROLLED_BACK
+        except Exception as error:
+            if not self._database.is_blocked(error):
+                raise
+        return None  # its transaction is open, or it came in between: the next look shows
+
+    def _own_outcome(self, stream: Stream, number: int) -> State | None:
+        """Return it for a stream that blocks of this process use: then it has ended, or has not come to COMMIT."""
+        if stream.open == number or number > stream.number:
+            return None
+        if stream.last >= number:
+            return State.COMMITTED
+        found = self._row_outcome(stream.text, number)
+        if found is None and stream.last < number:  # it may have been delivered and deleted in between
+            return State.ROLLED_BACK
+        return found or State.COMMITTED
+
+    def _row_outcome(self, stream: str, number: int) -> State | None:
+        found = self.table.payload(stream, number, PATIENCE)
+        if found is None:
+            return None
+        is_mark = payload.unpack(found, f"number {number} of stream {stream}").is_mark
+        return State.ROLLED_BACK if is_mark else State.COMMITTED
+
+    def _was_unknown(self, stream: str) -> bool:
+        """Return whether no claim of a stream that was given up here was answered, and that not long ago: nobody else
+        can have had it released since.
+        """
+        was_claimed, at = (True, 0.0) if self.streams is None else self.streams.given_up.get(stream, (True, 0.0))
+        return not was_claimed and time.monotonic() - at < KEPT / 2
+
+
+MOST_AT_ONCE = 5000
+"""How many rows of a stream one transaction deletes."""
+
+
+async def _sent(
+    broker: Connection, delivery: Delivery, runs: list[tuple[int, int]], data: bytes
+) -> Promise[Any]:
+    core = broker.core
+    await core.opened(core.clock() + core.options.timeout)
+    return deliver(core, broker._serials, delivery, runs, data)

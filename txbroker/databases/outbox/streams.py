@@ -1,0 +1,290 @@
+"""The streams of one connection to a broker, for one decision table: which database connection has which.
+
+A stream stays with its database connection while that lives, so its blocks are delivered in their order; then the next
+connection gets it. Blocks deliver what they have committed by themselves (:meth:`Streams.flush`); everything else is the
+keeper's (:mod:`txbroker.databases.outbox.keeper`).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+from weakref import ref
+
+from journal.formats.stream_entries import STREAM_BYTES
+from txbroker import errors
+from txbroker.client.blocking import Connection
+from txbroker.client.core.call import AnswerLost, Call
+from txbroker.client.core.phase import Phase
+from txbroker.client.core.promise import Promise
+from txbroker.client.transactions.deliveries import deliver
+from txbroker.databases.adapters.database import Database
+from txbroker.databases.outbox.stream import Committed, Stream
+from txbroker.wire.messages import Committed as Stored
+from txbroker.wire.messages import Delivery
+
+log = logging.getLogger("txbroker.outbox")
+
+MOST_GIVEN_UP = 1000
+"""How many streams are remembered that were given up."""
+
+LOOK_EVERY = 32
+"""After so many deliveries a block takes in the answers that have come: nobody else may read them for a second."""
+
+
+class Backlog(NamedTuple):
+    """Bounds of what may be committed and not delivered, for one broker connection; None is no bound.
+
+    ``rows`` counts blocks, ``bytes`` those of them in memory, ``age`` is in seconds. A block beyond one of them is
+    refused before its COMMIT (:class:`txbroker.errors.BacklogFull`).
+    """
+
+    rows: int | None = None
+    bytes: int | None = None
+    age: float | None = None
+
+
+class _Holder(NamedTuple):
+    anchor: ref[Any]
+    stream: Stream
+
+
+class Streams:
+    """The streams of this process that go to one broker, beside one decision table. Any thread may use it.
+
+    ``most`` bounds the bytes of messages in memory; what is beyond it is read from the database again. ``wake`` is
+    called when the keeper has something to do, ``stir`` when there will soon be answers, and rows to delete.
+    """
+
+    def __init__(
+        self, table: str, most: int, wake: Callable[[], object], stir: Callable[[], object] = lambda: None
+    ) -> None:
+        self.table = table
+        self.wake = wake
+        self._stir = stir
+        self.lock = threading.Lock()
+        """Held briefly: never while another lock is taken, or the broker or the database is asked."""
+        self.all: dict[bytes, Stream] = {}
+        """Those that blocks may use."""
+        self._most = most
+        self._connection: Connection | None = None
+        self._holders: dict[int, _Holder] = {}
+        self._ended: deque[int] = deque()
+        self._free: list[Stream] = []
+        self._since_look = 0
+        self._newest: Call[Stored] | None = None
+        self.given_up: dict[str, tuple[bool, float]] = {}
+        """Streams that were given up, newest last: whether a claim was ever answered, and when that was."""
+
+    # -- for blocks --------------------------------------------------------------------------------
+
+    def of(self, database: Database) -> Stream:
+        """Return the stream of a database connection, which no other has while that lives."""
+        source = database.source
+        with self.lock:
+            self._take_back()
+            found = self._holders.get(id(source))
+            if found is not None and found.anchor() is not None:
+                return found.stream
+        anchor = database.anchor()
+        key = id(source)
+        with self.lock:
+            stream = self._free.pop() if self._free else self._new()
+            self._holders[key] = _Holder(ref(anchor, lambda _: self._ended.append(key)), stream)
+        if not stream.is_current:
+            self.wake()
+        return stream
+
+    def _new(self) -> Stream:
+        stream = Stream(secrets.token_bytes(STREAM_BYTES))
+        self.all[stream.name] = stream
+        return stream
+
+    def _take_back(self) -> None:
+        """Have the streams of connections that are gone for the next ones. Call it under the lock."""
+        while self._ended:  # a collector may append at any moment, which is why it does nothing else
+            key = self._ended.popleft()
+            found = self._holders.get(key)
+            if found is not None and found.anchor() is None:
+                del self._holders[key]
+                if found.stream.open:
+                    self._drop(found.stream)
+                elif found.stream.name in self.all:
+                    self._free.append(found.stream)
+
+    def give_up(self, stream: Stream) -> None:
+        """Let nobody commit with a stream any more: a block's outcome is not known, or its number was used."""
+        with self.lock:
+            self._drop(stream)
+            self.given_up[stream.text] = stream.life > 0, time.monotonic()
+            if len(self.given_up) > MOST_GIVEN_UP:
+                del self.given_up[next(iter(self.given_up))]
+        self.wake()
+
+    def _drop(self, stream: Stream) -> None:
+        self.all.pop(stream.name, None)
+        for key, holder in list(self._holders.items()):
+            if holder.stream is stream:
+                del self._holders[key]
+
+    def check_room(self, bounds: Backlog) -> None:
+        """Raise BacklogFull if more is undelivered than may be."""
+        with self.lock:
+            rows = sum(stream.undelivered for stream in self.all.values())
+            held = sum(stream.held for stream in self.all.values())
+            since = min((stream.since for stream in self.all.values()), default=float("inf"))
+        age = max(0.0, time.monotonic() - since)
+        over = (
+            (bounds.rows is not None and rows >= bounds.rows)
+            or (bounds.bytes is not None and held >= bounds.bytes)
+            or (bounds.age is not None and age >= bounds.age)
+        )
+        if over:
+            raise errors.BacklogFull(
+                f"{rows} blocks are committed and not delivered ({held} bytes in memory, the oldest for {age:.1f} s), "
+                f"and max_backlog is {bounds}: the broker is down, or takes them too slowly. Nothing was committed; "
+                "the block can be run again"
+            )
+
+    def committed(self, stream: Stream, block: Committed, epoch: bytes) -> None:
+        """Note that a block has committed, and deliver it now if that is possible. A repetition changes nothing."""
+        with self.lock:
+            has_room = sum(each.held for each in self.all.values()) + len(block.data) <= self._most
+            is_current = stream.committed(block, epoch, has_room)
+        if is_current:
+            self.flush(stream)
+            self._stir()
+        else:
+            self.wake()
+
+    def rolled_back(self, stream: Stream, number: int) -> None:
+        """Note that a block has not committed and never will."""
+        with self.lock:
+            stream.rolled_back(number)
+        if not stream.is_current:
+            self.wake()  # the keeper may have waited for its end
+
+    def wait(self, stream: Stream, number: int) -> Promise[None]:
+        """Return a promise for when a number is delivered."""
+        with self.lock:
+            return stream.wait(number)
+
+    # -- delivering --------------------------------------------------------------------------------
+
+    @property
+    def connection(self) -> Connection | None:
+        """The blocking connection over which it is delivered; None until the keeper has it."""
+        return self._connection
+
+    def use(self, connection: Connection) -> None:
+        """Deliver over this connection from now on."""
+        if self._connection is None:
+            self._connection = connection
+            connection.core.on_lost.append(self._lost)
+            connection.core.on_open.append(self._reopened)
+
+    def flush(self, stream: Stream) -> None:
+        """Send what is to be delivered of a stream, on the calling thread; waits for nothing."""
+        connection = self._connection
+        if connection is None:
+            return
+        driver = connection._driver
+        with driver.lock:
+            if self._send(connection, stream):
+                driver.push()
+        if self._since_look >= LOOK_EVERY:
+            self._since_look = 0
+            driver.look()
+
+    def _send(self, connection: Connection, stream: Stream) -> bool:
+        """Call it under the core's lock."""
+        core = connection.core
+        if core.phase is not Phase.OPEN:
+            return False
+        with self.lock:
+            epoch, found = stream.epoch, list(stream.unsent())
+        for block, after in found:
+            delivery = Delivery(stream.name, epoch, block.number, after)
+            call = deliver(core, connection._serials, delivery, block.runs, block.data)
+            call.then(partial(self._answered, stream, delivery, call))
+            self._newest = call
+            self._since_look += 1
+        return bool(found)
+
+    def _answered(self, stream: Stream, delivery: Delivery, call: Call[Stored]) -> None:
+        error = call.error
+        if error is None:
+            self._resolve(stream.delivered, delivery.number)
+        elif isinstance(error, AnswerLost):
+            with self.lock:
+                stream.unsend()
+        else:
+            if not isinstance(error, (errors.StreamFenced, errors.StreamOutOfOrder)):
+                log.info("block %d of stream %s was not taken now: %s", delivery.number, stream.text, error)
+            with self.lock:
+                stream.fenced(delivery.epoch)
+            self.wake()
+
+    def _resolve(self, note: Callable[..., list[Promise[None]]], *arguments: Any) -> None:
+        with self.lock:
+            done = note(*arguments)
+        for promise in done:
+            promise.resolve(None)
+
+    def claimed(self, stream: Stream, epoch: bytes, last: int, life: int) -> None:
+        """Take the answer to a claim."""
+        self._resolve(stream.claimed, epoch, last, life)
+        if last > stream.number:
+            self.give_up(stream)  # of a copy of this process's memory: the other one goes on with it
+
+    def delivered(self, stream: Stream, number: int) -> None:
+        """Note that the keeper has delivered rows up to a number."""
+        self._resolve(stream.delivered, number)
+
+    def refused(self, stream: Stream, number: int, error: BaseException) -> None:
+        """Note that a row will never be delivered."""
+        with self.lock:
+            gone = stream.refused(number)
+        for promise in gone:
+            promise.fail(error)
+
+    def _lost(self) -> None:
+        with self.lock:
+            for stream in self.all.values():
+                stream.unsend()
+
+    def _reopened(self) -> None:
+        """Send again what was unanswered; called by the core, under its lock."""
+        connection = self._connection
+        assert connection is not None
+        for stream in list(self.all.values()):
+            self._send(connection, stream)
+
+    @property
+    def undelivered(self) -> int:
+        """How many blocks are committed, or being committed, and not known to be delivered."""
+        with self.lock:
+            return sum(stream.undelivered for stream in self.all.values())
+
+    @property
+    def removable(self) -> int:
+        """How many rows can be deleted."""
+        with self.lock:
+            return sum(stream.removable for stream in self.all.values())
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether answers are awaited, or rows can be deleted."""
+        return self.newest is not None or self.removable > 0
+
+    @property
+    def newest(self) -> Call[Stored] | None:
+        """The delivery that was sent last, while it is not answered."""
+        call = self._newest
+        return call if call is not None and not call.done else None

@@ -1,0 +1,149 @@
+"""The outbox as its keeper uses it, over a resolver's connection: each method is one transaction, which has ended when
+it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from txbroker import errors
+from txbroker.databases.adapters.adapter import run
+from txbroker.databases.adapters.database import MAX_ERROR, ROWS
+from txbroker.databases.resolver_connection import ResolverConnection
+
+BATCH = 500
+"""How many rows one statement deletes."""
+
+_TRIES = 20
+"""How often a raise of the generation is tried while others raise it."""
+
+
+class Row(NamedTuple):
+    """A row of a stream, its payload still packed."""
+
+    number: int
+    messages: bytes
+
+
+class RefusedRow(NamedTuple):
+    """A row that the broker will never take; ``refused_at`` is the database's time as it gives it."""
+
+    stream: str
+    number: int
+    error: str
+    refused_at: str
+    messages: bytes
+
+
+class OutboxTable:
+    """The outbox beside one decision table."""
+
+    def __init__(self, connection: ResolverConnection) -> None:
+        self.connection = connection
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def streams(self, broker: str) -> list[tuple[str, int, int]]:
+        """Return the streams that have rows for this broker, each with its lowest and its highest number."""
+        found = self.connection.read(self.connection.database.list_rows, (broker,))
+        return [(_text(stream), int(lowest), int(highest)) for stream, lowest, highest in found]
+
+    def rows(self, stream: str, after: int, patience: float) -> list[Row]:
+        """Return rows above a number, the lowest :data:`ROWS` of one snapshot, once they are on disk."""
+        found = self.connection.read(self.connection.database.read_rows, (stream, after))
+        if found:
+            self._force(patience)
+        return [Row(int(number), bytes(messages)) for number, messages in found]
+
+    def payload(self, stream: str, number: int, patience: float) -> bytes | None:
+        """Return the payload of one row, once that is on disk; None if there is none."""
+        found = self.connection.read(self.connection.database.read_row, (stream, number))
+        if not found:
+            return None
+        self._force(patience)
+        return bytes(found[0][0])
+
+    def _force(self, patience: float) -> None:
+        if not run(self.connection.database.is_forced()):
+            self.connection.force(patience)
+
+    # -- rows that go ------------------------------------------------------------------------------
+
+    def delete(self, numbers: dict[str, list[int]], patience: float) -> None:
+        """Delete delivered rows by their keys. A crash may bring them back, which changes nothing (rule b)."""
+        with self.connection.transaction(patience, is_forced=False):
+            for stream, some in numbers.items():
+                self._delete(stream, some)
+
+    def empty(self, lasts: dict[str, int], patience: float) -> int:
+        """Delete all rows of these streams up to their last numbers, and raise the generation, by one forced commit
+        (rule d); return the new generation.
+        """
+        for _ in range(_TRIES):
+            before = self.connection.read_identity()
+            with self.connection.transaction(patience) as database:
+                for stream, last in lasts.items():
+                    while found := run(database.execute(database.read_numbers, (stream, last))).rows:
+                        self._delete(stream, [int(number) for (number,) in found])
+                raised = run(database.execute(database.raise_generation, (before.next, before.text)))
+            if raised.changed > 0:
+                return before.generation + 1
+        raise errors.StorageUnavailable(
+            f"other programs have raised the generation of the decision table {_TRIES} times meanwhile; nothing is "
+            "lost, the streams are released later"
+        )
+
+    def refuse(self, stream: str, number: int, error: str, patience: float) -> None:
+        """Move a row to those that the broker will never take; does nothing if it is not there."""
+        with self.connection.transaction(patience) as database:
+            run(database.execute(database.refuse_row, (error[:MAX_ERROR], stream, number)))
+            self._delete(stream, [number])
+
+    def mark(self, stream: str, number: int, broker: str, payload: bytes, patience: float) -> bool:
+        """Take the place of a row, so that its block can never commit; return False if the row is there.
+
+        Raises, :meth:`ResolverConnection.is_blocked`, while the block's transaction is open.
+        """
+        try:
+            with self.connection.transaction(patience) as database:
+                run(database.execute(database.insert_any_row, (stream, number, broker, payload)))
+        except Exception as error:
+            if self.connection.database.is_duplicate(error):
+                return False
+            raise
+        return True
+
+    def _delete(self, stream: str, numbers: Sequence[int]) -> None:
+        database = self.connection.database
+        for start in range(0, len(numbers), BATCH):
+            some = numbers[start : start + BATCH]
+            run(database.execute(database.delete_rows(len(some)), (stream, *some)))
+
+    # -- refused rows ------------------------------------------------------------------------------
+
+    def refused(self, broker: str) -> list[RefusedRow]:
+        """Return rows that the broker has refused for ever, oldest first, :data:`ROWS` at most."""
+        found = self.connection.read(self.connection.database.list_refused, (broker,))
+        return [
+            RefusedRow(_text(stream), int(number), _text(error), str(at), bytes(messages))
+            for stream, number, error, at, messages in found
+        ]
+
+    def retry(self, row: RefusedRow, stream: str, broker: str, patience: float) -> None:
+        """Put a refused row into the outbox again, as the first of a stream of its own."""
+        with self.connection.transaction(patience) as database:
+            if run(database.execute(database.delete_refused, (row.stream, row.number))).changed == 0:
+                raise errors.Misuse(
+                    f"number {row.number} of stream {row.stream} is no refused row any more; nothing was done"
+                )
+            run(database.execute(database.insert_any_row, (stream, 1, broker, row.messages)))
+
+    def drop(self, row: RefusedRow, patience: float) -> None:
+        """Delete a refused row: its messages are gone."""
+        with self.connection.transaction(patience) as database:
+            run(database.execute(database.delete_refused, (row.stream, row.number)))
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, (bytes, bytearray)) else str(value)
