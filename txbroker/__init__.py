@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from txbroker.databases.blocking import Atomic as Atomic
     from txbroker.databases.blocking import atomic as atomic
     from txbroker.databases.blocking import create_decision_table as create_decision_table
+    from txbroker.databases.outbox.streams import Backlog as Backlog
     from txbroker.databases.resolver import Resolution as Resolution
     from txbroker.databases.resolver import Resolver as Resolver
     from txbroker.wire.messages import TopicInfo as TopicInfo
@@ -56,6 +57,7 @@ _HOMES = {
     "Xid": "journal.xid",
     "atomic": "txbroker.databases.blocking",
     "connect": "txbroker.client.blocking",
+    "Backlog": "txbroker.databases.outbox.streams",
     "create_decision_table": "txbroker.databases.blocking",
     "join": "txbroker.coordinator.joined_transaction",
 }

@@ -66,6 +66,21 @@ def outbox(load: Load) -> Once:
     return once
 
 
+def outbox_pipelined(load: Load) -> Once:
+    """Do the same, and send the second row together with COMMIT: what a program does that knows its driver well."""
+    database = load.database
+
+    def once(name: str) -> None:
+        database.execute(INSERT, (name, BODY))
+        with database.pipeline():
+            database.execute(
+                "INSERT INTO outbox (topic, key, body) VALUES (%s, %s, %s)", (TOPIC, name.encode(), BODY)
+            )
+            database.commit()
+
+    return once
+
+
 def two_phase(load: Load) -> Once:
     """Commit in PostgreSQL's own two phases, by psycopg's calls: PREPARE TRANSACTION, then COMMIT PREPARED."""
     database = load.database
@@ -91,12 +106,12 @@ def messages(load: Load) -> Once:
     return once
 
 
-def atomic(load: Load, wait: str = "decision") -> Once:
-    """Insert the row and send the message in one block."""
+def atomic(load: Load, wait: str = "decision", mode: str = "two-phase") -> Once:
+    """Insert the row and send the message in one block, prepared at the broker."""
     database, broker = load.database, load.broker()
 
     def once(name: str) -> None:
-        with txbroker.atomic(database, broker, wait=wait) as tx:
+        with txbroker.atomic(database, broker, wait=wait, mode=mode) as tx:
             database.execute(INSERT, (name, BODY))
             tx.send(TOPIC, BODY, key=name.encode())
 
@@ -108,13 +123,26 @@ def atomic_shown(load: Load) -> Once:
     return atomic(load, "commit")
 
 
+def left(load: Load) -> Once:
+    """Insert the row and send the message in one block, through the outbox."""
+    return atomic(load, mode="outbox")
+
+
+def left_shown(load: Load) -> Once:
+    """Do the same, and wait until the message can be read."""
+    return atomic(load, "commit", "outbox")
+
+
 LOADS: dict[str, Callable[[Load], Once]] = {
     "row": row,
     "outbox": outbox,
+    "outbox-pipelined": outbox_pipelined,
     "two-phase": two_phase,
     "messages": messages,
     "atomic": atomic,
     "atomic-shown": atomic_shown,
+    "left": left,
+    "left-shown": left_shown,
 }
 IN_DATABASE = frozenset(LOADS) - {"messages"}
-IN_BROKER = frozenset({"messages", "atomic", "atomic-shown"})
+IN_BROKER = frozenset({"messages", "atomic", "atomic-shown", "left", "left-shown"})

@@ -43,19 +43,19 @@ def in_a_loop(postgresql, address, work):
 def test_asyncio_makes_rows_and_messages_one(postgresql, rows, broker, shared_broker, topic):
     async def work(database, asynchronous):
         for number in range(5):
-            async with atomic(database, asynchronous, application="shop") as tx:
+            async with atomic(database, asynchronous, application="shop", mode="two-phase") as tx:
                 await database.execute("INSERT INTO orders VALUES (%s)", (number,))
                 await tx.send(topic, b"%d" % number)
             assert tx.outcome is State.COMMITTED
         with pytest.raises(ZeroDivisionError) as caught:
-            async with atomic(database, asynchronous, wait="commit") as tx:
+            async with atomic(database, asynchronous, wait="commit", mode="two-phase") as tx:
                 await database.execute("INSERT INTO orders VALUES (99)")
                 message = await tx.receive(topic, topic, timeout=10.0)
                 assert message.value == b"0"
                 _ = 1 / 0
         assert "neither rows nor messages" in caught.value.__notes__[-1]
         for number in range(2):
-            async with atomic(database, asynchronous, wait="commit") as tx:
+            async with atomic(database, asynchronous, wait="commit", mode="two-phase") as tx:
                 message = await tx.receive(topic, topic, timeout=10.0)
                 assert message.value == b"%d" % number
         assert [at.offset for at in await asynchronous.group_offsets(topic)] == [2]
@@ -77,7 +77,7 @@ def test_asyncio_makes_rows_and_messages_one(postgresql, rows, broker, shared_br
 def test_asyncio_refuses_a_commit_inside_of_the_block(postgresql, rows, broker, shared_broker, topic):
     async def work(database, asynchronous):
         with pytest.raises(errors.Misuse, match="committed it"):
-            async with atomic(database, asynchronous) as tx:
+            async with atomic(database, asynchronous, mode="two-phase") as tx:
                 await tx.send(topic, b"1")
                 await database.commit()
 
@@ -90,7 +90,7 @@ def test_a_task_that_is_cancelled_leaves_nothing(postgresql, rows, broker, share
         entered = asyncio.Event()
 
         async def block():
-            async with atomic(database, asynchronous) as tx:
+            async with atomic(database, asynchronous, mode="two-phase") as tx:
                 await database.execute("INSERT INTO orders VALUES (1)")
                 await tx.send(topic, b"1")
                 entered.set()
@@ -101,7 +101,7 @@ def test_a_task_that_is_cancelled_leaves_nothing(postgresql, rows, broker, share
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        async with atomic(database, asynchronous):
+        async with atomic(database, asynchronous, mode="two-phase"):
             pass
 
     in_a_loop(postgresql, shared_broker.address, work)
@@ -110,7 +110,7 @@ def test_a_task_that_is_cancelled_leaves_nothing(postgresql, rows, broker, share
 
 def test_a_cancelled_commit_is_left_to_the_resolver(postgresql, rows, broker, shared_broker, topic):
     async def work(database, asynchronous):
-        tx = atomic(database, asynchronous)
+        tx = atomic(database, asynchronous, mode="two-phase")
 
         async def cancelled():
             raise asyncio.CancelledError
@@ -132,11 +132,11 @@ def test_a_cancelled_commit_is_left_to_the_resolver(postgresql, rows, broker, sh
 def test_each_api_refuses_the_others_connections(postgresql, rows, broker, shared_broker):
     async def work(database, asynchronous):
         with pytest.raises(errors.Misuse, match=r"no connection of txbroker\.client\.asyncio"):
-            atomic(database, broker)
+            atomic(database, broker, mode="two-phase")
         with pytest.raises(errors.Misuse, match="no blocking connection"):
-            txbroker.atomic(rows, asynchronous)
+            txbroker.atomic(rows, asynchronous, mode="two-phase")
         with pytest.raises(errors.Misuse, match="async with"):
-            txbroker.atomic(database, broker).__enter__()
+            txbroker.atomic(database, broker, mode="two-phase").__enter__()
 
     in_a_loop(postgresql, shared_broker.address, work)
 

@@ -33,14 +33,14 @@ def test_a_message_is_finished_with_the_row_and_no_other_is(database, broker, to
         broker.send(topic, b"%d" % number)
     with broker.consume(topic, topic) as consumer:
         messages = consumer.poll(10.0)
-        with txbroker.atomic(database, broker, wait="commit") as tx:
+        with txbroker.atomic(database, broker, wait="commit", mode="two-phase") as tx:
             database.execute("INSERT INTO orders VALUES (1, 'new')")
             tx.done(messages[1])
-        with pytest.raises(ZeroDivisionError), txbroker.atomic(database, broker) as tx:
+        with pytest.raises(ZeroDivisionError), txbroker.atomic(database, broker, mode="two-phase") as tx:
             tx.done(messages[0], consumer)
             _ = 1 / 0
         assert begins_at(broker, topic) in ([], [0])
-        with txbroker.atomic(database, broker, wait="commit") as tx:
+        with txbroker.atomic(database, broker, wait="commit", mode="two-phase") as tx:
             tx.done(messages[0], consumer)
     assert begins_at(broker, topic) == [2]
     assert numbers(database) == [1]
@@ -52,7 +52,7 @@ def test_asyncio_finishes_messages_with_a_block(postgresql, rows, broker, shared
             database = await psycopg.AsyncConnection.connect(postgresql.url)
             consumer = asynchronous.consume(topic, topic)
             messages = await consumer.poll(10.0)
-            async with atomic(database, asynchronous, wait="commit") as tx:
+            async with atomic(database, asynchronous, wait="commit", mode="two-phase") as tx:
                 await database.execute("INSERT INTO orders VALUES (1)")
                 await tx.done(messages[0], consumer)
             await database.close()
@@ -78,7 +78,7 @@ async def main(reactor, path, address, topic):
     def finish(cursor, tx):
         cursor.execute("INSERT INTO orders VALUES (1, 'new')")
         tx.done(message, consumer)
-    await run_atomic(pool, broker, finish, wait="commit")
+    await run_atomic(pool, broker, finish, wait="commit", mode="two-phase")
     await broker.close()
     pool.close()
 

@@ -24,7 +24,7 @@ def test_rows_that_a_block_has_committed_itself_are_not_said_to_be_gone(broker, 
         txbroker.create_decision_table(database)
         database.execute("CREATE TABLE orders (number INTEGER)")
         raised = pytest.raises((ValueError, txbroker.errors.Misuse))
-        with raised as error, txbroker.atomic(database, broker) as tx:
+        with raised as error, txbroker.atomic(database, broker, mode="two-phase") as tx:
             database.execute("INSERT INTO orders VALUES (42)")
             tx.send(topic, b"order 42")
             database.commit()

@@ -32,11 +32,11 @@ async def main(reactor, path, address, topic):
     pool = ConnectionPool("sqlite3", path, cp_max=3, check_same_thread=False)
     broker = await connect(address)
     for number in range(3):
-        assert await run_atomic(pool, broker, order, topic, number, wait="commit") == number
+        assert await run_atomic(pool, broker, order, topic, number, wait="commit", mode="two-phase") == number
     with pytest.raises(ZeroDivisionError) as caught:
-        await run_atomic(pool, broker, fail, topic)
+        await run_atomic(pool, broker, fail, topic, mode="two-phase")
     assert "neither rows nor messages" in caught.value.__notes__[-1]
-    assert await run_atomic(pool, broker, receive, topic, wait="commit") == b"0"
+    assert await run_atomic(pool, broker, receive, topic, wait="commit", mode="two-phase") == b"0"
     assert broker.resolver.status.failure == ""
     await broker.close()
     pool.close()

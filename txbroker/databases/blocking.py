@@ -15,6 +15,7 @@ from txbroker.client.blocking.transaction import Transaction
 from txbroker.client.core.positions import Finishes
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Receipt
+from txbroker.client.producer.partition_queue import PartitionQueue
 from txbroker.client.transactions.transaction import Transaction as TransactionCore
 from txbroker.databases import identity
 from txbroker.databases.adapters.adapter import adapt, kind_of, run
@@ -82,6 +83,15 @@ class BlockingSide(BrokerSide[Transaction]):
     def make_background(self) -> Background:
         """Return the worker beside the connection."""
         return background_of(self.connection)
+
+    async def _outside(self) -> list[tuple[PartitionQueue, bytes]] | None:
+        assert self.transaction is not None
+        core = self.transaction._core
+        if core.is_reported:
+            return await super()._outside()
+        return self.connection._driver.guarded(
+            core.outside_now
+        )  # an operation of its own takes 25 calls more
 
     def _ended_outside(self, core: TransactionCore, commit: bool) -> None:
         self.connection._driver.guarded(lambda: core.ended_outside(commit))

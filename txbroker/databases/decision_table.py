@@ -1,4 +1,4 @@
-"""The decision table as a resolver uses it: each step here is one transaction, which has ended when its method returns."""
+"""The decision table as a resolver uses it: each step is one transaction, which has ended when its method returns."""
 
 from __future__ import annotations
 

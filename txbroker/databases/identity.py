@@ -41,7 +41,9 @@ def parse(text: str | None) -> Identity:
     layout, _, rest = (text or "").partition(" ")
     name, _, rest = rest.partition(" ")
     generation, _, home = rest.partition(" ")
-    is_ours = layout == str(LAYOUT) and len(name) == TABLE_DIGITS and generation.isascii() and generation.isdigit()
+    is_ours = (
+        layout == str(LAYOUT) and len(name) == TABLE_DIGITS and generation.isascii() and generation.isdigit()
+    )
     if text is None or not is_ours:
         found = "has not one row" if text is None else f"says {text[:80]!r} of itself"
         raise errors.DecisionTableRefused(

@@ -21,6 +21,7 @@ from txbroker.databases import xids
 from txbroker.databases.adapters.database import COMMITTED, CONTRADICTED, Connector
 from txbroker.databases.decision_table import WAITING, DecisionTable
 from txbroker.databases.identity import Identity
+from txbroker.databases.outbox.keeper import Keeper, Swept
 from txbroker.databases.resolver_connection import ResolverConnection
 
 log = logging.getLogger("txbroker.resolver")
@@ -43,7 +44,7 @@ class Resolution(NamedTuple):
     ``waiting``: their database transactions were still open when the resolver looked. ``contradicted``: the database
     committed, but the transaction was rolled back at the broker by force. A person has to make them agree; the rows
     stay. ``removed`` counts rows that were left over. ``elsewhere`` counts transactions of blocks that this table does
-    not decide.
+    not decide. ``outbox`` has what was done for blocks that left their messages in the database.
     """
 
     committed: list[Xid]
@@ -55,10 +56,14 @@ class Resolution(NamedTuple):
     young: int = 0
     """Prepared for less than the grace period, but not just now, as those are that their programs are deciding."""
 
+    outbox: Swept = Swept()
+
     @property
     def is_quiet(self) -> bool:
         """Whether there was nothing to do or to report."""
-        return not (self.committed or self.rolled_back or self.waiting or self.contradicted)
+        return not (
+            self.committed or self.rolled_back or self.waiting or self.contradicted or self.outbox.is_busy
+        )
 
 
 class Resolver:
@@ -78,13 +83,17 @@ class Resolver:
         grace: float = 0.0,
         lock_timeout: float = 1.0,
         table: str = "",
+        outbox: bool = True,
     ) -> None:
+        """``outbox`` says whether a pass goes on with messages that programs have left in the database, too."""
         self.grace = grace
         self.lock_timeout = lock_timeout
         self.connection = ResolverConnection(connect_database, table)
         self.table = DecisionTable(self.connection)
         self._owns_broker = isinstance(broker, str)
         self.broker = connect(broker, client="txbroker-resolver") if isinstance(broker, str) else broker
+        self._outbox = outbox
+        self._keeper: Keeper | None = None
         self._waited = 0.0
         """Seconds that this pass has waited for others."""
         self._late: dict[Xid, None] = {}
@@ -100,11 +109,20 @@ class Resolver:
 
     # -- one pass ----------------------------------------------------------------------------------
 
-    def resolve(self, sweep: bool = True) -> Resolution:
+    @property
+    def keeper(self) -> Keeper | None:
+        """The keeper of the outbox; None for a database that has none. Raises what its driver does."""
+        if self._keeper is None and self.connection.database.has_outbox:
+            self._keeper = Keeper(self.connection, lambda: self.broker)
+        return self._keeper
+
+    def resolve(self, sweep: bool = True, patient: bool = False) -> Resolution:
         """Make one pass over all transactions in doubt, then over rows that are left over. Raises the error that stops
         it.
 
-        Without ``sweep`` the database is not asked if nothing is in doubt.
+        Without ``sweep`` the database is not asked if nothing is in doubt. With ``patient`` messages that programs have
+        left in the database are delivered only if nothing has changed there since the last pass: else by nobody's
+        leave, which costs a living program another claim.
         """
         self._waited = 0.0
         done = Resolution([], [], [], [], 0, 0)
@@ -124,9 +142,13 @@ class Resolver:
                 ended.append(xids.row_key(xid))
         self._remove_if_free(ended)
         removed, contradicted = self.sweep() if sweep else (0, done.contradicted)
+        swept = Swept()
+        if self._outbox and sweep and (keeper := self.keeper) is not None:
+            swept = keeper.sweep(patient)
         if failures:
             raise failures[0]
         return done._replace(
+            outbox=swept,
             waiting=list(waiting),
             removed=removed,
             contradicted=contradicted,

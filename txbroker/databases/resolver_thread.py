@@ -193,12 +193,12 @@ class Background:
         if charge is None or charge.connector is None:
             raise errors.Misuse(
                 f"{xid} names a row of the decision table {table!r}, which this connection does not look after: begin "
-                "a block of txbroker.atomic on that database first, then ask again. 'txbroker resolve' ends such blocks "
-                "too"
+                "a block of txbroker.atomic on that database first, then ask again"
             )
         question = stream, number
-        found = charge.questions.setdefault(question, None)
+        found = charge.questions.get(question)
         if found is None:
+            charge.questions[question] = None
             self._attend_soon(charge)
             return None
         del charge.questions[question]
@@ -269,7 +269,9 @@ class Background:
 
     def finish_at_exit(self) -> None:
         """Deliver what is committed, as :meth:`stop` does, with the connection's timeout; not in a child process."""
-        if os.getpid() == self._process and any(charge.streams is not None for charge in self._charges.values()):
+        if os.getpid() == self._process and any(
+            charge.streams is not None for charge in self._charges.values()
+        ):
             self.stop(EXIT)
 
     # -- the thread --------------------------------------------------------------------------------
@@ -466,11 +468,12 @@ class Background:
                 assert charge.connector is not None
                 if self._broker is None:
                     self._broker = self._open_broker()
-                charge.resolver = Resolver(charge.connector, self._broker, grace=GRACE, table=name)
-            if charge.keeper is None and charge.resolver.connection.database.has_outbox:
-                charge.keeper = Keeper(charge.resolver.connection, self._opened)
+                charge.resolver = Resolver(
+                    charge.connector, self._broker, grace=GRACE, table=name, outbox=False
+                )
+            charge.keeper = charge.resolver.keeper
             if charge.keeper is not None:
-                charge.keeper.streams, charge.keeper.stops_at_refused = charge.streams, charge.stops_at_refused
+                charge.keeper.keep(charge.streams, charge.stops_at_refused)
             charge.used = time.monotonic()
             act(charge)
             charge.failure = ""
@@ -484,10 +487,6 @@ class Background:
             if charge.resolver is not None:
                 charge.resolver.close_database()
             return False
-
-    def _opened(self) -> Connection:
-        assert self._broker is not None
-        return self._broker
 
     def _is_passing(self, charge: _Charge, error: BaseException) -> bool:
         """Return whether another program was writing."""

@@ -32,7 +32,7 @@ def order(connection, number):
 def test_mariadb_goes_through_it_all(mariadb, shop, broker, topic):
     numbers = itertools.count()
     for number in itertools.islice(numbers, 5):
-        with txbroker.atomic(shop, broker) as tx:
+        with txbroker.atomic(shop, broker, mode="two-phase") as tx:
             order(shop, number)
             tx.send(topic, b"%d" % number)
     eventually(lambda: len(broker.read(topic, 0, 0)) == 5)
@@ -47,7 +47,10 @@ def test_mariadb_goes_through_it_all(mariadb, shop, broker, topic):
 
 
 def test_a_statement_that_commits_by_itself_is_found_in_mariadb(shop, broker, topic):
-    with pytest.raises(errors.Misuse, match="SAVEPOINT"), txbroker.atomic(shop, broker) as tx:
+    with (
+        pytest.raises(errors.Misuse, match="SAVEPOINT"),
+        txbroker.atomic(shop, broker, mode="two-phase") as tx,
+    ):
         order(shop, 1)
         tx.send(topic, b"1")
         with shop.cursor() as cursor:
@@ -58,12 +61,12 @@ def test_a_statement_that_commits_by_itself_is_found_in_mariadb(shop, broker, to
 def test_autocommit_is_refused_in_mariadb(mariadb, shop, broker):
     refused = pytest.raises(errors.Misuse, match="autocommit")
     with contextlib.closing(mariadb.connect(autocommit=True)) as by_itself, refused:
-        txbroker.atomic(by_itself, broker).__enter__()
+        txbroker.atomic(by_itself, broker, mode="two-phase").__enter__()
 
 
 def test_dictionaries_as_rows_do_not_matter_in_mariadb(mariadb, shop, broker, topic):
     with contextlib.closing(mariadb.connect(cursorclass=pymysql.cursors.DictCursor)) as connection:
-        with txbroker.atomic(connection, broker, wait="commit") as tx:
+        with txbroker.atomic(connection, broker, wait="commit", mode="two-phase") as tx:
             order(connection, 1)
             tx.send(topic, b"1")
     assert len(broker.read(topic, 0, 0)) == 1
@@ -76,7 +79,7 @@ def test_a_table_without_transactions_is_refused_in_mariadb(mariadb, shop, broke
         contextlib.closing(mariadb.connect()) as fresh,
         pytest.raises(errors.DecisionTableRefused, match="MyISAM"),
     ):
-        txbroker.atomic(fresh, broker).__enter__()
+        txbroker.atomic(fresh, broker, mode="two-phase").__enter__()
 
 
 def test_a_server_that_does_not_force_is_refused_in_mariadb(mariadb, shop, broker):
@@ -84,7 +87,7 @@ def test_a_server_that_does_not_force_is_refused_in_mariadb(mariadb, shop, broke
         cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
     try:
         with pytest.raises(errors.DecisionNotDurable, match="innodb_flush_log_at_trx_commit = 2"):
-            txbroker.atomic(shop, broker).__enter__()
+            txbroker.atomic(shop, broker, mode="two-phase").__enter__()
     finally:
         with shop.cursor() as cursor:
             cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
@@ -127,13 +130,15 @@ def test_what_was_done_before_the_block_is_not_committed_by_its_beginning(
     """START TRANSACTION commits what is open, and a driver may not say that something is."""
     with contextlib.closing(driver(mariadb.connect())) as connection:
         order(connection, 1)
-        with pytest.raises(ZeroDivisionError), txbroker.atomic(connection, broker) as tx:
+        with pytest.raises(ZeroDivisionError), txbroker.atomic(connection, broker, mode="two-phase") as tx:
             order(connection, 2)
             tx.send(topic, b"2")
             _ = 1 / 0
         assert stored(shop) == []
         order(connection, 3)
-        with txbroker.atomic(connection, broker, wait="commit", connect_database=mariadb.connect) as tx:
+        with txbroker.atomic(
+            connection, broker, wait="commit", connect_database=mariadb.connect, mode="two-phase"
+        ) as tx:
             order(connection, 4)
             tx.send(topic, b"4")
     assert stored(shop) == [3, 4]
@@ -144,7 +149,7 @@ def test_what_was_done_before_the_block_is_not_committed_by_its_beginning(
 def test_autocommit_is_refused_whatever_a_driver_calls_it(mariadb, shop, broker, driver):
     with contextlib.closing(driver(mariadb.connect(autocommit=True))) as connection:
         with pytest.raises(errors.Misuse, match="autocommit"):
-            txbroker.atomic(connection, broker).__enter__()
+            txbroker.atomic(connection, broker, mode="two-phase").__enter__()
 
 
 def stored(shop):

@@ -44,7 +44,7 @@ def resolved(postgresql, broker):
 
 
 def test_a_row_and_a_message_become_one(database, broker, topic):
-    with txbroker.atomic(database, broker, application="shop", wait="commit") as tx:
+    with txbroker.atomic(database, broker, application="shop", wait="commit", mode="two-phase") as tx:
         order(database, 42)
         tx.send(topic, b"order 42", key=b"42")
     assert tx.outcome is State.COMMITTED
@@ -55,7 +55,7 @@ def test_a_row_and_a_message_become_one(database, broker, topic):
 def test_rows_as_dictionaries_and_prepared_statements_do_not_matter(postgresql, database, broker, topic):
     with contextlib.closing(postgresql.connect(row_factory=dict_row)) as other:
         for number in range(10):  # psycopg prepares what it has seen five times
-            with txbroker.atomic(other, broker, wait="commit") as tx:
+            with txbroker.atomic(other, broker, wait="commit", mode="two-phase") as tx:
                 order(other, number)
                 tx.send(topic, b"%d" % number)
     assert len(numbers(database)) == len(values(broker, topic)) == 10
@@ -63,7 +63,7 @@ def test_rows_as_dictionaries_and_prepared_statements_do_not_matter(postgresql, 
 
 def test_a_connection_that_has_read_is_in_a_transaction_and_joined(database, broker, topic):
     database.execute("SELECT 1")
-    with txbroker.atomic(database, broker, wait="commit") as tx:
+    with txbroker.atomic(database, broker, wait="commit", mode="two-phase") as tx:
         order(database, 1)
         tx.send(topic, b"1")
     assert (numbers(database), values(broker, topic)) == ([1], [b"1"])
@@ -73,41 +73,44 @@ def test_a_failed_transaction_is_refused(database, broker):
     with pytest.raises(psycopg.errors.DivisionByZero):
         database.execute("SELECT 1 / 0")
     with pytest.raises(errors.Misuse, match=r"failed.*roll it back first"):
-        txbroker.atomic(database, broker).__enter__()
+        txbroker.atomic(database, broker, mode="two-phase").__enter__()
 
 
 def test_autocommit_is_refused(postgresql, database, broker):
     refused = pytest.raises(errors.Misuse, match="autocommit")
     with contextlib.closing(postgresql.connect(autocommit=True)) as by_itself, refused:
-        txbroker.atomic(by_itself, broker).__enter__()
+        txbroker.atomic(by_itself, broker, mode="two-phase").__enter__()
 
 
 def test_a_transaction_block_of_psycopg_is_refused(database, broker):
     with database.transaction(), pytest.raises(errors.Misuse, match=r"connection\.transaction\(\)"):
-        txbroker.atomic(database, broker).__enter__()
+        txbroker.atomic(database, broker, mode="two-phase").__enter__()
 
 
 def test_pipeline_mode_is_refused(database, broker):
     with database.pipeline(), pytest.raises(errors.Misuse, match="pipeline mode"):
-        txbroker.atomic(database, broker).__enter__()
+        txbroker.atomic(database, broker, mode="two-phase").__enter__()
 
 
 def test_a_read_only_transaction_is_refused(database, broker):
     database.read_only = True
     with pytest.raises(errors.Misuse, match=r"read-only.*primary"):
-        txbroker.atomic(database, broker).__enter__()
+        txbroker.atomic(database, broker, mode="two-phase").__enter__()
     database.read_only = False
 
 
 def test_a_missing_table_is_named_with_what_makes_it(postgresql, broker):
     with contextlib.closing(postgresql.connect()) as database:
         with pytest.raises(errors.DecisionTableMissing, match="txbroker resolve --database URL --create"):
-            txbroker.atomic(database, broker).__enter__()
+            txbroker.atomic(database, broker, mode="two-phase").__enter__()
         assert database.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
 def test_a_commit_inside_of_the_block_is_found_before_anything_is_prepared(database, broker, topic):
-    with pytest.raises(errors.Misuse, match="committed it"), txbroker.atomic(database, broker) as tx:
+    with (
+        pytest.raises(errors.Misuse, match="committed it"),
+        txbroker.atomic(database, broker, mode="two-phase") as tx,
+    ):
         order(database, 1)
         tx.send(topic, b"1")
         database.commit()
@@ -119,7 +122,10 @@ def test_a_commit_inside_of_the_block_is_found_before_anything_is_prepared(datab
 
 
 def test_a_swallowed_error_in_the_block_leaves_nothing(database, broker, topic):
-    with pytest.raises(psycopg.errors.InFailedSqlTransaction), txbroker.atomic(database, broker) as tx:
+    with (
+        pytest.raises(psycopg.errors.InFailedSqlTransaction),
+        txbroker.atomic(database, broker, mode="two-phase") as tx,
+    ):
         tx.send(topic, b"1")
         order(database, 1)
         with contextlib.suppress(psycopg.Error):
@@ -132,7 +138,7 @@ def test_a_serialization_failure_is_a_no(postgresql, database, broker, topic):
         for connection in (database, other):
             connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
         with pytest.raises(psycopg.errors.SerializationFailure) as caught:
-            with txbroker.atomic(database, broker) as tx:
+            with txbroker.atomic(database, broker, mode="two-phase") as tx:
                 database.execute("SELECT count(*) FROM orders")
                 order(database, 1)
                 tx.send(topic, b"1")
@@ -147,7 +153,10 @@ def test_a_serialization_failure_is_a_no(postgresql, database, broker, topic):
 def test_a_deferred_constraint_that_commit_refuses_is_a_no(database, broker, topic):
     database.execute("CREATE TABLE lines (number INTEGER REFERENCES orders DEFERRABLE INITIALLY DEFERRED)")
     database.commit()
-    with pytest.raises(psycopg.errors.ForeignKeyViolation), txbroker.atomic(database, broker) as tx:
+    with (
+        pytest.raises(psycopg.errors.ForeignKeyViolation),
+        txbroker.atomic(database, broker, mode="two-phase") as tx,
+    ):
         database.execute("INSERT INTO lines VALUES (99)")
         tx.send(topic, b"1")
     assert tx.outcome is State.ROLLED_BACK
@@ -159,7 +168,7 @@ def test_a_commit_that_would_not_be_forced_is_forced_here_and_only_here(database
     database.commit()
     seen = []
     adapter = adapt(database)
-    with txbroker.atomic(database, broker) as tx:
+    with txbroker.atomic(database, broker, mode="two-phase") as tx:
         tx.send(topic, b"1")
         commit = tx.database.commit
 
@@ -201,7 +210,7 @@ def test_a_lost_answer_to_commit_is_found_out_by_the_resolver(
         pytest.raises(
             errors.OutcomeUnknown, match=r"wait_outcome\(xid\).*Do not do the work again"
         ) as caught,
-        txbroker.atomic(lossy, broker) as tx,
+        txbroker.atomic(lossy, broker, mode="two-phase") as tx,
     ):
         order(lossy, 1)
         tx.send(topic, b"1")
@@ -231,7 +240,7 @@ def test_only_an_answer_of_the_server_is_a_no(database, error, known):
 
 def test_a_backend_that_is_terminated_before_commit_leaves_nothing(postgresql, database, broker, topic):
     with contextlib.closing(postgresql.connect()) as victim:
-        with pytest.raises(psycopg.OperationalError), txbroker.atomic(victim, broker) as tx:
+        with pytest.raises(psycopg.OperationalError), txbroker.atomic(victim, broker, mode="two-phase") as tx:
             order(victim, 1)
             tx.send(topic, b"1")
             database.execute("SELECT pg_terminate_backend(%s)", (victim.info.backend_pid,))
@@ -249,9 +258,9 @@ def test_a_restored_dump_decides_nothing(postgresql, postgresql_server, database
             restored.execute("UPDATE txbroker_identity SET identity = %s", (identity,))
             restored.commit()
             with pytest.raises(errors.DecisionTableRefused, match="is a copy"):
-                txbroker.atomic(restored, broker).__enter__()
+                txbroker.atomic(restored, broker, mode="two-phase").__enter__()
             assert txbroker.create_decision_table(restored, adopt="replacement")
-            with txbroker.atomic(restored, broker):
+            with txbroker.atomic(restored, broker, mode="two-phase"):
                 pass
     finally:
         broker.resolver.stop(5.0)
@@ -262,7 +271,7 @@ def test_a_restored_dump_decides_nothing(postgresql, postgresql_server, database
 def test_a_resolver_waits_for_a_program_that_is_still_open(postgresql, database, broker, topic):
     """The slow program, for real: it stops between prepare and COMMIT while a resolver passes twice."""
     results = []
-    with txbroker.atomic(database, broker, wait="commit") as tx:
+    with txbroker.atomic(database, broker, wait="commit", mode="two-phase") as tx:
         order(database, 1)
         tx.send(topic, b"1")
         commit = tx.database.commit
@@ -281,7 +290,10 @@ def test_a_slow_program_that_comes_back_after_the_resolver_can_not_commit(
     postgresql, database, broker, topic
 ):
     """Its database transaction was ended while it slept; the mark is gone again when it wakes up."""
-    with pytest.raises((errors.OutcomeUnknown, psycopg.Error)), txbroker.atomic(database, broker) as tx:
+    with (
+        pytest.raises((errors.OutcomeUnknown, psycopg.Error)),
+        txbroker.atomic(database, broker, mode="two-phase") as tx,
+    ):
         order(database, 1)
         tx.send(topic, b"1")
         commit = tx.database.commit
@@ -305,7 +317,7 @@ def test_a_slow_program_that_comes_back_after_the_resolver_can_not_commit(
 
 def test_a_forced_outcome_against_the_database_is_told_and_its_row_kept(postgresql, database, broker, topic):
     with pytest.raises(errors.HeuristicallyRolledBack) as caught:
-        with txbroker.atomic(database, broker, wait="commit") as tx:
+        with txbroker.atomic(database, broker, wait="commit", mode="two-phase") as tx:
             order(database, 1)
             tx.send(topic, b"1")
             commit = tx.database.commit
@@ -329,7 +341,7 @@ def test_xids_of_another_table_are_left_alone(postgresql, postgresql_server, dat
     try:
         with contextlib.closing(other.connect()) as elsewhere:
             txbroker.create_decision_table(elsewhere)
-        with txbroker.atomic(database, broker, wait="commit") as tx:
+        with txbroker.atomic(database, broker, wait="commit", mode="two-phase") as tx:
             order(database, 1)
             tx.send(topic, b"1")
             commit = tx.database.commit

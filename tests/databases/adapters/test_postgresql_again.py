@@ -32,7 +32,7 @@ def database(postgresql, broker, topic):
 
 
 def block(database, broker, topic, number):
-    with txbroker.atomic(database, broker, wait="commit") as tx:
+    with txbroker.atomic(database, broker, wait="commit", mode="two-phase") as tx:
         database.execute("INSERT INTO orders VALUES (%s)", (number,))
         tx.send(topic, b"%d" % number)
     return tx
@@ -65,7 +65,7 @@ def test_a_block_asks_postgresql_no_more_often_than_its_own_two_phase_commit(dat
 
 def test_a_commit_inside_of_it_is_found_before_anything_is_prepared(database, broker, topic):
     with pytest.raises(errors.Misuse, match="mark of its transaction is gone"):
-        with txbroker.atomic(database, broker) as tx:
+        with txbroker.atomic(database, broker, mode="two-phase") as tx:
             tx.send(topic, b"1")
             database.execute("INSERT INTO orders VALUES (1)")
             database.commit()
@@ -78,7 +78,7 @@ def test_a_commit_inside_of_it_is_found_before_anything_is_prepared(database, br
 
 def test_the_mark_of_the_block_before_is_not_taken_for_its_own(database, broker, topic):
     with pytest.raises(errors.Misuse, match="mark of its transaction is gone"):
-        with txbroker.atomic(database, broker) as tx:
+        with txbroker.atomic(database, broker, mode="two-phase") as tx:
             tx.send(topic, b"1")
             database.rollback()
             database.execute("SET LOCAL txbroker.block = 'another'")
@@ -89,7 +89,7 @@ def test_a_transaction_that_has_become_read_only_is_refused_and_nothing_is_sent(
     database.execute("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
     database.commit()
     with pytest.raises(errors.Misuse, match="read-only"):
-        with txbroker.atomic(database, broker) as tx:
+        with txbroker.atomic(database, broker, mode="two-phase") as tx:
             tx.send(topic, b"1")
     assert tx.outcome is State.ROLLED_BACK
     assert values(broker, topic) == [b"0"]
@@ -118,7 +118,7 @@ def test_a_table_that_is_gone_is_named(database, broker, topic):
 
 def test_wishes_for_transactions_that_a_connection_has_meanwhile_are_heeded(database, broker, topic):
     database.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
-    with txbroker.atomic(database, broker, wait="commit") as tx:
+    with txbroker.atomic(database, broker, wait="commit", mode="two-phase") as tx:
         assert database.execute("SHOW transaction_isolation").fetchone() == ("serializable",)
         tx.send(topic, b"1")
     assert values(broker, topic) == [b"0", b"1"]
@@ -130,7 +130,7 @@ def test_a_connection_that_has_died_meanwhile_fails_where_the_block_begins(
     with contextlib.closing(postgresql.connect(autocommit=True)) as other:
         other.execute("SELECT pg_terminate_backend(%s)", (database.info.backend_pid,))
     with pytest.raises(psycopg.OperationalError):
-        with txbroker.atomic(database, broker):
+        with txbroker.atomic(database, broker, mode="two-phase"):
             pytest.fail("the block was begun")
     assert values(broker, topic) == [b"0"]
 

@@ -45,11 +45,17 @@ def always_open(path):
 def test_a_connection_that_is_always_in_a_transaction_has_blocks(sqlite, lite, broker, topic):
     with contextlib.closing(always_open(sqlite)) as modern:
         for number, fails in ((1, False), (2, True), (3, False)):
-            with contextlib.suppress(ZeroDivisionError), txbroker.atomic(modern, broker, wait="commit") as tx:
+            with (
+                contextlib.suppress(ZeroDivisionError),
+                txbroker.atomic(modern, broker, wait="commit", mode="two-phase") as tx,
+            ):
                 modern.execute("INSERT INTO orders VALUES (?)", (number,))
                 tx.send(topic, b"%d" % number)
                 _ = 1 / (not fails)
-        with pytest.raises(errors.Misuse, match="is gone"), txbroker.atomic(modern, broker) as tx:
+        with (
+            pytest.raises(errors.Misuse, match="is gone"),
+            txbroker.atomic(modern, broker, mode="two-phase") as tx,
+        ):
             tx.send(topic, b"4")
             modern.commit()
     assert (numbers(lambda: sqlite3.connect(sqlite)), values(broker, topic)) == ([1, 3], [b"1", b"3"])
@@ -67,7 +73,7 @@ def test_a_block_in_a_transaction_without_the_write_lock_waits_for_it_and_then_w
         waiter = threading.Timer(0.3, other.commit)
         waiter.start()
         with txbroker.atomic(
-            modern, broker, wait="commit"
+            modern, broker, wait="commit", mode="two-phase"
         ) as tx:  # had it read before, the INSERT would be refused
             modern.execute("INSERT INTO orders VALUES (8)")
             tx.send(topic, b"8")

@@ -37,7 +37,7 @@ def test_what_a_resolver_has_seen_in_mariadb_is_on_disk_before_the_broker_is_tol
     with contextlib.closing(created.connect()) as database, contextlib.closing(server.connect()) as root:
         make_tables(database)
         execute(root, "SET GLOBAL innodb_flush_log_at_timeout = 2700")
-        tx = txbroker.atomic(database, broker).__enter__()
+        tx = txbroker.atomic(database, broker, mode="two-phase").__enter__()
         broker.resolver.stop(5.0)
         execute(database, "INSERT INTO orders VALUES (1)")
         tx.send(topic, b"1")
@@ -65,9 +65,9 @@ def test_a_binary_log_that_is_not_forced_is_refused_in_mariadb(mariadb_to_kill, 
     server.start()
     with contextlib.closing(created.connect()) as database:
         with pytest.raises(errors.DecisionNotDurable, match="sync_binlog"):
-            txbroker.atomic(database, broker).__enter__()
+            txbroker.atomic(database, broker, mode="two-phase").__enter__()
         execute(database, "SET GLOBAL sync_binlog = 1")
-        with txbroker.atomic(database, broker):
+        with txbroker.atomic(database, broker, mode="two-phase"):
             pass
 
 
@@ -93,7 +93,7 @@ def test_the_end_of_sqlites_journal_is_on_disk_before_the_broker_is_told(
             seen.append(values(broker, topic))
         fsync(descriptor)
 
-    with txbroker.atomic(lite, broker) as tx:
+    with txbroker.atomic(lite, broker, mode="two-phase") as tx:
         broker.resolver.stop(5.0)
         lite.execute("INSERT INTO orders VALUES (1)")
         tx.send(topic, b"1")
@@ -113,7 +113,7 @@ def test_the_end_of_sqlites_journal_is_on_disk_with_sqlalchemy_too(sqlite, lite,
 
     engine = create_engine(f"sqlite:///{sqlite}")
     with engine.connect() as connection:
-        with txbroker.atomic(connection, broker) as tx:
+        with txbroker.atomic(connection, broker, mode="two-phase") as tx:
             broker.resolver.stop(5.0)
             connection.execute(text("INSERT INTO orders VALUES (1)"))
             tx.send(topic, b"1")
@@ -126,7 +126,7 @@ def test_the_end_of_sqlites_journal_is_on_disk_with_sqlalchemy_too(sqlite, lite,
 def test_what_a_resolver_has_seen_in_sqlite_is_on_disk_before_the_broker_is_told(
     sqlite, lite, broker, topic, monkeypatch
 ):
-    tx = txbroker.atomic(lite, broker).__enter__()
+    tx = txbroker.atomic(lite, broker, mode="two-phase").__enter__()
     broker.resolver.stop(5.0)
     tx.send(topic, b"1")
     assert run(tx.deciding.prepare())

@@ -18,15 +18,15 @@ def test_a_block_that_cannot_begin_leaves_the_connection_as_it_was(sqlite, lite,
 
     with monkeypatch.context() as patch:
         patch.setattr("txbroker.databases.resolver_thread.Background.watch", no_more_threads)
-        with pytest.raises(RuntimeError), txbroker.atomic(lite, broker):
+        with pytest.raises(RuntimeError), txbroker.atomic(lite, broker, mode="two-phase"):
             raise AssertionError("the block was entered")
     assert not lite.in_transaction  # else it would keep all others from writing
-    with txbroker.atomic(lite, broker):
+    with txbroker.atomic(lite, broker, mode="two-phase"):
         pass
 
 
 def test_an_interrupted_roll_back_leaves_the_connection_usable(sqlite, lite, broker, topic):
-    with pytest.raises(KeyboardInterrupt), txbroker.atomic(lite, broker) as tx:
+    with pytest.raises(KeyboardInterrupt), txbroker.atomic(lite, broker, mode="two-phase") as tx:
         lite.execute("INSERT INTO orders VALUES (1)")
         tx.send(topic, b"1")
 
@@ -37,7 +37,7 @@ def test_an_interrupted_roll_back_leaves_the_connection_usable(sqlite, lite, bro
         _ = 1 / 0
     assert tx.outcome is State.PREPARED  # what becomes of the rows is for whoever has the connection
     lite.rollback()
-    with txbroker.atomic(lite, broker, wait="commit") as tx:
+    with txbroker.atomic(lite, broker, wait="commit", mode="two-phase") as tx:
         tx.send(topic, b"2")
     assert values(broker, topic) == [b"2"]
 
@@ -47,7 +47,7 @@ def test_an_interruption_while_preparing_takes_both_back(open_database, database
     def interrupt():
         raise kind
 
-    with pytest.raises(kind), txbroker.atomic(database, broker) as tx:
+    with pytest.raises(kind), txbroker.atomic(database, broker, mode="two-phase") as tx:
         execute(database, "INSERT INTO orders VALUES (1)")
         tx.send(topic, b"1")
         between_prepare_and_commit(tx, interrupt)
@@ -58,7 +58,7 @@ def test_an_interruption_while_preparing_takes_both_back(open_database, database
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 def test_an_interruption_while_committing_is_no_answer(open_database, database, broker, topic, kind):
-    with pytest.raises(kind) as caught, txbroker.atomic(database, broker) as tx:
+    with pytest.raises(kind) as caught, txbroker.atomic(database, broker, mode="two-phase") as tx:
         execute(database, "INSERT INTO orders VALUES (1)")
         tx.send(topic, b"1")
         commit = tx.database.commit
@@ -77,14 +77,14 @@ def test_an_interruption_while_committing_is_no_answer(open_database, database, 
 
 def test_leaving_a_block_early_commits_both(open_database, database, broker, topic):
     def returns():
-        with txbroker.atomic(database, broker, wait="commit") as tx:
+        with txbroker.atomic(database, broker, wait="commit", mode="two-phase") as tx:
             execute(database, "INSERT INTO orders VALUES (1)")
             tx.send(topic, b"1")
             return tx
 
     assert returns().outcome is State.COMMITTED
     for number in (2, 3):
-        with txbroker.atomic(database, broker, wait="commit") as tx:
+        with txbroker.atomic(database, broker, wait="commit", mode="two-phase") as tx:
             execute(database, f"INSERT INTO orders VALUES ({number})")
             tx.send(topic, b"%d" % number)
             break
@@ -93,7 +93,7 @@ def test_leaving_a_block_early_commits_both(open_database, database, broker, top
 
 def test_a_generator_that_is_closed_in_its_block_takes_both_back(open_database, database, broker, topic):
     def works():
-        with txbroker.atomic(database, broker) as tx:
+        with txbroker.atomic(database, broker, mode="two-phase") as tx:
             execute(database, "INSERT INTO orders VALUES (1)")
             tx.send(topic, b"1")
             yield tx

@@ -30,7 +30,7 @@ def prepared(database, broker, topic):
     """Blocks that have prepared, and whose process then died: before COMMIT, or after it."""
 
     def prepare(committed):
-        tx = txbroker.atomic(database, broker).__enter__()
+        tx = txbroker.atomic(database, broker, mode="two-phase").__enter__()
         broker.resolver.stop(5.0)
         tx.send(topic, b"1")
         assert run(tx.deciding.prepare())
@@ -120,7 +120,7 @@ def test_a_child_that_leaves_its_parents_block_does_not_touch_it(postgresql, bro
         database.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)")
         database.commit()
         txbroker.create_decision_table(database)
-        with txbroker.atomic(database, broker, wait="commit") as tx:
+        with txbroker.atomic(database, broker, wait="commit", mode="two-phase") as tx:
             database.execute("INSERT INTO orders VALUES (1)")
             tx.send(topic, b"1")
             child = os.fork()
@@ -144,7 +144,7 @@ def leave_as_a_child(tx, fails):
 
 def test_a_forced_commit_beside_a_mark_is_told(sqlite, database, broker, topic):
     """A resolver had decided "rolled back" and died; a person then forced the commit."""
-    tx = txbroker.atomic(database, broker).__enter__()
+    tx = txbroker.atomic(database, broker, mode="two-phase").__enter__()
     broker.resolver.stop(5.0)
     tx.send(topic, b"1")
     assert run(tx.deciding.prepare())

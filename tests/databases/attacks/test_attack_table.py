@@ -24,7 +24,10 @@ def test_another_schema_inside_of_the_block_decides_nothing(rows, broker, topic)
     make_tables(rows)
     rows.execute("SET search_path = public")
     rows.commit()
-    with pytest.raises(errors.DecisionTableRefused, match="another one"), txbroker.atomic(rows, broker) as tx:
+    with (
+        pytest.raises(errors.DecisionTableRefused, match="another one"),
+        txbroker.atomic(rows, broker, mode="two-phase") as tx,
+    ):
         tx.send(topic, b"1")
         rows.execute("SET LOCAL search_path = tenant")
         execute(rows, "INSERT INTO orders VALUES (1)")
@@ -43,7 +46,7 @@ def test_another_database_inside_of_the_block_decides_nothing_in_mariadb(
                 make_tables(database)
         with contextlib.closing(mariadb.connect()) as database:
             with pytest.raises(errors.DecisionTableRefused, match="another one"):
-                with txbroker.atomic(database, broker) as tx:
+                with txbroker.atomic(database, broker, mode="two-phase") as tx:
                     tx.send(topic, b"1")
                     execute(database, f"USE `{other.name}`")
                     execute(database, "INSERT INTO orders VALUES (1)")
@@ -61,7 +64,7 @@ def test_a_background_that_finds_another_table_says_so(postgresql, rows, broker,
         tenant.execute("SET search_path = tenant")
         tenant.commit()
         make_tables(tenant)
-        with txbroker.atomic(tenant, broker, wait="commit") as tx:
+        with txbroker.atomic(tenant, broker, wait="commit", mode="two-phase") as tx:
             execute(tenant, "INSERT INTO orders VALUES (1)")
             tx.send(topic, b"1")
         eventually(lambda: "DecisionTableRefused" in broker.resolver.status.failure)
@@ -91,7 +94,7 @@ def test_a_table_that_could_not_decide_is_refused_in_postgresql(postgresql, rows
     rows.execute(statement)
     rows.commit()
     with pytest.raises(errors.DecisionTableRefused, match=reason):
-        txbroker.atomic(rows, broker).__enter__()
+        txbroker.atomic(rows, broker, mode="two-phase").__enter__()
     with txbroker.Resolver(postgresql.connect, broker) as resolver:
         with pytest.raises(errors.DecisionTableRefused, match=reason):
             resolver.resolve()
@@ -106,4 +109,4 @@ def test_a_table_without_the_key_is_refused_elsewhere(sqlite, mariadb, broker):
             execute(database, f"CREATE TABLE txbroker_decision ({columns})")
             database.commit()
             with pytest.raises(errors.DecisionTableRefused, match="unique"):
-                txbroker.atomic(database, broker).__enter__()
+                txbroker.atomic(database, broker, mode="two-phase").__enter__()

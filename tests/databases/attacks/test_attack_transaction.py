@@ -22,7 +22,7 @@ def test_a_transaction_rolled_back_after_the_prepare_takes_the_message_with_it(
     open_database, database, broker, topic
 ):
     """COMMIT of nothing succeeds, with every driver."""
-    with pytest.raises(errors.OutcomeUnknown), txbroker.atomic(database, broker) as tx:
+    with pytest.raises(errors.OutcomeUnknown), txbroker.atomic(database, broker, mode="two-phase") as tx:
         execute(database, "INSERT INTO orders VALUES (1)")
         tx.send(topic, b"1")
         between_prepare_and_commit(tx, database.rollback)
@@ -34,7 +34,7 @@ def test_a_transaction_rolled_back_after_the_prepare_takes_the_message_with_it(
 def test_a_transaction_committed_by_another_after_the_prepare_brings_the_message_with_it(
     open_database, database, broker, topic
 ):
-    with pytest.raises(errors.OutcomeUnknown), txbroker.atomic(database, broker) as tx:
+    with pytest.raises(errors.OutcomeUnknown), txbroker.atomic(database, broker, mode="two-phase") as tx:
         execute(database, "INSERT INTO orders VALUES (1)")
         tx.send(topic, b"1")
         between_prepare_and_commit(tx, database.commit)
@@ -51,7 +51,10 @@ def test_a_transaction_that_fails_after_the_prepare_takes_the_message_with_it(
         with contextlib.suppress(psycopg.Error):
             rows.execute("SELECT 1 / 0")
 
-    with pytest.raises(errors.Misuse, match="failed") as caught, txbroker.atomic(rows, broker) as tx:
+    with (
+        pytest.raises(errors.Misuse, match="failed") as caught,
+        txbroker.atomic(rows, broker, mode="two-phase") as tx,
+    ):
         execute(rows, "INSERT INTO orders VALUES (1)")
         tx.send(topic, b"1")
         between_prepare_and_commit(tx, fail)
@@ -62,7 +65,7 @@ def test_a_transaction_that_fails_after_the_prepare_takes_the_message_with_it(
 
 
 def test_a_block_without_messages_whose_transaction_failed_is_not_called_committed(postgresql, rows, broker):
-    with pytest.raises(errors.Misuse, match="failed"), txbroker.atomic(rows, broker) as tx:
+    with pytest.raises(errors.Misuse, match="failed"), txbroker.atomic(rows, broker, mode="two-phase") as tx:
         execute(rows, "INSERT INTO orders VALUES (1)")
         with contextlib.suppress(psycopg.Error):
             rows.execute("SELECT 1 / 0")
@@ -80,7 +83,7 @@ def test_a_block_without_messages_whose_commit_got_no_answer_is_not_called_rolle
             raise psycopg.OperationalError("the connection was lost")
 
     with contextlib.closing(LosesTheAnswer.connect(postgresql.url)) as lossy:
-        with pytest.raises(psycopg.OperationalError), txbroker.atomic(lossy, broker) as tx:
+        with pytest.raises(psycopg.OperationalError), txbroker.atomic(lossy, broker, mode="two-phase") as tx:
             execute(lossy, "INSERT INTO orders VALUES (1)")
     assert tx.outcome is State.PREPARED
     assert numbers(postgresql.connect) == [1]
@@ -92,7 +95,7 @@ def test_a_transaction_block_of_the_driver_that_is_left_open_prepares_nothing(
     """Neither commit nor roll-back are the block's then: whoever has the connection may still commit."""
     inner = rows.transaction()
     with pytest.raises(errors.Misuse, match=r"connection\.transaction\(\)") as caught:
-        with txbroker.atomic(rows, broker) as tx:
+        with txbroker.atomic(rows, broker, mode="two-phase") as tx:
             execute(rows, "INSERT INTO orders VALUES (1)")
             tx.send(topic, b"1")
             inner.__enter__()
@@ -107,7 +110,7 @@ def test_a_transaction_block_of_the_driver_that_is_left_open_prepares_nothing(
 def test_a_commit_that_cannot_be_rolled_back_either_is_left_to_the_resolver(postgresql, rows, broker, topic):
     """The driver refuses both: the row may yet be committed, so the broker must not be rolled back."""
     inner = rows.transaction()
-    with pytest.raises(errors.OutcomeUnknown), txbroker.atomic(rows, broker) as tx:
+    with pytest.raises(errors.OutcomeUnknown), txbroker.atomic(rows, broker, mode="two-phase") as tx:
         execute(rows, "INSERT INTO orders VALUES (1)")
         tx.send(topic, b"1")
         between_prepare_and_commit(tx, inner.__enter__)
@@ -132,11 +135,11 @@ class LikePython312(sqlite3.Connection):
 def test_a_connection_whose_commit_does_nothing_is_committed_all_the_same(sqlite, lite, broker, topic):
     with contextlib.closing(sqlite3.connect(sqlite, isolation_level=None, factory=LikePython312)) as modern:
         modern.execute("BEGIN IMMEDIATE")
-        with txbroker.atomic(modern, broker, wait="commit") as tx:
+        with txbroker.atomic(modern, broker, wait="commit", mode="two-phase") as tx:
             modern.execute("INSERT INTO orders VALUES (1)")
             tx.send(topic, b"1")
         modern.execute("BEGIN IMMEDIATE")
-        with pytest.raises(ZeroDivisionError), txbroker.atomic(modern, broker) as tx:
+        with pytest.raises(ZeroDivisionError), txbroker.atomic(modern, broker, mode="two-phase") as tx:
             modern.execute("INSERT INTO orders VALUES (2)")
             tx.send(topic, b"2")
             _ = 1 / 0
@@ -154,7 +157,10 @@ def test_a_deadlock_that_undid_everything_leaves_no_message(mariadb, broker, top
         for number in (1, 2):
             execute(database, f"INSERT INTO orders VALUES ({number})")
         database.commit()
-        with pytest.raises(errors.Misuse, match="gone"), txbroker.atomic(database, broker) as tx:
+        with (
+            pytest.raises(errors.Misuse, match="gone"),
+            txbroker.atomic(database, broker, mode="two-phase") as tx,
+        ):
             tx.send(topic, b"1")
             execute(database, "INSERT INTO orders VALUES (3)")
             with contextlib.suppress(pymysql.err.OperationalError):
@@ -185,7 +191,7 @@ def test_a_lock_that_was_not_had_undoes_its_statement_only(mariadb, broker, topi
         make_tables(database)
         execute(other, "INSERT INTO orders VALUES (9)")
         execute(database, "SET SESSION innodb_lock_wait_timeout = 0")
-        with txbroker.atomic(database, broker, wait="commit") as tx:
+        with txbroker.atomic(database, broker, wait="commit", mode="two-phase") as tx:
             execute(database, "INSERT INTO orders VALUES (1)")
             with pytest.raises(pymysql.err.OperationalError):
                 execute(database, "INSERT INTO orders VALUES (9)")
@@ -197,7 +203,7 @@ def test_a_lock_that_was_not_had_undoes_its_statement_only(mariadb, broker, topi
 def test_a_conflict_that_undid_everything_leaves_no_message_in_sqlite(sqlite, lite, broker, topic):
     lite.execute("INSERT INTO orders VALUES (1)")
     lite.commit()
-    with pytest.raises(errors.Misuse, match="gone"), txbroker.atomic(lite, broker) as tx:
+    with pytest.raises(errors.Misuse, match="gone"), txbroker.atomic(lite, broker, mode="two-phase") as tx:
         lite.execute("INSERT INTO orders VALUES (2)")
         tx.send(topic, b"2")
         with contextlib.suppress(sqlite3.IntegrityError):

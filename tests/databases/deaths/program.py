@@ -20,7 +20,7 @@ MOMENTS = (
 def main(url: str, address: str, topic: str, number: str, moment: str) -> None:
     database = connector(url)()
     with txbroker.connect(address) as broker:  # noqa: SIM117 - it outlives the block
-        with txbroker.atomic(database, broker, application="victim", wait="commit") as tx:
+        with txbroker.atomic(database, broker, application="victim", wait="commit", mode="two-phase") as tx:
             cursor = database.cursor()
             cursor.execute(f"INSERT INTO orders VALUES ({int(number)}, 'new')")
             cursor.close()

@@ -64,7 +64,7 @@ class Shop:
 
     async def block(self, blocks):
         number = len(self.told)
-        tx = atomic(self.database, self.broker, wait=self.wait)
+        tx = atomic(self.database, self.broker, wait=self.wait, mode="two-phase")
         blocks.append(tx)
         self.told.append(tx)
         async with tx:

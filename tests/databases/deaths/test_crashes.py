@@ -113,7 +113,7 @@ def after(tx, name, act):
 def test_a_broker_that_is_down_at_the_first_send_takes_the_row_with_it(mortal_broker, connection, database):
     # Whether the send or the prepare is the first to find nobody there is a race with the news of the kill.
     with pytest.raises((errors.ConnectionUnavailable, errors.TransactionRolledBack)) as caught:
-        with txbroker.atomic(database, connection) as tx:
+        with txbroker.atomic(database, connection, mode="two-phase") as tx:
             insert(database)
             mortal_broker.kill()
             tx.send("t", b"1")
@@ -123,7 +123,7 @@ def test_a_broker_that_is_down_at_the_first_send_takes_the_row_with_it(mortal_br
 
 def test_a_broker_that_dies_after_the_send_takes_the_row_with_it(mortal_broker, connection, database):
     with pytest.raises(errors.TransactionRolledBack) as caught:
-        with txbroker.atomic(database, connection) as tx:
+        with txbroker.atomic(database, connection, mode="two-phase") as tx:
             insert(database)
             tx.send("t", b"1")
             mortal_broker.kill()
@@ -138,7 +138,7 @@ def test_a_broker_that_does_not_answer_the_prepare_takes_the_row_with_it_and_men
     with pytest.raises(
         errors.TransactionRolledBack, match=r"did not say in time.*not asked to commit"
     ) as caught:
-        with txbroker.atomic(database, connection) as tx:
+        with txbroker.atomic(database, connection, mode="two-phase") as tx:
             insert(database)
             tx.send("t", b"1")
             mortal_broker.pause()
@@ -148,7 +148,7 @@ def test_a_broker_that_does_not_answer_the_prepare_takes_the_row_with_it_and_men
     with txbroker.connect(mortal_broker.address) as other:
         eventually(lambda: other.transactions() == [])
         assert values(other, "t") == [b"first"]
-        with txbroker.atomic(database, other, wait="commit") as again:
+        with txbroker.atomic(database, other, wait="commit", mode="two-phase") as again:
             insert(database)
             again.send("t", b"1")
         assert values(other, "t") == [b"first", b"1"]
@@ -158,7 +158,7 @@ def test_a_broker_that_does_not_answer_the_prepare_takes_the_row_with_it_and_men
 def test_a_broker_that_dies_once_it_has_prepared_shows_the_message_after_its_restart(
     mortal_broker, connection, database
 ):
-    with txbroker.atomic(database, connection) as tx:
+    with txbroker.atomic(database, connection, mode="two-phase") as tx:
         insert(database)
         tx.send("t", b"1")
         after(tx, "prepare", mortal_broker.kill)
@@ -172,7 +172,7 @@ def test_a_broker_that_dies_once_it_has_prepared_shows_the_message_after_its_res
 
 def test_waiting_for_a_dead_broker_says_that_both_are_committed(mortal_broker, connection, database):
     with pytest.raises(errors.DeliveryPending, match="do not do the work again"):
-        with txbroker.atomic(database, connection, wait="commit", timeout=0.3) as tx:
+        with txbroker.atomic(database, connection, wait="commit", timeout=0.3, mode="two-phase") as tx:
             insert(database)
             tx.send("t", b"1")
             after(tx, "prepare", mortal_broker.kill)
@@ -186,7 +186,7 @@ def test_waiting_for_a_dead_broker_says_that_both_are_committed(mortal_broker, c
 def test_a_program_that_gives_up_on_a_dead_broker_is_made_good_by_any_resolver(
     mortal_broker, connection, database, sqlite
 ):
-    with txbroker.atomic(database, connection) as tx:
+    with txbroker.atomic(database, connection, mode="two-phase") as tx:
         insert(database)
         tx.send("t", b"1")
         after(tx, "prepare", mortal_broker.kill)
@@ -201,7 +201,7 @@ def test_a_program_that_gives_up_on_a_dead_broker_is_made_good_by_any_resolver(
 
 
 def test_another_broker_behind_the_address_is_told_nothing(mortal_broker, connection, database, tmp_path):
-    with txbroker.atomic(database, connection) as tx:
+    with txbroker.atomic(database, connection, mode="two-phase") as tx:
         insert(database)
         tx.send("t", b"1")
         after(tx, "prepare", mortal_broker.kill)
@@ -234,7 +234,7 @@ def test_postgresql_that_dies_before_commit_is_asked_again_after_its_restart(
     with contextlib.closing(rows.connect()) as database:
         make_tables(database)
         with pytest.raises((errors.OutcomeUnknown, psycopg.OperationalError)):
-            with txbroker.atomic(database, broker) as tx:
+            with txbroker.atomic(database, broker, mode="two-phase") as tx:
                 insert(database)
                 tx.send(topic, b"1")
                 after(tx, "prepare", server.kill)
@@ -252,20 +252,20 @@ def test_a_child_process_is_told_that_the_connection_is_its_parents(database, br
     if child == 0:
         status = 1
         try:
-            txbroker.atomic(database, broker).__enter__()
+            txbroker.atomic(database, broker, mode="two-phase").__enter__()
         except errors.ProcessForked:
             status = 0
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
-    with txbroker.atomic(database, broker, wait="commit") as tx:
+    with txbroker.atomic(database, broker, wait="commit", mode="two-phase") as tx:
         insert(database)
         tx.send(topic, b"1")
     assert values(broker, topic) == [b"1"]
 
 
 def test_two_resolvers_at_a_time_do_no_harm(database, sqlite, broker, topic):
-    abandoned = txbroker.atomic(database, broker)
+    abandoned = txbroker.atomic(database, broker, mode="two-phase")
     tx = abandoned.__enter__()
     tx.send(topic, b"1")
     tx._side.transaction.prepare()  # and then nothing: its database transaction ends without a commit

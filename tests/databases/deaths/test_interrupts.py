@@ -120,7 +120,7 @@ def in_one_with(shop, at):
         trap = contextlib.nullcontext() if again else at
         if again:
             shop.ready()
-        with trap, txbroker.atomic(shop.database, shop.broker) as tx:
+        with trap, txbroker.atomic(shop.database, shop.broker, mode="two-phase") as tx:
             number = shop.work(tx)
         if number is not None:
             shop.told(number, tx)
@@ -132,7 +132,7 @@ def in_functions(shop, at):
     """A function for each: nobody has the interrupted block."""
 
     def block():
-        with txbroker.atomic(shop.database, shop.broker) as tx:
+        with txbroker.atomic(shop.database, shop.broker, mode="two-phase") as tx:
             shop.work(tx)
         return tx
 
@@ -144,11 +144,11 @@ def in_functions(shop, at):
 
 def rolled_back_by_hand(shop, at):
     """The interrupted block is held; whoever has caught the interrupt rolls the connection back."""
-    with at, txbroker.atomic(shop.database, shop.broker) as tx:
+    with at, txbroker.atomic(shop.database, shop.broker, mode="two-phase") as tx:
         shop.work(tx)
     shop.ready()
     shop.database.rollback()
-    with txbroker.atomic(shop.database, shop.broker) as another:
+    with txbroker.atomic(shop.database, shop.broker, mode="two-phase") as another:
         shop.work(another)
     assert another.outcome is State.COMMITTED, (at.raised, tx)
 
@@ -194,7 +194,7 @@ def test_an_interrupted_block_of_a_connection_that_nobody_has_any_more_keeps_no_
 
     def block():
         database = sqlite3.connect(shop.path, timeout=1.0)
-        with txbroker.atomic(database, shop.broker) as tx:
+        with txbroker.atomic(database, shop.broker, mode="two-phase") as tx:
             number = next(shop.numbers)
             database.execute("INSERT INTO orders VALUES (?)", (number,))
             tx.send(shop.topic, b"%d" % number)
@@ -218,14 +218,14 @@ def test_a_block_whose_end_never_began_keeps_no_lock_though_only_its_own_frame_h
 
     def lost():
         database = sqlite3.connect(shop.path, timeout=1.0)
-        tx = txbroker.atomic(database, shop.broker).__enter__()
+        tx = txbroker.atomic(database, shop.broker, mode="two-phase").__enter__()
         database.execute("INSERT INTO orders VALUES (1000)")
         tx.send(shop.topic, b"never")
 
     gc.disable()
     try:
         lost()
-        with txbroker.atomic(shop.database, shop.broker) as tx:
+        with txbroker.atomic(shop.database, shop.broker, mode="two-phase") as tx:
             shop.work(tx)
         assert tx.outcome is State.COMMITTED
     finally:
@@ -262,7 +262,7 @@ def test_a_statement_of_postgresql_that_is_interrupted_takes_both_back(
 ):
     """Its connection is busy with the statement, and takes no ROLLBACK: it is closed."""
     with contextlib.closing(postgresql.connect()) as database:
-        with pytest.raises(Soft), txbroker.atomic(database, broker) as tx:
+        with pytest.raises(Soft), txbroker.atomic(database, broker, mode="two-phase") as tx:
             database.execute("INSERT INTO orders VALUES (1)")
             tx.send(topic, b"1")
             alarm(0.1)
@@ -279,7 +279,7 @@ def test_a_commit_of_postgresql_that_is_interrupted_is_decided_there_and_its_con
     rows.execute(SLOWLY)
     rows.commit()
     with contextlib.closing(postgresql.connect()) as database:
-        with pytest.raises(errors.OutcomeUnknown), txbroker.atomic(database, broker) as tx:
+        with pytest.raises(errors.OutcomeUnknown), txbroker.atomic(database, broker, mode="two-phase") as tx:
             database.execute("INSERT INTO orders VALUES (1)")
             tx.send(topic, b"1")
             alarm(0.3)
@@ -296,14 +296,14 @@ def test_a_left_block_of_postgresql_is_rolled_back_by_the_next_one_and_what_was_
     """A block that nobody holds is what an interrupt at the entry of ``__exit__`` leaves."""
     with contextlib.closing(postgresql.connect()) as database:
         for number, rolls_back in ((1, False), (2, True)):
-            left = txbroker.atomic(database, broker).__enter__()
+            left = txbroker.atomic(database, broker, mode="two-phase").__enter__()
             database.execute("INSERT INTO orders VALUES (%s)", (number,))
             left.send(topic, b"never")
             if rolls_back:
                 database.rollback()
                 database.execute("INSERT INTO orders VALUES (%s)", (number + 10,))
             del left
-            with txbroker.atomic(database, broker) as tx:
+            with txbroker.atomic(database, broker, mode="two-phase") as tx:
                 database.execute("INSERT INTO orders VALUES (%s)", (number + 20,))
                 tx.send(topic, b"%d" % number)
     assert rows.execute("SELECT number FROM orders ORDER BY number").fetchall() == [(12,), (21,), (22,)]
@@ -313,10 +313,10 @@ def test_a_left_block_of_postgresql_is_rolled_back_by_the_next_one_and_what_was_
 
 def test_a_block_inside_of_another_is_refused_though_it_was_entered_by_a_function(shop):
     with contextlib.ExitStack() as stack:
-        tx = stack.enter_context(txbroker.atomic(shop.database, shop.broker))
+        tx = stack.enter_context(txbroker.atomic(shop.database, shop.broker, mode="two-phase"))
         shop.work(tx)
         with pytest.raises(errors.Misuse, match="in a block already"):
-            stack.enter_context(txbroker.atomic(shop.database, shop.broker))
+            stack.enter_context(txbroker.atomic(shop.database, shop.broker, mode="two-phase"))
     assert tx.outcome is State.COMMITTED
     shop.check()
 
@@ -324,11 +324,11 @@ def test_a_block_inside_of_another_is_refused_though_it_was_entered_by_a_functio
 def test_a_block_that_has_lost_its_transaction_to_an_inner_one_says_so(shop):
     with (
         pytest.raises(errors.Misuse, match="ended inside of it"),
-        txbroker.atomic(shop.database, shop.broker) as tx,
+        txbroker.atomic(shop.database, shop.broker, mode="two-phase") as tx,
     ):
         shop.work(tx)
         shop.database.rollback()
-        with txbroker.atomic(shop.database, shop.broker) as inner:
+        with txbroker.atomic(shop.database, shop.broker, mode="two-phase") as inner:
             shop.work(inner)
     assert (tx.outcome, inner.outcome) == (State.ROLLED_BACK, State.COMMITTED)
     shop.check()

@@ -50,24 +50,24 @@ def test_a_closed_connection_says_that_the_block_has_not_begun(open_database, br
     database = open_database()
     database.close()
     with pytest.raises(GONE) as caught:
-        txbroker.atomic(database, broker).__enter__()
+        txbroker.atomic(database, broker, mode="two-phase").__enter__()
     assert "has not begun" in caught.value.__notes__[-1]
     assert "can be run again" in caught.value.__notes__[-1]
 
 
 def test_a_lost_connection_says_that_the_block_has_not_begun(server, broker):
     with contextlib.closing(server.connect()) as database:
-        with txbroker.atomic(database, broker):
+        with txbroker.atomic(database, broker, mode="two-phase"):
             pass
         end_connection(server, database)
         with pytest.raises(GONE) as caught:
-            txbroker.atomic(database, broker).__enter__()
+            txbroker.atomic(database, broker, mode="two-phase").__enter__()
     assert "can be run again" in caught.value.__notes__[-1]
 
 
 def test_a_connection_closed_in_the_block_says_that_both_are_rolled_back(open_database, broker, topic):
     database = open_database()
-    with pytest.raises(GONE) as caught, txbroker.atomic(database, broker) as tx:
+    with pytest.raises(GONE) as caught, txbroker.atomic(database, broker, mode="two-phase") as tx:
         execute(database, "INSERT INTO orders VALUES (1)")
         tx.send(topic, b"1")
         database.close()
@@ -78,7 +78,7 @@ def test_a_connection_closed_in_the_block_says_that_both_are_rolled_back(open_da
 
 def test_a_connection_lost_in_the_block_says_that_both_are_rolled_back(server, broker, topic):
     with contextlib.closing(server.connect()) as database:
-        with pytest.raises(GONE) as caught, txbroker.atomic(database, broker) as tx:
+        with pytest.raises(GONE) as caught, txbroker.atomic(database, broker, mode="two-phase") as tx:
             execute(database, "INSERT INTO orders VALUES (1)")
             tx.send(topic, b"1")
             end_connection(server, database)
@@ -90,7 +90,7 @@ def test_a_connection_lost_in_the_block_says_that_both_are_rolled_back(server, b
 
 def test_a_connection_closed_between_prepare_and_commit_is_for_the_resolver(open_database, broker, topic):
     database = open_database()
-    with pytest.raises(errors.OutcomeUnknown), txbroker.atomic(database, broker) as tx:
+    with pytest.raises(errors.OutcomeUnknown), txbroker.atomic(database, broker, mode="two-phase") as tx:
         execute(database, "INSERT INTO orders VALUES (1)")
         tx.send(topic, b"1")
         between_prepare_and_commit(tx, database.close)
@@ -102,7 +102,7 @@ def test_a_block_that_ended_unknown_and_is_asked_for_by_nobody_keeps_no_outcomes
     sqlite, lite, broker, topic, monkeypatch
 ):
     """The broker keeps all outcomes of a session behind the first that has not been seen."""
-    with pytest.raises(errors.OutcomeUnknown), txbroker.atomic(lite, broker) as tx:
+    with pytest.raises(errors.OutcomeUnknown), txbroker.atomic(lite, broker, mode="two-phase") as tx:
         tx.send(topic, b"1")
         between_prepare_and_commit(tx, lite.close)
     number = tx._side.transaction.number
@@ -128,7 +128,7 @@ def test_a_decided_block_whose_commit_the_broker_refuses_is_left_to_the_resolver
     async def refused():
         raise errors.CorruptData("the staged messages of this one are damaged", "staged")
 
-    with txbroker.atomic(lite, broker) as tx:
+    with txbroker.atomic(lite, broker, mode="two-phase") as tx:
         tx.send(topic, b"1")
         core = tx._side.transaction._core
         between_prepare_and_commit(tx, lambda: setattr(core, "commit", refused))
@@ -139,7 +139,7 @@ def test_a_decided_block_whose_commit_the_broker_refuses_is_left_to_the_resolver
 def test_a_connection_lost_between_prepare_and_commit_is_for_the_resolver(server, broker, topic):
     """It is known here that COMMIT was never sent; who asked for it cannot know."""
     with contextlib.closing(server.connect()) as database:
-        with pytest.raises(errors.OutcomeUnknown), txbroker.atomic(database, broker) as tx:
+        with pytest.raises(errors.OutcomeUnknown), txbroker.atomic(database, broker, mode="two-phase") as tx:
             execute(database, "INSERT INTO orders VALUES (1)")
             tx.send(topic, b"1")
             between_prepare_and_commit(tx, lambda: end_connection(server, database))
@@ -150,12 +150,12 @@ def test_a_connection_lost_between_prepare_and_commit_is_for_the_resolver(server
 def test_a_closed_broker_connection_has_no_block_and_nothing_beside_it(shared_broker, lite, caplog):
     caplog.set_level(logging.INFO, "txbroker.resolver")
     broker = txbroker.connect(shared_broker.address, timeout=10.0)
-    with txbroker.atomic(lite, broker):
+    with txbroker.atomic(lite, broker, mode="two-phase"):
         pass
     broker.close()
     before = resolvers()
     with pytest.raises(errors.ConnectionClosed, match="has been closed"):
-        txbroker.atomic(lite, broker).__enter__()
+        txbroker.atomic(lite, broker, mode="two-phase").__enter__()
     assert resolvers() == before
     assert not lite.in_transaction
     assert caplog.text == ""
@@ -163,7 +163,7 @@ def test_a_closed_broker_connection_has_no_block_and_nothing_beside_it(shared_br
 
 def test_closing_a_connection_that_has_failed_for_good_ends_what_works_beside_it(mortal_broker, lite):
     broker = txbroker.connect(mortal_broker.address, timeout=5.0, reconnect=False)
-    with txbroker.atomic(lite, broker):
+    with txbroker.atomic(lite, broker, mode="two-phase"):
         pass
     background = broker.resolver
     mortal_broker.kill()

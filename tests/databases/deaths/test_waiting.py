@@ -16,7 +16,7 @@ def test_a_consumer_that_waits_for_a_dead_programs_transaction_has_the_resolver_
         make_tables(database)
         broker.create_topic(f"{topic}-in")
         broker.send(f"{topic}-in", b"a")
-        with txbroker.atomic(database, broker):
+        with txbroker.atomic(database, broker, mode="two-phase"):
             pass  # the resolver begins with the first block
         broker.resolver.interval = 3600.0
         run_until_killed(

@@ -74,7 +74,9 @@ class Shop:
                         raise
             return number
 
-        deferred = run_atomic(self.pool, self.broker, work, wait=options.get("wait", "decision"))
+        deferred = run_atomic(
+            self.pool, self.broker, work, wait=options.get("wait", "decision"), mode="two-phase"
+        )
         ended = []
         deferred.addBoth(ended.append)
         return number, deferred, ended

@@ -42,6 +42,7 @@ def configure(url, address):
             "application": "shop",
             "wait": "commit",
             "max_bytes": 1000,
+            "mode": "two-phase",
             "options": {"timeout": 10.0},
         },
         USE_TZ=True,
@@ -147,7 +148,11 @@ class Actions:
         from txbroker.databases.django import broker, receive
 
         self.refused(errors.Misuse, "no transaction.atomic() is open", lambda: self.send("x"))
-        self.refused(errors.Misuse, "Use `with transaction.atomic():`", lambda: atomic(connection, broker()))
+        self.refused(
+            errors.Misuse,
+            "Use `with transaction.atomic():`",
+            lambda: atomic(connection, broker(), mode="two-phase"),
+        )
         with transaction.atomic():
             self.send("x" * 900)
             self.refused(errors.BufferFull, "1000 are allowed", lambda: self.send("x" * 101))

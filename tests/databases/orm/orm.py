@@ -54,4 +54,4 @@ def numbers(engine):
 def carrying(engine, broker, **choices):
     """Sessions that carry messages: their factory, and what to send with."""
     factory = sessionmaker(engine)
-    return factory, carry(factory, broker, wait="commit", **choices)
+    return factory, carry(factory, broker, wait="commit", **choices, mode="two-phase")

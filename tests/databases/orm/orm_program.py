@@ -16,7 +16,7 @@ def main(url, address, topic, moment):
     die_at(moment, DriverDatabase)
     broker = txbroker.connect(address)
     sessions = sessionmaker(create_engine(url))
-    messages = carry(sessions, broker, wait="commit")
+    messages = carry(sessions, broker, wait="commit", mode="two-phase")
     with sessions() as session:
         session.add(Order(number=7))
         messages.send(session, topic, b"7")

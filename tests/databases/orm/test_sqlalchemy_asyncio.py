@@ -1,4 +1,4 @@
-"""``async with atomic(session, broker)``: AsyncSession and AsyncConnection, over psycopg."""
+"""``async with atomic(session, broker, mode="two-phase")``: AsyncSession and AsyncConnection, over psycopg."""
 
 # ruff: noqa: PT012, SIM117 - a whole block is what raises
 
@@ -40,22 +40,22 @@ def test_sessions_and_connections_become_one_with_their_messages(engine, broker,
     async def work(asynchronous, mine):
         async with AsyncSession(asynchronous) as session:
             for number in (1, 2):
-                async with atomic(session, mine, wait="commit") as tx:
+                async with atomic(session, mine, wait="commit", mode="two-phase") as tx:
                     session.add(Order(number=number))
                     await tx.send(topic, b"%d" % number)
                 assert tx.outcome is State.COMMITTED
             with pytest.raises(ZeroDivisionError) as caught:
-                async with atomic(session, mine) as tx:
+                async with atomic(session, mine, mode="two-phase") as tx:
                     session.add(Order(number=3))
                     await tx.send(topic, b"3")
                     _ = 1 / 0
             assert "neither rows nor messages" in caught.value.__notes__[0]
         async with asynchronous.connect() as connection:
-            async with atomic(connection, mine, wait="commit") as tx:
+            async with atomic(connection, mine, wait="commit", mode="two-phase") as tx:
                 await connection.execute(insert(Order), {"number": 4, "state": "new"})
                 await tx.send(topic, b"4")
         scoped = async_scoped_session(async_sessionmaker(asynchronous), asyncio.current_task)
-        async with atomic(scoped, mine, wait="commit") as tx:
+        async with atomic(scoped, mine, wait="commit", mode="two-phase") as tx:
             scoped.add(Order(number=5))
             await tx.send(topic, b"5")
         await scoped.remove()
@@ -69,7 +69,7 @@ def test_tasks_work_side_by_side(engine, broker, shared_broker, topic):
     async def work(asynchronous, mine):
         async def one(number):
             async with AsyncSession(asynchronous) as session:
-                async with atomic(session, mine, wait="commit") as tx:
+                async with atomic(session, mine, wait="commit", mode="two-phase") as tx:
                     session.add(Order(number=number))
                     await tx.send(topic, b"%d" % number)
 
@@ -83,23 +83,25 @@ def test_failures_are_told_as_elsewhere(engine, broker, shared_broker, topic):
     async def work(asynchronous, mine):
         async with AsyncSession(asynchronous) as session:
             with pytest.raises(IntegrityError):
-                async with atomic(session, mine) as tx:
+                async with atomic(session, mine, mode="two-phase") as tx:
                     session.add(Line(number=1, of_order=99))
                     await tx.send(topic, b"1")
             assert tx.outcome is State.ROLLED_BACK
             with pytest.raises(errors.Misuse, match="nothing was committed"):
-                async with atomic(session, mine) as tx:
+                async with atomic(session, mine, mode="two-phase") as tx:
                     session.add(Order(number=1))
                     await tx.send(topic, b"1")
                     await session.commit()
             async with session.begin():
                 with pytest.raises(errors.Misuse, match=r"begin\(\)"):
-                    await atomic(session, mine).__aenter__()
+                    await atomic(session, mine, mode="two-phase").__aenter__()
             with pytest.raises(errors.Misuse, match="async with"):
-                txbroker.atomic(session, broker).__enter__()
+                txbroker.atomic(session, broker, mode="two-phase").__enter__()
             with pytest.raises(errors.Misuse, match="async with"):
                 carry(
-                    async_sessionmaker(asynchronous).kw.get("none", type(session.sync_session)), broker
+                    async_sessionmaker(asynchronous).kw.get("none", type(session.sync_session)),
+                    broker,
+                    mode="two-phase",
                 ).send(session, topic, b"1")
 
     in_a_loop(engine, shared_broker.address, work)
@@ -114,7 +116,7 @@ def test_a_database_that_dies_in_commit_is_an_unknown_outcome(engine, broker, sh
     async def work(asynchronous, mine):
         async with AsyncSession(asynchronous) as session:
             with pytest.raises(errors.OutcomeUnknown) as caught:
-                async with atomic(session, mine) as tx:
+                async with atomic(session, mine, mode="two-phase") as tx:
                     session.add(Order(number=1))
                     await tx.send(topic, b"1")
             assert await mine.wait_outcome(caught.value.xid, 20.0) is State.ROLLED_BACK

@@ -213,7 +213,7 @@ def test_sessions_whose_commit_cannot_carry_are_refused(engine, broker, topic, t
 
 def test_a_block_of_atomic_and_carried_messages_do_not_mix(engine, broker, topic, nothing_left):
     factory, messages = carrying(engine, broker)
-    with factory() as session, txbroker.atomic(session, broker, wait="commit") as tx:
+    with factory() as session, txbroker.atomic(session, broker, wait="commit", mode="two-phase") as tx:
         tx.send(topic, b"1")
         with pytest.raises(errors.Misuse, match="in a block already"):
             messages.send(session, topic, b"2")
@@ -222,7 +222,7 @@ def test_a_block_of_atomic_and_carried_messages_do_not_mix(engine, broker, topic
 
 def test_what_is_no_broker_and_no_session_is_refused(engine, broker):
     with pytest.raises(errors.Misuse, match="neither a blocking connection"):
-        carry(sessionmaker(engine), "tcp:127.0.0.1:1")
+        carry(sessionmaker(engine), "tcp:127.0.0.1:1", mode="two-phase")
     with pytest.raises(errors.Misuse, match="is no Session"):
         carrying(engine, broker)[1].send(engine, "t", b"1")
 
@@ -232,7 +232,7 @@ def test_what_is_no_broker_and_no_session_is_refused(engine, broker):
 
 def test_threads_share_it_with_a_scoped_session(engine, broker, topic, nothing_left):
     scoped = scoped_session(sessionmaker(engine))
-    messages = carry(scoped, lambda: broker, wait="commit")
+    messages = carry(scoped, lambda: broker, wait="commit", mode="two-phase")
     failures = []
 
     def work(start):

@@ -38,7 +38,7 @@ def test_a_resolver_that_cannot_connect_tells_it_and_disturbs_nobody(database, b
 
     caplog.set_level(logging.WARNING, "txbroker.resolver")
     for number in range(2):
-        with txbroker.atomic(database, broker, connect_database=unreachable) as tx:
+        with txbroker.atomic(database, broker, connect_database=unreachable, mode="two-phase") as tx:
             database.execute("INSERT INTO orders VALUES (?)", (number,))
             tx.send(topic, b"%d" % number)
     broker.resolver.interval = 0.05
@@ -53,13 +53,13 @@ def test_a_resolver_that_cannot_connect_tells_it_and_disturbs_nobody(database, b
 
 def test_the_background_ends_what_another_process_has_left(sqlite, database, broker, shared_broker, topic):
     with txbroker.connect(shared_broker.address) as other:
-        tx = txbroker.atomic(database, other).__enter__()
+        tx = txbroker.atomic(database, other, mode="two-phase").__enter__()
         tx.send(topic, b"1")
         other.resolver.stop(1.0)  # its process hangs, and its database transaction is ended
         tx._side.transaction.prepare()
         database.rollback()
         tx.deciding._unregister()
-        with txbroker.atomic(database, broker):
+        with txbroker.atomic(database, broker, mode="two-phase"):
             pass
         broker.resolver.interval = 0.1
         assert broker.wait_outcome(tx.xid, 10.0) is State.ROLLED_BACK
@@ -70,7 +70,7 @@ def test_the_background_ends_what_another_process_has_left(sqlite, database, bro
 
 def test_the_status_names_who_is_waited_for(sqlite, database, broker, topic):
     with contextlib.closing(sqlite3.connect(sqlite)) as slow:
-        tx = txbroker.atomic(slow, broker).__enter__()
+        tx = txbroker.atomic(slow, broker, mode="two-phase").__enter__()
         broker.resolver.interval = 0.1
         tx.send(topic, b"1")
         adapter, deciding = tx.database, tx.deciding
@@ -90,7 +90,7 @@ def test_the_status_names_who_is_waited_for(sqlite, database, broker, topic):
 
 def prepared(database, broker, topic):
     """A transaction whose program has prepared it, has been rolled back by its database, and says no more."""
-    tx = txbroker.atomic(database, broker).__enter__()
+    tx = txbroker.atomic(database, broker, mode="two-phase").__enter__()
     tx.send(topic, b"1")
     tx._side.transaction.prepare()
     database.rollback()
@@ -112,7 +112,7 @@ def test_what_was_prepared_while_rows_were_tidied_is_looked_at_when_it_is_old_en
         promise.resolve(None)
 
     broker.resolver = resolver_thread.Background(lambda: broker, drive)
-    with txbroker.atomic(database, broker):
+    with txbroker.atomic(database, broker, mode="two-phase"):
         pass
     broker.resolver.track(Promise(), "")
     assert tidying.wait(10.0)
@@ -142,7 +142,7 @@ def test_any_driver_of_pep_249_will_do(strange, sqlite, database, broker, topic,
     strange_connection = strange(sqlite3.Connection, paramstyle)
     with contextlib.closing(strange_connection(sqlite)) as connection:
         connection.execute("BEGIN IMMEDIATE")  # sqlite3 itself would begin at the first INSERT only
-        with txbroker.atomic(connection, broker, wait="commit") as tx:
+        with txbroker.atomic(connection, broker, wait="commit", mode="two-phase") as tx:
             connection.execute("INSERT INTO orders VALUES (1)")
             tx.send(topic, b"1")
         assert tx.database.name == "generic"
@@ -162,12 +162,12 @@ def test_mariadb_through_an_unknown_driver(strange, mariadb, broker, topic):
             cursor.execute("CREATE TABLE orders (number INTEGER) ENGINE=InnoDB")
         for number in range(3):
             with txbroker.atomic(
-                connection, broker, wait="commit", connect_database=lambda: kind(**options)
+                connection, broker, wait="commit", connect_database=lambda: kind(**options), mode="two-phase"
             ) as tx:
                 with connection.cursor() as cursor:
                     cursor.execute("INSERT INTO orders VALUES (%s)", (number,))
                 tx.send(topic, b"%d" % number)
-        with pytest.raises(errors.Misuse), txbroker.atomic(connection, broker) as tx:
+        with pytest.raises(errors.Misuse), txbroker.atomic(connection, broker, mode="two-phase") as tx:
             tx.send(topic, b"no")
             with connection.cursor() as cursor:
                 cursor.execute("CREATE TABLE commits_by_itself (number INTEGER)")
@@ -187,11 +187,11 @@ def test_every_parameter_style_of_pep_249_is_known():
 def test_an_unknown_parameter_style_is_refused(strange, sqlite, broker):
     kind = strange(sqlite3.Connection, "runes")
     with contextlib.closing(kind(sqlite)) as connection, pytest.raises(errors.Misuse, match="runes"):
-        txbroker.atomic(connection, broker)
+        txbroker.atomic(connection, broker, mode="two-phase")
 
 
 def test_the_background_outlives_what_it_did_not_expect(database, broker, topic, caplog):
-    with txbroker.atomic(database, broker):
+    with txbroker.atomic(database, broker, mode="two-phase"):
         pass
     background = broker.resolver
     tidy, broken = background._tidy, []
@@ -205,7 +205,7 @@ def test_the_background_outlives_what_it_did_not_expect(database, broker, topic,
     background._tidy = fails_once
     background.hurry()
     eventually(lambda: broken)
-    with txbroker.atomic(database, broker) as tx:
+    with txbroker.atomic(database, broker, mode="two-phase") as tx:
         tx.send(topic, b"1")
     eventually(lambda: database.execute("SELECT count(*) FROM txbroker_decision").fetchone() == (0,))
     assert background.status.is_running

@@ -120,7 +120,7 @@ def keep_resolving(invocation: Invocation, resolver: Resolver, seconds: float) -
     while True:
         try:
             with database_errors():
-                found = resolver.resolve()
+                found = resolver.resolve(patient=True)
         except (Failure, StorageUnavailable, OutcomeUnknown) as error:
             click.echo(f"{error}; trying again in {seconds:g} s", err=True)
             resolver.close_database()
@@ -140,6 +140,8 @@ def resolution_json(found: Resolution) -> dict[str, object]:
         "contradicted": found.contradicted,
         "removed": found.removed,
         "elsewhere": found.elsewhere,
+        "delivered": found.outbox.delivered,
+        "refused": found.outbox.refused,
     }
 
 
@@ -152,6 +154,8 @@ def sentence(found: Resolution) -> str:
         f"{len(found.contradicted)} contradicted by force",
         f"{found.removed} rows removed",
         f"{found.elsewhere} of other databases left alone",
+        f"{found.outbox.delivered} blocks delivered from the outbox",
+        f"{found.outbox.refused} blocks refused for ever (see 'txbroker outbox list')",
     ]
     return ", ".join(part for part in parts if not part.startswith("0 ")) or "nothing was in doubt"
 

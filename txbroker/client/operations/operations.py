@@ -19,6 +19,7 @@ from journal.arguments import (
 )
 from journal.settings import TopicChoices, topic_settings
 from txbroker import errors
+from txbroker.client.core.background_worker import Companion
 from txbroker.client.core.call import Call, named_error
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
@@ -45,6 +46,9 @@ from txbroker.wire.messages import (
 
 class Operations(GroupOperations):
     """The methods of every client's connection that read or change something at the broker."""
+
+    resolver: Companion | None = None
+    """The resolver, which ends what blocks of ``atomic`` left undecided. It exists from the first block on."""
 
     def _hurry_resolver(self) -> None:
         """Have the resolver look now: a consumer waits for an undecided transaction, perhaps of the same database."""

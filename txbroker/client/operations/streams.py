@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from txbroker.client.core.core import Core
-from txbroker.wire.messages import ClaimStream, Done, ListStreams, ReleaseStream, StreamHeld, StreamInfo, Streams
+from txbroker.wire.messages import (
+    ClaimStream,
+    Done,
+    ListStreams,
+    ReleaseStream,
+    StreamHeld,
+    StreamInfo,
+    Streams,
+)
 
 
 async def claim_stream(core: Core, stream: bytes, table: str, generation: int) -> StreamHeld:

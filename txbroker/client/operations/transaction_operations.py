@@ -35,8 +35,7 @@ class TransactionOperations:
     """The methods of every client's connection by which operators and coordinators see and end transactions."""
 
     core: Core
-    resolver: Companion | None = None
-    """The resolver, which ends what blocks of ``atomic`` left undecided. It exists from the first block on."""
+    resolver: Companion | None
 
     @client_method
     def transactions(
@@ -151,7 +150,10 @@ class TransactionOperations:
                     f"{which} names a block whose messages its database has: begin a block of txbroker.atomic on that "
                     "database over this connection, then ask again"
                 )
-            return self.resolver.row_outcome(which) or State.PREPARED
+            deadline, found = self.core.clock() + self.core.options.timeout, None
+            while (found := self.resolver.row_outcome(which)) is None and self.core.clock() < deadline:
+                await self.core.waits.sleep(0.005)
+            return found or State.PREPARED
         return (await outcome(self.core, which)).state
 
     @client_method

@@ -209,6 +209,21 @@ class Transaction:
 
         Raises what a commit would raise before it sends anything. Then :meth:`ended_outside` says how it ended.
         """
+        if self.outside_now() is None:
+            return None
+        reports = self._producer.reports
+        report = None if reports is None else self.contents.report(reports)
+        if reports is not None and report is not None:
+            await self.send(reports.topic, report, None, None, None)
+        return self.outside_now()
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether its end adds a report to its messages, so that :attr:`outside` may have to ask for a topic."""
+        return self._producer.reports is not None
+
+    def outside_now(self) -> list[tuple[PartitionQueue, bytes]] | None:
+        """Do what :meth:`outside` does, without a report."""
         self._check_stage()
         contents = self.contents
         if contents.has_begun or contents.size > self.begins_beyond or self.received.settlement():
@@ -216,10 +231,6 @@ class Transaction:
         if contents.taken != contents.added:
             self.cut_short()
             self._check_stage()
-        reports = self._producer.reports
-        report = None if reports is None else contents.report(reports)
-        if reports is not None and report is not None:
-            await self.send(reports.topic, report, None, None, None)
         return contents.sealed()
 
     def ended_outside(self, is_committed: bool) -> None:

@@ -124,11 +124,11 @@ class Database:
     )
     insert_any_row = f"INSERT INTO {OUTBOX} (stream, number, broker, messages) VALUES (%s, %s, %s, %s)"
     list_rows = f"SELECT stream, MIN(number), MAX(number) FROM {OUTBOX} WHERE broker = %s GROUP BY stream"
-    read_rows = (
-        f"SELECT number, messages FROM {OUTBOX} WHERE stream = %s AND number > %s ORDER BY number LIMIT {ROWS}"
-    )
+    read_rows = f"SELECT number, messages FROM {OUTBOX} WHERE stream = %s AND number > %s ORDER BY number LIMIT {ROWS}"
     read_row = f"SELECT messages FROM {OUTBOX} WHERE stream = %s AND number = %s"
-    read_numbers = f"SELECT number FROM {OUTBOX} WHERE stream = %s AND number <= %s ORDER BY number LIMIT {ROWS}"
+    read_numbers = (
+        f"SELECT number FROM {OUTBOX} WHERE stream = %s AND number <= %s ORDER BY number LIMIT {ROWS}"
+    )
     raise_generation = f"UPDATE {IDENTITY} SET identity = %s WHERE identity = %s"
     refuse_row = (
         f"INSERT INTO {REFUSED} (stream, number, broker, messages, error) SELECT stream, number, broker, messages, %s "

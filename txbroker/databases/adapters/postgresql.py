@@ -6,6 +6,7 @@ The block's mark is a setting local to the transaction: it ends with the transac
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Generator, Sequence
 from functools import cache
 from typing import Any
@@ -32,15 +33,20 @@ from txbroker.databases.adapters.database import (
 )
 from txbroker.databases.adapters.dbapi import DbApiDatabase
 
-_IDLE, _ACTIVE, _IN_TRANSACTION, _IN_ERROR = 0, 1, 2, 3
+_IDLE, _ACTIVE, _IN_TRANSACTION, _IN_ERROR, _UNKNOWN = 0, 1, 2, 3, 4
 """libpq's PQTRANS values."""
 
-_COMMAND_OK = 1
-"""libpq's PGRES_COMMAND_OK."""
+_COMMAND_OK, _FATAL, _SYNC = 1, 7, 10
+"""libpq's PGRES_COMMAND_OK, PGRES_FATAL_ERROR, PGRES_PIPELINE_SYNC."""
 
-_FORCED = (
-    "CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END"
-)
+_PUT = b"txbroker_put"
+_PUT_FORMATS = (0, 0, 0, 0, 0, 1)
+"""Text, and bytes as they are."""
+
+_prepared: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The connections that have the statement of that name."""
+
+_FORCED = "CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END"
 """Turns forced commits on for the transaction: an unforced one would decide nothing."""
 
 _UNKNOWN_CLASSES = ("08", "40003", "57P")
@@ -125,8 +131,8 @@ class PostgresqlDatabase(Database):
         f"WHERE identity LIKE %s AND current_setting('txbroker.block', true) = %s RETURNING {_FORCED}"
     )
     insert_or_fail = (
-        f"INSERT INTO {OUTBOX} (stream, number, broker, messages) VALUES (%s, (SELECT CAST(%s AS bigint) "
-        f"FROM {IDENTITY} WHERE identity LIKE %s AND current_setting('txbroker.block', true) = %s), %s, %s) "
+        f"INSERT INTO {OUTBOX} (stream, number, broker, messages) VALUES ($1, (SELECT CAST($2 AS bigint) "
+        f"FROM {IDENTITY} WHERE identity LIKE $3 AND current_setting('txbroker.block', true) = $4), $5, $6) "
         f"RETURNING {_FORCED}"
     )
     """Fails if there is nothing to insert, because it travels with COMMIT: in a transaction that has failed that is a
@@ -175,10 +181,6 @@ class PostgresqlDatabase(Database):
         if mark.rows[0][0] != token:
             raise lost_mark("the mark of its transaction is gone")
         raise another_table(identity_of(await self.execute(self.read_identity)))
-
-    def _or_fail(self, token: str, row: OutboxRow) -> tuple[Any, ...]:
-        """Return the parameters of :attr:`insert_or_fail`."""
-        return (row.stream, row.number, identity_pattern(row.table), token, row.broker, row.messages)
 
     async def is_marked(self) -> bool:
         """Return whether the setting exists, which ends with its transaction."""
@@ -296,6 +298,41 @@ class _Psycopg(PostgresqlDatabase):
         """Whether libpq has pipelines (14 and newer)."""
         return _can_pipeline()
 
+    def _insert_and_commit(self, token: str, row: OutboxRow) -> Generator[Any, Any, None]:
+        """Send the row and COMMIT in one message, below psycopg's cursors: they take 140 calls for it, this takes 25.
+
+        The statement is prepared once for each connection, as psycopg would do it from its fifth use on.
+        """
+        connection, sends = self.connection, _generators()
+        pgconn = connection.pgconn
+        texts = (row.stream, str(row.number), identity_pattern(row.table), token, row.broker)
+        values = [*map(str.encode, texts), row.messages]
+        prepares = connection.prepare_threshold is not None
+        is_new = prepares and connection not in _prepared
+        pgconn.enter_pipeline_mode()
+        try:
+            if is_new:
+                pgconn.send_prepare(_PUT, self.insert_or_fail.encode())
+            if prepares:
+                pgconn.send_query_prepared(_PUT, values, _PUT_FORMATS)
+            else:
+                pgconn.send_query_params(self.insert_or_fail.encode(), values, None, _PUT_FORMATS)
+            pgconn.send_query_params(b"COMMIT", None)
+            pgconn.pipeline_sync()
+            results = yield from sends.execute(pgconn)
+            while results[-1].status != _SYNC:
+                results += yield from sends.fetch_many(pgconn)
+        finally:
+            if pgconn.transaction_status not in (_ACTIVE, _UNKNOWN):  # else interrupted or lost: it is closed
+                pgconn.exit_pipeline_mode()
+        if is_new and results[0].status == _COMMAND_OK:
+            _prepared.add(connection)
+        for result in results:
+            if result.status == _FATAL:
+                error = sys.modules["psycopg"].errors.error_from_result(result)
+                _refuse_lost_place(error)
+                raise error
+
     def _begins_plainly(self) -> bool:
         connection = self.connection
         return connection.isolation_level is connection.read_only is connection.deferrable is None
@@ -329,13 +366,8 @@ class PsycopgDatabase(_Psycopg, DbApiDatabase):
     async def commit_with(self, token: str, row: OutboxRow) -> None:
         """Insert the row and commit, sent together."""
         connection = self.connection
-        try:
-            with connection.pipeline():
-                self._plain_cursor().execute(self.insert_or_fail, self._or_fail(token, row))
-                connection.commit()
-        except Exception as error:
-            _refuse_lost_place(error)
-            raise
+        with connection.lock:
+            connection.wait(self._insert_and_commit(token, row))
 
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
         """Run a statement, all of a block with one cursor: making one, and descriptions of rows, takes 30 µs each."""
@@ -380,13 +412,8 @@ class AsyncPsycopgDatabase(_Psycopg):
     async def commit_with(self, token: str, row: OutboxRow) -> None:
         """Insert the row and commit, sent together."""
         connection = self.connection
-        try:
-            async with connection.pipeline():
-                await self._plain_cursor().execute(self.insert_or_fail, self._or_fail(token, row))
-                await connection.commit()
-        except Exception as error:
-            _refuse_lost_place(error)
-            raise
+        async with connection.lock:
+            await connection.wait(self._insert_and_commit(token, row))
 
     def _plain_cursor(self) -> Any:
         if self._cursor is None:

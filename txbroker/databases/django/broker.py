@@ -17,7 +17,8 @@ from txbroker.databases.protocol import check_wait
 from txbroker.databases.xids import check_application
 
 NAMES = (
-    "url", "application", "wait", "timeout", "max_bytes", "options", "mode", "outbox_bytes", "max_backlog", "on_refused",
+    "url", "application", "wait", "timeout", "max_bytes", "options",
+    "mode", "outbox_bytes", "max_backlog", "on_refused",
 )  # fmt: skip
 
 

@@ -36,7 +36,6 @@ FOR_GOOD = (
     errors.UnknownPartition,
     errors.MessageTooLarge,
     errors.InvalidFrame,
-    errors.CorruptData,
 )
 """What a row is refused with for ever, however often it is tried."""
 
@@ -54,14 +53,23 @@ class Swept(NamedTuple):
 
     streams: int = 0
     delivered: int = 0
+    refused: int = 0
     released: int = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there was something to do."""
+        return any(self)
 
 
 class Keeper:
     """The keeper of one outbox at one broker."""
 
     def __init__(
-        self, connection: ResolverConnection, open_broker: Callable[[], Connection], streams: Streams | None = None
+        self,
+        connection: ResolverConnection,
+        open_broker: Callable[[], Connection],
+        streams: Streams | None = None,
     ) -> None:
         self.table = OutboxTable(connection)
         self.streams = streams
@@ -77,6 +85,10 @@ class Keeper:
         self._database = connection
         self._open_broker = open_broker
         self._seen: dict[str, tuple[int, int]] = {}
+
+    def keep(self, streams: Streams | None, stops_at_refused: bool) -> None:
+        """Look after the streams of this process."""
+        self.streams, self.stops_at_refused = streams, stops_at_refused
 
     @property
     def broker(self) -> Connection:
@@ -97,7 +109,7 @@ class Keeper:
             if not stream.is_current:
                 try:
                     waits = not self._attend(stream) or waits
-                except (errors.RequestRefused, errors.CorruptData) as error:
+                except errors.RequestRefused as error:
                     failures.append(error)  # of this stream: the others need not wait for it
         if failures:
             raise failures[0]
@@ -221,7 +233,11 @@ class Keeper:
         """Delete rows that are delivered, of all streams of this process; return how many."""
         assert self.streams is not None
         with self.streams.lock:
-            taken = [(stream, stream.take_rows(MOST_AT_ONCE)) for stream in self.streams.all.values() if stream.removable]
+            taken = [
+                (stream, stream.take_rows(MOST_AT_ONCE))
+                for stream in self.streams.all.values()
+                if stream.removable
+            ]
         if not taken:
             return 0
         try:
@@ -245,7 +261,9 @@ class Keeper:
                 held = self._claim(stream.name)
                 self.streams.claimed(stream, held.epoch, held.last, self._database.life)
         self._release((stream.name, stream.epoch, 0) for stream in fresh)
-        return self._empty_and_release([(stream.name, stream.epoch, stream.last) for stream in used]) + len(fresh)
+        return self._empty_and_release([(stream.name, stream.epoch, stream.last) for stream in used]) + len(
+            fresh
+        )
 
     def _empty_and_release(self, held: list[tuple[bytes, bytes, int]]) -> int:
         if not held:
@@ -275,7 +293,9 @@ class Keeper:
         broker = self.broker
         known = {info.stream.hex(): info for info in broker.run(list_streams(broker.core, self._name))}
         own = set() if self.streams is None else {name.hex() for name in self.streams.all}
-        seen, before, streams, delivered = dict[str, tuple[int, int]](), self._seen, 0, 0
+        failures = list[errors.TxBrokerError]()
+        seen, before, streams = dict[str, tuple[int, int]](), self._seen, 0
+        delivered, refused = self.delivered, self.refused
         for name, _, highest in self.table.streams(broker.identity):
             info = known.pop(name, None)
             last = 0 if info is None else info.last
@@ -288,13 +308,20 @@ class Keeper:
             seen[name] = last, highest
             if not is_patient or (name in before and before[name][0] == last < before[name][1]):
                 streams += 1
-                delivered += self._go_on(bytes.fromhex(name))
+                try:
+                    self._go_on(bytes.fromhex(name))
+                except errors.RequestRefused as error:
+                    failures.append(error)  # of this stream: the others need not wait for it
         self._seen = seen
+        if failures:
+            raise failures[0]
         over = [
             bytes.fromhex(name) for name, info in known.items() if name not in own and info.idle >= KEPT * 1e6
         ]
-        released = self._empty_and_release([(name, held.epoch, held.last) for name, held in self._claimed(over)])
-        return Swept(streams, delivered, released)
+        released = self._empty_and_release(
+            [(name, held.epoch, held.last) for name, held in self._claimed(over)]
+        )
+        return Swept(streams, self.delivered - delivered, self.refused - refused, released)
 
     @property
     def _name(self) -> str:
@@ -309,17 +336,16 @@ class Keeper:
                 found.append((name, held))
         return found
 
-    def _go_on(self, name: bytes) -> int:
-        """Claim a stream, deliver its rows, delete them; return how many were delivered."""
+    def _go_on(self, name: bytes) -> None:
+        """Claim a stream, deliver its rows, delete them."""
         held = self._claim(name)
         self._delete_up_to(name.hex(), held.last)
-        last, is_all, before = held.last, False, self.delivered
+        last, is_all = held.last, False
         try:
             while not is_all:
                 last, is_all = self._deliver_some(name, held.epoch, last)
         except _CHANGED as error:
             log.debug("stream %s is another's meanwhile: %s", name.hex(), error)
-        return self.delivered - before
 
     def _delete_up_to(self, name: str, last: int) -> None:
         """Delete rows that are delivered: anybody may."""
@@ -341,8 +367,8 @@ class Keeper:
         is_known = any(info.stream == name for info in broker.run(list_streams(broker.core, self._name)))
         if not is_known and not self._was_unknown(stream):
             raise errors.OutcomeForgotten(
-                f"stream {stream} is not known to the broker: it was released, or nobody has claimed it; how its number "
-                f"{number} ended is not known any more. Look at the rows that its block wrote"
+                f"stream {stream} is not known to the broker: it was released, or nobody has claimed it; how its "
+                f"number {number} ended is not known any more. Look at the rows that its block wrote"
             )
         held = self._claim(name)
         if held.last >= number:
@@ -380,7 +406,9 @@ class Keeper:
         """Return whether no claim of a stream that was given up here was answered, and that not long ago: nobody else
         can have had it released since.
         """
-        was_claimed, at = (True, 0.0) if self.streams is None else self.streams.given_up.get(stream, (True, 0.0))
+        was_claimed, at = (
+            (True, 0.0) if self.streams is None else self.streams.given_up.get(stream, (True, 0.0))
+        )
         return not was_claimed and time.monotonic() - at < KEPT / 2
 
 

@@ -65,7 +65,7 @@ def mark(at: int) -> bytes:
 
 
 def unpack(data: bytes | memoryview, what: str) -> Payload:
-    """Read a payload; raises CorruptData if it is none. ``what`` names the row."""
+    """Read a payload; raises InvalidFrame if it is none. ``what`` names the row."""
     view = memoryview(data)
     if len(view) < _HEAD.size:
         raise _corrupt(what, f"has {len(view)} bytes")
@@ -84,5 +84,5 @@ def unpack(data: bytes | memoryview, what: str) -> Payload:
     return Payload(found.at, found.runs, frames)
 
 
-def _corrupt(what: str, how: str) -> errors.CorruptData:
-    return errors.CorruptData(f"the payload of {what} {how}; it was not delivered")
+def _corrupt(what: str, how: str) -> errors.InvalidFrame:
+    return errors.InvalidFrame(f"the payload of {what} {how}; it was not delivered")

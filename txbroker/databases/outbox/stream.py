@@ -117,7 +117,7 @@ class Stream:
         return done
 
     def fenced(self, epoch: bytes) -> None:
-        """Note that what was asked under ``epoch`` was refused: from now on the database says what there is (rule c)."""
+        """Note that what was asked under ``epoch`` was refused: the database says what there is now (rule c)."""
         if epoch == self.epoch:
             self.epoch = b""
             self._forget_queue()

@@ -1,8 +1,8 @@
 """The streams of one connection to a broker, for one decision table: which database connection has which.
 
 A stream stays with its database connection while that lives, so its blocks are delivered in their order; then the next
-connection gets it. Blocks deliver what they have committed by themselves (:meth:`Streams.flush`); everything else is the
-keeper's (:mod:`txbroker.databases.outbox.keeper`).
+connection gets it. Blocks deliver what they have committed by themselves (:meth:`Streams.flush`); everything else is
+done by the keeper (:mod:`txbroker.databases.outbox.keeper`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from txbroker import errors
 from txbroker.databases.adapters.adapter import run
-from txbroker.databases.adapters.database import MAX_ERROR, ROWS
+from txbroker.databases.adapters.database import MAX_ERROR
 from txbroker.databases.resolver_connection import ResolverConnection
 
 BATCH = 500

@@ -32,7 +32,7 @@ class Command(BaseCommand):
         with Resolver(connector(connections[options["database"]]), broker()) as resolver:
             while True:
                 try:
-                    self._tell(resolver.resolve())
+                    self._tell(resolver.resolve(patient=options["watch"]))
                 except errors.StorageUnavailable as error:
                     if not options["watch"]:
                         raise CommandError(f"nothing is decided: {error}") from error
@@ -44,5 +44,6 @@ class Command(BaseCommand):
     def _tell(self, found: Resolution) -> None:
         self.stdout.write(
             f"committed {len(found.committed)}, rolled back {len(found.rolled_back)}, waiting {len(found.waiting)}, "
-            f"contradicted {len(found.contradicted)}, rows removed {found.removed}"
+            f"contradicted {len(found.contradicted)}, rows removed {found.removed}, "
+            f"delivered from the outbox {found.outbox.delivered}, refused {found.outbox.refused}"
         )
