@@ -67,7 +67,7 @@ class TestBlocks:
             for partition in range(3):
                 tx.send(other, b"%d" % partition, partition=partition)
         [message] = broker.read(topic, 0, 0)
-        assert (message.key, message.value, message.headers["h"]) == (b"a", b"1", b"x")
+        assert (message.key, message.value, dict(message.headers)) == (b"a", b"1", {"h": b"x"})
         assert [broker.read(other, part, 0)[0].value for part in range(3)] == [b"0", b"1", b"2"]
 
 
