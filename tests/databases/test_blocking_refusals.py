@@ -130,7 +130,7 @@ def test_a_missing_table_is_named_with_what_makes_it(sqlite, broker):
 def test_a_table_of_another_layout_is_refused(database, broker):
     database.execute("UPDATE txbroker_identity SET identity = '9 whatever'")
     database.commit()
-    with pytest.raises(errors.DecisionTableRefused, match=r"'9 whatever'.*layout 1"):
+    with pytest.raises(errors.DecisionTableRefused, match=r"'9 whatever'.*layout 2"):
         txbroker.atomic(database, broker, mode="two-phase").__enter__()
     with pytest.raises(errors.DecisionTableRefused):
         txbroker.create_decision_table(database)

@@ -38,7 +38,7 @@ def test_the_migration_makes_the_table_and_keeps_alembic_from_dropping_it(sqlite
         names["upgrade"]()
         names["downgrade"]()
     tables = inspect(engine).get_table_names()
-    assert tables == ["txbroker_decision", "txbroker_identity"]
+    assert tables == ["txbroker_decision", "txbroker_identity", "txbroker_outbox", "txbroker_outbox_refused"]
     assert not any(names["include_name"](table, "table", {}) for table in tables)
     assert names["include_name"]("orders", "table", {})
     engine.dispose()
