@@ -332,16 +332,22 @@ def background_of(connection: Connection) -> Background:
     """Return the worker beside a blocking connection; it is made when it is first asked for."""
     with _starting:
         if connection.resolver is None:
+            driver = connection._driver
+
+            def own() -> Connection:
+                driver.outlives_losses(threading.get_ident())
+                return connection
 
             def drive(promise: Promise[Any]) -> None:
+                driver.outlives_losses(threading.get_ident())
                 try:
-                    connection._driver.wait(promise, TIDY)
+                    driver.wait(promise, TIDY)
                 except TimeoutError:
                     pass  # checked again in the next round
                 except errors.TxBrokerError as error:
                     log.debug("waiting for an acknowledgement: %s", error)
 
-            connection.resolver = Background(lambda: connection, drive)
+            connection.resolver = Background(own, drive)
         assert isinstance(connection.resolver, Background)
         return connection.resolver
 
