@@ -148,7 +148,7 @@ class Block(Generic[T_co]):
 
     def _transaction(self) -> T_co:
         transaction = self._side.transaction
-        if transaction is None or self.outcome is not State.ACTIVE:
+        if transaction is None or self.deciding.progress.outcome is not State.ACTIVE:
             raise errors.Misuse(
                 f"this works inside of the block's `{self._statement}` only; nothing was sent"
             )

@@ -61,13 +61,15 @@ class ToTheEnd(Protocol):
         """Return the work's result."""
 
 
+_NOWHERE = Place(None)
 _TOKENS = secrets.token_hex(8)
 _numbers = itertools.count()
 
 
 def check_wait(wait: str) -> None:
     """Raise WrongType or WrongValue for an unknown choice."""
-    if text("wait", wait, "nothing was done") not in WAITS:
+    if wait not in WAITS:
+        text("wait", wait, "nothing was done")
         raise wrong_value("wait", wait, "'decision' or 'commit'", "nothing was done")
 
 
@@ -83,18 +85,20 @@ class Deciding:
         self.database = database
         self.side = side
         self.progress = BlockProgress(side)
-        self.place = Place(None)
+        self.place = _NOWHERE
         """The place where it was entered."""
         self.xid: Xid | None = None
         self.identity: Identity | None = None
+        self._broker = ""
+        """The identity of the broker's data."""
         self._process = os.getpid()
         self._tells = False
         """Whether the connection knows that a transaction is open."""
         self.to_the_end: ToTheEnd = _as_it_is
         """How what must not be left half done is awaited: a client with cancellation sees to it that it ends."""
-        self.last_moment: Callable[[], None] = _nothing
+        self.last_moment: Callable[[], None] | None = None
         """Raises what keeps the block from COMMIT; once it has returned, only the database decides."""
-        self._application = xids.check_application(application)
+        self._application = xids.check_application(application) if application != "" else ""
         self._token = f"{_TOKENS}{next(_numbers)}"
 
     # -- step 1 ------------------------------------------------------------------------------------
@@ -110,7 +114,8 @@ class Deciding:
             raise
 
     async def _enter(self) -> None:
-        if not self.side.identity:
+        self._broker = self.side.identity
+        if not self._broker:
             raise errors.VersionRefused(
                 "the broker does not tell its identity, so it is older than this client; nothing was done. Update it"
             )
@@ -149,7 +154,7 @@ class Deciding:
                     identity.remember(database.handle, found)
             self._tells = database.condition() is Condition.OPEN
             self.identity = found
-            self.xid = xids.make(found.name, self._application, self.side.identity)
+            self.xid = xids.make(found.name, self._application, self._broker)
             self.side.open(self.xid)
             self.progress.step = Step.OPEN
         except BaseException as error:
@@ -186,7 +191,8 @@ class Deciding:
         """
         await self.database.flush()  # which may send messages
         if self.side.is_empty:
-            self.last_moment()
+            if self.last_moment is not None:
+                self.last_moment()
             return False
         assert self.xid is not None
         database = self.database
@@ -198,7 +204,7 @@ class Deciding:
             )
         key = xids.row_key(self.xid)
         try:
-            await database.decide(self._token, key, self.side.identity)
+            await database.decide(self._token, key, self._broker)
         except Exception as error:
             identity.forget(database.handle)  # the next block checks it anew
             if database.is_missing_table(error):
@@ -207,7 +213,8 @@ class Deciding:
         self.progress.key = key
         self.progress.step = Step.PREPARED
         await self.side.prepare()
-        self.last_moment()
+        if self.last_moment is not None:
+            self.last_moment()
         return True
 
     # -- step 5 is the owner's, step 6 -------------------------------------------------------------
@@ -391,10 +398,6 @@ class Deciding:
             )
             return False
         return True
-
-
-def _nothing() -> None:
-    """Raise nothing: nothing keeps the block from COMMIT."""
 
 
 async def _as_it_is(work: Coroutine[Any, Any, T]) -> T:

@@ -12,7 +12,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from journal.constants import MAX_FRAME, MAX_REQUEST_DATA
@@ -26,7 +26,7 @@ from txbroker.client.core.promise import Promise, settled
 from txbroker.client.core.waits import Waits
 from txbroker.wire import messages
 from txbroker.wire.codec import encode
-from txbroker.wire.messages import Answer, AnyAnswer, Done, Hello, Ping, Refused, Request, Welcome
+from txbroker.wire.messages import AnyAnswer, Done, Hello, Ping, Refused, Request, Welcome
 
 log = logging.getLogger("txbroker.client")
 
@@ -96,9 +96,9 @@ class Core:
         """If not empty, the front end must drop the connection, for this reason, and then call :meth:`lost`."""
         self.output_bytes = 0
         self._output: list[bytes] = []
-        self._sending: tuple[Call[Answer], bytes] | None = None
-        self._pending: dict[int, Call[Answer]] = {}
-        self._waiting: dict[int, Call[Answer]] = {}
+        self._sending: tuple[Call[Any], bytes] | None = None
+        self._pending: dict[int, Call[Any]] = {}
+        self._waiting: dict[int, Call[Any]] = {}
         self._correlation = 0
         self._backoff = Backoff(random, most=options.longest_pause)
         self._connect_at, self._next_expiry = 0.0, math.inf
@@ -137,10 +137,10 @@ class Core:
         call = Call(request, expected, data, self.clock() + seconds)
         if rule is not None:
             call.rule = rule
-        self.submit(cast("Call[Answer]", call))
+        self.submit(call)
         return call
 
-    def submit(self, call: Call[Answer]) -> None:
+    def submit(self, call: Call[Any]) -> None:
         """Send a call, or keep it until there is a connection."""
         if self.fatal is not None:
             call.abandoned(self.fatal)
@@ -152,7 +152,7 @@ class Core:
         else:
             self._waiting[call.request.correlation] = call
 
-    def _send(self, call: Call[Answer]) -> None:
+    def _send(self, call: Call[Any]) -> None:
         if call.attempts:
             call.request = repetition(call.request)
         message = self.packed(call.request, call.data)
@@ -203,7 +203,7 @@ class Core:
         """Return the bytes of a request, to be sent now."""
         return encode(request, data)
 
-    def watch(self, call: Call[Answer]) -> None:
+    def watch(self, call: Call[Any]) -> None:
         """Take an answer or refusal for a correlation that :meth:`post` uses; until :meth:`unwatch`."""
         self._pending[call.request.correlation] = call
 
@@ -218,6 +218,8 @@ class Core:
 
     async def opened(self, deadline: float) -> int:
         """Wait for a session and return its number; raises ConnectionUnavailable after ``deadline``."""
+        if self.phase is Phase.OPEN and self._opened.is_free:  # 15 calls less for each transaction
+            return self.session
         with self._opened.turn() as turn:
             turn.join(deadline)
             has_come = await turn
@@ -260,7 +262,7 @@ class Core:
         )
         greeting = Greeting(self, hello, self.clock() + self.options.timeout)
         self._next_expiry = min(self._next_expiry, greeting.deadline)
-        self._send(cast("Call[Answer]", greeting))
+        self._send(greeting)
 
     def welcomed(self, welcome: Welcome) -> None:
         """Begin a session: send the waiting requests, in order."""

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import cast
 
 from journal.arguments import checked_xid, micros
 from journal.formats.group_entries import PartitionOffset, Settled
@@ -29,7 +28,7 @@ from txbroker.client.transactions.contents import Adds, Contents, Unsent
 from txbroker.client.transactions.decision import Decision, Stage, reason_of
 from txbroker.client.transactions.serials import Serials
 from txbroker.wire import messages as commands
-from txbroker.wire.messages import Answer, Committed, Done, Outcome
+from txbroker.wire.messages import Committed, Done, Outcome
 
 log = logging.getLogger("txbroker.client")
 
@@ -65,6 +64,13 @@ class Transaction:
         return self.contents.number
 
     @property
+    def _number(self) -> TransactionNumber:
+        """The same once its first request is being sent."""
+        number = self.contents.number
+        assert number is not None
+        return number
+
+    @property
     def _name(self) -> str:
         return "the transaction" if self.number is None else f"transaction {self.number}"
 
@@ -83,7 +89,9 @@ class Transaction:
     ) -> Receipt:
         """Add a message; returns once the client has it, before the broker does. ``timestamp`` None is now."""
         moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
-        headers, given = marked(headers, id, tags)
+        given = None
+        if id is not None or tags is not None:
+            headers, given = marked(headers, id, tags)
         came_through = False
         try:
             route = await self.ready(topic)
@@ -139,7 +147,7 @@ class Transaction:
         contents = self.contents
         if not contents.has_begun:
             contents.session, contents.correlation = core.session, core.correlation()
-            core.watch(cast("Call[Answer]", Adds(contents.correlation, self.refused)))
+            core.watch(Adds(contents.correlation, self.refused))
 
     async def add_offsets(
         self, group: str, offsets: list[PartitionOffset], settled: Sequence[Settled] = ()
@@ -232,9 +240,9 @@ class Transaction:
             self.stage = Stage.PREPARED
             return
         core, unsent = self.core, self._unsent()
-        serial = cast(TransactionNumber, self.number).serial
+        assert self.xid is not None
         request = commands.Prepare(
-            core.correlation(), serial, cast(Xid, self.xid), unsent.totals, self._serials.seen, unsent.runs,
+            core.correlation(), self._number.serial, self.xid, unsent.totals, self._serials.seen, unsent.runs,
             unsent.positions,
         )  # fmt: skip
         await self._decide(core.request(request, Done, unsent.data), Stage.PREPARED)
@@ -257,7 +265,7 @@ class Transaction:
             self._end(Stage.COMMITTED)  # once more, because that may have been interrupted
             return
         if self.stage is Stage.PREPARED:
-            session, serial = cast(TransactionNumber, self.number)
+            session, serial = self._number
             second = commands.Commit(core.correlation(), session, serial, seen=self._serials.seen)
             await self._decide(core.request(second, Committed), Stage.COMMITTED)
             return
@@ -266,7 +274,7 @@ class Transaction:
             self._end(Stage.COMMITTED)
             return
         unsent = self._unsent()
-        session, serial = cast(TransactionNumber, self.number)
+        session, serial = self._number
         begins = unsent.totals is None
         one_phase = commands.Commit(
             core.correlation(), session, serial, self.xid if begins else None, unsent.totals, self._serials.seen,
@@ -304,7 +312,7 @@ class Transaction:
             raise errors.TransactionCommitted(f"transaction {self.number} is committed")
         self.contents.drop_unsent()
         core = self.core
-        session, serial = cast(TransactionNumber, self.number)
+        session, serial = self._number
         request = commands.Rollback(core.correlation(), session, serial, seen=self._serials.seen)
         may_be_prepared = self.stage is not Stage.OPEN or self._decision.under_way is not None
         call = core.request(request, Done, rule=None if may_be_prepared else Lost.ASK)
@@ -326,7 +334,7 @@ class Transaction:
     async def _decide(self, call: Call[Done] | Call[Committed], goal: Stage) -> None:
         """Wait for a decision's answer; if it is lost, ask how it ended."""
         try:
-            answer = await cast("Call[Answer]", call)
+            answer: Done | Committed = await call
         except AnswerLost:
             self.stage = Stage.DECIDING
             await self._find_out()
@@ -355,7 +363,7 @@ class Transaction:
 
     async def _find_out(self) -> None:
         """Ask for the outcome until it is decided; raises unless it is prepared or committed."""
-        number = cast(TransactionNumber, self.number)
+        number = self._number
         core = self.core
         deadline = core.clock() + core.options.timeout
         pause = 0.02
@@ -380,8 +388,9 @@ class Transaction:
 
     def leave(self) -> None:
         """Note that the program is done with it, and may never ask how it ended."""
-        if self.number is not None:
-            self._serials.left(self.number)
+        number = self.contents.number
+        if number is not None:
+            self._serials.left(number)
 
     def _unknown(self, reason: str) -> errors.OutcomeUnknown:
         self.received.discard()
@@ -405,8 +414,9 @@ class Transaction:
                 each.committed()
         if self.contents.correlation:
             self.core.unwatch(self.contents.correlation)
-        if self.number is not None and stage is not Stage.PREPARED:
-            self._serials.ended(self.number)
+        number = self.contents.number
+        if number is not None and stage is not Stage.PREPARED:
+            self._serials.ended(number)
 
     def _check_stage(self) -> None:
         if self._dead is not None:
