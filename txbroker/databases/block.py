@@ -94,7 +94,9 @@ class BrokerSide(Generic[T_co]):
 
     def _tell(self, core: TransactionCore, commit: bool, key: str) -> Any:
         core.received.settle(commit)
-        told = self.connection._post(core.commit() if commit else core.rollback())
+        # Held, the broker takes it in with the next block's prepare. But a held position keeps others waiting.
+        held = not (self._waits or core.moves_groups)
+        told = self.connection._post(core.commit(held) if commit else core.rollback())
         told.then(core.leave)  # refused, it is the resolver's, and nobody asks by it
         if self.background is not None:
             self.background.track(told, key)

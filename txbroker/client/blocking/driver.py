@@ -9,6 +9,7 @@ memberships of groups, when no other thread has done so for :data:`LULL`, until 
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import threading
 import time
@@ -17,6 +18,7 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from txbroker import errors
+from txbroker.client.blocking.held_output import PACER
 from txbroker.client.blocking.link import Link, open_socket
 from txbroker.client.blocking.semaphore import BinarySemaphore
 from txbroker.client.consumer.delivery import Delivery, Source, look_in_turn
@@ -39,6 +41,8 @@ WRITE_AT_ONCE = 32 << 10
 """With this many bytes to send, or nothing else in flight, the caller itself writes."""
 LULL = 0.1
 """Seconds without a driving thread after which the background thread drives for memberships of groups."""
+LOCKED = 0.1
+"""Seconds for which a fork, or the interpreter's end, waits at most for a thread that uses the core."""
 _MAIN = threading.main_thread().ident
 
 
@@ -233,6 +237,24 @@ class Driver:
             self.wake()
         else:
             self._put_out()
+
+    def push_in_time(self) -> None:
+        """Have output sent: what may wait with the next request, or by the pacer. Call it under the lock."""
+        if self._driving or not self.core.only_holds:
+            self.push()
+
+    @property
+    def held_until(self) -> float:
+        """When held output must go out; infinity if none is held."""
+        return self.core.held_until
+
+    def send_held(self) -> None:
+        """Send held output, from any thread, whoever drives: at its time, before a fork, at the interpreter's end."""
+        if self.core.held_until < math.inf and self.lock.acquire(timeout=LOCKED):
+            try:
+                self.link.write()
+            finally:
+                self.lock.release()
 
     def _put_out(self) -> None:
         if self._may_drive(threading.get_ident()):
@@ -430,13 +452,14 @@ class Driver:
         """Return whether the background thread has to drive."""
         followers = list(self._followers)  # in one step: others come and go while this thread has no lock
         waits = bool(followers) and not any(map(self._may_drive, followers))
-        return waits or self._producer.unattended or (self._is_shared and self.core.output_bytes > 0)
+        return waits or self._producer.unattended or (self._is_shared and not self.core.only_holds)
 
     # -- the end -----------------------------------------------------------------------------------
 
     def close(self, error: errors.TxBrokerError, patience: float = 5.0) -> None:
         """Close the socket; everything unanswered fails. Waits ``patience`` seconds for the thread; may be repeated."""
         self._whole(self._stop, error)
+        PACER.forget(self)
         self.call_back()
         if patience and self._thread not in (None, threading.current_thread()):
             self._thread.join(patience)
@@ -446,6 +469,8 @@ class Driver:
 
     def _stop(self, error: errors.TxBrokerError) -> None:
         self._closed = True
+        if self.core.held_until < math.inf:
+            self.link.write()
         self.link.close()
         self.core.stop(error)
         self._work.release()

@@ -22,7 +22,7 @@ from txbroker.client.core.call import AnswerLost, AnswerType, Call, check, error
 from txbroker.client.core.hello import Greeting, replaced
 from txbroker.client.core.options import Backoff, Lost, Options, repetition
 from txbroker.client.core.phase import Phase
-from txbroker.client.core.promise import Promise, settled
+from txbroker.client.core.promise import Promise, ended, settled
 from txbroker.client.core.waits import Waits
 from txbroker.wire import messages
 from txbroker.wire.codec import encode
@@ -35,6 +35,10 @@ LEAVING = 2.0
 
 WRITTEN = 256 << 10
 """With this many bytes of output or fewer, a caller that waits for the output to be sent resumes."""
+
+
+HELD = 0.002
+"""Seconds for which a request that may be sent with the next one waits for that at most."""
 
 
 class Attends(Protocol):
@@ -95,6 +99,9 @@ class Core:
         self.abort = ""
         """If not empty, the front end must drop the connection, for this reason, and then call :meth:`lost`."""
         self.output_bytes = 0
+        self.held_until = math.inf
+        """When output that waits for other requests must go out without them; infinity if none waits."""
+        self._held_bytes = 0
         self._output: list[bytes] = []
         self._sending: tuple[Call[Any], bytes] | None = None
         self._pending: dict[int, Call[Any]] = {}
@@ -128,9 +135,12 @@ class Core:
         data: bytes = b"",
         timeout: float | None = None,
         rule: Lost | None = None,
+        held: bool = False,
     ) -> Call[AnswerType]:
         """Send a request, now or once there is a connection; raises as :func:`check`. ``timeout`` None: the
         client's.
+
+        With ``held`` it may wait for :data:`HELD` seconds, to be sent with the next request.
         """
         check(request)
         seconds = self.options.timeout if timeout is None else timeout
@@ -138,6 +148,10 @@ class Core:
         if rule is not None:
             call.rule = rule
         self.submit(call)
+        if held and self.phase is Phase.OPEN:
+            if self.held_until == math.inf:
+                self.held_until = self.clock() + HELD
+            self._held_bytes += len(self._output[-1])
         return call
 
     def submit(self, call: Call[Any]) -> None:
@@ -172,6 +186,7 @@ class Core:
                 self._output.append(message)
             self._sending = None
         self.output_bytes = sum(map(len, self._output))
+        self._held_bytes = 0
         self._opened.mend()
         self._drained.mend()
         for callback in self.on_mend:
@@ -366,7 +381,8 @@ class Core:
     def take_output(self) -> list[bytes]:
         """Return the bytes to send, and remove them here."""
         output, self._output = self._output, []
-        self.output_bytes = 0
+        self.output_bytes = self._held_bytes = 0
+        self.held_until = math.inf
         self.is_urgent = False
         self._drain_by = math.inf
         if self.phase is Phase.OPEN and not self._drained.is_free:
@@ -374,6 +390,16 @@ class Core:
             self._drain_by = self.clock() + self.options.timeout
             self.expire_by(self._drain_by)
         return output
+
+    @property
+    def only_holds(self) -> bool:
+        """Whether all the output may wait for other requests."""
+        return self.output_bytes == self._held_bytes
+
+    def release(self) -> None:
+        """Let no output wait any longer: the front end sends all of it."""
+        self._held_bytes = 0
+        self.held_until = math.inf
 
     async def drained(self) -> None:
         """Wait until the front end has taken output, or the connection has died, as it does if nothing is
@@ -388,7 +414,7 @@ class Core:
 
     def wakeup(self) -> float:
         """Return when :meth:`tick` should be called next, by the clock; infinity if nothing is due."""
-        at = min(self._next_expiry, self.waits.next)
+        at = min(self._next_expiry, self.waits.next, self.held_until)
         if self.phase is Phase.DOWN and self._connect_at < at:
             at = self._connect_at
         return at
@@ -401,6 +427,8 @@ class Core:
     def tick(self) -> None:
         """Do what is due."""
         now = self.clock()
+        if now >= self.held_until:
+            self.release()
         self.waits.ring(now)
         if now >= self._next_expiry:
             self.answers.drain()
@@ -440,6 +468,11 @@ class Core:
         if self.phase is Phase.OPEN:
             for call in leaving:
                 await settled(call)
+
+    async def heard(self) -> None:
+        """Return once the broker has read all requests, at once without a connection."""
+        if self.phase is Phase.OPEN:
+            await ended(self.request(Ping(self.correlation()), Done))
 
     async def ping(self) -> None:
         """Return once the broker has answered."""

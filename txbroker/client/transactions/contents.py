@@ -58,6 +58,8 @@ class Contents:
         self.session = 0
         """The session in which it has begun."""
         self.correlation = 0
+        self.moves_groups = False
+        """Whether it has, or has had, positions of groups."""
         self.added = 0
         """Messages that were added, or were being added when an interrupt came."""
         self._core = core
@@ -181,6 +183,7 @@ class Contents:
         self, group: str, offsets: list[PartitionOffset], settled: Sequence[Settled] = ()
     ) -> None:
         """Have a group's positions move, and offsets be finished, with the transaction."""
+        self.moves_groups = True
         self._positions.append(GroupPositions(group, new_id(), offsets, joined(settled)))
         if settled:
             self._positions[:] = merged(self._positions)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 
 from journal.arguments import checked_xid, micros
 from journal.formats.group_entries import PartitionOffset, Settled
@@ -186,6 +187,11 @@ class Transaction:
         return self.contents.is_empty and not self.received.settlement()
 
     @property
+    def moves_groups(self) -> bool:
+        """Whether positions of groups, or finished offsets, are among its contents."""
+        return self.contents.moves_groups
+
+    @property
     def is_read_only(self) -> bool:
         """Whether it has been prepared and had no contents: no broker knows of it."""
         return self.stage is Stage.PREPARED and not self.contents.is_known
@@ -247,15 +253,16 @@ class Transaction:
         )  # fmt: skip
         await self._decide(core.request(request, Done, unsent.data), Stage.PREPARED)
 
-    async def commit(self) -> None:
+    async def commit(self, held: bool = False) -> None:
         """Make it visible: in one phase, or as the second phase after :meth:`prepare`.
 
         If the caller gives up, the commit goes on by itself; a second call returns its result. No rollback follows it.
+        With ``held`` the request of the second phase may wait for the next one, as in :meth:`Core.request`.
         """
         self._is_unsure = False
-        await self._decision.made(Stage.COMMITTED, self._commit)
+        await self._decision.made(Stage.COMMITTED, partial(self._commit, held))
 
-    async def _commit(self) -> None:
+    async def _commit(self, held: bool) -> None:
         if self.stage is Stage.ROLLED_BACK and self._decision.verdict is not None:
             raise self._decision.verdict
         if self.stage is Stage.DECIDING:
@@ -267,7 +274,7 @@ class Transaction:
         if self.stage is Stage.PREPARED:
             session, serial = self._number
             second = commands.Commit(core.correlation(), session, serial, seen=self._serials.seen)
-            await self._decide(core.request(second, Committed), Stage.COMMITTED)
+            await self._decide(core.request(second, Committed, held=held), Stage.COMMITTED)
             return
         await self._complete()
         if self.contents.is_empty:
