@@ -27,6 +27,20 @@ def test_a_held_request_is_output_that_may_wait_and_has_its_time(rig):
     assert rig.core.held_until == rig.core.wakeup() == rig.now + HELD
 
 
+def test_one_is_not_held_if_the_last_one_waited_in_vain_until_one_is_followed_soon_again(rig):
+    ask(rig, held=True)
+    rig.now += 2 * HELD
+    ask(rig, held=False)
+    rig.pump()
+    for pause, is_held in ((HELD / 2, False), (HELD / 2, True), (2 * HELD, True), (0.0, False)):
+        ask(rig, held=True)
+        assert rig.core.only_holds is is_held
+        rig.now += pause
+        rig.pump()
+        ask(rig, held=False)
+        rig.pump()
+
+
 def test_a_second_held_request_does_not_make_the_first_one_wait_longer(rig):
     ask(rig, held=True)
     until = rig.core.held_until

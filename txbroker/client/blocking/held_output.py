@@ -19,7 +19,7 @@ from txbroker.client.core.core import HELD
 
 log = logging.getLogger("txbroker.client")
 
-QUIET: Final = 50
+QUIET: Final = 2
 _SHORTEST: Final = 0.0002
 """Seconds between two looks at output that is overdue and that the socket does not take."""
 

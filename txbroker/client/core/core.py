@@ -102,6 +102,9 @@ class Core:
         self.held_until = math.inf
         """When output that waits for other requests must go out without them; infinity if none waits."""
         self._held_bytes = 0
+        self._alone_since = math.inf
+        self._alone_for = 0.0
+        """Seconds after which a request followed the last one that might be held."""
         self._output: list[bytes] = []
         self._sending: tuple[Call[Any], bytes] | None = None
         self._pending: dict[int, Call[Any]] = {}
@@ -140,18 +143,22 @@ class Core:
         """Send a request, now or once there is a connection; raises as :func:`check`. ``timeout`` None: the
         client's.
 
-        With ``held`` it may wait for :data:`HELD` seconds, to be sent with the next request.
+        With ``held`` it may wait for :data:`HELD` seconds, to be sent with the next request. It does if the last one
+        would have met the next request by then.
         """
         check(request)
-        seconds = self.options.timeout if timeout is None else timeout
-        call = Call(request, expected, data, self.clock() + seconds)
+        seconds, now = self.options.timeout if timeout is None else timeout, self.clock()
+        call = Call(request, expected, data, now + seconds)
+        if self._alone_since <= now:
+            self._alone_for, self._alone_since = now - self._alone_since, math.inf
         if rule is not None:
             call.rule = rule
         self.submit(call)
         if held and self.phase is Phase.OPEN:
-            if self.held_until == math.inf:
-                self.held_until = self.clock() + HELD
-            self._held_bytes += len(self._output[-1])
+            self._alone_since = now
+            if self._alone_for <= HELD:
+                self.held_until = min(self.held_until, now + HELD)
+                self._held_bytes += len(self._output[-1])
         return call
 
     def submit(self, call: Call[Any]) -> None:
