@@ -5,7 +5,8 @@
  * each of the mistakes that -D compiles in. models/check.py lists the variants and what must come out.
  *
  *   Program   puts the xid's row into the decision table inside its own database transaction, asks the broker to
- *             prepare, commits the database, asks the broker to commit.
+ *             prepare, commits the database, asks the broker to commit. With SAVEPOINTS it may open one before that,
+ *             insert and send something there, and roll back to it.
  *   Resolver  for a prepared xid: puts a row with the mark "rolled back" there, if it can, and ends the xid at the
  *             broker as the row that is there now says. Two of them at once, and a third that belongs to another
  *             database. They are killed and begin again.
@@ -46,6 +47,7 @@ byte left = BUDGET;
 mtype = { ACTIVE, PREPARED, COMMITTED, ROLLED_BACK };      /* the broker's transaction; the last two: how it ended */
 mtype = { FREE, SAYS_COMMIT, SAYS_ROLLBACK };              /* the xid's row in a decision table                    */
 mtype = { IDLE, HOLDS, SHOWN, DONE, REFUSED, LOST };       /* a session's transaction at the database              */
+mtype = { BARE };                                          /* open; a rollback to a savepoint has taken its row    */
 
 mtype state = ACTIVE;                                      /* durable from PREPARED on                             */
 bool ask_prepare, ask_commit, ask_rollback;                /* requests in the network                              */
@@ -58,6 +60,8 @@ bool asked[4];                                             /* COMMIT has been se
 bool gone[4];                                              /* the client has left; the server may not know yet     */
 bool killed[4];
 bool program_over;
+
+bool inner_row, inner_message;                             /* inserted and sent in the savepoint, and not taken back */
 
 #ifdef UNFORCED
 bool unforced;                                             /* the newest commit is acknowledged but not on disk    */
@@ -82,6 +86,7 @@ bool era;                                                  /* changes with a cra
 inline check() {
     assert(!(row && (state == ACTIVE || state == ROLLED_BACK)));
     assert(!(state == COMMITTED && !row));
+    assert(!(state == COMMITTED && inner_row != inner_message));
 #if WITNESS == 1
     assert(!(row && state == COMMITTED && killed[P]));     /* it is reached that another than the program commits  */
 #elif WITNESS == 2
@@ -171,6 +176,11 @@ end:
 #endif
                 check() }
 #endif
+#if defined(IN_SAVEPOINT) || defined(BACK_BEFORE_COMMIT)
+    :: atomic { session[P] == BARE && asked[P] -> session[P] = DONE; row = true; check() }
+    :: atomic { session[P] == BARE && gone[P] && !asked[P] -> session[P] = LOST }
+    :: atomic { CAN_FAIL && session[P] == BARE -> FAIL; session[P] = LOST }
+#endif
     :: atomic { MAY_COMMIT(R1, A) -> session[R1] = DONE; decision[A] = SAYS_ROLLBACK; DOOM(P); DOOM(R2); check() }
     :: atomic { MAY_COMMIT(R2, A) -> session[R2] = DONE; decision[A] = SAYS_ROLLBACK; DOOM(P); DOOM(R1); check() }
     :: atomic { MAY_COMMIT(RB, B) -> session[RB] = DONE; decision[B] = SAYS_ROLLBACK }
@@ -216,9 +226,51 @@ inline prepare() {
     fi
 }
 
+/*
+ * Back to the savepoint. What was sent in it waits in the program (as with SQLAlchemy and Django), and is dropped. A row
+ * of the decision table that was inserted after it is gone, and its key is free, while the transaction goes on.
+ */
+inline roll_back_to_savepoint() {
+    atomic {
+        inner_row = false;
+#ifndef KEEPS_MESSAGES
+        inner_message = false;
+#endif
+#if defined(IN_SAVEPOINT) || defined(BACK_BEFORE_COMMIT)
+        if
+        :: session[P] == HOLDS -> session[P] = BARE
+        :: else
+        fi
+#endif
+    }
+}
+
+/* The program's work: without a savepoint or with one, which is released in the end or rolled back to. */
+inline work() {
+    if
+    :: skip
+    :: atomic { inner_row = true; inner_message = true };
+#ifdef IN_SAVEPOINT
+        insert(P, A);
+#endif
+        if
+        :: skip
+        :: roll_back_to_savepoint()
+        fi
+    fi
+}
+
+#define IN_TRANSACTION (session[P] == HOLDS || session[P] == BARE)
+
 active proctype Program() {
     bool ready;
     {
+#ifdef WITH_BEGIN
+        insert(P, A);
+#endif
+#ifdef SAVEPOINTS
+        work();
+#endif
 #ifdef PREPARE_FIRST
         prepare();
         if
@@ -226,14 +278,24 @@ active proctype Program() {
         :: !ready
         fi;
 #else
-        insert(P, A);
+#if defined(WITH_BEGIN) || defined(IN_SAVEPOINT)
         if
-        :: session[P] == HOLDS -> prepare()
-        :: session[P] != HOLDS -> ready = false
+        :: session[P] == IDLE -> insert(P, A)
+        :: session[P] != IDLE                               /* inserted before                                      */
         fi;
+#else
+        insert(P, A);
 #endif
         if
-        :: atomic { ready && session[P] == HOLDS -> asked[P] = true };
+        :: IN_TRANSACTION -> prepare()
+        :: !IN_TRANSACTION -> ready = false
+        fi;
+#ifdef BACK_BEFORE_COMMIT
+        roll_back_to_savepoint();                           /* a callback does that, after step 3                    */
+#endif
+#endif
+        if
+        :: atomic { ready && IN_TRANSACTION -> asked[P] = true };
             if
             :: session[P] == DONE -> ask_commit = true
             :: session[P] == REFUSED -> ask_rollback = true
@@ -244,7 +306,7 @@ active proctype Program() {
 #endif
             :: TROUBLE -> goto unknown                      /* the connection dies while COMMIT is under way       */
             fi
-        :: atomic { !(ready && session[P] == HOLDS) -> gone[P] = true };   /* never asked to commit: it cannot     */
+        :: atomic { !(ready && IN_TRANSACTION) -> gone[P] = true };   /* never asked to commit: it cannot     */
             if
             :: ask_rollback = true
             :: TROUBLE

@@ -115,6 +115,8 @@ ATOMIC_PROTOCOL = Protocol(
         Variant("the same, first committer wins (Galera)", ("OPTIMISTIC", "ONE_RESOLVER")),
         Variant("the same, prepared first, marks kept", ("PREPARE_FIRST", "MARKS_KEPT", "ONE_RESOLVER")),
         Variant("the same, commits seen before forced", ("SEEN_FIRST", "FORCES_FIRST", "ONE_RESOLVER")),
+        Variant("the same, with savepoints", ("SAVEPOINTS", "ONE_RESOLVER")),
+        Variant("the same, the decision with BEGIN", ("WITH_BEGIN", "SAVEPOINTS", "ONE_RESOLVER")),
         Variant("what is prepared ends", ("LIVENESS", "BUDGET=2"), formula="ends"),
         Variant("its decision row goes", ("LIVENESS", "BUDGET=1"), formula="cleaned"),
     ),
@@ -138,6 +140,9 @@ ATOMIC_PROTOCOL = Protocol(
         _mistake("resolver goes by what is seen and not forced", "SEEN_FIRST"),
         _mistake("COMMIT of nothing is taken for success", "COMMIT_OF_NOTHING"),
         _mistake("decision in a table that nobody looks at", "WRONG_TABLE"),
+        _mistake("decision in a savepoint, rolled back to", "IN_SAVEPOINT", "SAVEPOINTS"),
+        _mistake("back to a savepoint between decision and COMMIT", "BACK_BEFORE_COMMIT", "SAVEPOINTS"),
+        _mistake("messages of a savepoint rolled back to are kept", "KEEPS_MESSAGES", "SAVEPOINTS"),
         _endless("nobody resolves", "ends", "BUDGET=1", "NO_RESOLVER"),
     ),
 )

@@ -154,6 +154,7 @@ HARMLESS = {
     "ONE_RESOLVER",
     "LIVENESS",
     "BUDGET=1",
+    "SAVEPOINTS",
 }
 
 

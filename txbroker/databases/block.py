@@ -139,7 +139,9 @@ class BrokerSide(Generic[T_co]):
 
     def _tell(self, core: TransactionCore, commit: bool, key: str) -> Any:
         core.received.settle(commit)
-        told = self.connection._post(core.commit() if commit else core.rollback())
+        # Held, the broker takes it in with the next block's prepare. But a held position keeps others waiting.
+        held = not (self._waits or core.moves_groups)
+        told = self.connection._post(core.commit(held) if commit else core.rollback())
         told.then(core.leave)  # refused, it is the resolver's, and nobody asks by it
         if self.background is not None:
             self.background.track(told, key)
@@ -193,7 +195,7 @@ class Block(Generic[T_co]):
 
     def _transaction(self) -> T_co:
         transaction = self._side.transaction
-        if transaction is None or self.outcome is not State.ACTIVE:
+        if transaction is None or self.deciding.progress.outcome is not State.ACTIVE:
             raise errors.Misuse(
                 f"this works inside of the block's `{self._statement}` only; nothing was sent"
             )

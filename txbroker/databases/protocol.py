@@ -10,8 +10,7 @@ import itertools
 import os
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from journal.arguments import text, wrong_value
@@ -62,13 +61,15 @@ class ToTheEnd(Protocol):
         """Return the work's result."""
 
 
+_NOWHERE = Place(None)
 _TOKENS = secrets.token_hex(8)
 _numbers = itertools.count()
 
 
 def check_wait(wait: str) -> None:
     """Raise WrongType or WrongValue for an unknown choice."""
-    if text("wait", wait, "nothing was done") not in WAITS:
+    if wait not in WAITS:
+        text("wait", wait, "nothing was done")
         raise wrong_value("wait", wait, "'decision' or 'commit'", "nothing was done")
 
 
@@ -84,18 +85,20 @@ class Deciding:
         self.database = database
         self.side = side
         self.progress = BlockProgress(side)
-        self.place = Place(None)
+        self.place = _NOWHERE
         """The place where it was entered."""
         self.xid: Xid | None = None
         self.identity: Identity | None = None
+        self._broker = ""
+        """The identity of the broker's data."""
         self._process = os.getpid()
         self._tells = False
         """Whether the connection knows that a transaction is open."""
         self.to_the_end: ToTheEnd = _as_it_is
         """How what must not be left half done is awaited: a client with cancellation sees to it that it ends."""
-        self.last_moment: Callable[[], None] = _nothing
+        self.last_moment: Callable[[], None] | None = None
         """Raises what keeps the block from COMMIT; once it has returned, only the database decides."""
-        self._application = xids.check_application(application)
+        self._application = xids.check_application(application) if application != "" else ""
         self._token = f"{_TOKENS}{next(_numbers)}"
 
     # -- step 1 ------------------------------------------------------------------------------------
@@ -111,7 +114,8 @@ class Deciding:
             raise
 
     async def _enter(self) -> None:
-        if not self.side.identity:
+        self._broker = self.side.identity
+        if not self._broker:
             raise errors.VersionRefused(
                 "the broker does not tell its identity, so it is older than this client; nothing was done. Update it"
             )
@@ -150,7 +154,7 @@ class Deciding:
                     identity.remember(database.handle, found)
             self._tells = database.condition() is Condition.OPEN
             self.identity = found
-            self.xid = xids.make(found.name, self._application, self.side.identity)
+            self.xid = xids.make(found.name, self._application, self._broker)
             self.side.open(self.xid)
             self.progress.step = Step.OPEN
         except BaseException as error:
@@ -189,7 +193,8 @@ class Deciding:
         """
         await self.database.flush()  # which may send messages
         if self.side.is_empty:
-            self.last_moment()
+            if self.last_moment is not None:
+                self.last_moment()
             return False
         assert self.xid is not None
         assert self.identity is not None
@@ -201,16 +206,21 @@ class Deciding:
                 "of the block's messages become visible; the rows depend on how that transaction ends"
             )
         left = await self.side.leave_in_database(database, self.identity.name)
-        if left is not None:
-            await self._leave(left)
-        else:
-            key = xids.row_key(self.xid)
-            with self._inserting():
-                await database.decide(self._token, key, self.side.identity)
+        try:
+            if left is not None:
+                await self._leave(left)
+            else:
+                key = xids.row_key(self.xid)
+                await database.decide(self._token, key, self._broker)
+        except Exception as error:
+            self._refused_insert(error)
+            raise
+        if left is None:
             self.progress.key = key
             self.progress.step = Step.PREPARED
             await self.side.prepare()
-        self.last_moment()
+        if self.last_moment is not None:
+            self.last_moment()
         return True
 
     async def _leave(self, left: Left) -> None:
@@ -219,20 +229,17 @@ class Deciding:
         self.progress.step = Step.PREPARED
         self.xid = left.xid
         if not self.database.commits_with_row:
-            with self._inserting():
-                await self.database.put(self._token, left.row)
+            await self.database.put(self._token, left.row)
 
-    @contextmanager
-    def _inserting(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            identity.forget(self.database.handle)  # the next block checks it anew
-            if self.database.is_missing_table(error):
-                raise identity.missing(error) from error
-            if self.progress.left is not None and self.database.is_duplicate(error):
-                self.progress.left.unknown()  # another process goes on with a copy of this one's memory
-            raise
+    def _refused_insert(self, error: Exception) -> None:
+        """Take note of why the row of this block could not be inserted; raises what it means, if that is something
+        else.
+        """
+        identity.forget(self.database.handle)  # the next block checks it anew
+        if self.database.is_missing_table(error):
+            raise identity.missing(error) from error
+        if self.progress.left is not None and self.database.is_duplicate(error):
+            self.progress.left.unknown()  # another process goes on with a copy of this one's memory
 
     # -- step 5 is the owner's, step 6 -------------------------------------------------------------
 
@@ -379,8 +386,11 @@ class Deciding:
             force = await self.database.forcing()
             left = self.progress.left
             if left is not None and self.database.commits_with_row:
-                with self._inserting():
+                try:
                     await self.database.commit_with(self._token, left.row)
+                except Exception as refusal:
+                    self._refused_insert(refusal)
+                    raise
             else:
                 await self.database.commit()
             force()
@@ -420,10 +430,6 @@ class Deciding:
             )
             return False
         return True
-
-
-def _nothing() -> None:
-    """Raise nothing: nothing keeps the block from COMMIT."""
 
 
 async def _as_it_is(work: Coroutine[Any, Any, T]) -> T:

@@ -521,9 +521,17 @@ def background_of(connection: Connection) -> Background:
     """Return the worker beside a blocking connection; it is made when it is first asked for."""
     with _starting:
         if connection.resolver is None:
-            connection.resolver = Background(
-                lambda: connection, partial(_drive, connection), connection.core.options.max_buffered
-            )
+            driver = connection._driver
+
+            def own() -> Connection:
+                driver.outlives_losses(threading.get_ident())
+                return connection
+
+            def drive(promise: Promise[Any]) -> None:
+                driver.outlives_losses(threading.get_ident())
+                _drive(connection, promise)
+
+            connection.resolver = Background(own, drive, connection.core.options.max_buffered)
         assert isinstance(connection.resolver, Background)
         return connection.resolver
 

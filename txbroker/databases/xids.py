@@ -7,7 +7,7 @@ import re
 import time
 from typing import Final
 
-from journal.arguments import checked_xid, text
+from journal.arguments import text
 from journal.constants import MAX_GLOBAL_ID
 from journal.xid import Xid
 from txbroker import errors
@@ -41,7 +41,7 @@ def make(table: str, application: str, broker: str) -> Xid:
     """
     moment = (time.time_ns() // 1_000_000).to_bytes(8)[-_TIME_BYTES:]
     key = f"{table}-{(moment + os.urandom(_RANDOM_BYTES)).hex()}-{application}"
-    return checked_xid(Xid(FORMAT_ID, key.encode(), broker.encode()))
+    return Xid(FORMAT_ID, key.encode(), broker.encode())
 
 
 def of_row(table: str, stream: str, number: int, broker: str) -> Xid:

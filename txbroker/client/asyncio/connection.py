@@ -78,6 +78,9 @@ class Connection(LoopConnection):
             return
         self._made()
 
+    def _may_write_here(self) -> bool:
+        return not self._loop.is_running() or self._loop is asyncio._get_running_loop()
+
     def _write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)

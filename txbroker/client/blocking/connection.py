@@ -22,6 +22,7 @@ from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.blocking.consumer import Consumer
 from txbroker.client.blocking.driver import Driver
+from txbroker.client.blocking.held_output import PACER
 from txbroker.client.blocking.reports import Reporter
 from txbroker.client.blocking.send_future import SendFuture, flush
 from txbroker.client.blocking.transaction import Transaction
@@ -145,13 +146,17 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
             self._driver.push()
 
     def _post(self, operation: Coroutine[Promise[Any], None, T]) -> Promise[T]:
-        """Begin an operation and have its requests sent. Its answers are received when a thread next waits."""
+        """Begin an operation and have its requests sent, those that may wait with the next one or by the pacer.
+
+        Its answers are received when a thread next waits.
+        """
         driver = self._driver
         if driver.is_forked or self.core.asking:
             self._admit(operation)
+        PACER.expect(driver)
         with driver.lock:
             promise = start(operation)
-            driver.push()
+            driver.push_in_time()
         return promise
 
     def _check_process(self) -> None:

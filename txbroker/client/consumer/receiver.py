@@ -208,6 +208,8 @@ class Received:
 
     def settlement(self) -> list[tuple[str, list[PartitionOffset], list[Settled]]]:
         """Return for each group the positions that move with the transaction, and the offsets that are finished."""
+        if not self._receivers:
+            return []
         found = [(receiver.group, *receiver.settlement()) for receiver in self._receivers]
         return [(group, offsets, settled) for group, offsets, settled in found if offsets or settled]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 from txbroker import errors
 from txbroker.client.core.options import RULES, Lost
@@ -40,7 +40,7 @@ class Call(Promise[AnswerType], Generic[AnswerType]):
     def answered(self, head: Answer, data: memoryview) -> None:
         """Take an answer of the right kind."""
         self.data = data
-        self.resolve(cast(AnswerType, head))
+        self.resolve(head)  # type: ignore[arg-type]  # the core has looked at its class
 
     def refused(self, error: errors.TxBrokerError) -> None:
         """Take a refusal."""

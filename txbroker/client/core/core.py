@@ -12,7 +12,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from journal.constants import MAX_FRAME, MAX_REQUEST_DATA
@@ -22,11 +22,11 @@ from txbroker.client.core.call import AnswerLost, AnswerType, Call, check, error
 from txbroker.client.core.hello import Greeting, replaced
 from txbroker.client.core.options import Backoff, Lost, Options, repetition
 from txbroker.client.core.phase import Phase
-from txbroker.client.core.promise import Promise, settled
+from txbroker.client.core.promise import Promise, ended, settled
 from txbroker.client.core.waits import Waits
 from txbroker.wire import messages
 from txbroker.wire.codec import encode
-from txbroker.wire.messages import Answer, AnyAnswer, Done, Hello, Ping, Refused, Request, Welcome
+from txbroker.wire.messages import AnyAnswer, Done, Hello, Ping, Refused, Request, Welcome
 
 log = logging.getLogger("txbroker.client")
 
@@ -35,6 +35,10 @@ LEAVING = 2.0
 
 WRITTEN = 256 << 10
 """With this many bytes of output or fewer, a caller that waits for the output to be sent resumes."""
+
+
+HELD = 0.002
+"""Seconds for which a request that may be sent with the next one waits for that at most."""
 
 
 class Attends(Protocol):
@@ -95,10 +99,16 @@ class Core:
         self.abort = ""
         """If not empty, the front end must drop the connection, for this reason, and then call :meth:`lost`."""
         self.output_bytes = 0
+        self.held_until = math.inf
+        """When output that waits for other requests must go out without them; infinity if none waits."""
+        self._held_bytes = 0
+        self._alone_since = math.inf
+        self._alone_for = 0.0
+        """Seconds after which a request followed the last one that might be held."""
         self._output: list[bytes] = []
-        self._sending: tuple[Call[Answer], bytes] | None = None
-        self._pending: dict[int, Call[Answer]] = {}
-        self._waiting: dict[int, Call[Answer]] = {}
+        self._sending: tuple[Call[Any], bytes] | None = None
+        self._pending: dict[int, Call[Any]] = {}
+        self._waiting: dict[int, Call[Any]] = {}
         self._correlation = 0
         self._backoff = Backoff(random, most=options.longest_pause)
         self._connect_at, self._next_expiry = 0.0, math.inf
@@ -128,19 +138,30 @@ class Core:
         data: bytes = b"",
         timeout: float | None = None,
         rule: Lost | None = None,
+        held: bool = False,
     ) -> Call[AnswerType]:
         """Send a request, now or once there is a connection; raises as :func:`check`. ``timeout`` None: the
         client's.
+
+        With ``held`` it may wait for :data:`HELD` seconds, to be sent with the next request. It does if the last one
+        would have met the next request by then.
         """
         check(request)
-        seconds = self.options.timeout if timeout is None else timeout
-        call = Call(request, expected, data, self.clock() + seconds)
+        seconds, now = self.options.timeout if timeout is None else timeout, self.clock()
+        call = Call(request, expected, data, now + seconds)
+        if self._alone_since <= now:
+            self._alone_for, self._alone_since = now - self._alone_since, math.inf
         if rule is not None:
             call.rule = rule
-        self.submit(cast("Call[Answer]", call))
+        self.submit(call)
+        if held and self.phase is Phase.OPEN:
+            self._alone_since = now
+            if self._alone_for <= HELD:
+                self.held_until = min(self.held_until, now + HELD)
+                self._held_bytes += len(self._output[-1])
         return call
 
-    def submit(self, call: Call[Answer]) -> None:
+    def submit(self, call: Call[Any]) -> None:
         """Send a call, or keep it until there is a connection."""
         if self.fatal is not None:
             call.abandoned(self.fatal)
@@ -152,7 +173,7 @@ class Core:
         else:
             self._waiting[call.request.correlation] = call
 
-    def _send(self, call: Call[Answer]) -> None:
+    def _send(self, call: Call[Any]) -> None:
         if call.attempts:
             call.request = repetition(call.request)
         message = self.packed(call.request, call.data)
@@ -172,6 +193,7 @@ class Core:
                 self._output.append(message)
             self._sending = None
         self.output_bytes = sum(map(len, self._output))
+        self._held_bytes = 0
         self._opened.mend()
         self._drained.mend()
         for callback in self.on_mend:
@@ -203,7 +225,7 @@ class Core:
         """Return the bytes of a request, to be sent now."""
         return encode(request, data)
 
-    def watch(self, call: Call[Answer]) -> None:
+    def watch(self, call: Call[Any]) -> None:
         """Take an answer or refusal for a correlation that :meth:`post` uses; until :meth:`unwatch`."""
         self._pending[call.request.correlation] = call
 
@@ -218,6 +240,8 @@ class Core:
 
     async def opened(self, deadline: float) -> int:
         """Wait for a session and return its number; raises ConnectionUnavailable after ``deadline``."""
+        if self.phase is Phase.OPEN and self._opened.is_free:  # 15 calls less for each transaction
+            return self.session
         with self._opened.turn() as turn:
             turn.join(deadline)
             has_come = await turn
@@ -260,7 +284,7 @@ class Core:
         )
         greeting = Greeting(self, hello, self.clock() + self.options.timeout)
         self._next_expiry = min(self._next_expiry, greeting.deadline)
-        self._send(cast("Call[Answer]", greeting))
+        self._send(greeting)
 
     def welcomed(self, welcome: Welcome) -> None:
         """Begin a session: send the waiting requests, in order."""
@@ -364,7 +388,8 @@ class Core:
     def take_output(self) -> list[bytes]:
         """Return the bytes to send, and remove them here."""
         output, self._output = self._output, []
-        self.output_bytes = 0
+        self.output_bytes = self._held_bytes = 0
+        self.held_until = math.inf
         self.is_urgent = False
         self._drain_by = math.inf
         if self.phase is Phase.OPEN and not self._drained.is_free:
@@ -372,6 +397,16 @@ class Core:
             self._drain_by = self.clock() + self.options.timeout
             self.expire_by(self._drain_by)
         return output
+
+    @property
+    def only_holds(self) -> bool:
+        """Whether all the output may wait for other requests."""
+        return self.output_bytes == self._held_bytes
+
+    def release(self) -> None:
+        """Let no output wait any longer: the front end sends all of it."""
+        self._held_bytes = 0
+        self.held_until = math.inf
 
     async def drained(self) -> None:
         """Wait until the front end has taken output, or the connection has died, as it does if nothing is
@@ -386,7 +421,7 @@ class Core:
 
     def wakeup(self) -> float:
         """Return when :meth:`tick` should be called next, by the clock; infinity if nothing is due."""
-        at = min(self._next_expiry, self.waits.next)
+        at = min(self._next_expiry, self.waits.next, self.held_until)
         if self.phase is Phase.DOWN and self._connect_at < at:
             at = self._connect_at
         return at
@@ -399,6 +434,8 @@ class Core:
     def tick(self) -> None:
         """Do what is due."""
         now = self.clock()
+        if now >= self.held_until:
+            self.release()
         self.waits.ring(now)
         if now >= self._next_expiry:
             self.answers.drain()
@@ -438,6 +475,11 @@ class Core:
         if self.phase is Phase.OPEN:
             for call in leaving:
                 await settled(call)
+
+    async def heard(self) -> None:
+        """Return once the broker has read all requests, at once without a connection."""
+        if self.phase is Phase.OPEN:
+            await ended(self.request(Ping(self.correlation()), Done))
 
     async def ping(self) -> None:
         """Return once the broker has answered."""

@@ -8,8 +8,8 @@ operations.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from types import CoroutineType
-from typing import Any, Generic, TypeVar, cast
+from types import CoroutineType, coroutine
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -39,7 +39,8 @@ class Promise(Generic[T]):
         if not self.done:
             self._value = value
             self.done = True
-        self._settled()
+        if self._callbacks:
+            self._settled()
 
     def fail(self, error: BaseException) -> None:
         """Settle with an error. Does nothing if it is settled already."""
@@ -99,7 +100,7 @@ class Task(Promise[T]):
 
     def __init__(self, coroutine: Coroutine[Promise[Any], None, T]) -> None:
         super().__init__()
-        self._coroutine = cast("CoroutineType[Promise[Any], None, T]", coroutine)
+        self._coroutine: CoroutineType[Promise[Any], None, T] = coroutine  # type: ignore[assignment]  # of async functions
         self._awaited: Promise[Any] | None = None
         self._given_up = False
         try:
@@ -221,9 +222,15 @@ class Chore:
             self._errand.cancel()
 
 
-def start(coroutine: Coroutine[Promise[Any], None, T]) -> Task[T]:
-    """Run a coroutine until its first unsettled promise; it resumes when that is settled."""
-    return Task(coroutine)
+start = Task
+"""Run a coroutine until its first unsettled promise; it resumes when that is settled."""
+
+
+@coroutine
+def ended(promise: Promise[Any]) -> Generator[Promise[Any], None, None]:
+    """Wait until a promise is settled; raises nothing of it."""
+    while not promise.done:
+        yield promise
 
 
 def settled(promise: Promise[Any]) -> Promise[None]:

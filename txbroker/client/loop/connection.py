@@ -130,6 +130,19 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         """
         return None
 
+    @abstractmethod
+    def _may_write_here(self) -> bool:
+        """Return whether the transport may be used on this thread: it is the loop's, or the loop has ended."""
+
+    def send_held(self) -> None:
+        """Send the output that is held, before a fork or at the interpreter's end, if this thread may."""
+        if self._may_write_here():
+            self._write_held()
+
+    def _write_held(self) -> None:
+        if self.core.held_until < math.inf and self._connected:
+            self._write(b"".join(self.core.take_output()))
+
     def forked(self) -> None:
         """In a child process, leave the connection to the parent."""
         self.is_forked = True
@@ -148,7 +161,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
             if core.connection_due():
                 core.connecting()
                 self._connect()
-            if self._connected and self._may_write and core.output_bytes:
+            if self._connected and self._may_write and not core.only_holds:
                 self._write(b"".join(core.take_output()))
             at = core.wakeup()
             if at < self._alarm_at:
@@ -286,6 +299,8 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         resolver, self.resolver = self.resolver, None
         if resolver is not None:
             resolver.stop(0.0)  # the loop's thread must not wait for it
+        has_held = resolver is not None or self.core.held_until < math.inf
+        self._write_held()
         # What has failed has been told, for on a loop each send has its future, unless its caller gave up.
         self._producer.failed = [batch for batch in self._producer.failed if batch.untold]
         flushing = start(self._producer.flush())
@@ -294,6 +309,8 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
                 await self._within(flushing, limit)
                 await self._report_last(limit)
                 await self._within(start(self.core.leave_groups()), min(limit, LEAVING))
+                if has_held:  # nobody waits for these answers, and Twisted drops what it has not written
+                    await self._within(start(self.core.heard()), min(limit, LEAVING))
         finally:
             self._abort()
         flushing.result()  # it has ended, with all that it waits for
@@ -313,6 +330,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
 
     def _abort(self) -> None:
         """Close at once, without waiting."""
+        self._write_held()
         self.core.stop(errors.ConnectionClosed("this connection has been closed; nothing was sent"))
         self._drop()
 

@@ -6,6 +6,7 @@ closes it. A use in the child raises :class:`ProcessForked`.
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import sys
@@ -16,7 +17,10 @@ from txbroker.errors import ProcessForked
 
 
 class Forkable(Protocol):
-    """An object that must learn of a fork."""
+    """An object that must learn of a fork, and of the interpreter's end."""
+
+    def send_held(self) -> None:
+        """Send the output that is held. It is called before a fork, on the thread that forks, and at the end."""
 
     def forked(self) -> None:
         """Learn of a fork. It is called in the child, on its only thread; threads that are gone may have held locks."""
@@ -45,11 +49,17 @@ def refusal() -> ProcessForked:
     )
 
 
+def _send_held() -> None:
+    for connection in list(_living):
+        connection.send_held()
+
+
 def _in_child() -> None:
     for connection in list(_living):
         connection.forked()
     _living.clear()
 
 
+atexit.register(_send_held)
 if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(before=_send_held, after_in_child=_in_child)  # the parent may leave by os._exit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable
-from typing import Any, cast
+from typing import Any
 
 from journal.arguments import NOTHING_CHANGED, NOTHING_READ, checked_xid, octets, seconds, text, truth, whole
 from journal.transaction_states import State
@@ -25,7 +25,7 @@ from txbroker.client.core.results import (
 from txbroker.client.core.transaction_names import LEFT_FORMAT_ID, Which, named, states_of
 from txbroker.client.operations.topic_creation import described
 from txbroker.wire import messages as commands
-from txbroker.wire.messages import Answer, Committed, Done, Outcome, TransactionInfo
+from txbroker.wire.messages import Committed, Done, Outcome, TransactionInfo
 
 MAX_LISTED = 1000
 """How many transactions are asked for at a time."""
@@ -196,7 +196,7 @@ async def end_prepared(core: Core, xid: Xid, commit: bool) -> None:
     else:
         call = core.request(commands.Rollback(core.correlation(), xid=xid), Done)
     try:
-        await cast("Call[Answer]", call)
+        await call
     except errors.UnknownTransaction as error:
         if call.attempts == 1:
             raise

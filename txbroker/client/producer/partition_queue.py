@@ -173,7 +173,7 @@ class PartitionQueue:
             batch = self._sealed[0]
             batch.number(Send(core.correlation(), self.number, *self._identity, self._sequence))
             self._flying[batch] = None
-            core.submit(cast("Call[Answer]", batch))
+            core.submit(batch)
             self._sequence += batch.count
             self._sealed.popleft()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 from weakref import WeakMethod
 
 from crc32c import crc32c
@@ -64,6 +64,8 @@ class Contents:
         self.correlation = 0
         self.size = 0
         """Bytes of the messages that :meth:`append` has taken, before they are compressed."""
+        self.moves_groups = False
+        """Whether it has, or has had, positions of groups."""
         self.added = 0
         """Messages that were added, or were being added when an interrupt came."""
         self._core = core
@@ -191,6 +193,7 @@ class Contents:
         self, group: str, offsets: list[PartitionOffset], settled: Sequence[Settled] = ()
     ) -> None:
         """Have a group's positions move, and offsets be finished, with the transaction."""
+        self.moves_groups = True
         self._positions.append(GroupPositions(group, new_id(), offsets, joined(settled)))
         if settled:
             self._positions[:] = merged(self._positions)
@@ -228,24 +231,25 @@ class Contents:
         """Return its serial. Before its first request that is the next one of the session."""
         if not self.is_known:  # if it has one, an interrupt came before a request with that was sent
             self.number = TransactionNumber(self.session, self._serials.begin(self))
-        return cast(TransactionNumber, self.number).serial
+        assert self.number is not None
+        return self.number.serial
 
     @property
     def taken(self) -> int:
         """Messages that were sent or wait: as many as were :attr:`added`, unless a call was interrupted."""
-        return self._totals.messages + sum(batch.count for _, batch in self._batches.values())
+        return self._totals.messages + sum([batch.count for _, batch in self._batches.values()])
 
     def unsent(self) -> Unsent:
         """Return all unsent contents, for the request that decides; parts that do not fit are sent before, as adds.
 
         From now on they count as sent.
         """
-        while not self._positions_fit():
+        while self._positions and not self._positions_fit():
             self._post_positions(self._positions[0])
         for queue, batch in self._batches.values():
             queue.seal(batch)
             self._queues[queue.number] = queue
-        while not self._fits_one_request():
+        while len(self._batches) > 1 and not self._fits_one_request():
             self._post(*next(iter(self._batches.values())))
         self._serial()
         self._carried = True
@@ -265,7 +269,7 @@ class Contents:
     def _fits_one_request(self) -> bool:
         batches = [batch for _, batch in self._batches.values()]
         opened = sum([OPENED_FRAME + batch.size for batch in batches if is_compressed(batch.frames)])
-        return len(batches) <= 1 or (
+        return (
             sum([len(batch.frames) for batch in batches]) <= self._core.max_request
             and sum([batch.count for batch in batches]) <= MAX_REQUEST_MESSAGES
             and opened <= MAX_OPENED_HEADS

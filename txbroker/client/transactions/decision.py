@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from txbroker import errors
-from txbroker.client.core.promise import Promise, Task, settled, start
+from txbroker.client.core.promise import Promise, Task, ended, start
 from txbroker.wire.messages import Outcome
 
 
@@ -41,26 +41,25 @@ class Decision:
     async def made(self, goal: Stage, decide: Callable[[], Coroutine[Promise[Any], None, None]]) -> None:
         """Wait for the decision, begun with ``decide`` unless it is under way; raises what it raises."""
         try:
-            await self._made(goal, decide)
+            if self._deciding is not None and self._deciding[0] is not goal:
+                await ended(self._deciding[1])
+                self._deciding = None
+            if self._deciding is None:
+                self._deciding = (goal, start(decide()))
+            else:
+                self._deciding[1].wake()  # an interrupt may have kept it from resuming
+            task = self._deciding[1]
+            await ended(task)
+            self._deciding = None
+            if task.error is not None:
+                if isinstance(task.error, errors.TransactionRolledBack):
+                    self.verdict = task.error
+                task.result()
         except errors.TxBrokerError:
             raise
         except BaseException:
             self._given_up()
             raise
-
-    async def _made(self, goal: Stage, decide: Callable[[], Coroutine[Promise[Any], None, None]]) -> None:
-        if self._deciding is not None and self._deciding[0] is not goal:
-            await settled(self._deciding[1])
-            self._deciding = None
-        if self._deciding is None:
-            self._deciding = (goal, start(decide()))
-        task = self._deciding[1]
-        task.wake()  # an interrupt may have kept it from resuming
-        await settled(task)
-        self._deciding = None
-        if isinstance(task.error, errors.TransactionRolledBack):
-            self.verdict = task.error
-        task.result()
 
 
 def reason_of(outcome: Outcome) -> str:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import cast
+from functools import partial
 
 from journal.arguments import checked_xid, micros
 from journal.formats.group_entries import PartitionOffset, Settled
@@ -30,7 +30,7 @@ from txbroker.client.transactions.contents import Adds, Contents, NotBegun, Unse
 from txbroker.client.transactions.decision import Decision, Stage, reason_of
 from txbroker.client.transactions.serials import Serials
 from txbroker.wire import messages as commands
-from txbroker.wire.messages import Answer, Committed, Done, Outcome
+from txbroker.wire.messages import Committed, Done, Outcome
 
 log = logging.getLogger("txbroker.client")
 
@@ -68,6 +68,13 @@ class Transaction:
         return self.contents.number
 
     @property
+    def _number(self) -> TransactionNumber:
+        """The same once its first request is being sent."""
+        number = self.contents.number
+        assert number is not None
+        return number
+
+    @property
     def _name(self) -> str:
         return "the transaction" if self.number is None else f"transaction {self.number}"
 
@@ -86,7 +93,9 @@ class Transaction:
     ) -> Receipt:
         """Add a message; returns once the client has it, before the broker does. ``timestamp`` None is now."""
         moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
-        headers, given = marked(headers, id, tags)
+        given = None
+        if id is not None or tags is not None:
+            headers, given = marked(headers, id, tags)
         came_through = False
         try:
             route = await self.ready(topic)
@@ -147,7 +156,7 @@ class Transaction:
         contents = self.contents
         if not contents.has_begun:
             contents.session, contents.correlation = core.session, core.correlation()
-            core.watch(cast("Call[Answer]", Adds(contents.correlation, self.refused)))
+            core.watch(Adds(contents.correlation, self.refused))
 
     async def add_offsets(
         self, group: str, offsets: list[PartitionOffset], settled: Sequence[Settled] = ()
@@ -184,6 +193,11 @@ class Transaction:
     def is_empty(self) -> bool:
         """Whether it has no contents: neither messages nor positions."""
         return self.contents.is_empty and not self.received.settlement()
+
+    @property
+    def moves_groups(self) -> bool:
+        """Whether positions of groups, or finished offsets, are among its contents."""
+        return self.contents.moves_groups
 
     @property
     def is_read_only(self) -> bool:
@@ -277,22 +291,23 @@ class Transaction:
             self.stage = Stage.PREPARED
             return
         core, unsent = self.core, self._unsent()
-        serial = cast(TransactionNumber, self.number).serial
+        assert self.xid is not None
         request = commands.Prepare(
-            core.correlation(), serial, cast(Xid, self.xid), unsent.totals, self._serials.seen, unsent.runs,
+            core.correlation(), self._number.serial, self.xid, unsent.totals, self._serials.seen, unsent.runs,
             unsent.positions,
         )  # fmt: skip
         await self._decide(core.request(request, Done, unsent.data), Stage.PREPARED)
 
-    async def commit(self) -> None:
+    async def commit(self, held: bool = False) -> None:
         """Make it visible: in one phase, or as the second phase after :meth:`prepare`.
 
         If the caller gives up, the commit goes on by itself; a second call returns its result. No rollback follows it.
+        With ``held`` the request of the second phase may wait for the next one, as in :meth:`Core.request`.
         """
         self._is_unsure = False
-        await self._decision.made(Stage.COMMITTED, self._commit)
+        await self._decision.made(Stage.COMMITTED, partial(self._commit, held))
 
-    async def _commit(self) -> None:
+    async def _commit(self, held: bool) -> None:
         if self.stage is Stage.ROLLED_BACK and self._decision.verdict is not None:
             raise self._decision.verdict
         if self.stage is Stage.DECIDING:
@@ -302,16 +317,16 @@ class Transaction:
             self._end(Stage.COMMITTED)  # once more, because that may have been interrupted
             return
         if self.stage is Stage.PREPARED:
-            session, serial = cast(TransactionNumber, self.number)
+            session, serial = self._number
             second = commands.Commit(core.correlation(), session, serial, seen=self._serials.seen)
-            await self._decide(core.request(second, Committed), Stage.COMMITTED)
+            await self._decide(core.request(second, Committed, held=held), Stage.COMMITTED)
             return
         await self._complete()
         if self.contents.is_empty:
             self._end(Stage.COMMITTED)
             return
         unsent = self._unsent()
-        session, serial = cast(TransactionNumber, self.number)
+        session, serial = self._number
         begins = unsent.totals is None
         one_phase = commands.Commit(
             core.correlation(), session, serial, self.xid if begins else None, unsent.totals, self._serials.seen,
@@ -349,7 +364,7 @@ class Transaction:
             raise errors.TransactionCommitted(f"transaction {self.number} is committed")
         self.contents.drop_unsent()
         core = self.core
-        session, serial = cast(TransactionNumber, self.number)
+        session, serial = self._number
         request = commands.Rollback(core.correlation(), session, serial, seen=self._serials.seen)
         may_be_prepared = self.stage is not Stage.OPEN or self._decision.under_way is not None
         call = core.request(request, Done, rule=None if may_be_prepared else Lost.ASK)
@@ -371,7 +386,7 @@ class Transaction:
     async def _decide(self, call: Call[Done] | Call[Committed], goal: Stage) -> None:
         """Wait for a decision's answer; if it is lost, ask how it ended."""
         try:
-            answer = await cast("Call[Answer]", call)
+            answer: Done | Committed = await call
         except AnswerLost:
             self.stage = Stage.DECIDING
             await self._find_out()
@@ -400,7 +415,7 @@ class Transaction:
 
     async def _find_out(self) -> None:
         """Ask for the outcome until it is decided; raises unless it is prepared or committed."""
-        number = cast(TransactionNumber, self.number)
+        number = self._number
         core = self.core
         deadline = core.clock() + core.options.timeout
         pause = 0.02
@@ -425,8 +440,9 @@ class Transaction:
 
     def leave(self) -> None:
         """Note that the program is done with it, and may never ask how it ended."""
-        if self.number is not None:
-            self._serials.left(self.number)
+        number = self.contents.number
+        if number is not None:
+            self._serials.left(number)
 
     def _unknown(self, reason: str) -> errors.OutcomeUnknown:
         self.received.discard()
@@ -450,8 +466,9 @@ class Transaction:
                 each.committed()
         if self.contents.correlation:
             self.core.unwatch(self.contents.correlation)
-        if self.number is not None and stage is not Stage.PREPARED:
-            self._serials.ended(self.number)
+        number = self.contents.number
+        if number is not None and stage is not Stage.PREPARED:
+            self._serials.ended(number)
 
     def _check_stage(self) -> None:
         if self._dead is not None:

@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred, ensureDeferred, fail
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
+from twisted.python.threadable import isInIOThread
 
 from journal.xid import Xid
 from txbroker import errors
@@ -67,6 +69,13 @@ class Connection(LoopConnection):
         self._endpoint = endpoint(reactor, address, options.timeout)
         self._protocol: _Protocol | None = None
         self._call: IDelayedCall | None = None
+        self._ending: object = reactor.addSystemEventTrigger("before", "shutdown", self._before_shutdown)
+
+    def _before_shutdown(self) -> Deferred[None]:
+        """Send held output, in a turn of the reactor before it drops all connections."""
+        self._ending = None
+        self._write_held()
+        return deferLater(self._reactor, 0.0)
 
     def _connect(self) -> None:
         factory = Factory.forProtocol(_Protocol)
@@ -86,6 +95,9 @@ class Connection(LoopConnection):
         protocol.transport.registerProducer(protocol, True)
         self._made()
 
+    def _may_write_here(self) -> bool:
+        return not self._reactor.running or isInIOThread()
+
     def _write(self, data: bytes) -> None:
         if self._protocol is not None:
             self._protocol.transport.write(data)
@@ -93,8 +105,13 @@ class Connection(LoopConnection):
     def _drop(self) -> None:
         if self._protocol is not None:
             self._protocol.transport.abortConnection()
-        if self.core.fatal is not None and self._call is not None and self._call.active():
+        if self.core.fatal is None:
+            return
+        if self._call is not None and self._call.active():
             self._call.cancel()
+        ending, self._ending = self._ending, None
+        if ending is not None:
+            self._reactor.removeSystemEventTrigger(ending)
 
     def _set_alarm(self, seconds: float) -> None:
         if self._call is not None and self._call.active():
