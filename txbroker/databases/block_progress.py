@@ -14,7 +14,10 @@ class Left(Protocol):
     """The row of a block that leaves its messages in the database."""
 
     row: OutboxRow
-    xid: Xid
+
+    @property
+    def xid(self) -> Xid:
+        """What names the block."""
 
     def ended(self, is_committed: bool) -> None:
         """Note how the database has ended it. A repetition does no harm."""

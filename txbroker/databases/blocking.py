@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from journal.message_headers import GivenHeaders, GivenId, GivenTags
+from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.blocking.transaction import Transaction
@@ -23,7 +24,7 @@ from txbroker.databases.adapters.database import Connector
 from txbroker.databases.block import Begun, Block, BrokerSide
 from txbroker.databases.open_blocks import Place
 from txbroker.databases.outbox.streams import Backlog
-from txbroker.databases.outbox.terms import AUTO_MODE, OUTBOX_BYTES, OutboxTerms
+from txbroker.databases.outbox.terms import AUTO_MODE, OUTBOX_BYTES, TWO_PHASE, OutboxTerms
 from txbroker.databases.protocol import Deciding, check_wait
 from txbroker.databases.resolver_thread import Background, background_of
 
@@ -83,6 +84,22 @@ class BlockingSide(BrokerSide[Transaction]):
     def make_background(self) -> Background:
         """Return the worker beside the connection."""
         return background_of(self.connection)
+
+    def open(self, xid: Xid) -> None:
+        """Begin the transaction; a lost connection is noticed when something is sent."""
+        if self._outbox.mode == TWO_PHASE:
+            self.connection._driver.look()
+        else:
+            self.connection._check_process()
+        self.transaction = self.connection._made_transaction(xid)
+        self._can_leave()
+
+    async def prepare(self) -> None:
+        """Prepare; the messages that wait here go out in the same write."""
+        assert self.transaction is not None
+        if not self.transaction._core.contents.has_begun:
+            self.connection._driver.look()  # begun on a dead connection it could only be rolled back
+        self.transaction.prepare()
 
     async def _outside(self) -> list[tuple[PartitionQueue, bytes]] | None:
         assert self.transaction is not None

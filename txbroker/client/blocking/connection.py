@@ -314,8 +314,10 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         A transaction with an ``xid`` can be prepared.
         """
         self._driver.look()  # a transaction that begins on a dead connection could only be rolled back
-        core = TransactionCore(self.core, self._producer, self._serials, xid)
-        return Transaction(self, core)
+        return self._made_transaction(xid)
+
+    def _made_transaction(self, xid: Xid | None) -> Transaction:
+        return Transaction(self, TransactionCore(self.core, self._producer, self._serials, xid))
 
     def tpc_begin(self, xid: Xid) -> None:
         """PEP 249: begin transaction ``xid``; the sends and offset commits of this thread belong to it until

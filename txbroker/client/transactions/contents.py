@@ -264,7 +264,7 @@ class Contents:
         if self.is_known or self._positions:
             return None
         found = [(queue, queue.seal(batch)) for queue, batch in self._batches.values()]
-        return found if self._fits_one_request() else None
+        return found if len(found) <= 1 or self._fits_one_request() else None
 
     def _fits_one_request(self) -> bool:
         batches = [batch for _, batch in self._batches.values()]

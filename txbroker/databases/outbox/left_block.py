@@ -40,7 +40,12 @@ class LeftBlock:
         with streams.lock:
             self.number, self._epoch = stream.begin()
         self.row = OutboxRow(stream.text, self.number, broker, packed, streams.table)
-        self.xid: Xid = xids.of_row(streams.table, stream.text, self.number, broker)
+
+    @property
+    def xid(self) -> Xid:
+        """What names the block."""
+        row = self.row
+        return xids.of_row(row.table, row.stream, row.number, row.broker)
 
     def ended(self, is_committed: bool) -> None:
         """Note how the database has ended it; what is committed is delivered now, if that is possible."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from journal.arguments import text, whole, wrong_type, wrong_value
@@ -32,8 +33,12 @@ class OutboxTerms(NamedTuple):
 
     def check(self) -> OutboxTerms:
         """Raise WrongType or WrongValue for what cannot be said."""
-        if self is AUTO:
-            return self
+        try:
+            return _checked(self)  # programs say the same for each block
+        except TypeError:  # what is no number, text or bounds need not have a hash
+            return self._check()
+
+    def _check(self) -> OutboxTerms:
         nothing = "nothing was done"
         if text("mode", self.mode, nothing) not in _MODES:
             raise wrong_value("mode", self.mode, "'auto', 'outbox' or 'two-phase'", nothing)
@@ -61,6 +66,11 @@ class OutboxTerms(NamedTuple):
             f"the block cannot go through the outbox: {why}. With mode='auto' it would be two-phase; nothing is "
             "committed"
         )
+
+
+@lru_cache(maxsize=100)
+def _checked(terms: OutboxTerms) -> OutboxTerms:
+    return terms._check()
 
 
 AUTO: Final = OutboxTerms()
