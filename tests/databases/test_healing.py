@@ -28,7 +28,7 @@ class Broker(Side):
     async def prepare(self):
         self.told.append("prepared")
 
-    async def leave_in_database(self, database, table):
+    async def leave_in_database(self, database):
         return None
 
     async def shown(self, told):

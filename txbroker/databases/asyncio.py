@@ -97,6 +97,8 @@ class AsyncSide(BrokerSide[Transaction]):
 
         # A block that has left its messages in the database is told by the resolver's thread, perhaps when it is late.
         told.then(lambda: None if loop.is_closed() else loop.call_soon_threadsafe(resume))
+        if told.done:
+            told.finish()  # it may have been settled just when this was added
         async with asyncio.timeout(self._timeout):  # Python 3.11's wait_for may swallow a cancellation
             await waiting
         told.result()

@@ -16,6 +16,7 @@ from txbroker.databases.block_progress import Left
 from txbroker.databases.error_causes import delivery_pending
 from txbroker.databases.open_blocks import Place
 from txbroker.databases.outbox.left_block import LeftBlock
+from txbroker.databases.outbox.streams import Streams
 from txbroker.databases.outbox.terms import AUTO, OUTBOX, TWO_PHASE, OutboxTerms
 from txbroker.databases.protocol import Deciding
 from txbroker.databases.resolver_thread import Background, background_beside
@@ -39,6 +40,7 @@ class BrokerSide(Generic[T_co]):
     def __init__(self, connection: Any, wait: str, timeout: float | None, outbox: OutboxTerms = AUTO) -> None:
         self.connection = connection
         self._outbox = outbox.check()
+        self._streams: Streams | None = None
         self.transaction: T_co | None = None
         """The transaction, once the block has begun."""
         self.background: Background | None = None
@@ -76,13 +78,11 @@ class BrokerSide(Generic[T_co]):
             assert self.transaction is not None
             self.transaction._core.begins_beyond = self._outbox.bytes
 
-    async def leave_in_database(self, database: Database, table: str) -> Left | None:
+    async def leave_in_database(self, database: Database) -> Left | None:
         """Return the row for the messages, if the block can leave them in the database; None if it is two-phase."""
-        terms, streams = self._outbox, None
+        terms, streams = self._outbox, self._streams
         if terms.mode == TWO_PHASE:
             return None
-        if self.background is not None and database.has_outbox:
-            streams = self.background.streams(table, terms.stops)
         messages = None if streams is None else await self._outside()
         if streams is None or messages is None:
             if terms.mode == OUTBOX:
@@ -90,7 +90,15 @@ class BrokerSide(Generic[T_co]):
             return None
         if terms.backlog is not None:
             streams.check_room(terms.backlog)
-        return LeftBlock(streams, streams.of(database), messages, self.identity, self.connection.core.wall())
+        stream = streams.of(database)
+        return LeftBlock(streams, stream, messages, self.identity, self.connection.core.wall())
+
+    def take_stream(self, database: Database, table: str) -> None:
+        """Have the stream of this database connection claimed, so that its first block finds that done."""
+        if self._outbox.mode != TWO_PHASE and self.background is not None and database.has_outbox:
+            self._streams = self.background.streams(table, self._outbox.stops)
+            if self._streams is not None:
+                self._streams.of(database)
 
     async def _outside(self) -> list[tuple[PartitionQueue, bytes]] | None:
         """Return the block's messages, if it has nothing else."""
@@ -208,3 +216,4 @@ class Block(Generic[T_co]):
         assert found is not None
         if not background.knows(found.name):
             background.watch(found.name, self._connect_database or self.database.connector())
+        self._side.take_stream(self.database, found.name)

@@ -54,7 +54,7 @@ class Side(Protocol):
         With ``key`` the row is deleted later (step 7). A rollback never raises if there is no broker.
         """
 
-    async def leave_in_database(self, database: Database, table: str) -> Left | None:
+    async def leave_in_database(self, database: Database) -> Left | None:
         """Return the row for the messages, if the block can leave them in the database; None if it is two-phase.
 
         Raises what keeps it from COMMIT.

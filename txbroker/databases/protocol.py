@@ -205,7 +205,7 @@ class Deciding:
                 f"at the end of the block the database connection {_REFUSED[condition]}. Nothing is prepared, and none "
                 "of the block's messages become visible; the rows depend on how that transaction ends"
             )
-        left = await self.side.leave_in_database(database, self.identity.name)
+        left = await self.side.leave_in_database(database)
         try:
             if left is not None:
                 await self._leave(left)

@@ -320,7 +320,7 @@ class Background:
         keeper, streams = charge.keeper, charge.streams
         assert keeper is not None
         assert streams is not None
-        while time.monotonic() < self._deadline and streams.undelivered:
+        while time.monotonic() < self._deadline and not streams.is_settled:
             waits = keeper.attend()
             if not self._take_in(streams) or waits:
                 break

@@ -211,9 +211,9 @@ class ThreadSide(BrokerSide[ThreadTransaction]):
         self.transaction = ThreadTransaction(self.connection._reactor, made, self.giving_up)
         self._can_leave()
 
-    async def leave_in_database(self, database: Database, table: str) -> Left | None:
+    async def leave_in_database(self, database: Database) -> Left | None:
         """Return the row for the messages, if the block can leave them in the database."""
-        left = await super().leave_in_database(database, table)
+        left = await super().leave_in_database(database)
         if left is not None:
             self.giving_up.xid = left.xid
         return left
@@ -234,6 +234,8 @@ class ThreadSide(BrokerSide[ThreadTransaction]):
         if isinstance(told, Promise):  # the messages lie in the database, and another thread delivers them
             delivered = threading.Event()
             told.then(delivered.set)
+            if told.done:
+                told.finish()  # it may have been settled just when this was added
             if not delivered.wait(self._timeout):
                 raise TimeoutError
             told.result()

@@ -4,14 +4,14 @@ import math
 
 import pytest
 
-from txbroker.databases.outbox.stream import Committed, Stream
+from txbroker.databases.outbox.stream import Committed, Memory, Stream
 
 RUNS = [(1, 3)]
 
 
 @pytest.fixture
 def stream():
-    return Stream(b"s" * 16)
+    return Stream(b"s" * 16, Memory())
 
 
 def claim(stream, epoch=b"1", last=0, life=1):
@@ -146,7 +146,7 @@ class TestFencing:
         claim(stream)
         commit(stream)
         stream.fenced(b"1")
-        assert (stream.is_current, sent(stream), stream.held) == (False, [], 0)
+        assert (stream.is_current, sent(stream), stream._memory.held) == (False, [], 0)
 
     def test_a_refusal_under_an_older_epoch_changes_nothing(self, stream):
         claim(stream)
@@ -184,7 +184,7 @@ def test_the_end_of_a_block_may_be_told_again(stream):
         stream.committed(block(number), epoch, has_room=True)
     stream.rolled_back(number)
     assert sent(stream) == [(1, 0)]
-    assert stream.held == 3
+    assert stream._memory.held == 3
 
 
 def test_delivered_rows_may_be_deleted_once(stream):
@@ -196,7 +196,7 @@ def test_delivered_rows_may_be_deleted_once(stream):
     stream.give_rows([1, 2])
     stream.delivered(3)
     assert stream.take_rows(10) == [1, 2, 3]
-    assert stream.held == 0
+    assert stream._memory.held == 0
 
 
 def test_who_waits_hears_of_it(stream):

@@ -124,7 +124,14 @@ class Database:
     )
     insert_any_row = f"INSERT INTO {OUTBOX} (stream, number, broker, messages) VALUES (%s, %s, %s, %s)"
     list_rows = f"SELECT stream, MIN(number), MAX(number) FROM {OUTBOX} WHERE broker = %s GROUP BY stream"
-    read_rows = f"SELECT number, messages FROM {OUTBOX} WHERE stream = %s AND number > %s ORDER BY number LIMIT {ROWS}"
+    read_sizes = (
+        f"SELECT number, LENGTH(messages) FROM {OUTBOX} WHERE stream = %s AND number > %s ORDER BY number "
+        f"LIMIT {ROWS}"
+    )
+    read_rows = (
+        f"SELECT number, messages FROM {OUTBOX} WHERE stream = %s AND number > %s AND number <= %s "
+        "ORDER BY number"
+    )
     read_row = f"SELECT messages FROM {OUTBOX} WHERE stream = %s AND number = %s"
     read_numbers = (
         f"SELECT number FROM {OUTBOX} WHERE stream = %s AND number <= %s ORDER BY number LIMIT {ROWS}"

@@ -18,7 +18,6 @@ from txbroker.client.blocking import Connection
 from txbroker.client.core.promise import Promise
 from txbroker.client.operations.streams import claim_stream, list_streams, release_stream
 from txbroker.client.transactions.deliveries import deliver
-from txbroker.databases.adapters.database import ROWS
 from txbroker.databases.outbox import payload
 from txbroker.databases.outbox.stream import Stream
 from txbroker.databases.outbox.streams import Streams
@@ -155,8 +154,7 @@ class Keeper:
 
         Raises what says that the stream is another's, or what the broker cannot take now.
         """
-        rows = self.table.rows(name.hex(), last, PATIENCE)
-        is_all = len(rows) < ROWS
+        rows, is_all = self.table.rows(name.hex(), last, PATIENCE)
         while rows:
             done, error = self._deliver(name, epoch, last, rows)
             last = done[-1] if done else last
@@ -332,7 +330,7 @@ class Keeper:
         found = []
         for name in names:
             held = self._claim(name)
-            if not self.table.rows(name.hex(), held.last, PATIENCE):
+            if not self.table.rows(name.hex(), held.last, PATIENCE)[0]:
                 found.append((name, held))
         return found
 

@@ -24,6 +24,13 @@ class Committed(NamedTuple):
     at: float
 
 
+class Memory:
+    """The bytes of messages that the streams of one process hold."""
+
+    def __init__(self) -> None:
+        self.held = 0
+
+
 class Stream:
     """A stream, which at most one open transaction writes with.
 
@@ -31,8 +38,9 @@ class Stream:
     up to ``unread`` may have rows that are not in memory: they are read from the database first (rule a).
     """
 
-    def __init__(self, name: bytes) -> None:
+    def __init__(self, name: bytes, memory: Memory) -> None:
         self.name = name
+        self._memory = memory
         self.text = name.hex()
         """Its name in the table."""
         self.number = 0
@@ -46,8 +54,7 @@ class Stream:
         self.last = 0
         """The highest number that is known to be delivered."""
         self.unread = 0
-        self.held = 0
-        """Bytes of messages in memory."""
+        self._unread_blocks = 0
         self._queue: deque[Committed] = deque()
         self._sent = 0
         self._unread_since = math.inf
@@ -81,9 +88,10 @@ class Stream:
             self.open = 0
             if epoch and epoch == self.epoch and has_room:
                 self._queue.append(block)
-                self.held += len(block.data)
+                self._memory.held += len(block.data)
             else:
                 self.unread = block.number
+                self._unread_blocks += 1
                 self._unread_since = min(self._unread_since, block.at)
         return self.is_current
 
@@ -109,10 +117,10 @@ class Stream:
         Returns the promises to resolve.
         """
         self._rows += [block.number for block in self._queue if block.number <= last]
+        done = self._note(last)
         self._forget_queue()
         self.epoch, self.life = epoch, life
         self.unread = self.number
-        done = self._note(last)
         self._sent = self.last
         return done
 
@@ -122,6 +130,11 @@ class Stream:
             self.epoch = b""
             self._forget_queue()
 
+    def forget(self) -> None:
+        """Drop what is in memory: nobody goes on with the stream here."""
+        self.epoch = b""
+        self._forget_queue()
+
     def to_read(self) -> int | None:
         """Return up to which number a snapshot must be read now; None while a block is open that it would not show."""
         return None if 0 < self.open <= self.unread else self.unread
@@ -129,13 +142,18 @@ class Stream:
     def was_read(self, covered: int) -> None:
         """Note that all is delivered of a snapshot that had each row up to ``covered``."""
         if self.unread <= covered:
-            self.unread, self._unread_since = 0, math.inf
+            self.unread = 0
+            self._all_read()
+
+    def _all_read(self) -> None:
+        self._unread_blocks, self._unread_since = 0, math.inf
 
     def _forget_queue(self) -> None:
         if self._queue:
             self._unread_since = min(self._unread_since, self._queue[0].at)
+        self._unread_blocks += len(self._queue)
+        self._memory.held -= sum([len(block.data) for block in self._queue])
         self._queue.clear()
-        self.held = 0
 
     # -- deliveries --------------------------------------------------------------------------------
 
@@ -158,9 +176,9 @@ class Stream:
     def _note(self, number: int) -> list[Promise[None]]:
         self.last = max(self.last, number)
         if self.unread <= self.last:
-            self._unread_since = math.inf
+            self._all_read()
         while self._queue and self._queue[0].number <= self.last:
-            self.held -= len(self._queue.popleft().data)
+            self._memory.held -= len(self._queue.popleft().data)
         done = [promise for each, promise in self._waiting if each <= self.last]
         if done:
             self._waiting = [each for each in self._waiting if each[0] > self.last]
@@ -190,8 +208,8 @@ class Stream:
 
     @property
     def undelivered(self) -> int:
-        """How many numbers are not known to be delivered; those that were rolled back count, if others follow."""
-        return max(0, self.number - self.last)
+        """How many blocks are committed and not known to be delivered."""
+        return len(self._queue) + self._unread_blocks
 
     @property
     def since(self) -> float:

@@ -25,7 +25,7 @@ from txbroker.client.core.phase import Phase
 from txbroker.client.core.promise import Promise
 from txbroker.client.transactions.deliveries import deliver
 from txbroker.databases.adapters.database import Database
-from txbroker.databases.outbox.stream import Committed, Stream
+from txbroker.databases.outbox.stream import Committed, Memory, Stream
 from txbroker.wire.messages import Committed as Stored
 from txbroker.wire.messages import Delivery
 
@@ -78,6 +78,7 @@ class Streams:
         self._ended: deque[int] = deque()
         self._free: list[Stream] = []
         self._since_look = 0
+        self._memory = Memory()
         self._newest: Call[Stored] | None = None
         self.given_up: dict[str, tuple[bool, float]] = {}
         """Streams that were given up, newest last: whether a claim was ever answered, and when that was."""
@@ -102,7 +103,7 @@ class Streams:
         return stream
 
     def _new(self) -> Stream:
-        stream = Stream(secrets.token_bytes(STREAM_BYTES))
+        stream = Stream(secrets.token_bytes(STREAM_BYTES), self._memory)
         self.all[stream.name] = stream
         return stream
 
@@ -122,6 +123,7 @@ class Streams:
         """Let nobody commit with a stream any more: a block's outcome is not known, or its number was used."""
         with self.lock:
             self._drop(stream)
+            stream.forget()
             self.given_up[stream.text] = stream.life > 0, time.monotonic()
             if len(self.given_up) > MOST_GIVEN_UP:
                 del self.given_up[next(iter(self.given_up))]
@@ -137,7 +139,7 @@ class Streams:
         """Raise BacklogFull if more is undelivered than may be."""
         with self.lock:
             rows = sum(stream.undelivered for stream in self.all.values())
-            held = sum(stream.held for stream in self.all.values())
+            held = self._memory.held
             since = min((stream.since for stream in self.all.values()), default=float("inf"))
         age = max(0.0, time.monotonic() - since)
         over = (
@@ -155,7 +157,7 @@ class Streams:
     def committed(self, stream: Stream, block: Committed, epoch: bytes) -> None:
         """Note that a block has committed, and deliver it now if that is possible. A repetition changes nothing."""
         with self.lock:
-            has_room = sum(each.held for each in self.all.values()) + len(block.data) <= self._most
+            has_room = self._memory.held + len(block.data) <= self._most
             is_current = stream.committed(block, epoch, has_room)
         if is_current:
             self.flush(stream)
@@ -220,7 +222,10 @@ class Streams:
     def _answered(self, stream: Stream, delivery: Delivery, call: Call[Stored]) -> None:
         error = call.error
         if error is None:
-            self._resolve(stream.delivered, delivery.number)
+            with self.lock:
+                done = stream.delivered(delivery.number)
+            for promise in done:
+                promise.resolve(None)
         elif isinstance(error, AnswerLost):
             with self.lock:
                 stream.unsend()
@@ -231,28 +236,32 @@ class Streams:
                 stream.fenced(delivery.epoch)
             self.wake()
 
-    def _resolve(self, note: Callable[..., list[Promise[None]]], *arguments: Any) -> None:
-        with self.lock:
-            done = note(*arguments)
-        for promise in done:
-            promise.resolve(None)
-
     def claimed(self, stream: Stream, epoch: bytes, last: int, life: int) -> None:
-        """Take the answer to a claim."""
-        self._resolve(stream.claimed, epoch, last, life)
+        """Take the answer to a claim. Like all that follows for the keeper alone, on its thread."""
+        with self.lock:
+            done = stream.claimed(epoch, last, life)
+        self._tell(done)
         if last > stream.number:
             self.give_up(stream)  # of a copy of this process's memory: the other one goes on with it
 
     def delivered(self, stream: Stream, number: int) -> None:
         """Note that the keeper has delivered rows up to a number."""
-        self._resolve(stream.delivered, number)
+        with self.lock:
+            done = stream.delivered(number)
+        self._tell(done)
 
     def refused(self, stream: Stream, number: int, error: BaseException) -> None:
         """Note that a row will never be delivered."""
         with self.lock:
             gone = stream.refused(number)
-        for promise in gone:
-            promise.fail(error)
+        self._tell(gone, error)
+
+    def _tell(self, promises: list[Promise[None]], error: BaseException | None = None) -> None:
+        """Settle promises under the lock of the core, which their waiters take, too."""
+        if promises and self._connection is not None:
+            with self._connection._driver.lock:
+                for promise in promises:
+                    promise.resolve(None) if error is None else promise.fail(error)
 
     def _lost(self) -> None:
         with self.lock:
@@ -267,8 +276,14 @@ class Streams:
             self._send(connection, stream)
 
     @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to deliver."""
+        with self.lock:
+            return all(stream.is_settled for stream in self.all.values() if stream.number)
+
+    @property
     def undelivered(self) -> int:
-        """How many blocks are committed, or being committed, and not known to be delivered."""
+        """How many blocks are committed and not known to be delivered."""
         with self.lock:
             return sum(stream.undelivered for stream in self.all.values())
 

@@ -9,8 +9,11 @@ from typing import Any, NamedTuple
 
 from txbroker import errors
 from txbroker.databases.adapters.adapter import run
-from txbroker.databases.adapters.database import MAX_ERROR
+from txbroker.databases.adapters.database import MAX_ERROR, ROWS
 from txbroker.databases.resolver_connection import ResolverConnection
+
+BYTES = 8 << 20
+"""Bytes of rows that are read at once, but for the last of them."""
 
 BATCH = 500
 """How many rows one statement deletes."""
@@ -49,12 +52,24 @@ class OutboxTable:
         found = self.connection.read(self.connection.database.list_rows, (broker,))
         return [(_text(stream), int(lowest), int(highest)) for stream, lowest, highest in found]
 
-    def rows(self, stream: str, after: int, patience: float) -> list[Row]:
-        """Return rows above a number, the lowest :data:`ROWS` of one snapshot, once they are on disk."""
-        found = self.connection.read(self.connection.database.read_rows, (stream, after))
-        if found:
-            self._force(patience)
-        return [Row(int(number), bytes(messages)) for number, messages in found]
+    def rows(self, stream: str, after: int, patience: float) -> tuple[list[Row], bool]:
+        """Return the lowest rows above a number, once they are on disk; and whether those were all when it looked.
+
+        At most :data:`ROWS`, and not many more bytes than :data:`BYTES`. They are read in two steps: what the first
+        has seen the second sees, too, because rows of a stream are committed in the order of their numbers.
+        """
+        database = self.connection.database
+        sizes = self.connection.read(database.read_sizes, (stream, after))
+        taken = total = 0
+        while taken < len(sizes) and total < BYTES:
+            total += int(sizes[taken][1])
+            taken += 1
+        if not taken:
+            return [], True
+        found = self.connection.read(database.read_rows, (stream, after, sizes[taken - 1][0]))
+        self._force(patience)
+        rows = [Row(int(number), bytes(messages)) for number, messages in found]
+        return rows, taken == len(sizes) < ROWS
 
     def payload(self, stream: str, number: int, patience: float) -> bytes | None:
         """Return the payload of one row, once that is on disk; None if there is none."""
