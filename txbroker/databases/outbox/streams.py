@@ -13,20 +13,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 from weakref import ref
 
 from journal.formats.stream_entries import STREAM_BYTES
 from txbroker import errors
 from txbroker.client.blocking import Connection
-from txbroker.client.core.call import AnswerLost, Call
+from txbroker.client.core.call import AnswerLost
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.promise import Promise
-from txbroker.client.transactions.deliveries import deliver
+from txbroker.client.transactions.deliveries import DeliveryCall, deliver
 from txbroker.databases.adapters.database import Database
 from txbroker.databases.outbox.stream import Committed, Memory, Stream
-from txbroker.wire.messages import Committed as Stored
 from txbroker.wire.messages import Delivery
 
 log = logging.getLogger("txbroker.outbox")
@@ -79,7 +77,7 @@ class Streams:
         self._free: list[Stream] = []
         self._since_look = 0
         self._memory = Memory()
-        self._newest: Call[Stored] | None = None
+        self._newest: DeliveryCall | None = None
         self.given_up: dict[str, tuple[bool, float]] = {}
         """Streams that were given up, newest last: whether a claim was ever answered, and when that was."""
 
@@ -213,14 +211,17 @@ class Streams:
             epoch, found = stream.epoch, list(stream.unsent())
         for block, after in found:
             delivery = Delivery(stream.name, epoch, block.number, after)
-            call = deliver(core, connection._serials, delivery, block.runs, block.data)
-            call.then(partial(self._answered, stream, delivery, call))
-            self._newest = call
+            self._newest = deliver(
+                core, connection._serials, delivery, block.runs, block.data, self._answered
+            )
             self._since_look += 1
         return bool(found)
 
-    def _answered(self, stream: Stream, delivery: Delivery, call: Call[Stored]) -> None:
-        error = call.error
+    def _answered(self, call: DeliveryCall) -> None:
+        error, delivery = call.error, call.delivery
+        stream = self.all.get(delivery.stream)
+        if stream is None:
+            return  # it was given up
         if error is None:
             with self.lock:
                 done = stream.delivered(delivery.number)
@@ -299,7 +300,7 @@ class Streams:
         return self.newest is not None or self.removable > 0
 
     @property
-    def newest(self) -> Call[Stored] | None:
+    def newest(self) -> DeliveryCall | None:
         """The delivery that was sent last, while it is not answered."""
         call = self._newest
         return call if call is not None and not call.done else None
