@@ -23,7 +23,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 import txbroker
-from benchmarks.atomic.loads import IN_BROKER, IN_DATABASE, TABLES, TOPIC
+from benchmarks.atomic.loads import IN_BROKER, IN_DATABASE, POLLED, TABLES, TOPIC
 from benchmarks.atomic.worker import Done
 from benchmarks.figure_tables import number, table
 from benchmarks.figures import Figure, Result, Samples, share
@@ -60,6 +60,14 @@ class Way(NamedTuple):
         return f"{self.load}, {self.connections} {'threads' if self.threads else 'processes'}"
 
 
+SIMPLE = ("row", "outbox", "outbox-pipelined", "two-phase", "messages")
+
+
+def end_to_end(way: Way) -> str:
+    """Return the name of a way's rate of messages that can be read."""
+    return f"{way.name}, end to end"
+
+
 class Usage(NamedTuple):
     """The processor time while measuring, in µs for each piece of work; PostgreSQL's includes all its processes."""
 
@@ -69,16 +77,33 @@ class Usage(NamedTuple):
 
 
 WAYS = (
-    *(Way(load) for load in ("row", "outbox", "two-phase", "messages", "atomic", "atomic-shown")),
-    *(Way(load, MANY) for load in ("row", "outbox", "two-phase", "messages", "atomic", "atomic-shown")),
-    *(Way(load, MANY, True) for load in ("two-phase", "atomic")),
+    *(Way(load) for load in (*SIMPLE, "outbox-polled", "left", "left-shown", "atomic", "atomic-shown")),
+    *(Way(load, MANY) for load in (*SIMPLE, "outbox-polled", "left", "left-shown", "atomic", "atomic-shown")),
+    *(Way(load, MANY, True) for load in ("outbox-pipelined", "outbox-polled", "left", "two-phase", "atomic")),
 )
 ONE, ALL = Way("two-phase").name, Way("two-phase", MANY).name
+
+
+def beside(way: Way, least: float) -> tuple[Figure, ...]:
+    """Return the figures of a way beside an outbox whose row goes with COMMIT, and beside one with its poller."""
+    own = Figure(way.name, "/s", way._replace(load="outbox-pipelined").name, target=share(least))
+    polled = Figure(
+        f"{way.name}, end to end", "/s", end_to_end(way._replace(load="outbox-polled")), target=share(1.3)
+    )
+    return own, polled
+
+
 TARGETS = {
-    Way("atomic"): (Figure(Way("atomic").name, "/s", ONE, target=share(1.0)),),
+    Way("left"): beside(Way("left"), 0.95),
+    Way("left", MANY): beside(Way("left", MANY), 0.8),
+    Way("left", MANY, True): beside(Way("left", MANY, True), 0.8),
+    Way("atomic"): (
+        Figure(Way("atomic").name, "/s", ONE, target=share(1.0)),
+        Figure("the same, beside the outbox", "/s", Way("outbox-pipelined").name, target=share(0.6)),
+    ),
     Way("atomic", MANY): (
         Figure(Way("atomic", MANY).name, "/s", ALL, target=share(1.5)),
-        Figure("the same, beside the outbox", "/s", Way("outbox", MANY).name, target=share(0.5)),
+        Figure("the same, beside the outbox", "/s", Way("outbox-pipelined", MANY).name, target=share(0.55)),
     ),
     Way("atomic-shown"): (Figure(Way("atomic-shown").name, "/s", ONE),),
     Way("atomic-shown", MANY): (Figure(Way("atomic-shown", MANY).name, "/s", ALL),),
@@ -123,23 +148,29 @@ class Bench:
         self._runs = 0
         self._database_url = postgresql.url("postgres")
 
-    def run(self, way: Way, seconds: float) -> tuple[list[float], float, Usage]:
-        """Run a way; return the latencies, the work done in a second, and the processor time."""
+    def run(self, way: Way, seconds: float) -> tuple[list[float], float, Usage, float]:
+        """Run a way; return the latencies, and of a second: the work done, the processor time of each, and how many
+        messages became visible.
+        """
         self._runs += 1
         topic = self._prepare()
         count = 1 if way.threads else way.connections
         with ExitStack() as stack:
             workers = [self._worker(stack, way, number) for number in range(count)]
-            for worker in workers:
+            pollers = [self._poller(stack)] if way.load in POLLED else []
+            for worker in (*workers, *pollers):
                 self._expect(worker, "ready")
+            broker = stack.enter_context(txbroker.connect(url_of(self._broker)))
             begin = time.monotonic() + WARM_UP
             for worker in workers:
                 print(begin, begin + seconds, file=stdin(worker), flush=True)
             time.sleep(WARM_UP)
-            before = self._used()
+            before, shown = self._used(), self._messages(broker)
+            time.sleep(seconds)
+            shown = self._messages(broker) - shown
             done = [msgspec.json.decode(self._line(worker), type=Done) for worker in workers]
             after = self._used()
-            for worker in workers:
+            for worker in (*workers, *pollers):
                 stdin(worker).close()
                 self._expect(worker, "closed")
         self._verify(way, topic, sum(one.total for one in done))
@@ -149,7 +180,8 @@ class Bench:
             (after[0] - before[0]) * 1e6 / counted,
             (after[1] - before[1]) * 1e6 / counted,
         )
-        return [latency for one in done for latency in one.latencies], counted / seconds, usage
+        latencies = [latency for one in done for latency in one.latencies]
+        return latencies, counted / seconds, usage, shown / seconds
 
     def _prepare(self) -> int:
         """Make empty tables; return how many messages there are already."""
@@ -173,6 +205,13 @@ class Bench:
         stack.enter_context(worker)
         stack.callback(worker.kill)
         return worker
+
+    def _poller(self, stack: ExitStack) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "benchmarks.atomic.poller", self._database_url, url_of(self._broker)]
+        poller = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        stack.enter_context(poller)
+        stack.callback(poller.kill)
+        return poller
 
     def _line(self, worker: subprocess.Popen[str]) -> str:
         assert worker.stdout is not None
@@ -222,7 +261,8 @@ def results(samples: Samples) -> list[Result]:
             continue
         for figure in TARGETS.get(way, (Figure(way.name, "/s"),)):
             limit = median(samples[figure.limit]) if samples.get(figure.limit) else None
-            found.append(Result(figure, median(values), min(values), max(values), limit))
+            own = samples.get(figure.name, values)
+            found.append(Result(figure, median(own), min(own), max(own), limit))
     return found
 
 
@@ -275,7 +315,9 @@ def main(
         for _ in range(repeat):
             for way in ways:
                 bar.update(task, description=way.name)
-                found, rate, usage = bench.run(way, seconds)
+                found, rate, usage, shown = bench.run(way, seconds)
+                if way.load in IN_BROKER:
+                    samples.setdefault(end_to_end(way), []).append(shown)
                 samples.setdefault(way.name, []).append(rate)
                 usages.setdefault(way.name, []).append(usage)
                 latencies.setdefault(way.name, []).extend(found)

@@ -143,6 +143,8 @@ LOADS: dict[str, Callable[[Load], Once]] = {
     "atomic-shown": atomic_shown,
     "left": left,
     "left-shown": left_shown,
+    "outbox-polled": outbox_pipelined,
 }
+POLLED = frozenset({"outbox-polled"})
 IN_DATABASE = frozenset(LOADS) - {"messages"}
-IN_BROKER = frozenset({"messages", "atomic", "atomic-shown", "left", "left-shown"})
+IN_BROKER = frozenset({"messages", "atomic", "atomic-shown", "left", "left-shown", "outbox-polled"})
