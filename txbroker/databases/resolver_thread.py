@@ -25,6 +25,7 @@ from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.blocking.semaphore import BinarySemaphore
+from txbroker.client.core.background_worker import makers
 from txbroker.client.core.promise import Promise
 from txbroker.client.loop.connection import LoopConnection
 from txbroker.databases.adapters.database import Connector
@@ -149,6 +150,8 @@ class Background:
 
     def watch(self, name: str, connector: Connector | None) -> None:
         """Resolve for a decision table from now on, beginning with a pass at once."""
+        if connector is not None:
+            _connectors[name] = connector
         with self._watching:
             if name not in self._charges:
                 self._charges = {**self._charges, name: _Charge(connector)}
@@ -186,13 +189,15 @@ class Background:
         """Return how a block has ended that left its messages in the database; None if that is not known yet: the
         thread finds out, ask again.
 
-        Raises OutcomeForgotten, and Misuse for a table that no block of this connection has used.
+        Raises OutcomeForgotten, and Misuse for a table that no block of this process has used.
         """
         table, stream, number = row_of(xid) or ("", "", 0)
+        if table not in self._charges and table in _connectors:
+            self.watch(table, _connectors[table])
         charge = self._charges.get(table)
         if charge is None or charge.connector is None:
             raise errors.Misuse(
-                f"{xid} names a row of the decision table {table!r}, which this connection does not look after: begin "
+                f"{xid} names a row of the decision table {table!r}, which this process does not look after: begin "
                 "a block of txbroker.atomic on that database first, then ask again"
             )
         question = stream, number
@@ -497,6 +502,8 @@ class Background:
 
 
 _starting = threading.Lock()
+_connectors: dict[str, Connector] = {}
+"""How the decision tables of this process are connected to, for those who ask about them over a new connection."""
 _running: weakref.WeakSet[Background] = weakref.WeakSet()
 
 
@@ -561,3 +568,10 @@ def background_beside(connection: LoopConnection) -> Background:
             connection.resolver = Background(open_broker, most=options.max_buffered)
         assert isinstance(connection.resolver, Background)
         return connection.resolver
+
+
+def _background(connection: Any) -> Background:
+    return background_of(connection) if isinstance(connection, Connection) else background_beside(connection)
+
+
+makers.append(_background)

@@ -261,15 +261,17 @@ class TestOutcomes:
         tx = send(database, broker, topic, 1)
         assert broker.wait_outcome(tx.xid) is State.COMMITTED
 
-    def test_a_table_that_the_connection_does_not_know_is_refused(
-        self, database, shared_broker, broker, topic
-    ):
+    def test_another_connection_can_be_asked(self, database, shared_broker, broker, topic):
         tx = send(database, broker, topic, 1)
-        with (
-            txbroker.connect(shared_broker.address) as other,
-            pytest.raises(errors.Misuse, match="begin a block"),
-        ):
-            other.wait_outcome(tx.xid)
+        with txbroker.connect(shared_broker.address, timeout=30.0) as other:
+            assert other.wait_outcome(tx.xid) is State.COMMITTED
+            assert other.outcome(tx.xid).state is State.COMMITTED
+
+    def test_a_table_that_the_process_does_not_know_is_refused(self, database, broker, topic):
+        tx = send(database, broker, topic, 1)
+        unknown = tx.xid._replace(global_id=b"0123456789abcdef" + tx.xid.global_id[16:])
+        with pytest.raises(errors.Misuse, match="begin a block"):
+            broker.wait_outcome(unknown)
 
 
 def test_nothing_is_left_after_many_threads(open_database, broker, topic):

@@ -4,10 +4,14 @@ this one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from journal.transaction_states import State
 from journal.xid import Xid
+
+makers: list[Callable[[Any], Companion]] = []
+"""The function that makes the worker beside a connection, if the room above has been imported."""
 
 
 class Companion(Protocol):

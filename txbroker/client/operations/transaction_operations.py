@@ -9,7 +9,7 @@ from journal.arguments import NOTHING_CHANGED, NOTHING_READ, checked_xid, octets
 from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker import errors
-from txbroker.client.core.background_worker import Companion
+from txbroker.client.core.background_worker import Companion, makers
 from txbroker.client.core.call import Call
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
@@ -145,13 +145,14 @@ class TransactionOperations:
     async def _state(self, which: Which) -> State:
         """Return how far a transaction is; a block that has left its messages in a database is found out there."""
         if isinstance(which, Xid) and which.format_id == LEFT_FORMAT_ID:
-            if self.resolver is None:
+            if self.resolver is None and not makers:
                 raise errors.Misuse(
                     f"{which} names a block whose messages its database has: begin a block of txbroker.atomic on that "
                     "database over this connection, then ask again"
                 )
+            resolver = self.resolver or makers[0](self)
             deadline, found = self.core.clock() + self.core.options.timeout, None
-            while (found := self.resolver.row_outcome(which)) is None and self.core.clock() < deadline:
+            while (found := resolver.row_outcome(which)) is None and self.core.clock() < deadline:
                 await self.core.waits.sleep(0.005)
             return found or State.PREPARED
         return (await outcome(self.core, which)).state
