@@ -357,8 +357,7 @@ class Background:
     def _round(self, now: float) -> None:
         self._tidy()
         for name, charge in self._charges.items():
-            if charge.streams is not None:
-                self._keep(name, charge, now)
+            self._keep(name, charge, now)
             if charge.connector is not None and now >= charge.due:
                 # Set before the pass, because another call may come meanwhile.
                 is_hurried, charge.due = not charge.due, now + self.interval
@@ -373,19 +372,19 @@ class Background:
     def _keep(self, name: str, charge: _Charge, now: float) -> None:
         """Look after the streams of this process."""
         streams = charge.streams
-        assert streams is not None
         if now >= charge.attend_due:
             charge.attend_due = math.inf
             if not self._guard(name, charge, self._attend):
                 charge.attend_due = min(charge.attend_due, time.monotonic() + TIDY)
-        self._take_in(streams)
-        if streams.removable:
-            self._guard(name, charge, self._remove_delivered)
+        if streams is not None:
+            self._take_in(streams)
+            if streams.removable:
+                self._guard(name, charge, self._remove_delivered)
 
     def _attend(self, charge: _Charge) -> None:
         keeper = charge.keeper
         assert keeper is not None
-        if keeper.attend():
+        if charge.streams is not None and keeper.attend():
             charge.attend_due = min(charge.attend_due, time.monotonic() + AGAIN)
         for question, answer in list(charge.questions.items()):
             if answer is None:

@@ -269,7 +269,7 @@ class TestOutcomes:
 
     def test_a_table_that_the_process_does_not_know_is_refused(self, database, broker, topic):
         tx = send(database, broker, topic, 1)
-        unknown = tx.xid._replace(global_id=b"0123456789abcdef" + tx.xid.global_id[16:])
+        unknown = txbroker.Xid(tx.xid.format_id, b"0123456789abcdef" + tx.xid.global_id[16:], tx.xid.branch)
         with pytest.raises(errors.Misuse, match="begin a block"):
             broker.wait_outcome(unknown)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 from journal.arguments import NOTHING_CHANGED, NOTHING_READ, checked_xid, octets, seconds, text, truth, whole
 from journal.transaction_states import State
@@ -121,7 +121,13 @@ class TransactionOperations:
 
     @client_method
     async def outcome(self, which: Which) -> Outcome:
-        """Return how a transaction ended, or its state; raises OutcomeForgotten, UnknownTransaction."""
+        """Return how a transaction ended, or its state; raises OutcomeForgotten, UnknownTransaction.
+
+        The xid of a block that has left its messages in its database is found out there: PREPARED means that its
+        transaction is open, or the database does not answer.
+        """
+        if is_left(which):
+            return Outcome(0, 0, 0, await self._state(which))
         return await outcome(self.core, which)
 
     @client_method
@@ -144,7 +150,7 @@ class TransactionOperations:
 
     async def _state(self, which: Which) -> State:
         """Return how far a transaction is; a block that has left its messages in a database is found out there."""
-        if isinstance(which, Xid) and which.format_id == LEFT_FORMAT_ID:
+        if is_left(which):
             if self.resolver is None and not makers:
                 raise errors.Misuse(
                     f"{which} names a block whose messages its database has: begin a block of txbroker.atomic on that "
@@ -161,6 +167,11 @@ class TransactionOperations:
     def end_prepared(self, xid: Xid, commit: bool) -> Coroutine[Promise[Any], None, None]:
         """Commit or roll back a transaction that another session has prepared, as its coordinator decided."""
         return end_prepared(self.core, xid, commit)
+
+
+def is_left(which: Which) -> TypeGuard[Xid]:
+    """Return whether it names a block that has left its messages in its database."""
+    return isinstance(which, Xid) and which.format_id == LEFT_FORMAT_ID
 
 
 async def transactions(
