@@ -47,7 +47,7 @@ def blocking(path, address, topic, way):
 
     BlockingSide.make_background = lambda side: NoResolver()
     broker = txbroker.connect(address)
-    with txbroker.atomic(sqlite3.connect(path), broker) as tx:
+    with txbroker.atomic(sqlite3.connect(path), broker, mode="two-phase") as tx:
         tx.send(topic, way.encode())
     if way == "closes":
         broker.close(0.0)
@@ -59,7 +59,7 @@ def blocking(path, address, topic, way):
 async def in_a_loop(path, address, topic, way):
     block.BrokerSide.make_background = lambda side: NoResolver()
     broker = await asyncio_client.connect(address)
-    async with asyncio_face.atomic(sqlite3.connect(path), broker) as tx:
+    async with asyncio_face.atomic(sqlite3.connect(path), broker, mode="two-phase") as tx:
         await tx.send(topic, way.encode())
     if way == "closes":
         await broker.close()
@@ -81,7 +81,7 @@ def in_a_reactor(path, address, topic, way):
             core.HELD = 0.002
         pool = ConnectionPool("sqlite3", path, cp_max=1, check_same_thread=False)
         broker = await twisted_client.connect(address)
-        await run_atomic(pool, broker, lambda cursor, tx: tx.send(topic, way.encode()))
+        await run_atomic(pool, broker, lambda cursor, tx: tx.send(topic, way.encode()), mode="two-phase")
         if way == "closes":
             await broker.close()
             os._exit(0)

@@ -51,7 +51,7 @@ def held(monkeypatch):
 
 
 def block(database, broker, topic, value=b"1", **choices):
-    with txbroker.atomic(database, broker, **choices) as tx:
+    with txbroker.atomic(database, broker, **choices, mode="two-phase") as tx:
         database.execute("INSERT INTO orders VALUES (?)", (int(value),))
         tx.send(topic, value)
     return tx
@@ -116,7 +116,7 @@ def test_who_waits_for_the_commit_has_it_sent_at_once(lite, own, broker, topic, 
 def test_a_block_that_has_received_has_its_commit_sent_at_once(lite, own, broker, topic, held):
     broker.create_topic(f"{topic}-in")
     broker.send(f"{topic}-in", b"a")
-    with txbroker.atomic(lite, own) as tx:
+    with txbroker.atomic(lite, own, mode="two-phase") as tx:
         assert tx.receive(f"{topic}-in", group=topic, timeout=10.0).value == b"a"
         tx.send(topic, b"1")
     eventually(lambda: values(broker, topic) == [b"1"], seconds=5.0)
@@ -128,13 +128,13 @@ def test_a_block_that_finishes_a_message_has_its_commit_sent_at_once(lite, own, 
     broker.send(f"{topic}-in", b"a")
     with own.consume(f"{topic}-in", topic) as consumer:
         (message,) = consumer.poll(10.0)
-        with txbroker.atomic(lite, own) as tx:
+        with txbroker.atomic(lite, own, mode="two-phase") as tx:
             tx.done(message, consumer)
         eventually(lambda: not prepared(broker, tx), seconds=5.0)
 
 
 def test_a_rollback_is_sent_at_once(lite, own, broker, topic, held):
-    with pytest.raises(ZeroDivisionError), txbroker.atomic(lite, own) as tx:
+    with pytest.raises(ZeroDivisionError), txbroker.atomic(lite, own, mode="two-phase") as tx:
         tx.send(topic, b"1")
         tx._side.transaction.prepare()
         raise ZeroDivisionError
@@ -256,7 +256,7 @@ def test_on_a_loop_it_goes_with_the_next_request_or_by_the_loops_timer(
             own.resolver = Unresolving(lambda: None)
             for number, seconds in enumerate((MINUTE, 0.002)):
                 monkeypatch.setattr(client_core, "HELD", seconds)
-                async with atomic(lite, own) as tx:
+                async with atomic(lite, own, mode="two-phase") as tx:
                     await tx.send(topic, b"%d" % number)
                 if seconds == MINUTE:
                     assert await asyncio.to_thread(prepared, broker, tx)
@@ -274,7 +274,7 @@ def test_on_a_loop_closing_sends_it_and_waits_until_the_broker_has_read_it(
     async def work():
         own = await connect(shared_broker.address, timeout=10.0)
         own.resolver = Unresolving(lambda: None)
-        async with atomic(lite, own) as tx:
+        async with atomic(lite, own, mode="two-phase") as tx:
             await tx.send(topic, b"1")
         await own.close()
         return tx

@@ -19,7 +19,7 @@ from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.loop import fork
 from txbroker.databases import identity, open_blocks, xids
-from txbroker.databases.adapters.database import Condition, Database
+from txbroker.databases.adapters.database import Condition, Database, lost_mark
 from txbroker.databases.block_progress import BlockProgress, Left, Side, Step
 from txbroker.databases.error_causes import reason, told
 from txbroker.databases.identity import Identity
@@ -208,7 +208,7 @@ class Deciding:
         left = await self.side.leave_in_database(database)
         try:
             if left is not None:
-                await self._leave(left)
+                await self._leave(left, condition)
             else:
                 key = xids.row_key(self.xid)
                 await database.decide(self._token, key, self._broker)
@@ -223,8 +223,10 @@ class Deciding:
             self.last_moment()
         return True
 
-    async def _leave(self, left: Left) -> None:
+    async def _leave(self, left: Left, condition: Condition) -> None:
         """Leave the messages in the database: insert their row, unless it travels with COMMIT."""
+        if self._tells and condition in (Condition.IDLE, Condition.AUTOCOMMIT):
+            raise lost_mark(f"no transaction is open: {condition.value}")
         self.progress.left = left
         self.progress.step = Step.PREPARED
         self.xid = left.xid

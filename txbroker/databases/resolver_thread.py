@@ -30,7 +30,7 @@ from txbroker.client.core.promise import Promise
 from txbroker.client.loop.connection import LoopConnection
 from txbroker.databases.adapters.database import Connector
 from txbroker.databases.outbox.keeper import Keeper
-from txbroker.databases.outbox.streams import Streams
+from txbroker.databases.outbox.streams import Streams, outcome_in_process
 from txbroker.databases.resolver import Resolution, Resolver
 from txbroker.databases.xids import row_of
 
@@ -192,6 +192,8 @@ class Background:
         Raises OutcomeForgotten, and Misuse for a table that no block of this process has used.
         """
         table, stream, number = row_of(xid) or ("", "", 0)
+        if table and (known := outcome_in_process(bytes.fromhex(stream), number)) is not None:
+            return known
         if table not in self._charges and table in _connectors:
             self.watch(table, _connectors[table])
         charge = self._charges.get(table)

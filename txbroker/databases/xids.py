@@ -20,6 +20,7 @@ TABLE_DIGITS: Final = 16
 _TIME_BYTES: Final = 5
 _RANDOM_BYTES: Final = 8
 MAX_APPLICATION: Final = MAX_GLOBAL_ID - TABLE_DIGITS - 2 * (_TIME_BYTES + _RANDOM_BYTES) - 2
+_ROW = re.compile(rb"([0-9a-f]{16})-([0-9a-f]{32})-([0-9a-f]{1,14})")
 _APPLICATION = re.compile(r"[A-Za-z0-9_.]*")
 
 
@@ -51,13 +52,11 @@ def of_row(table: str, stream: str, number: int, broker: str) -> Xid:
 
 def row_of(xid: Xid) -> tuple[str, str, int] | None:
     """Return table, stream and number of such an xid; None for any other."""
-    parts = xid.global_id.decode("ascii", "replace").split("-")
-    if xid.format_id != LEFT_FORMAT_ID or len(parts) != 3:
+    found = _ROW.fullmatch(xid.global_id)
+    if xid.format_id != LEFT_FORMAT_ID or found is None:
         return None
-    try:
-        return parts[0], parts[1], int(parts[2], 16)
-    except ValueError:
-        return None
+    table, stream, number = found.groups()
+    return table.decode(), stream.decode(), int(number, 16)
 
 
 def prefix(table: str) -> bytes:

@@ -64,7 +64,7 @@ def test_a_block_asks_postgresql_no_more_often_than_its_own_two_phase_commit(dat
 
 
 def test_a_commit_inside_of_it_is_found_before_anything_is_prepared(database, broker, topic):
-    with pytest.raises(errors.Misuse, match="mark of its transaction is gone"):
+    with pytest.raises(errors.Misuse, match="in which this block began is gone"):
         with txbroker.atomic(database, broker, mode="two-phase") as tx:
             tx.send(topic, b"1")
             database.execute("INSERT INTO orders VALUES (1)")
@@ -77,7 +77,7 @@ def test_a_commit_inside_of_it_is_found_before_anything_is_prepared(database, br
 
 
 def test_the_mark_of_the_block_before_is_not_taken_for_its_own(database, broker, topic):
-    with pytest.raises(errors.Misuse, match="mark of its transaction is gone"):
+    with pytest.raises(errors.Misuse, match="in which this block began is gone"):
         with txbroker.atomic(database, broker, mode="two-phase") as tx:
             tx.send(topic, b"1")
             database.rollback()
@@ -144,7 +144,7 @@ def test_with_asyncio_too(database, postgresql, broker, topic):
                 async with atomic_asyncio(connection, other, wait="commit") as tx:
                     await connection.execute("INSERT INTO orders VALUES (%s)", (number,))
                     await tx.send(topic, b"%d" % number)
-            with pytest.raises(errors.Misuse, match="mark of its transaction is gone"):
+            with pytest.raises(errors.Misuse, match="in which this block began is gone"):
                 async with atomic_asyncio(connection, other) as tx:
                     await tx.send(topic, b"3")
                     await connection.rollback()

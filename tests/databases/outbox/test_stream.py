@@ -233,3 +233,20 @@ def test_it_is_settled_when_all_is_delivered_and_no_block_is_open(stream):
     assert not stream.is_settled
     stream.delivered(number)
     assert stream.is_settled
+
+
+def test_how_blocks_of_this_process_have_ended_is_remembered(stream):
+    claim(stream)
+    commit(stream)
+    number, _ = stream.begin()
+    assert [stream.outcome(each) for each in (1, 2, 3)] == [True, None, None]
+    stream.rolled_back(number)
+    assert [stream.outcome(each) for each in (1, 2)] == [True, False]
+
+
+def test_what_is_not_remembered_is_not_guessed(stream):
+    claim(stream)
+    commit(stream)
+    for _ in range(1000):
+        stream.rolled_back(stream.begin()[0])
+    assert (stream.outcome(1), stream.outcome(2), stream.outcome(1001)) == (None, False, False)

@@ -20,7 +20,7 @@ from txbroker.client.operations.streams import claim_stream, list_streams, relea
 from txbroker.client.transactions.deliveries import deliver
 from txbroker.databases.outbox import payload
 from txbroker.databases.outbox.stream import Stream
-from txbroker.databases.outbox.streams import Streams
+from txbroker.databases.outbox.streams import Streams, given_up
 from txbroker.databases.outbox.table import OutboxTable, Row
 from txbroker.databases.resolver_connection import ResolverConnection
 from txbroker.wire.messages import Delivery, StreamHeld
@@ -355,12 +355,9 @@ class Keeper:
     def outcome(self, stream: str, number: int) -> State | None:
         """Return how the block of a row has ended, and make sure that it stays so; None while its transaction is open.
 
-        Raises OutcomeForgotten for a stream that may have been released since.
+        For a stream that no process goes on with: of one that blocks use, they know it. Raises OutcomeForgotten for a stream that may have been released since.
         """
         name = bytes.fromhex(stream)
-        own = None if self.streams is None else self.streams.all.get(name)
-        if own is not None:
-            return self._own_outcome(own, number)
         broker = self.broker
         is_known = any(info.stream == name for info in broker.run(list_streams(broker.core, self._name)))
         if not is_known and not self._was_unknown(stream):
@@ -382,17 +379,6 @@ class Keeper:
                 raise
         return None  # its transaction is open, or it came in between: the next look shows
 
-    def _own_outcome(self, stream: Stream, number: int) -> State | None:
-        """Return it for a stream that blocks of this process use: then it has ended, or has not come to COMMIT."""
-        if stream.open == number or number > stream.number:
-            return None
-        if stream.last >= number:
-            return State.COMMITTED
-        found = self._row_outcome(stream.text, number)
-        if found is None and stream.last < number:  # it may have been delivered and deleted in between
-            return State.ROLLED_BACK
-        return found or State.COMMITTED
-
     def _row_outcome(self, stream: str, number: int) -> State | None:
         found = self.table.payload(stream, number, PATIENCE)
         if found is None:
@@ -404,9 +390,7 @@ class Keeper:
         """Return whether no claim of a stream that was given up here was answered, and that not long ago: nobody else
         can have had it released since.
         """
-        was_claimed, at = (
-            (True, 0.0) if self.streams is None else self.streams.given_up.get(stream, (True, 0.0))
-        )
+        was_claimed, at = given_up.get(stream, (True, 0.0))
         return not was_claimed and time.monotonic() - at < KEPT / 2
 
 

@@ -59,6 +59,7 @@ class Stream:
         self._sent = 0
         self._unread_since = math.inf
         self._rows: list[int] = []
+        self._rolled_back: deque[int] = deque(maxlen=1000)
         self._waiting: list[tuple[int, Promise[None]]] = []
 
     @property
@@ -99,6 +100,16 @@ class Stream:
         """Note that a block has not committed and never will."""
         if self.open == number:
             self.open = 0
+            self._rolled_back.append(number)
+
+    def outcome(self, number: int) -> bool | None:
+        """Return whether a block of this process has committed; None while that is not decided, or not remembered."""
+        if number == self.open or number > self.number:
+            return None
+        rolled_back = self._rolled_back
+        if len(rolled_back) == rolled_back.maxlen and number < rolled_back[0]:
+            return None
+        return number not in rolled_back
 
     def wait(self, number: int) -> Promise[None]:
         """Return a promise for when that number is delivered; it fails if it never will be."""

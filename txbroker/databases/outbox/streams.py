@@ -11,12 +11,14 @@ import logging
 import secrets
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import ref
 
 from journal.formats.stream_entries import STREAM_BYTES
+from journal.transaction_states import State
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.core.call import AnswerLost
@@ -34,6 +36,26 @@ MOST_GIVEN_UP = 1000
 
 LOOK_EVERY = 32
 """After so many deliveries a block takes in the answers that have come: nobody else may read them for a second."""
+
+
+given_up: dict[str, tuple[bool, float]] = {}
+"""Streams that this process has given up, newest last: whether a claim was ever answered, and when that was."""
+
+_of_process: weakref.WeakSet[Streams] = weakref.WeakSet()
+
+
+def outcome_in_process(name: bytes, number: int) -> State | None:
+    """Return how a block of a stream has ended that blocks of this process use, whichever connection to the broker
+    they have; None if that is not known here.
+    """
+    for streams in list(_of_process):
+        stream = streams.all.get(name)
+        if stream is not None:
+            with streams.lock:
+                is_committed = stream.outcome(number)
+            if is_committed is not None:
+                return State.COMMITTED if is_committed else State.ROLLED_BACK
+    return None
 
 
 class Backlog(NamedTuple):
@@ -78,8 +100,7 @@ class Streams:
         self._since_look = 0
         self._memory = Memory()
         self._newest: DeliveryCall | None = None
-        self.given_up: dict[str, tuple[bool, float]] = {}
-        """Streams that were given up, newest last: whether a claim was ever answered, and when that was."""
+        _of_process.add(self)
 
     # -- for blocks --------------------------------------------------------------------------------
 
@@ -122,9 +143,9 @@ class Streams:
         with self.lock:
             self._drop(stream)
             stream.forget()
-            self.given_up[stream.text] = stream.life > 0, time.monotonic()
-            if len(self.given_up) > MOST_GIVEN_UP:
-                del self.given_up[next(iter(self.given_up))]
+            given_up[stream.text] = stream.life > 0, time.monotonic()
+            if len(given_up) > MOST_GIVEN_UP:
+                del given_up[next(iter(given_up))]
         self.wake()
 
     def _drop(self, stream: Stream) -> None:
