@@ -192,7 +192,7 @@ class Background:
         Raises OutcomeForgotten, and Misuse for a table that no block of this process has used.
         """
         table, stream, number = row_of(xid) or ("", "", 0)
-        if table and (known := outcome_in_process(bytes.fromhex(stream), number)) is not None:
+        if table and (known := outcome_in_process(table, bytes.fromhex(stream), number)) is not None:
             return known
         if table not in self._charges and table in _connectors:
             self.watch(table, _connectors[table])

@@ -355,7 +355,7 @@ class Keeper:
     def outcome(self, stream: str, number: int) -> State | None:
         """Return how the block of a row has ended, and make sure that it stays so; None while its transaction is open.
 
-        For a stream that no process goes on with: of one that blocks use, they know it. Raises OutcomeForgotten for a stream that may have been released since.
+        For a stream that no block uses any more. Raises OutcomeForgotten for one that may have been released since.
         """
         name = bytes.fromhex(stream)
         broker = self.broker

@@ -44,12 +44,12 @@ given_up: dict[str, tuple[bool, float]] = {}
 _of_process: weakref.WeakSet[Streams] = weakref.WeakSet()
 
 
-def outcome_in_process(name: bytes, number: int) -> State | None:
+def outcome_in_process(table: str, name: bytes, number: int) -> State | None:
     """Return how a block of a stream has ended that blocks of this process use, whichever connection to the broker
     they have; None if that is not known here.
     """
     for streams in list(_of_process):
-        stream = streams.all.get(name)
+        stream = streams.all.get(name) if streams.table == table else None
         if stream is not None:
             with streams.lock:
                 is_committed = stream.outcome(number)
