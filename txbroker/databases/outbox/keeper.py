@@ -16,10 +16,10 @@ from journal.transaction_states import State
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.core.promise import Promise
-from txbroker.client.operations.streams import claim_stream, list_streams, release_stream
+from txbroker.client.operations.streams import list_streams
 from txbroker.client.transactions.deliveries import deliver
 from txbroker.databases.adapters.database import ROWS
-from txbroker.databases.outbox import payload
+from txbroker.databases.outbox import claims, payload
 from txbroker.databases.outbox.stream import Stream
 from txbroker.databases.outbox.streams import Streams
 from txbroker.databases.outbox.table import OutboxTable, Row
@@ -143,9 +143,7 @@ class Keeper:
         return stream.is_current
 
     def _claim(self, name: bytes) -> StreamHeld:
-        broker = self.broker
-        generation = self._database.generation(PATIENCE)
-        return broker.run(claim_stream(broker.core, name, self._database.name, generation))
+        return claims.claim(self._database, self.broker, name, PATIENCE)
 
     # -- delivering from the table -----------------------------------------------------------------
 
@@ -277,7 +275,7 @@ class Keeper:
             if generation is None:
                 generation = self._database.generation(PATIENCE)
             try:
-                broker.run(release_stream(broker.core, name, epoch, last, generation))
+                generation = claims.release(self._database, broker, name, epoch, last, generation, PATIENCE)
                 released += 1
             except _CHANGED as error:
                 log.debug("stream %s is not released: %s", name.hex(), error)
