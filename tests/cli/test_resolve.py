@@ -14,7 +14,7 @@ import pytest
 import txbroker
 from tests.support.broker_process import BrokerProcess
 from txbroker import State
-from txbroker.cli.commands.resolve import database_errors
+from txbroker.cli.database import database_errors
 from txbroker.cli.exits import Failure
 
 pytestmark = pytest.mark.slow

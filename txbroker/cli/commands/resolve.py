@@ -1,11 +1,8 @@
-"""``txbroker resolve``: ends transactions that programs left prepared, as their database decided."""
+"""``txbroker resolve``: ends what programs have left, as their database decided."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import click
 from rich.console import Group as Stack
@@ -13,16 +10,13 @@ from rich.console import RenderableType
 
 from txbroker import create_decision_table
 from txbroker.cli.arguments import Parsed, pause
+from txbroker.cli.database import database_errors, database_option, opener
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import emit, facts, json_line
-from txbroker.databases.adapters.database import Connector, named
-from txbroker.databases.resolver import Resolution, Resolver
-from txbroker.databases.urls import connector
-from txbroker.errors import Misuse, OutcomeUnknown, StorageUnavailable
-
-VARIABLE = "TXBROKER_DATABASE"
-"""The environment variable with the database's URL, by default."""
+from txbroker.databases.adapters.database import Connector
+from txbroker.databases.resolver import Resolution, Resolver, goes_on
+from txbroker.errors import TxBrokerError
 
 WAIT = (
     "A waiting transaction is decided when its program commits or rolls back in the database. If that program is gone "
@@ -32,21 +26,14 @@ WAIT = (
 """What to do about a transaction that waits."""
 
 
-@click.command(cls=Command, short_help="End what blocks of `txbroker.atomic` have left prepared.")
-@click.option(
-    "--database",
-    metavar="URL",
-    help="postgresql://..., sqlite:///PATH or mysql://..., without a password; or file:PATH or env:NAME, where the URL "
-    f"stands. Default env:{VARIABLE}.",
-)
+@click.command(cls=Command, short_help="End what blocks of `txbroker.atomic` have left.")
+@database_option
 @click.option("--watch", is_flag=True, help="Make a pass every --interval, until Ctrl-C.")
 @click.option("--once", is_flag=True, help="Make one pass. This is the default.")
 @click.option(
     "--interval", type=Parsed("duration", pause), default="10s", help="Time between two passes. Default 10s."
 )
-@click.option(
-    "--create", is_flag=True, help="Make the decision table if it does not exist, and resolve nothing."
-)
+@click.option("--create", is_flag=True, help="Make the tables if they do not exist, and resolve nothing.")
 @click.option(
     "--adopt",
     type=click.Choice(["replacement", "separate"]),
@@ -62,18 +49,15 @@ def resolve(
     create: bool,
     adopt: str | None,
 ) -> None:
-    """End transactions that blocks of `txbroker.atomic` left prepared, as their database decided.
+    """End what blocks of `txbroker.atomic` have left, as their database decided.
 
-    Exits with 1 if something is still undecided (a database transaction is open), or contradicted by a forced outcome.
+    Transactions that were left prepared are ended, and messages that were left in the database are delivered. Exits
+    with 1 if something is still undecided (a database transaction is open), is contradicted by a forced outcome, or was
+    refused for ever.
     """
     if watch and (once or create or adopt):
         raise click.UsageError("--watch goes with none of --once, --create and --adopt")
-    if database is None and VARIABLE not in os.environ:
-        raise click.UsageError(f"Missing option '--database', and {VARIABLE} is not set")
-    try:
-        open_database = connector(database or f"env:{VARIABLE}")
-    except Misuse as error:
-        raise Failure(str(error), Exit.USAGE) from error
+    open_database = opener(database)
     if create or adopt:
         identity = make_table(open_database, adopt or "")
         emit(invocation.as_json, {"table": identity}, lambda: f"The decision table is {identity}.")
@@ -84,25 +68,8 @@ def resolve(
         with database_errors():
             found = resolver.resolve()
     emit(invocation.as_json, resolution_json(found), lambda: resolution_text(found))
-    if found.waiting or found.contradicted:
+    if found.needs_a_person:
         raise click.exceptions.Exit(int(Exit.NO))
-
-
-@contextmanager
-def database_errors() -> Iterator[None]:
-    """Turn a driver's error into an exit code: an unreachable database is no fault of the program."""
-    try:
-        yield
-    except Exception as error:
-        if not named(error, "Error") or not named(error, "DatabaseError", "InterfaceError"):
-            raise
-        away = named(error, "OperationalError", "InterfaceError")
-        said = str(error).strip().rstrip(".")
-        stop = "" if said.endswith(("?", "!")) else "."
-        raise Failure(
-            f"the database said {type(error).__name__}: {said}{stop} What was not decided waits",
-            Exit.UNREACHABLE if away else Exit.REFUSED,
-        ) from error
 
 
 def make_table(open_database: Connector, adopt: str) -> str:
@@ -121,13 +88,15 @@ def keep_resolving(invocation: Invocation, resolver: Resolver, seconds: float) -
         try:
             with database_errors():
                 found = resolver.resolve(patient=True)
-        except (Failure, StorageUnavailable, OutcomeUnknown) as error:
+        except (Failure, TxBrokerError) as error:
+            if isinstance(error, TxBrokerError) and not goes_on(error):
+                raise
             click.echo(f"{error}; trying again in {seconds:g} s", err=True)
             resolver.close_database()
         else:
             if not found.is_quiet:
                 text = resolution_json(found)
-                click.echo(json_line(text) if invocation.as_json else sentence(found))
+                click.echo(json_line(text) if invocation.as_json else found.sentence)
         time.sleep(seconds)
 
 
@@ -142,22 +111,8 @@ def resolution_json(found: Resolution) -> dict[str, object]:
         "elsewhere": found.elsewhere,
         "delivered": found.outbox.delivered,
         "refused": found.outbox.refused,
+        "released": found.outbox.released,
     }
-
-
-def sentence(found: Resolution) -> str:
-    """Return a pass on one line."""
-    parts = [
-        f"{len(found.committed)} committed",
-        f"{len(found.rolled_back)} rolled back",
-        f"{len(found.waiting)} waiting for an open database transaction",
-        f"{len(found.contradicted)} contradicted by force",
-        f"{found.removed} rows removed",
-        f"{found.elsewhere} of other databases left alone",
-        f"{found.outbox.delivered} blocks delivered from the outbox",
-        f"{found.outbox.refused} blocks refused for ever (see 'txbroker outbox list')",
-    ]
-    return ", ".join(part for part in parts if not part.startswith("0 ")) or "nothing was in doubt"
 
 
 def resolution_text(found: Resolution) -> RenderableType:
@@ -172,7 +127,7 @@ def resolution_text(found: Resolution) -> RenderableType:
         )
         for xid in xids
     ]
-    text = sentence(found)
+    text = found.sentence
     if found.waiting:
         text += f".\n{WAIT}"
     return Stack(facts(named_ones), text) if named_ones else text
