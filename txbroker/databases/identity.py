@@ -25,11 +25,6 @@ class Identity(NamedTuple):
     generation: int
     text: str
 
-    @property
-    def next(self) -> str:
-        """The stored form with the next generation."""
-        return stored(self.name, self.generation + 1, self.home)
-
 
 def stored(name: str, generation: int, home: str) -> str:
     """Return the text of an identity row."""

@@ -124,6 +124,14 @@ class Database:
     )
     insert_any_row = f"INSERT INTO {OUTBOX} (stream, number, broker, messages) VALUES (%s, %s, %s, %s)"
     list_rows = f"SELECT stream, MIN(number), MAX(number) FROM {OUTBOX} WHERE broker = %s GROUP BY stream"
+    count_rows = (
+        f"SELECT stream, MIN(number), MAX(number), COUNT(*) FROM {OUTBOX} WHERE broker = %s GROUP BY stream "
+        "ORDER BY stream"
+    )
+    count_rows_up_to = f"SELECT COUNT(*) FROM {OUTBOX} WHERE stream = %s AND number <= %s"
+    count_rows_elsewhere = (
+        f"SELECT broker, COUNT(*) FROM {OUTBOX} WHERE broker <> %s GROUP BY broker ORDER BY broker"
+    )
     read_rows = f"SELECT number, messages FROM {OUTBOX} WHERE stream = %s AND number > %s ORDER BY number LIMIT {ROWS}"
     read_row = f"SELECT messages FROM {OUTBOX} WHERE stream = %s AND number = %s"
     read_numbers = (
@@ -135,10 +143,11 @@ class Database:
         f"FROM {OUTBOX} WHERE stream = %s AND number = %s"
     )
     list_refused = (
-        f"SELECT stream, number, error, refused_at, messages FROM {REFUSED} WHERE broker = %s ORDER BY refused_at "
-        f"LIMIT {ROWS}"
+        f"SELECT stream, number FROM {REFUSED} WHERE broker = %s ORDER BY refused_at, stream, number"
     )
-    read_refused = f"SELECT messages, error FROM {REFUSED} WHERE stream = %s AND number = %s"
+    read_refused = (
+        f"SELECT stream, number, error, refused_at, messages FROM {REFUSED} WHERE stream = %s AND number = %s"
+    )
     delete_refused = f"DELETE FROM {REFUSED} WHERE stream = %s AND number = %s"
 
     # -- a transaction -----------------------------------------------------------------------------

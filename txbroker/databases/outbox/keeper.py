@@ -22,7 +22,7 @@ from txbroker.databases.adapters.database import ROWS
 from txbroker.databases.outbox import claims, payload
 from txbroker.databases.outbox.stream import Stream
 from txbroker.databases.outbox.streams import Streams
-from txbroker.databases.outbox.table import OutboxTable, Row
+from txbroker.databases.outbox.table import OutboxTable, RefusedRow, Row
 from txbroker.databases.resolver_connection import ResolverConnection
 from txbroker.wire.messages import Delivery, StreamHeld
 
@@ -349,6 +349,19 @@ class Keeper:
         """Delete rows that are delivered: anybody may."""
         while found := self._database.read(self._database.database.read_numbers, (name, last)):
             self.table.delete({name: [int(number) for (number,) in found]}, PATIENCE)
+
+    # -- refused rows ------------------------------------------------------------------------------
+
+    def deliver_again(self, row: RefusedRow, stream: str) -> None:
+        """Put a refused row into the outbox, as the only one of a new stream, and deliver it, or refuse it anew.
+
+        Raises what says that the broker cannot take it now: then the row is in the outbox.
+        """
+        name = bytes.fromhex(stream)
+        held = self._claim(name)
+        self.table.retry(row, stream, self.broker.identity, PATIENCE)
+        last, _ = self._deliver_some(name, held.epoch, held.last)
+        self._empty_and_release([(name, held.epoch, last)])
 
     # -- outcomes ----------------------------------------------------------------------------------
 
