@@ -12,9 +12,13 @@ from txbroker import create_decision_table
 from txbroker.cli.arguments import Parsed, pause
 from txbroker.cli.database import database_errors, database_option, opener
 from txbroker.cli.exits import Exit, Failure
-from txbroker.cli.invocation import Command, Invocation, pass_invocation
-from txbroker.cli.output import emit, facts, json_line
+from txbroker.cli.invocation import Command, Invocation, confirm, pass_invocation
+from txbroker.cli.output import count_text, emit, facts, json_line, time_text
 from txbroker.databases.adapters.database import Connector
+from txbroker.databases.identity import REPLACEMENT, SEPARATE
+from txbroker.databases.outbox import restored
+from txbroker.databases.outbox.restored import SetBack
+from txbroker.databases.outbox.table import OutboxTable
 from txbroker.databases.resolver import Resolution, Resolver, goes_on
 from txbroker.errors import TxBrokerError
 
@@ -24,6 +28,10 @@ WAIT = (
     "MySQL: SHOW PROCESSLIST, KILL; SQLite: end the process that has the file open), then resolve again."
 )
 """What to do about a transaction that waits."""
+
+
+RESTORED = "restored"
+"""What ``--adopt`` is told of a database that was set back to a copy of its own."""
 
 
 @click.command(cls=Command, short_help="End what blocks of `txbroker.atomic` have left.")
@@ -36,9 +44,21 @@ WAIT = (
 @click.option("--create", is_flag=True, help="Make the tables if they do not exist, and resolve nothing.")
 @click.option(
     "--adopt",
-    type=click.Choice(["replacement", "separate"]),
-    help="The database is a copy: it replaces the original for good, or both live on.",
+    type=click.Choice([REPLACEMENT, SEPARATE, RESTORED]),
+    help="The database is a copy: 'replacement', it replaces the original for good; 'separate', both live on; "
+    "'restored', it was set back to a copy of itself, and the broker refuses its outbox (OutboxSetBack).",
 )
+@click.option(
+    "--deliver",
+    is_flag=True,
+    help="With --adopt restored: deliver the rows of which nobody knows whether they were, some perhaps a second time.",
+)
+@click.option(
+    "--drop",
+    is_flag=True,
+    help="With --adopt restored: delete those rows, some perhaps never delivered.",
+)
+@click.option("--yes", is_flag=True, help="With --adopt restored: do not ask.")
 @pass_invocation
 def resolve(
     invocation: Invocation,
@@ -48,6 +68,9 @@ def resolve(
     interval: int,
     create: bool,
     adopt: str | None,
+    deliver: bool,
+    drop: bool,
+    yes: bool,
 ) -> None:
     """End what blocks of `txbroker.atomic` have left, as their database decided.
 
@@ -57,12 +80,19 @@ def resolve(
     """
     if watch and (once or create or adopt):
         raise click.UsageError("--watch goes with none of --once, --create and --adopt")
+    if (deliver != drop) != (adopt == RESTORED) or (deliver and drop):
+        raise click.UsageError(
+            "--adopt restored goes with one of --deliver and --drop, and they only with it"
+        )
     open_database = opener(database)
-    if create or adopt:
+    if create or (adopt and adopt != RESTORED):
         identity = make_table(open_database, adopt or "")
         emit(invocation.as_json, {"table": identity}, lambda: f"The decision table is {identity}.")
         return
     with invocation.connect() as broker, Resolver(open_database, broker) as resolver:
+        if adopt:
+            adopt_restored(invocation, resolver, drop, yes)
+            return
         if watch:
             keep_resolving(invocation, resolver, interval / 1_000_000)
         with database_errors():
@@ -70,6 +100,60 @@ def resolve(
     emit(invocation.as_json, resolution_json(found), lambda: resolution_text(found))
     if found.needs_a_person:
         raise click.exceptions.Exit(int(Exit.NO))
+
+
+def adopt_restored(invocation: Invocation, resolver: Resolver, drop: bool, yes: bool) -> None:
+    """Say what the rows are of a database that was set back, after a question if there are any."""
+    table, broker = OutboxTable(resolver.connection), resolver.broker
+    with database_errors("Nothing was changed"):
+        name = resolver.look().name
+        found = restored.look(table, broker)
+    if found is None:
+        emit(
+            invocation.as_json,
+            {"table": name, "set_back": False},
+            lambda: (
+                f"The decision table {name} was not set back: the broker takes its outbox as it is. Nothing was "
+                "changed."
+            ),
+        )
+        return
+    if found.rows:
+        what = (
+            f"{count_text(found.rows, 'row')} of {count_text(len(found.doubtful), 'stream')}{_between(found)}"
+        )
+        confirm(
+            f"The broker does not know whether {what} were delivered. Rows of blocks that have committed since the "
+            "database was set back are among them, unless the programs were stopped.\n"
+            + ("Delete them for good?" if drop else "Deliver them, some perhaps a second time?"),
+            yes,
+        )
+    with database_errors("Look whether it is done: run the same command again"):
+        restored.adopt(table, broker, found, drop)
+    rows = f"{count_text(found.rows, 'row')} of {count_text(len(found.doubtful), 'stream')} that it does not know"
+    said = {
+        "table": name,
+        "set_back": True,
+        "generation": {"database": found.before.generation, "broker": found.known, "now": found.generation},
+        "rows": found.rows,
+        "streams": len(found.doubtful),
+        "done": "dropped" if drop else "to be delivered",
+    }
+    emit(
+        invocation.as_json,
+        said,
+        lambda: (
+            f"The decision table {name} was set back: its outbox had generation {found.before.generation}, and the "
+            f"broker knew {found.known}. It has {found.generation} now, and is delivered again. "
+            + (f"Deleted {rows}." if drop else f"To be delivered: {rows}.")
+        ),
+    )
+
+
+def _between(found: SetBack) -> str:
+    if found.oldest is None or found.newest is None:
+        return ""
+    return f", of blocks that ended from {time_text(found.oldest)} to {time_text(found.newest)},"
 
 
 def make_table(open_database: Connector, adopt: str) -> str:
