@@ -211,3 +211,24 @@ def test_rows_come_in_their_order_after_an_adoption(open_database, shared_broker
     found = all_of(broker, topic)
     assert [number for number in found if number > 1] == [2, 3, 4, 5]
     assert sorted(found) == [1, 1, 2, 3, 4, 5]
+
+
+def test_a_copy_that_lives_on_beside_its_original_delivers_none_of_its_rows(open_database, broker, topic):
+    name = secrets.token_hex(16)
+    leave(open_database, broker, name, 3, packed(topic, b"3"))
+    with contextlib.closing(open_database()) as database:
+        txbroker.create_decision_table(database, adopt="separate")
+    assert rows_of(open_database) == []
+    assert rows_of(open_database, "txbroker_outbox_refused") == [(name, 3)]
+    with txbroker.Resolver(open_database, broker) as resolver:
+        assert resolver.resolve().is_quiet
+    with outbox_table(open_database) as table:
+        assert table.refused_row(name, 3).error.startswith("copied: ")
+
+
+def test_a_copy_that_takes_the_place_of_its_original_delivers_its_rows(open_database, broker, topic):
+    leave(open_database, broker, secrets.token_hex(16), 3, packed(topic, b"3"))
+    with contextlib.closing(open_database()) as database:
+        txbroker.create_decision_table(database, adopt="replacement")
+    with txbroker.Resolver(open_database, broker) as resolver:
+        assert resolver.resolve().outbox.delivered == 1

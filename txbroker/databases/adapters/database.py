@@ -142,6 +142,11 @@ class Database:
         f"INSERT INTO {REFUSED} (stream, number, broker, messages, error) SELECT stream, number, broker, messages, %s "
         f"FROM {OUTBOX} WHERE stream = %s AND number = %s"
     )
+    refuse_all = (
+        f"INSERT INTO {REFUSED} (stream, number, broker, messages, error) SELECT stream, number, broker, messages, %s "
+        f"FROM {OUTBOX}"
+    )
+    delete_all_rows = f"DELETE FROM {OUTBOX}"
     list_refused = (
         f"SELECT stream, number FROM {REFUSED} WHERE broker = %s ORDER BY refused_at, stream, number"
     )
