@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from journal.arguments import text, whole, wrong_type, wrong_value
+from journal.arguments import seconds, text, whole, wrong_type, wrong_value
 from txbroker import errors
 from txbroker.databases.outbox.streams import Backlog
 
@@ -39,8 +39,8 @@ class OutboxTerms(NamedTuple):
             raise wrong_value("mode", self.mode, "'auto', 'outbox' or 'two-phase'", nothing)
         if not 0 < whole("outbox_bytes", self.bytes, nothing) <= MOST_BYTES:
             raise wrong_value("outbox_bytes", self.bytes, f"1 to {MOST_BYTES}", nothing)
-        if self.backlog is not None and not isinstance(self.backlog, Backlog):
-            raise wrong_type("max_backlog", self.backlog, "None or a txbroker.Backlog", nothing)
+        if self.backlog is not None:
+            _check(self.backlog, nothing)
         if text("on_refused", self.on_refused, nothing) not in _REFUSED:
             raise wrong_value("on_refused", self.on_refused, "'move' or 'stop'", nothing)
         return self
@@ -61,6 +61,16 @@ class OutboxTerms(NamedTuple):
             f"the block cannot go through the outbox: {why}. With mode='auto' it would be two-phase; nothing is "
             "committed"
         )
+
+
+def _check(backlog: Backlog, state: str) -> None:
+    if not isinstance(backlog, Backlog):
+        raise wrong_type("max_backlog", backlog, "None or a txbroker.Backlog", state)
+    for name, bound in (("rows", backlog.rows), ("bytes", backlog.bytes)):
+        if bound is not None:
+            whole(f"max_backlog.{name}", bound, state, least=0)
+    if backlog.age is not None:
+        seconds("max_backlog.age", backlog.age, state)
 
 
 AUTO: Final = OutboxTerms()
