@@ -1,6 +1,7 @@
 """``txbroker outbox`` against a real broker and real databases."""
 
 import contextlib
+import json
 import re
 import sqlite3
 import time
@@ -10,10 +11,11 @@ import pytest
 import txbroker
 from tests.cli.invocations import runner
 from tests.databases.orders import make_tables, opener
-from tests.databases.outbox.left_rows import leave, leave_refused, packed, stream
+from tests.databases.outbox.left_rows import leave, leave_refused, outbox_table, packed, stream
 from tests.databases.outbox.scene import rows_of, send
 from tests.support.broker_process import BrokerProcess
 from txbroker import errors
+from txbroker.databases.outbox import claims
 
 pytestmark = pytest.mark.slow
 
@@ -260,3 +262,64 @@ def test_what_a_dead_program_left_is_seen_resolved_and_tried_again(tmp_path, sql
             other.create_topic("lost")
             run("outbox", "retry", "--all", "--database", url)
             assert values(other, "lost") == [b"3"]
+
+
+class TestLimits:
+    """A broker that cannot take what is tried again."""
+
+    @pytest.fixture
+    def scene(self, sqlite, tmp_path):
+        """What opens the database, and what starts a broker with settings, with a runner of commands."""
+
+        @contextlib.contextmanager
+        def started(*broker_settings):
+            with BrokerProcess(tmp_path / "data", *broker_settings) as process:
+                run = runner(process.address)
+                with txbroker.connect(process.address, timeout=30.0) as connection:
+                    connection.create_topic("orders")
+                    yield (
+                        connection,
+                        lambda *words, **more: run(
+                            "outbox", *words, "--database", f"sqlite:///{sqlite}", **more
+                        ),
+                    )
+
+        with contextlib.closing(sqlite3.connect(sqlite)) as database:
+            make_tables(database)
+        return lambda: sqlite3.connect(sqlite), started
+
+    def test_nothing_is_changed_if_no_stream_can_be_claimed(self, scene):
+        opens, started = scene
+        with started("max_streams=1") as (connection, run):
+            with outbox_table(opens) as table:
+                claims.claim(table.connection, connection, bytes(16), 5.0)
+            leave_refused(opens, connection, stream(1), 3, packed("orders", b"1"))
+            done = run("retry", stream(1), "3", code=3, partly=True)
+            assert "nothing was changed: LimitExceeded: there are 1 streams" in done.stdout
+            assert (rows_of(opens), rows_of(opens, REFUSED)) == ([], [(stream(1), 3)])
+
+    def test_what_cannot_be_taken_now_stays_in_the_outbox(self, scene):
+        opens, started = scene
+        with started("max_transaction_messages=2") as (connection, run):
+            leave_refused(opens, connection, stream(1), 3, packed("orders", b"1", b"2", b"3"))
+            [told] = json.loads(run("retry", "--all", "--json", code=3, partly=True).stdout)
+            assert told["result"].startswith("in the outbox, not delivered yet: ")
+            assert (told["done"], rows_of(opens)) == (False, [(told["now"], 1)])
+            assert rows_of(opens, REFUSED) == []
+            assert run("retry", "--all").stdout == "No row is refused.\n"
+            assert f"{told['now']}" in run("list").stdout
+
+    def test_what_was_done_is_told_though_the_rest_could_not_be_tried(self, scene):
+        opens, started = scene
+        with started() as (connection, run):
+            for number in (1, 2):
+                leave_refused(opens, connection, stream(1), number, packed("orders", b"1"))
+            with contextlib.closing(opens()) as database:
+                database.execute(
+                    f"CREATE TRIGGER keep BEFORE DELETE ON {REFUSED} WHEN OLD.number = 2 "
+                    "BEGIN SELECT RAISE(ABORT, 'kept'); END"
+                )
+            done = run("drop", "--all", "--yes", code=3, partly=True)
+            assert re.search(rf"{stream(1)} +1 +dropped", done.stdout)
+            assert "the database said IntegrityError: kept. Rows that are told above are done" in done.stderr
+            assert rows_of(opens, REFUSED) == [(stream(1), 2)]

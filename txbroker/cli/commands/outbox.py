@@ -39,6 +39,7 @@ STATE = "Nothing was changed"
 LOOK = "Rows that are told above are done, the others may be: look ('txbroker outbox list')"
 """What is told with a driver's error of commands that only read, and of those that change something."""
 
+AGAIN = "now number 1 of"
 GONE = "is no refused row any more"
 
 _STREAM: Final = re.compile("[0-9a-f]{32}")
@@ -283,7 +284,9 @@ def _tell(invocation: Invocation, done: Sequence[Ended]) -> None:
         }
         for each in done
     ]
-    rows = [(each.stream, each.number, each.result, each.again) for each in done]
-    columns = ("stream", "number", "result", "now number 1 of")
-    least = {"stream": WIDTH, "now number 1 of": WIDTH}
+    columns, least = ["stream", "number", "result"], {"stream": WIDTH}
+    rows: list[tuple[object, ...]] = [each[:3] for each in done]
+    if any(each.again for each in done):
+        columns, least = [*columns, AGAIN], {**least, AGAIN: WIDTH}
+        rows = [(*each[:3], each.again) for each in done]
     emit(invocation.as_json, said, lambda: table(columns, rows, "No row is refused.", least=least))
