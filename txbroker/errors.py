@@ -53,22 +53,24 @@ class StreamFenced(RequestRefused):
 class StreamOutOfOrder(RequestRefused):
     """A delivery does not continue its stream: one before it is missing; nothing was stored.
 
-    ``numbers`` has the ``last`` number that is delivered.
+    ``last`` is the number that is delivered last.
     """
 
     def __init__(self, message: str, last: int = 0) -> None:
         super().__init__(message)
+        self.last = last
         self.numbers = {"last": last}
 
 
 class OutboxSetBack(RequestRefused):
     """The database is older than what the broker knows of its outbox: it was set back to a copy; nothing has changed.
 
-    ``numbers`` has the ``generation`` that the broker knows of its decision table.
+    ``generation`` is the one that the broker knows of its decision table.
     """
 
     def __init__(self, message: str, generation: int = 0) -> None:
         super().__init__(message)
+        self.generation = generation
         self.numbers = {"generation": generation}
 
 

@@ -12,9 +12,12 @@ import time
 import pytest
 
 import txbroker
+from tests.databases.orders import make_tables
+from tests.databases.outbox.scene import rows_of, send
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import eventually
 from txbroker import State
-from txbroker.cli.commands.resolve import database_errors
+from txbroker.cli.database import database_errors
 from txbroker.cli.exits import Failure
 
 pytestmark = pytest.mark.slow
@@ -54,7 +57,7 @@ def abandoned(broker, sqlite):
         contextlib.closing(sqlite3.connect(sqlite)) as database,
     ):
         connection.create_topic("t")
-        tx = txbroker.atomic(database, connection, application="shop").__enter__()
+        tx = txbroker.atomic(database, connection, application="shop", mode="two-phase").__enter__()
         connection.resolver.stop(5.0)
         connection.resolver = None
         tx.send("t", b"1")
@@ -213,3 +216,90 @@ def test_a_copy_is_adopted_by_name(broker, url, sqlite, tmp_path):
     assert "is a copy" in refused.stderr
     assert resolve(broker, "--database", f"sqlite:///{copy}", "--adopt", "separate").returncode == 0
     assert resolve(broker, "--database", f"sqlite:///{copy}").returncode == 0
+
+
+class TestSetBack:
+    """A database that is set back to a copy of its file."""
+
+    @pytest.fixture
+    def set_back(self, broker, url, sqlite):
+        """One block was delivered after the copy was taken, with its row in it; its stream is released."""
+        with contextlib.closing(sqlite3.connect(sqlite)) as database:
+            make_tables(database)
+        with txbroker.connect(broker.address, timeout=30.0) as connection:
+            connection.create_topic("t")
+            with contextlib.closing(sqlite3.connect(sqlite)) as database:
+                send(database, connection, "t", 0, wait="commit")
+                eventually(lambda: not rows_of(lambda: sqlite3.connect(sqlite)))
+                broker.pause()
+                send(database, connection, "t", 1)
+            copy = sqlite.read_bytes()
+            broker.resume()
+        assert rows_of(lambda: sqlite3.connect(sqlite)) == []
+        sqlite.write_bytes(copy)
+        return sqlite
+
+    def values(self, broker):
+        with txbroker.connect(broker.address, timeout=30.0) as connection:
+            return [message.value for message in connection.read("t", 0, 0)]
+
+    def test_it_is_refused_until_a_person_has_said_what_its_rows_are(self, broker, url, set_back):
+        refused = resolve(broker, "--database", url)
+        assert refused.returncode == 3
+        assert "OutboxSetBack" in refused.stderr
+        assert "--adopt restored --drop" in refused.stderr
+        asked = resolve(broker, "--database", url, "--adopt", "restored", "--drop")
+        assert (asked.returncode, asked.stdout) == (2, "")
+        assert "1 row of 1 stream, of blocks that ended from 20" in asked.stderr
+        dropped = resolve(broker, "--database", url, "--adopt", "restored", "--drop", "--yes", "--json")
+        assert json.loads(dropped.stdout) == {
+            "table": json.loads(dropped.stdout)["table"],
+            "set_back": True,
+            "generation": {"database": 0, "broker": 1, "now": 2},
+            "rows": 1,
+            "streams": 1,
+            "done": "dropped",
+        }
+        assert resolve(broker, "--database", url).stdout == "nothing was in doubt\n"
+        assert self.values(broker) == [b"0", b"1"]
+        again = resolve(broker, "--database", url, "--adopt", "restored", "--deliver")
+        assert again.returncode == 0
+        assert "was not set back" in again.stdout
+        again = resolve(broker, "--database", url, "--adopt", "restored", "--deliver", "--json")
+        assert json.loads(again.stdout)["set_back"] is False
+
+    def test_its_rows_may_be_delivered_again(self, broker, url, set_back):
+        said = resolve(broker, "--database", url, "--adopt", "restored", "--deliver", "--yes")
+        assert said.returncode == 0, said.stderr
+        assert "To be delivered: 1 row of 1 stream that it does not know." in said.stdout
+        assert "1 block delivered from the outbox" in resolve(broker, "--database", url).stdout
+        assert self.values(broker) == [b"0", b"1", b"1"]
+
+    def test_watching_goes_on_until_that_is_said(self, broker, url, set_back):
+        main = [sys.executable, "-c", "from txbroker.cli import main; main()", "--broker", broker.address]
+        watching = subprocess.Popen(
+            [*main, "resolve", "--database", url, "--watch", "--interval", "50ms"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert "--adopt restored" in next(iter(watching.stderr))
+            resolve(broker, "--database", url, "--adopt", "restored", "--deliver", "--yes")
+            assert next(iter(watching.stdout)) == "1 block delivered from the outbox\n"
+        finally:
+            watching.kill()
+            watching.communicate()
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            ["--adopt", "restored"],
+            ["--adopt", "restored", "--drop", "--deliver"],
+            ["--adopt", "replacement", "--drop"],
+            ["--deliver"],
+            ["--adopt", "restored", "--drop", "--watch"],
+        ],
+    )
+    def test_it_must_be_said_clearly(self, broker, url, options):
+        assert resolve(broker, "--database", url, *options).returncode == 2

@@ -23,6 +23,7 @@ COMMANDS = (
     "work",
     "transactions",
     "resolve",
+    "outbox",
     "coordinator",
     "verify",
     "dump",

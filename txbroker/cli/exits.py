@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import click
 
@@ -56,6 +56,9 @@ class Exit(enum.IntEnum):
     TERMINATED = 143
     """Stopped at once with a second SIGTERM."""
 
+
+WORST: Final = (Exit.UNKNOWN, Exit.UNREACHABLE, Exit.CORRUPT, Exit.REFUSED, Exit.NO)
+"""If several things fail, the exit code is that of the first of these kinds, the most urgent one."""
 
 _EXITS: tuple[tuple[type[TxBrokerError], Exit], ...] = (
     (UnknownTopic, Exit.NO),

@@ -15,6 +15,11 @@ from txbroker.databases.xids import TABLE_DIGITS
 
 REPLACEMENT = "replacement"
 SEPARATE = "separate"
+COPIED = (
+    "copied: the database was adopted as one that lives on beside its original, which delivers this row; "
+    "'txbroker outbox drop' deletes it here"
+)
+"""What rows of the outbox of such a copy are refused with: delivered here, too, they would come twice."""
 
 
 class Identity(NamedTuple):
@@ -24,11 +29,6 @@ class Identity(NamedTuple):
     home: str
     generation: int
     text: str
-
-    @property
-    def next(self) -> str:
-        """The stored form with the next generation."""
-        return stored(self.name, self.generation + 1, self.home)
 
 
 def stored(name: str, generation: int, home: str) -> str:
@@ -120,6 +120,9 @@ async def _create(database: Database, adopt: str) -> str:
         if adopt:
             if adopt == SEPARATE:
                 name, generation = _new_name(), 0
+                if database.has_outbox:
+                    await database.execute(database.refuse_all, (COPIED,))
+                    await database.execute(database.delete_all_rows)
             await _write(database, name, generation, database.update_identity)
         else:
             await check_home(database, identity)

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from journal.transaction_states import State
+from journal.words import count_text
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.blocking import Connection, connect
@@ -64,6 +65,42 @@ class Resolution(NamedTuple):
         return not (
             self.committed or self.rolled_back or self.waiting or self.contradicted or self.outbox.is_busy
         )
+
+    @property
+    def needs_a_person(self) -> bool:
+        """Whether something is left that this pass could not end, or blocks were refused for ever."""
+        return bool(self.waiting or self.contradicted or self.outbox.refused)
+
+    @property
+    def sentence(self) -> str:
+        """The pass on one line, for people."""
+        outbox = self.outbox
+        parts = [
+            (len(self.committed), f"{len(self.committed):,} committed"),
+            (len(self.rolled_back), f"{len(self.rolled_back):,} rolled back"),
+            (len(self.waiting), f"{len(self.waiting):,} waiting for an open database transaction"),
+            (len(self.contradicted), f"{len(self.contradicted):,} contradicted by force"),
+            (self.removed, f"{count_text(self.removed, 'row')} removed"),
+            (self.elsewhere, f"{self.elsewhere:,} of other databases left alone"),
+            (outbox.delivered, f"{count_text(outbox.delivered, 'block')} delivered from the outbox"),
+            (
+                outbox.refused,
+                f"{count_text(outbox.refused, 'block')} refused for ever (see 'txbroker outbox list')",
+            ),
+            (outbox.released, f"{count_text(outbox.released, 'stream')} released"),
+        ]
+        return ", ".join(text for count, text in parts if count) or "nothing was in doubt"
+
+
+def goes_on(error: errors.TxBrokerError) -> bool:
+    """Return whether a resolver that watches tries again after an error: it may pass, or a person ends it elsewhere."""
+    passing = (
+        errors.StorageUnavailable,
+        errors.OutcomeUnknown,
+        errors.LimitExceeded,
+        errors.OutboxSetBack,
+    )
+    return isinstance(error, passing)
 
 
 class Resolver:

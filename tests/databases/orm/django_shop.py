@@ -13,16 +13,16 @@ import unittest
 import django
 import psycopg
 from django.conf import settings
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, connections, models, transaction
 from django.db.transaction import TransactionManagementError
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.databases.deaths.sigkill import die_at
-from txbroker import errors
+from txbroker import Backlog, errors
 
 
-def configure(url, address):
+def configure(url, address, **more):
     if url.startswith("sqlite:///"):
         database = {"ENGINE": "django.db.backends.sqlite3", "NAME": url.removeprefix("sqlite:///")}
     else:
@@ -44,6 +44,7 @@ def configure(url, address):
             "max_bytes": 1000,
             "mode": "two-phase",
             "options": {"timeout": 10.0},
+            **more,
         },
         USE_TZ=True,
     )
@@ -64,6 +65,19 @@ def model():
         with connection.schema_editor() as editor:
             editor.create_model(Order)
     return Order
+
+
+LEAVING = {"mode": "outbox"}
+MORE = {
+    "outbox": {
+        **LEAVING,
+        "outbox_bytes": 2000,
+        "max_backlog": {"rows": 3, "age": 60.0},
+        "on_refused": "stop",
+    },
+    "die_leaving": LEAVING,
+}
+"""Further settings of actions."""
 
 
 class Actions:
@@ -284,8 +298,65 @@ class Actions:
         assert result.wasSuccessful(), result.failures + result.errors
         print(self.values())
 
+    def outbox(self):
+        """Blocks that leave their messages in the database: commits, rollbacks, savepoints, and bounds."""
+        from txbroker.databases.django.broker import broker, configuration
+
+        assert configuration().terms.outbox == (
+            "outbox", 2000, Backlog(rows=3, age=60.0), "stop"
+        ), configuration()  # fmt: skip
+        with transaction.atomic():
+            self.order.objects.create(number=1)
+            self.send("1")
+        with contextlib.suppress(ZeroDivisionError), transaction.atomic():
+            self.send("rolled back")
+            raise ZeroDivisionError
+        with transaction.atomic():
+            self.send("a")
+            with contextlib.suppress(ZeroDivisionError), transaction.atomic():
+                self.send("dropped")
+                raise ZeroDivisionError
+            with transaction.atomic():
+                self.send("b")
+        print(self.values())
+        broker().close()  # which deletes the rows and releases the stream
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT COUNT(*) FROM txbroker_outbox")
+            print(cursor.fetchone())
+
+    def settings(self):
+        """What the settings may not say."""
+        from django.core.exceptions import ImproperlyConfigured
+
+        from txbroker.databases.django.broker import configuration
+
+        for name, value, kind in (
+            ("max_backlog", {"rows": 1, "lines": 2}, ImproperlyConfigured),
+            ("max_backlog", 5, ImproperlyConfigured),
+            ("max_backlog", {"rows": "many"}, errors.WrongType),
+            ("max_backlog", {"age": -1}, errors.WrongValue),
+            ("mode", "both", errors.WrongValue),
+            ("outbox_bytes", 0, errors.WrongValue),
+            ("on_refused", "drop", errors.WrongValue),
+            ("modes", "auto", ImproperlyConfigured),
+        ):
+            before = dict(settings.TXBROKER)
+            settings.TXBROKER[name] = value
+            try:
+                configuration()
+            except kind as error:
+                print(name, name in str(error))
+            settings.TXBROKER.clear()
+            settings.TXBROKER.update(before)
+
     def resolve(self):
-        call_command("txbroker_resolve")
+        try:
+            call_command("txbroker_resolve")
+        except CommandError as error:
+            print(error)
+
+    def die_leaving(self, moment):
+        self.die(moment)
 
     def die(self, moment):
         """One transaction, killed at a moment."""
@@ -298,7 +369,7 @@ class Actions:
 
 
 def main(url, address, topic, action, *arguments):
-    configure(url, address)
+    configure(url, address, **MORE.get(action, {}))
     actions = Actions(model(), topic)
     getattr(actions, action)(*arguments)
     from txbroker.databases.django.broker import close

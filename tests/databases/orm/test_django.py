@@ -83,11 +83,47 @@ def test_a_program_that_is_killed_leaves_both_or_neither(url, shared_broker, bro
     address = shared_broker.address
     django(url, address, topic, "die", moment, status=-signal.SIGKILL)
     (said,) = django(url, address, topic, "resolve")
-    done = {"after prepare": "committed 0, rolled back 1", "after commit": "committed 1, rolled back 0"}
-    assert said.startswith(done.get(moment, "committed 0, rolled back 0")), said
+    done = {"after prepare": "1 rolled back", "after commit": "1 committed"}
+    assert said == done.get(moment, "nothing was in doubt")
     there = moment in ("after commit", "after the broker's commit")
     assert [message.value for message in broker.read(topic, 0, 0)] == ([b"7"] if there else [])
     assert rows(url) == ([7] if there else [])
+
+
+def test_messages_may_travel_in_the_database(url, broker, shared_broker, topic):
+    messages, left = django(url, shared_broker.address, topic, "outbox")
+    assert messages == str(["1", "a", "b"])
+    assert left == "(0,)"
+
+
+@pytest.mark.parametrize("moment", ["before commit", "after commit"])
+def test_a_killed_program_leaves_its_messages_to_whoever_resolves(url, shared_broker, broker, topic, moment):
+    address = shared_broker.address
+    django(url, address, topic, "die_leaving", moment, status=-signal.SIGKILL)
+    (said,) = django(url, address, topic, "resolve")
+    is_there = moment == "after commit"
+    assert said == ("1 block delivered from the outbox" if is_there else "nothing was in doubt")
+    assert [message.value for message in broker.read(topic, 0, 0)] == ([b"7"] if is_there else [])
+    assert rows(url) == ([7] if is_there else [])
+
+
+def test_resolving_a_database_that_was_set_back_ends_with_what_to_do(sqlite, shared_broker, broker, topic):
+    url, address = f"sqlite:///{sqlite}", shared_broker.address
+    django(url, address, topic, "resolve")
+    copy = sqlite.read_bytes()
+    django(url, address, topic, "outbox")
+    sqlite.write_bytes(copy)
+    django(url, address, topic, "die_leaving", "after commit", status=-signal.SIGKILL)
+    (said,) = django(url, address, topic, "resolve")
+    assert said.startswith("OutboxSetBack: the database of the decision table")
+    assert "--adopt restored" in said
+
+
+def test_impossible_settings_are_named(sqlite, shared_broker, broker, topic):
+    said = django(f"sqlite:///{sqlite}", shared_broker.address, topic, "settings")
+    assert said == [
+        f"{name} True" for name in ["max_backlog"] * 4 + ["mode", "outbox_bytes", "on_refused", "modes"]
+    ]
 
 
 def rows(url):

@@ -290,3 +290,90 @@ def test_what_is_sent_is_looked_at_and_copied_where_it_is_sent(engine, broker, t
         messages.send(session, topic, value)
         value[:] = b"other"
     assert values(broker, topic) == [b"value"]
+
+
+# -- through the outbox ----------------------------------------------------------------------------
+
+
+def rows_left(engine):
+    with engine.connect() as connection:
+        return connection.execute(text("SELECT COUNT(*) FROM txbroker_outbox")).scalar_one()
+
+
+def test_messages_may_travel_in_the_database(any_engine, broker, topic, nothing_left):
+    factory = sessionmaker(any_engine)
+    messages = carry(factory, broker, wait="commit", mode="outbox", max_backlog=txbroker.Backlog(rows=100))
+    for number in range(3):
+        with factory.begin() as session:
+            session.add(Order(number=number))
+            messages.send(session, topic, b"%d" % number)
+            with session.begin_nested() as nested:
+                messages.send(session, topic, b"dropped")
+                nested.rollback()
+    with factory() as session:
+        session.add(Order(number=9))
+        messages.send(session, topic, b"9")
+        session.rollback()
+    assert (numbers(any_engine), values(broker, topic)) == ([0, 1, 2], [b"0", b"1", b"2"])
+    assert broker.transactions() == []
+    eventually(lambda: rows_left(any_engine) == 0)
+
+
+def test_what_does_not_fit_into_the_outbox_is_rolled_back_or_goes_in_two_phases(
+    any_engine, broker, topic, nothing_left
+):
+    for mode in ("outbox", "auto"):
+        factory = sessionmaker(any_engine)
+        messages = carry(factory, broker, wait="commit", mode=mode, outbox_bytes=10)
+        with factory() as session:
+            session.add(Order(number=len(mode)))
+            messages.send(session, topic, b"more than ten")
+            if mode == "outbox":
+                with pytest.raises(errors.Misuse, match="outbox_bytes = 10"):
+                    session.commit()
+                session.rollback()
+            else:
+                session.commit()
+    assert (numbers(any_engine), values(broker, topic)) == ([len("auto")], [b"more than ten"])
+
+
+def test_a_backlog_that_is_full_refuses_the_commit(any_engine, mortal_broker):
+    with txbroker.connect(mortal_broker.address, timeout=30.0) as broker:
+        broker.create_topic("orders")
+        factory = sessionmaker(any_engine)
+        messages = carry(factory, broker, mode="outbox", max_backlog=txbroker.Backlog(rows=1))
+        with factory.begin() as session:
+            session.add(Order(number=0))
+            messages.send(session, "orders", b"0")
+        eventually(lambda: values(broker, "orders") == [b"0"])
+        eventually(lambda: broker.resolver.status.undelivered == 0)
+        mortal_broker.kill()
+        with factory.begin() as session:
+            session.add(Order(number=1))
+            messages.send(session, "orders", b"1")
+        with factory() as session:
+            session.add(Order(number=2))
+            messages.send(session, "orders", b"2")
+            with pytest.raises(errors.BacklogFull):
+                session.commit()
+            session.rollback()
+        assert numbers(any_engine) == [0, 1]
+        mortal_broker.start()
+        eventually(lambda: values(broker, "orders") == [b"0", b"1"])
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"mode": "both"},
+        {"outbox_bytes": 0},
+        {"max_backlog": {"rows": 1}},
+        {"max_backlog": txbroker.Backlog(rows=-1)},
+        {"max_backlog": txbroker.Backlog(bytes="1")},
+        {"max_backlog": txbroker.Backlog(age="1 s")},
+        {"on_refused": "drop"},
+    ],
+)
+def test_impossible_arguments_about_the_outbox_are_refused(broker, choices):
+    with pytest.raises(errors.Misuse, match="nothing was done"):
+        carry(sessionmaker(), broker, **choices)

@@ -1,11 +1,8 @@
-"""``txbroker resolve``: ends transactions that programs left prepared, as their database decided."""
+"""``txbroker resolve``: ends what programs have left, as their database decided."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import click
 from rich.console import Group as Stack
@@ -13,16 +10,17 @@ from rich.console import RenderableType
 
 from txbroker import create_decision_table
 from txbroker.cli.arguments import Parsed, pause
+from txbroker.cli.database import database_errors, database_option, opener
 from txbroker.cli.exits import Exit, Failure
-from txbroker.cli.invocation import Command, Invocation, pass_invocation
-from txbroker.cli.output import emit, facts, json_line
-from txbroker.databases.adapters.database import Connector, named
-from txbroker.databases.resolver import Resolution, Resolver
-from txbroker.databases.urls import connector
-from txbroker.errors import Misuse, OutcomeUnknown, StorageUnavailable
-
-VARIABLE = "TXBROKER_DATABASE"
-"""The environment variable with the database's URL, by default."""
+from txbroker.cli.invocation import Command, Invocation, confirm, pass_invocation
+from txbroker.cli.output import count_text, emit, facts, json_line, time_text
+from txbroker.databases.adapters.database import Connector
+from txbroker.databases.identity import REPLACEMENT, SEPARATE
+from txbroker.databases.outbox import restored
+from txbroker.databases.outbox.restored import SetBack
+from txbroker.databases.outbox.table import OutboxTable
+from txbroker.databases.resolver import Resolution, Resolver, goes_on
+from txbroker.errors import TxBrokerError
 
 WAIT = (
     "A waiting transaction is decided when its program commits or rolls back in the database. If that program is gone "
@@ -32,26 +30,35 @@ WAIT = (
 """What to do about a transaction that waits."""
 
 
-@click.command(cls=Command, short_help="End what blocks of `txbroker.atomic` have left prepared.")
-@click.option(
-    "--database",
-    metavar="URL",
-    help="postgresql://..., sqlite:///PATH or mysql://..., without a password; or file:PATH or env:NAME, where the URL "
-    f"stands. Default env:{VARIABLE}.",
-)
+RESTORED = "restored"
+"""What ``--adopt`` is told of a database that was set back to a copy of its own."""
+
+
+@click.command(cls=Command, short_help="End what blocks of `txbroker.atomic` have left.")
+@database_option
 @click.option("--watch", is_flag=True, help="Make a pass every --interval, until Ctrl-C.")
 @click.option("--once", is_flag=True, help="Make one pass. This is the default.")
 @click.option(
     "--interval", type=Parsed("duration", pause), default="10s", help="Time between two passes. Default 10s."
 )
-@click.option(
-    "--create", is_flag=True, help="Make the decision table if it does not exist, and resolve nothing."
-)
+@click.option("--create", is_flag=True, help="Make the tables if they do not exist, and resolve nothing.")
 @click.option(
     "--adopt",
-    type=click.Choice(["replacement", "separate"]),
-    help="The database is a copy: it replaces the original for good, or both live on.",
+    type=click.Choice([REPLACEMENT, SEPARATE, RESTORED]),
+    help="The database is a copy: 'replacement', it replaces the original for good; 'separate', both live on; "
+    "'restored', it was set back to a copy of itself, and the broker refuses its outbox (OutboxSetBack).",
 )
+@click.option(
+    "--deliver",
+    is_flag=True,
+    help="With --adopt restored: deliver the rows of which nobody knows whether they were, some perhaps a second time.",
+)
+@click.option(
+    "--drop",
+    is_flag=True,
+    help="With --adopt restored: delete those rows, some perhaps never delivered.",
+)
+@click.option("--yes", is_flag=True, help="With --adopt restored: do not ask.")
 @pass_invocation
 def resolve(
     invocation: Invocation,
@@ -61,48 +68,92 @@ def resolve(
     interval: int,
     create: bool,
     adopt: str | None,
+    deliver: bool,
+    drop: bool,
+    yes: bool,
 ) -> None:
-    """End transactions that blocks of `txbroker.atomic` left prepared, as their database decided.
+    """End what blocks of `txbroker.atomic` have left, as their database decided.
 
-    Exits with 1 if something is still undecided (a database transaction is open), or contradicted by a forced outcome.
+    Transactions that were left prepared are ended, and messages that were left in the database are delivered. Exits
+    with 1 if something is still undecided (a database transaction is open), is contradicted by a forced outcome, or was
+    refused for ever.
     """
     if watch and (once or create or adopt):
         raise click.UsageError("--watch goes with none of --once, --create and --adopt")
-    if database is None and VARIABLE not in os.environ:
-        raise click.UsageError(f"Missing option '--database', and {VARIABLE} is not set")
-    try:
-        open_database = connector(database or f"env:{VARIABLE}")
-    except Misuse as error:
-        raise Failure(str(error), Exit.USAGE) from error
-    if create or adopt:
+    if (deliver != drop) != (adopt == RESTORED) or (deliver and drop):
+        raise click.UsageError(
+            "--adopt restored goes with one of --deliver and --drop, and they only with it"
+        )
+    open_database = opener(database)
+    if create or (adopt and adopt != RESTORED):
         identity = make_table(open_database, adopt or "")
         emit(invocation.as_json, {"table": identity}, lambda: f"The decision table is {identity}.")
         return
     with invocation.connect() as broker, Resolver(open_database, broker) as resolver:
+        if adopt:
+            adopt_restored(invocation, resolver, drop, yes)
+            return
         if watch:
             keep_resolving(invocation, resolver, interval / 1_000_000)
         with database_errors():
             found = resolver.resolve()
     emit(invocation.as_json, resolution_json(found), lambda: resolution_text(found))
-    if found.waiting or found.contradicted:
+    if found.needs_a_person:
         raise click.exceptions.Exit(int(Exit.NO))
 
 
-@contextmanager
-def database_errors() -> Iterator[None]:
-    """Turn a driver's error into an exit code: an unreachable database is no fault of the program."""
-    try:
-        yield
-    except Exception as error:
-        if not named(error, "Error") or not named(error, "DatabaseError", "InterfaceError"):
-            raise
-        away = named(error, "OperationalError", "InterfaceError")
-        said = str(error).strip().rstrip(".")
-        stop = "" if said.endswith(("?", "!")) else "."
-        raise Failure(
-            f"the database said {type(error).__name__}: {said}{stop} What was not decided waits",
-            Exit.UNREACHABLE if away else Exit.REFUSED,
-        ) from error
+def adopt_restored(invocation: Invocation, resolver: Resolver, drop: bool, yes: bool) -> None:
+    """Say what the rows are of a database that was set back, after a question if there are any."""
+    table, broker = OutboxTable(resolver.connection), resolver.broker
+    with database_errors("Nothing was changed"):
+        name = resolver.look().name
+        found = restored.look(table, broker)
+    if found is None:
+        emit(
+            invocation.as_json,
+            {"table": name, "set_back": False},
+            lambda: (
+                f"The decision table {name} was not set back: the broker takes its outbox as it is. Nothing was "
+                "changed."
+            ),
+        )
+        return
+    if found.rows:
+        what = (
+            f"{count_text(found.rows, 'row')} of {count_text(len(found.doubtful), 'stream')}{_between(found)}"
+        )
+        confirm(
+            f"The broker does not know whether {what} were delivered. Rows of blocks that have committed since the "
+            "database was set back are among them, unless the programs were stopped.\n"
+            + ("Delete them for good?" if drop else "Deliver them, some perhaps a second time?"),
+            yes,
+        )
+    with database_errors("Look whether it is done: run the same command again"):
+        restored.adopt(table, broker, found, drop)
+    rows = f"{count_text(found.rows, 'row')} of {count_text(len(found.doubtful), 'stream')} that it does not know"
+    said = {
+        "table": name,
+        "set_back": True,
+        "generation": {"database": found.before.generation, "broker": found.known, "now": found.generation},
+        "rows": found.rows,
+        "streams": len(found.doubtful),
+        "done": "dropped" if drop else "to be delivered",
+    }
+    emit(
+        invocation.as_json,
+        said,
+        lambda: (
+            f"The decision table {name} was set back: its outbox had generation {found.before.generation}, and the "
+            f"broker knew {found.known}. It has {found.generation} now, and is delivered again. "
+            + (f"Deleted {rows}." if drop else f"To be delivered: {rows}.")
+        ),
+    )
+
+
+def _between(found: SetBack) -> str:
+    if found.oldest is None or found.newest is None:
+        return ""
+    return f", of blocks that ended from {time_text(found.oldest)} to {time_text(found.newest)},"
 
 
 def make_table(open_database: Connector, adopt: str) -> str:
@@ -121,13 +172,15 @@ def keep_resolving(invocation: Invocation, resolver: Resolver, seconds: float) -
         try:
             with database_errors():
                 found = resolver.resolve(patient=True)
-        except (Failure, StorageUnavailable, OutcomeUnknown) as error:
+        except (Failure, TxBrokerError) as error:
+            if isinstance(error, TxBrokerError) and not goes_on(error):
+                raise
             click.echo(f"{error}; trying again in {seconds:g} s", err=True)
             resolver.close_database()
         else:
             if not found.is_quiet:
                 text = resolution_json(found)
-                click.echo(json_line(text) if invocation.as_json else sentence(found))
+                click.echo(json_line(text) if invocation.as_json else found.sentence)
         time.sleep(seconds)
 
 
@@ -142,22 +195,8 @@ def resolution_json(found: Resolution) -> dict[str, object]:
         "elsewhere": found.elsewhere,
         "delivered": found.outbox.delivered,
         "refused": found.outbox.refused,
+        "released": found.outbox.released,
     }
-
-
-def sentence(found: Resolution) -> str:
-    """Return a pass on one line."""
-    parts = [
-        f"{len(found.committed)} committed",
-        f"{len(found.rolled_back)} rolled back",
-        f"{len(found.waiting)} waiting for an open database transaction",
-        f"{len(found.contradicted)} contradicted by force",
-        f"{found.removed} rows removed",
-        f"{found.elsewhere} of other databases left alone",
-        f"{found.outbox.delivered} blocks delivered from the outbox",
-        f"{found.outbox.refused} blocks refused for ever (see 'txbroker outbox list')",
-    ]
-    return ", ".join(part for part in parts if not part.startswith("0 ")) or "nothing was in doubt"
 
 
 def resolution_text(found: Resolution) -> RenderableType:
@@ -172,7 +211,7 @@ def resolution_text(found: Resolution) -> RenderableType:
         )
         for xid in xids
     ]
-    text = sentence(found)
+    text = found.sentence
     if found.waiting:
         text += f".\n{WAIT}"
     return Stack(facts(named_ones), text) if named_ones else text

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 
 from journal.transaction_states import State, TransactionNumber
 from journal.xid import Xid
-from txbroker.cli.exits import Exit, Failure, exit_for
+from txbroker.cli.exits import WORST, Exit, Failure, exit_for
 from txbroker.cli.invocation import Invocation, confirm
 from txbroker.cli.output import console, count_text, emit, table
 from txbroker.cli.transactions.choice import Choice
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 NAMED: Final = 20
 """Most transactions that a question names one by one."""
-
-_WORST: Final = (Exit.UNKNOWN, Exit.UNREACHABLE, Exit.CORRUPT, Exit.REFUSED, Exit.NO)
-"""If several fail, the exit code is that of the first of these kinds, the most urgent one."""
 
 NOT_TRIED: Final = "not tried"
 
@@ -188,7 +185,7 @@ def report(invocation: Invocation, ending: Ending, results: Sequence[Result]) ->
             console(stderr=True).print(f"{count_text(done, 'transaction')} {ending.done}.")
         return
     codes = {result.code for result in failed}
-    code = Exit.INTERRUPTED if Exit.INTERRUPTED in codes else next(each for each in _WORST if each in codes)
+    code = Exit.INTERRUPTED if Exit.INTERRUPTED in codes else next(each for each in WORST if each in codes)
     raise Failure(
         f"{done:,} of {count_text(len(results), 'transaction')} {ending.done}, {len(failed):,} not"
         + (f", {skipped:,} not tried" if skipped else "")

@@ -132,6 +132,14 @@ class Database:
         f"SELECT number, messages FROM {OUTBOX} WHERE stream = %s AND number > %s AND number <= %s "
         "ORDER BY number"
     )
+    count_rows = (
+        f"SELECT stream, MIN(number), MAX(number), COUNT(*) FROM {OUTBOX} WHERE broker = %s GROUP BY stream "
+        "ORDER BY stream"
+    )
+    count_rows_up_to = f"SELECT COUNT(*) FROM {OUTBOX} WHERE stream = %s AND number <= %s"
+    count_rows_elsewhere = (
+        f"SELECT broker, COUNT(*) FROM {OUTBOX} WHERE broker <> %s GROUP BY broker ORDER BY broker"
+    )
     read_row = f"SELECT messages FROM {OUTBOX} WHERE stream = %s AND number = %s"
     read_numbers = (
         f"SELECT number FROM {OUTBOX} WHERE stream = %s AND number <= %s ORDER BY number LIMIT {ROWS}"
@@ -141,11 +149,17 @@ class Database:
         f"INSERT INTO {REFUSED} (stream, number, broker, messages, error) SELECT stream, number, broker, messages, %s "
         f"FROM {OUTBOX} WHERE stream = %s AND number = %s"
     )
-    list_refused = (
-        f"SELECT stream, number, error, refused_at, messages FROM {REFUSED} WHERE broker = %s ORDER BY refused_at "
-        f"LIMIT {ROWS}"
+    refuse_all = (
+        f"INSERT INTO {REFUSED} (stream, number, broker, messages, error) SELECT stream, number, broker, messages, %s "
+        f"FROM {OUTBOX}"
     )
-    read_refused = f"SELECT messages, error FROM {REFUSED} WHERE stream = %s AND number = %s"
+    delete_all_rows = f"DELETE FROM {OUTBOX}"
+    list_refused = (
+        f"SELECT stream, number FROM {REFUSED} WHERE broker = %s ORDER BY refused_at, stream, number"
+    )
+    read_refused = (
+        f"SELECT stream, number, error, refused_at, messages FROM {REFUSED} WHERE stream = %s AND number = %s"
+    )
     delete_refused = f"DELETE FROM {REFUSED} WHERE stream = %s AND number = %s"
 
     # -- a transaction -----------------------------------------------------------------------------

@@ -125,6 +125,7 @@ class PostgresqlDatabase(Database):
         "refused_at timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (stream, number))",
     )
     refuse_row = Database.refuse_row.replace("%s", "CAST(%s AS text)", 1)
+    refuse_all = Database.refuse_all.replace("%s", "CAST(%s AS text)", 1)
     insert_row = (
         f"INSERT INTO {OUTBOX} (stream, number, broker, messages) SELECT CAST(%s AS varchar), CAST(%s AS bigint), "
         f"CAST(%s AS varchar), CAST(%s AS bytea) FROM {IDENTITY} "

@@ -12,6 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from txbroker.client.blocking import Connection, connect
 from txbroker.databases.orm.waiting_messages import MAX_BYTES, Terms
+from txbroker.databases.outbox.streams import Backlog
 from txbroker.databases.outbox.terms import AUTO_MODE, OUTBOX_BYTES, OutboxTerms
 from txbroker.databases.protocol import check_wait
 from txbroker.databases.xids import check_application
@@ -23,9 +24,12 @@ NAMES = (
 
 
 class Configuration(NamedTuple):
-    """``settings.TXBROKER``: ``{"url": …, "application": …, "wait": …, "timeout": …, "max_bytes": …, "options": {…}}``.
+    """``settings.TXBROKER``: a mapping with ``url``, the names of arguments of :func:`txbroker.atomic`, and others.
 
-    All but ``url`` may be left out; ``options`` are further arguments of :func:`txbroker.connect`.
+    All but ``url`` may be left out: ``application``, ``wait``, ``timeout``, ``mode``, ``outbox_bytes``,
+    ``max_backlog`` (a mapping with ``rows``, ``bytes`` and ``age``, or some of them) and ``on_refused`` as in
+    :func:`txbroker.atomic`, ``max_bytes`` of messages that wait for a commit, and ``options``, further arguments of
+    :func:`txbroker.connect`.
     """
 
     url: str
@@ -46,13 +50,24 @@ def configuration() -> Configuration:
     outbox = OutboxTerms(
         found.get("mode", AUTO_MODE),
         found.get("outbox_bytes", OUTBOX_BYTES),
-        found.get("max_backlog"),
+        _backlog(found.get("max_backlog")),
         found.get("on_refused", "move"),
     ).check()
     terms = Terms(found.get("application", ""), found.get("wait", "decision"), found.get("timeout"), outbox)
     check_application(terms.application)
     check_wait(terms.wait)
     return Configuration(found["url"], terms, found.get("max_bytes", MAX_BYTES), found.get("options", {}))
+
+
+def _backlog(given: Any) -> Backlog | None:
+    """Return the bounds that a mapping has, which needs no import in a file of settings."""
+    if given is None or isinstance(given, Backlog):
+        return given
+    if not isinstance(given, Mapping) or (set(given) - set(Backlog._fields)):
+        raise ImproperlyConfigured(
+            f"settings.TXBROKER: max_backlog is a mapping with some of {list(Backlog._fields)}, not {given!r:.80}"
+        )
+    return Backlog(**given)
 
 
 _lock = threading.Lock()

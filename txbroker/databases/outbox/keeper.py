@@ -16,12 +16,12 @@ from journal.transaction_states import State
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.core.promise import Promise
-from txbroker.client.operations.streams import claim_stream, list_streams, release_stream
+from txbroker.client.operations.streams import list_streams
 from txbroker.client.transactions.deliveries import deliver
-from txbroker.databases.outbox import payload
+from txbroker.databases.outbox import claims, payload
 from txbroker.databases.outbox.stream import Stream
 from txbroker.databases.outbox.streams import Streams, given_up
-from txbroker.databases.outbox.table import OutboxTable, Row
+from txbroker.databases.outbox.table import OutboxTable, RefusedRow, Row
 from txbroker.databases.resolver_connection import ResolverConnection
 from txbroker.wire.messages import Delivery, StreamHeld
 
@@ -142,9 +142,7 @@ class Keeper:
         return stream.is_current
 
     def _claim(self, name: bytes) -> StreamHeld:
-        broker = self.broker
-        generation = self._database.generation(PATIENCE)
-        return broker.run(claim_stream(broker.core, name, self._database.name, generation))
+        return claims.claim(self._database, self.broker, name, PATIENCE)
 
     # -- delivering from the table -----------------------------------------------------------------
 
@@ -275,7 +273,7 @@ class Keeper:
             if generation is None:
                 generation = self._database.generation(PATIENCE)
             try:
-                broker.run(release_stream(broker.core, name, epoch, last, generation))
+                generation = claims.release(self._database, broker, name, epoch, last, generation, PATIENCE)
                 released += 1
             except _CHANGED as error:
                 log.debug("stream %s is not released: %s", name.hex(), error)
@@ -349,6 +347,19 @@ class Keeper:
         """Delete rows that are delivered: anybody may."""
         while found := self._database.read(self._database.database.read_numbers, (name, last)):
             self.table.delete({name: [int(number) for (number,) in found]}, PATIENCE)
+
+    # -- refused rows ------------------------------------------------------------------------------
+
+    def deliver_again(self, row: RefusedRow, stream: str) -> None:
+        """Put a refused row into the outbox, as the only one of a new stream, and deliver it, or refuse it anew.
+
+        Raises what says that the broker cannot take it now: then the row is in the outbox.
+        """
+        name = bytes.fromhex(stream)
+        held = self._claim(name)
+        self.table.retry(row, stream, self.broker.identity, PATIENCE)
+        last, _ = self._deliver_some(name, held.epoch, held.last)
+        self._empty_and_release([(name, held.epoch, last)])
 
     # -- outcomes ----------------------------------------------------------------------------------
 

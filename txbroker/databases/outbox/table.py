@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from txbroker import errors
 from txbroker.databases.adapters.adapter import run
 from txbroker.databases.adapters.database import MAX_ERROR, ROWS
+from txbroker.databases.identity import Identity, stored
 from txbroker.databases.resolver_connection import ResolverConnection
 
 BYTES = 8 << 20
@@ -27,6 +28,15 @@ class Row(NamedTuple):
 
     number: int
     messages: bytes
+
+
+class StreamRows(NamedTuple):
+    """The rows of a stream: the lowest and the highest number, and how many rows there are."""
+
+    stream: str
+    lowest: int
+    highest: int
+    rows: int
 
 
 class RefusedRow(NamedTuple):
@@ -71,6 +81,23 @@ class OutboxTable:
         rows = [Row(int(number), bytes(messages)) for number, messages in found]
         return rows, taken == len(sizes) < ROWS
 
+    def counted(self, broker: str) -> list[StreamRows]:
+        """Return the streams that have rows for this broker, and how many rows each has."""
+        found = self.connection.read(self.connection.database.count_rows, (broker,))
+        return [
+            StreamRows(_text(stream), int(low), int(high), int(rows)) for stream, low, high, rows in found
+        ]
+
+    def count_up_to(self, stream: str, number: int) -> int:
+        """Return how many rows a stream has up to a number."""
+        [[count]] = self.connection.read(self.connection.database.count_rows_up_to, (stream, number))
+        return int(count)
+
+    def elsewhere(self, broker: str) -> list[tuple[str, int]]:
+        """Return the identities of other brokers for which rows lie here, each with how many."""
+        found = self.connection.read(self.connection.database.count_rows_elsewhere, (broker,))
+        return [(_text(other), int(count)) for other, count in found]
+
     def payload(self, stream: str, number: int, patience: float) -> bytes | None:
         """Return the payload of one row, once that is on disk; None if there is none."""
         found = self.connection.read(self.connection.database.read_row, (stream, number))
@@ -97,17 +124,28 @@ class OutboxTable:
         """
         for _ in range(_TRIES):
             before = self.connection.read_identity()
-            with self.connection.transaction(patience) as database:
-                for stream, last in lasts.items():
-                    while found := run(database.execute(database.read_numbers, (stream, last))).rows:
-                        self._delete(stream, [int(number) for (number,) in found])
-                raised = run(database.execute(database.raise_generation, (before.next, before.text)))
-            if raised.changed > 0:
+            if self.raise_generation(before, before.generation + 1, lasts, patience):
                 return before.generation + 1
         raise errors.StorageUnavailable(
             f"other programs have raised the generation of the decision table {_TRIES} times meanwhile; nothing is "
             "lost, the streams are released later"
         )
+
+    def raise_generation(
+        self, before: Identity, generation: int, lasts: dict[str, int], patience: float
+    ) -> bool:
+        """Delete all rows of these streams up to these numbers, and raise the generation, by one forced commit; return
+        False, having changed nothing, if the identity is not ``before`` any more.
+        """
+        after = stored(before.name, generation, before.home)
+        with self.connection.transaction(patience) as database:
+            for stream, last in lasts.items():
+                while found := run(database.execute(database.read_numbers, (stream, last))).rows:
+                    self._delete(stream, [int(number) for (number,) in found])
+            raised = run(database.execute(database.raise_generation, (after, before.text)))
+            if raised.changed == 0:
+                run(database.rollback())
+        return raised.changed > 0
 
     def refuse(self, stream: str, number: int, error: str, patience: float) -> None:
         """Move a row to those that the broker will never take; does nothing if it is not there."""
@@ -137,13 +175,15 @@ class OutboxTable:
 
     # -- refused rows ------------------------------------------------------------------------------
 
-    def refused(self, broker: str) -> list[RefusedRow]:
-        """Return rows that the broker has refused for ever, oldest first, :data:`ROWS` at most."""
+    def refused(self, broker: str) -> list[tuple[str, int]]:
+        """Return stream and number of each row that the broker has refused for ever, oldest first."""
         found = self.connection.read(self.connection.database.list_refused, (broker,))
-        return [
-            RefusedRow(_text(stream), int(number), _text(error), str(at), bytes(messages))
-            for stream, number, error, at, messages in found
-        ]
+        return [(_text(stream), int(number)) for stream, number in found]
+
+    def refused_row(self, stream: str, number: int) -> RefusedRow | None:
+        """Return a refused row; None if there is none."""
+        found = self.connection.read(self.connection.database.read_refused, (stream, number))
+        return _refused(found[0]) if found else None
 
     def retry(self, row: RefusedRow, stream: str, broker: str, patience: float) -> None:
         """Put a refused row into the outbox again, as the first of a stream of its own."""
@@ -154,10 +194,15 @@ class OutboxTable:
                 )
             run(database.execute(database.insert_any_row, (stream, 1, broker, row.messages)))
 
-    def drop(self, row: RefusedRow, patience: float) -> None:
-        """Delete a refused row: its messages are gone."""
+    def drop(self, stream: str, number: int, patience: float) -> bool:
+        """Delete a refused row: its messages are gone; return whether it was there."""
         with self.connection.transaction(patience) as database:
-            run(database.execute(database.delete_refused, (row.stream, row.number)))
+            return run(database.execute(database.delete_refused, (stream, number))).changed > 0
+
+
+def _refused(row: Sequence[Any]) -> RefusedRow:
+    stream, number, error, at, messages = row
+    return RefusedRow(_text(stream), int(number), _text(error), str(at), bytes(messages))
 
 
 def _text(value: Any) -> str:

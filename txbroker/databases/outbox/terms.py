@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from journal.arguments import text, whole, wrong_type, wrong_value
+from journal.arguments import seconds, text, whole, wrong_type, wrong_value
 from txbroker import errors
 from txbroker.databases.outbox.streams import Backlog
 
@@ -44,8 +44,8 @@ class OutboxTerms(NamedTuple):
             raise wrong_value("mode", self.mode, "'auto', 'outbox' or 'two-phase'", nothing)
         if not 0 < whole("outbox_bytes", self.bytes, nothing) <= MOST_BYTES:
             raise wrong_value("outbox_bytes", self.bytes, f"1 to {MOST_BYTES}", nothing)
-        if self.backlog is not None and not isinstance(self.backlog, Backlog):
-            raise wrong_type("max_backlog", self.backlog, "None or a txbroker.Backlog", nothing)
+        if self.backlog is not None:
+            _check_backlog(self.backlog, nothing)
         if text("on_refused", self.on_refused, nothing) not in _REFUSED:
             raise wrong_value("on_refused", self.on_refused, "'move' or 'stop'", nothing)
         return self
@@ -71,6 +71,16 @@ class OutboxTerms(NamedTuple):
 @lru_cache(maxsize=100)
 def _checked(terms: OutboxTerms) -> OutboxTerms:
     return terms._check()
+
+
+def _check_backlog(backlog: Backlog, state: str) -> None:
+    if not isinstance(backlog, Backlog):
+        raise wrong_type("max_backlog", backlog, "None or a txbroker.Backlog", state)
+    for name, bound in (("rows", backlog.rows), ("bytes", backlog.bytes)):
+        if bound is not None:
+            whole(f"max_backlog.{name}", bound, state, least=0)
+    if backlog.age is not None:
+        seconds("max_backlog.age", backlog.age, state)
 
 
 AUTO: Final = OutboxTerms()

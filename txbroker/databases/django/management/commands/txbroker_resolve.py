@@ -1,4 +1,4 @@
-"""Django's command ``txbroker_resolve``: ends transactions that programs left prepared, as their database decided."""
+"""Django's command ``txbroker_resolve``: ends what programs have left, as their database decided."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from txbroker import errors
 from txbroker.databases.django.broker import broker
 from txbroker.databases.django.transaction_messages import connector
-from txbroker.databases.resolver import Resolution, Resolver
+from txbroker.databases.resolver import Resolver, goes_on
 
 
 class Command(BaseCommand):
     """The resolver of :mod:`txbroker.databases.resolver`, with Django's settings."""
 
-    help = "End transactions that programs left prepared at the broker, as their database decided. Once, or --watch."
+    help = (
+        "End transactions that programs left prepared at the broker, as their database decided, and deliver the "
+        "messages that they left in the database. Once, or --watch."
+    )
 
     def add_arguments(self, parser: Any) -> None:
         """The options."""
@@ -32,18 +35,11 @@ class Command(BaseCommand):
         with Resolver(connector(connections[options["database"]]), broker()) as resolver:
             while True:
                 try:
-                    self._tell(resolver.resolve(patient=options["watch"]))
-                except errors.StorageUnavailable as error:
-                    if not options["watch"]:
-                        raise CommandError(f"nothing is decided: {error}") from error
+                    self.stdout.write(resolver.resolve(patient=options["watch"]).sentence)
+                except (errors.StorageUnavailable, errors.OutcomeUnknown, errors.RequestRefused) as error:
+                    if not options["watch"] or not goes_on(error):
+                        raise CommandError(f"{type(error).__name__}: {error}") from error
                     self.stderr.write(f"{error}; tried again in {options['interval']:g} s")
                 if not options["watch"]:
                     return
                 time.sleep(options["interval"])
-
-    def _tell(self, found: Resolution) -> None:
-        self.stdout.write(
-            f"committed {len(found.committed)}, rolled back {len(found.rolled_back)}, waiting {len(found.waiting)}, "
-            f"contradicted {len(found.contradicted)}, rows removed {found.removed}, "
-            f"delivered from the outbox {found.outbox.delivered}, refused {found.outbox.refused}"
-        )
