@@ -324,6 +324,8 @@ class Background:
             waits = keeper.attend()
             if not self._take_in(streams) or waits:
                 break
+            if streams.undelivered:  # a block is about to end, or an answer to come
+                self._wake.acquire(AGAIN)
         keeper.tidy()
         if time.monotonic() < self._deadline:
             keeper.release_own()

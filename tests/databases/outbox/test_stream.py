@@ -233,3 +233,64 @@ def test_it_is_settled_when_all_is_delivered_and_no_block_is_open(stream):
     assert not stream.is_settled
     stream.delivered(number)
     assert stream.is_settled
+
+
+class TestRolledBack:
+    """Numbers of blocks that were rolled back, or that the broker will never take, are waited for by nobody."""
+
+    def rolls_back(self, stream):
+        number, _ = stream.begin()
+        stream.rolled_back(number)
+        return number
+
+    def test_they_are_not_undelivered_whatever_comes_before_and_after(self, stream):
+        claim(stream)
+        self.rolls_back(stream)
+        self.rolls_back(stream)
+        assert stream.undelivered == 0
+        commit(stream)
+        self.rolls_back(stream)
+        assert stream.undelivered == 1
+        commit(stream)
+        self.rolls_back(stream)
+        assert stream.undelivered == 2
+        stream.delivered(3)
+        assert stream.undelivered == 1
+        stream.delivered(5)
+        assert stream.undelivered == 0
+
+    def test_one_that_is_open_counts_until_it_has_ended(self, stream):
+        number, _ = stream.begin()
+        assert stream.undelivered == 1
+        stream.rolled_back(number)
+        assert stream.undelivered == 0
+
+    def test_one_that_is_refused_for_ever_does_not_count(self, stream):
+        commit(stream)
+        commit(stream)
+        stream.refused(1)
+        assert stream.undelivered == 1
+        stream.refused(2)
+        assert stream.undelivered == 0
+
+    def test_endless_failures_take_no_memory(self, stream):
+        for _ in range(5000):
+            self.rolls_back(stream)
+        assert len(stream._gone) == 0
+        assert len(stream._undone) == 1000
+
+    def test_a_block_is_known_to_be_rolled_back_for_a_long_time(self, stream):
+        number = self.rolls_back(stream)
+        other = commit(stream)
+        assert stream.is_undone(number) is True
+        assert stream.is_undone(other) is False
+        for _ in range(1000):
+            self.rolls_back(stream)
+        assert stream.is_undone(number) is None
+        assert stream.is_undone(other) is None
+
+    def test_a_block_whose_end_was_never_told_was_rolled_back_when_the_next_begins(self, stream):
+        number, _ = stream.begin()
+        commit(stream)
+        assert stream.is_undone(number) is True
+        assert stream.undelivered == 1

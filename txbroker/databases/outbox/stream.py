@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 from txbroker.client.core.promise import Promise
 
+MOST_UNDONE = 1000
+"""How many numbers of blocks that were rolled back are remembered for those who ask how they ended."""
+
 
 class Committed(NamedTuple):
     """A block that has committed: its number, the runs (partition's number, bytes) of its frames, and when it ended, by
@@ -53,6 +56,9 @@ class Stream:
         self._unread_since = math.inf
         self._rows: list[int] = []
         self._waiting: list[tuple[int, Promise[None]]] = []
+        self._settled = 0
+        self._gone: list[int] = []
+        self._undone: deque[int] = deque(maxlen=MOST_UNDONE)
 
     @property
     def is_current(self) -> bool:
@@ -68,6 +74,8 @@ class Stream:
 
     def begin(self) -> tuple[int, bytes]:
         """Return the next number, for a block that is about to commit, and the epoch that is known before."""
+        if self.open:
+            self.rolled_back(self.open)  # an interrupt came before its row was inserted
         self.number += 1
         self.open = self.number
         return self.number, self.epoch
@@ -91,6 +99,23 @@ class Stream:
         """Note that a block has not committed and never will."""
         if self.open == number:
             self.open = 0
+            self._undone.append(number)
+            self._leave_out(number)
+
+    def _leave_out(self, number: int) -> None:
+        """Note that this number will never be delivered."""
+        if self.undelivered == 1 and number == self.number:
+            self._settled = number
+            self._gone.clear()
+        else:
+            self._gone.append(number)
+
+    def is_undone(self, number: int) -> bool | None:
+        """Return whether a block that has ended was rolled back; None if that is not known any more."""
+        if number in self._undone:
+            return True
+        is_full = len(self._undone) == MOST_UNDONE
+        return None if is_full and number < self._undone[0] else False
 
     def wait(self, number: int) -> Promise[None]:
         """Return a promise for when that number is delivered; it fails if it never will be."""
@@ -157,6 +182,9 @@ class Stream:
 
     def _note(self, number: int) -> list[Promise[None]]:
         self.last = max(self.last, number)
+        self._settled = max(self._settled, self.last)
+        if self._gone:
+            self._gone = [each for each in self._gone if each > self._settled]
         if self.unread <= self.last:
             self._unread_since = math.inf
         while self._queue and self._queue[0].number <= self.last:
@@ -168,6 +196,8 @@ class Stream:
 
     def refused(self, number: int) -> list[Promise[None]]:
         """Note that this number will never be delivered; return the promises to fail."""
+        if self.last < number:
+            self._leave_out(number)
         gone = [promise for each, promise in self._waiting if each == number]
         self._waiting = [each for each in self._waiting if each[0] != number]
         return gone
@@ -190,8 +220,8 @@ class Stream:
 
     @property
     def undelivered(self) -> int:
-        """How many numbers are not known to be delivered; those that were rolled back count, if others follow."""
-        return max(0, self.number - self.last)
+        """How many blocks are committed, or being committed, and not known to be delivered."""
+        return max(0, self.number - self._settled - len(self._gone))
 
     @property
     def since(self) -> float:
