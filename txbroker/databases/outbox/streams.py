@@ -231,21 +231,32 @@ class Streams:
                 stream.fenced(delivery.epoch)
             self.wake()
 
-    def _resolve(self, note: Callable[..., list[Promise[None]]], *arguments: Any) -> None:
+    def _resolve(self, note: Callable[..., list[Promise[None]]], *arguments: Any) -> bool:
+        """Note something, and resolve what was waited for; return whether there was something."""
         with self.lock:
             done = note(*arguments)
         for promise in done:
             promise.resolve(None)
+        return bool(done)
+
+    def _wake_waiting(self) -> None:
+        """Have a thread look again that waits at the connection: nothing has come over it that would wake it."""
+        connection = self._connection
+        if connection is not None:
+            with connection._driver.lock:
+                connection._driver.wake()
 
     def claimed(self, stream: Stream, epoch: bytes, last: int, life: int) -> None:
         """Take the answer to a claim."""
-        self._resolve(stream.claimed, epoch, last, life)
+        if self._resolve(stream.claimed, epoch, last, life):
+            self._wake_waiting()
         if last > stream.number:
             self.give_up(stream)  # of a copy of this process's memory: the other one goes on with it
 
     def delivered(self, stream: Stream, number: int) -> None:
         """Note that the keeper has delivered rows up to a number."""
-        self._resolve(stream.delivered, number)
+        if self._resolve(stream.delivered, number):
+            self._wake_waiting()
 
     def refused(self, stream: Stream, number: int, error: BaseException) -> None:
         """Note that a row will never be delivered."""
@@ -253,6 +264,8 @@ class Streams:
             gone = stream.refused(number)
         for promise in gone:
             promise.fail(error)
+        if gone:
+            self._wake_waiting()
 
     def _lost(self) -> None:
         with self.lock:
