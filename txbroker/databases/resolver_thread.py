@@ -375,7 +375,8 @@ class Background:
             charge.attend_due = math.inf
             if not self._guard(name, charge, self._attend):
                 charge.attend_due = min(charge.attend_due, time.monotonic() + TIDY)
-        self._take_in(streams)
+        if self._take_in(streams):
+            streams.send_left()
         if streams.removable:
             self._guard(name, charge, self._remove_delivered)
 

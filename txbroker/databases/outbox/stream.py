@@ -83,16 +83,18 @@ class Stream:
     def committed(self, block: Committed, epoch: bytes, has_room: bool) -> bool:
         """Note that a block has committed, which began with ``epoch``; return whether it can be delivered from memory.
 
-        A repetition changes nothing.
+        A repetition changes nothing. After an interrupt at any line it completes what was begun: it is open until then.
         """
         if self.open == block.number:
-            self.open = 0
-            if epoch and epoch == self.epoch and has_room:
+            if self._queue and self._queue[-1].number == block.number:
+                self.held = sum([len(each.data) for each in self._queue])
+            elif epoch and epoch == self.epoch and has_room:
                 self._queue.append(block)
                 self.held += len(block.data)
             else:
                 self.unread = block.number
                 self._unread_since = min(self._unread_since, block.at)
+            self.open = 0
         return self.is_current
 
     def rolled_back(self, number: int) -> None:
@@ -172,7 +174,7 @@ class Stream:
                 yield block, after
 
     def unsend(self) -> None:
-        """Note that the connection is lost: what is unanswered is to be sent again."""
+        """Note that the connection is lost, or a sending was interrupted: what is unanswered is to be sent again."""
         self._sent = self.last
 
     def delivered(self, number: int) -> list[Promise[None]]:

@@ -207,15 +207,30 @@ class Streams:
         core = connection.core
         if core.phase is not Phase.OPEN:
             return False
-        with self.lock:
-            epoch, found = stream.epoch, list(stream.unsent())
-        for block, after in found:
-            delivery = Delivery(stream.name, epoch, block.number, after)
-            call = deliver(core, connection._serials, delivery, block.runs, block.data)
-            call.then(partial(self._answered, stream, delivery, call))
-            self._newest = call
-            self._since_look += 1
+        try:
+            with self.lock:
+                epoch, found = stream.epoch, list(stream.unsent())
+            for block, after in found:
+                delivery = Delivery(stream.name, epoch, block.number, after)
+                call = deliver(core, connection._serials, delivery, block.runs, block.data)
+                call.then(partial(self._answered, stream, delivery, call))
+                self._newest = call
+                self._since_look += 1
+        except BaseException:  # an interrupt: nobody knows which were sent, and a repetition does no harm
+            with self.lock:
+                stream.unsend()
+            raise
         return bool(found)
+
+    def send_left(self) -> None:
+        """Send again what counts as sent, and is awaited by nobody: an interrupt came in between."""
+        if self.newest is None:
+            with self.lock:
+                left = [stream for stream in self.all.values() if stream.held]
+                for stream in left:
+                    stream.unsend()
+            for stream in left:
+                self.flush(stream)
 
     def _answered(self, stream: Stream, delivery: Delivery, call: Call[Stored]) -> None:
         error = call.error
