@@ -298,8 +298,8 @@ class Deciding:
     async def _meaning(self, error: BaseException) -> BaseException:
         known = self.database.did_not_commit(error)
         try:  # no locks should remain, if it was not committed
-            if not known and not isinstance(error, Exception):
-                await self._close_database(error)
+            if not known and (self.progress.left is not None or not isinstance(error, Exception)):
+                await self._close_database(error)  # what follows on another connection may arrive before it
             elif await self._is_rolled_back(error) and known:
                 await self.rolled_back()
                 error.add_note(ROLLED_BACK)

@@ -331,6 +331,8 @@ class Background:
             waits = keeper.attend()
             if not self._take_in(streams) or waits:
                 break
+            if not streams.is_settled:  # an answer is to come
+                self._wake.acquire(AGAIN)
         keeper.tidy()
         if time.monotonic() < self._deadline:
             keeper.release_own()
@@ -379,7 +381,8 @@ class Background:
             if not self._guard(name, charge, self._attend):
                 charge.attend_due = min(charge.attend_due, time.monotonic() + TIDY)
         if streams is not None:
-            self._take_in(streams)
+            if self._take_in(streams):
+                streams.send_left()
             if streams.removable:
                 self._guard(name, charge, self._remove_delivered)
 

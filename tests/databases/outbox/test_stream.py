@@ -11,7 +11,7 @@ RUNS = [(1, 3)]
 
 @pytest.fixture
 def stream():
-    return Stream(b"s" * 16, Memory())
+    return Stream(b"s" * 16, Memory({}))
 
 
 def claim(stream, epoch=b"1", last=0, life=1):
@@ -250,3 +250,61 @@ def test_what_is_not_remembered_is_not_guessed(stream):
     for _ in range(1000):
         stream.rolled_back(stream.begin()[0])
     assert (stream.outcome(1), stream.outcome(2), stream.outcome(1001)) == (None, False, False)
+
+
+class TestUndelivered:
+    def rolls_back(self, stream):
+        number, _ = stream.begin()
+        stream.rolled_back(number)
+        return number
+
+    def test_blocks_that_were_rolled_back_are_waited_for_by_nobody(self, stream):
+        claim(stream)
+        self.rolls_back(stream)
+        assert stream.undelivered == 0
+        commit(stream)
+        self.rolls_back(stream)
+        assert stream.undelivered == 1
+        commit(stream)
+        self.rolls_back(stream)
+        assert stream.undelivered == 2
+        stream.delivered(2)
+        assert stream.undelivered == 1
+        stream.delivered(4)
+        assert stream.undelivered == 0
+
+    def test_blocks_that_must_be_read_count_until_they_were(self, stream):
+        commit(stream)
+        commit(stream)
+        claim(stream)
+        assert stream.undelivered == 2
+        stream.was_read(stream.to_read())
+        assert stream.undelivered == 0
+
+    def test_blocks_that_are_dropped_from_memory_count_on(self, stream):
+        claim(stream)
+        commit(stream)
+        stream.fenced(b"1")
+        assert stream.undelivered == 1
+        claim(stream, b"2", last=1)
+        assert stream.undelivered == 0
+
+
+def test_a_block_whose_end_was_never_told_was_rolled_back_when_the_next_begins(stream):
+    claim(stream)
+    number, _ = stream.begin()
+    commit(stream)
+    assert stream.outcome(number) is False
+    assert sent(stream) == [(2, 0)]
+
+
+def test_an_interrupted_end_is_completed_by_its_repetition():
+    streams = {}
+    memory = Memory(streams)
+    stream = streams[b"s" * 16] = Stream(b"s" * 16, memory)
+    claim(stream)
+    number, epoch = stream.begin()
+    stream._queue.append(block(number))  # and an interrupt came then
+    assert stream.open == number
+    stream.committed(block(number), epoch, has_room=True)
+    assert (memory.held, stream.open, sent(stream)) == (3, 0, [(1, 0)])

@@ -38,6 +38,9 @@ FOR_GOOD = (
 )
 """What a row is refused with for ever, however often it is tried."""
 
+_OF_TOPICS = (errors.UnknownTopic, errors.UnknownPartition)
+"""What may be said of a topic that is known from before, though there is another one of its name."""
+
 LEFT = 60.0
 """Seconds without a delivery after which rows of others that are delivered are deleted here."""
 
@@ -153,6 +156,7 @@ class Keeper:
         Raises what says that the stream is another's, or what the broker cannot take now.
         """
         rows, is_all = self.table.rows(name.hex(), last, PATIENCE)
+        looked = 0
         while rows:
             done, error = self._deliver(name, epoch, last, rows)
             last = done[-1] if done else last
@@ -164,6 +168,10 @@ class Keeper:
                 if rows:  # a mark, whose block can never commit: it may go at once
                     self.table.delete({name.hex(): [rows.pop(0).number]}, PATIENCE)
                 continue
+            if isinstance(error, _OF_TOPICS) and looked < rows[0].number:
+                looked = rows[0].number
+                self._forget_routes(name, rows[0])
+                continue
             if not isinstance(error, FOR_GOOD) or self.stops_at_refused:
                 if isinstance(error, FOR_GOOD):
                     self.stopped[name.hex()] = f"number {rows[0].number}: {error}"
@@ -171,6 +179,11 @@ class Keeper:
             self._refuse(name, rows.pop(0).number, error)
         self.stopped.pop(name.hex(), None)
         return last, is_all
+
+    def _forget_routes(self, name: bytes, row: Row) -> None:
+        """Have the topics of a row looked for again: they may have been made anew, or altered, by others."""
+        for run in payload.unpack(row.messages, f"number {row.number} of stream {name.hex()}").runs:
+            self.broker._producer.forget_route(run.topic)
 
     def _refuse(self, name: bytes, number: int, error: errors.TxBrokerError) -> None:
         log.error(

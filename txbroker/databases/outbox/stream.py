@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from txbroker.client.core.promise import Promise
@@ -27,8 +27,13 @@ class Committed(NamedTuple):
 class Memory:
     """The bytes of messages that the streams of one process hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, streams: Mapping[bytes, Stream]) -> None:
+        self._streams = streams
         self.held = 0
+
+    def recount(self) -> None:
+        """Count anew, after an interrupt."""
+        self.held = sum([len(block.data) for stream in self._streams.values() for block in stream._queue])
 
 
 class Stream:
@@ -76,6 +81,8 @@ class Stream:
 
     def begin(self) -> tuple[int, bytes]:
         """Return the next number, for a block that is about to commit, and the epoch that is known before."""
+        if self.open:
+            self.rolled_back(self.open)  # an interrupt came before its row was inserted
         self.number += 1
         self.open = self.number
         return self.number, self.epoch
@@ -83,17 +90,19 @@ class Stream:
     def committed(self, block: Committed, epoch: bytes, has_room: bool) -> bool:
         """Note that a block has committed, which began with ``epoch``; return whether it can be delivered from memory.
 
-        A repetition changes nothing.
+        A repetition changes nothing. After an interrupt at any line it completes what was begun: it is open until then.
         """
         if self.open == block.number:
-            self.open = 0
-            if epoch and epoch == self.epoch and has_room:
+            if self._queue and self._queue[-1].number == block.number:
+                self._memory.recount()
+            elif epoch and epoch == self.epoch and has_room:
                 self._queue.append(block)
                 self._memory.held += len(block.data)
             else:
                 self.unread = block.number
                 self._unread_blocks += 1
                 self._unread_since = min(self._unread_since, block.at)
+            self.open = 0
         return self.is_current
 
     def rolled_back(self, number: int) -> None:
@@ -176,7 +185,7 @@ class Stream:
                 yield block, after
 
     def unsend(self) -> None:
-        """Note that the connection is lost: what is unanswered is to be sent again."""
+        """Note that the connection is lost, or a sending was interrupted: what is unanswered is to be sent again."""
         self._sent = self.last
 
     def delivered(self, number: int) -> list[Promise[None]]:
@@ -216,6 +225,11 @@ class Stream:
     def give_rows(self, numbers: list[int]) -> None:
         """Note that rows are still there."""
         self._rows = numbers + self._rows
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether blocks in memory are not known to be delivered."""
+        return bool(self._queue)
 
     @property
     def undelivered(self) -> int:

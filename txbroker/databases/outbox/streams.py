@@ -98,7 +98,7 @@ class Streams:
         self._ended: deque[int] = deque()
         self._free: list[Stream] = []
         self._since_look = 0
-        self._memory = Memory()
+        self._memory = Memory(self.all)
         self._newest: DeliveryCall | None = None
         _of_process.add(self)
 
@@ -228,15 +228,30 @@ class Streams:
         core = connection.core
         if core.phase is not Phase.OPEN:
             return False
-        with self.lock:
-            epoch, found = stream.epoch, list(stream.unsent())
-        for block, after in found:
-            delivery = Delivery(stream.name, epoch, block.number, after)
-            self._newest = deliver(
-                core, connection._serials, delivery, block.runs, block.data, self._answered
-            )
-            self._since_look += 1
+        try:
+            with self.lock:
+                epoch, found = stream.epoch, list(stream.unsent())
+            for block, after in found:
+                delivery = Delivery(stream.name, epoch, block.number, after)
+                self._newest = deliver(
+                    core, connection._serials, delivery, block.runs, block.data, self._answered
+                )
+                self._since_look += 1
+        except BaseException:  # an interrupt: nobody knows which were sent, and a repetition does no harm
+            with self.lock:
+                stream.unsend()
+            raise
         return bool(found)
+
+    def send_left(self) -> None:
+        """Send again what counts as sent, and is awaited by nobody: an interrupt came in between."""
+        if self.newest is None:
+            with self.lock:
+                left = [stream for stream in self.all.values() if stream.is_holding]
+                for stream in left:
+                    stream.unsend()
+            for stream in left:
+                self.flush(stream)
 
     def _answered(self, call: DeliveryCall) -> None:
         error, delivery = call.error, call.delivery
@@ -279,11 +294,15 @@ class Streams:
         self._tell(gone, error)
 
     def _tell(self, promises: list[Promise[None]], error: BaseException | None = None) -> None:
-        """Settle promises under the lock of the core, which their waiters take, too."""
+        """Settle promises under the lock of the core, which their waiters take, too; and have those look that wait at
+        the socket: nothing has come over it.
+        """
         if promises and self._connection is not None:
-            with self._connection._driver.lock:
+            driver = self._connection._driver
+            with driver.lock:
                 for promise in promises:
                     promise.resolve(None) if error is None else promise.fail(error)
+                driver.wake()
 
     def _lost(self) -> None:
         with self.lock:
