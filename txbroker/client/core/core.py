@@ -399,6 +399,11 @@ class Core:
         return output
 
     @property
+    def might_hold(self) -> bool:
+        """Whether the next request that may be held might be: the last one met another in time, or none yet."""
+        return self._alone_for <= HELD or self._alone_since < math.inf
+
+    @property
     def only_holds(self) -> bool:
         """Whether all the output may wait for other requests."""
         return self.output_bytes == self._held_bytes
