@@ -154,8 +154,8 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         if driver.is_forked or self.core.asking:
             self._admit(operation)
         with driver.lock:
-            if self.core.might_hold:
-                PACER.expect(driver)  # to wake its thread for each of some blocks a second would take 130 µs a block
+            if self.core.might_hold:  # its thread's waking takes 130 µs where blocks come one by one
+                PACER.expect(driver)
             promise = start(operation)
             driver.push_in_time()
         return promise
