@@ -288,3 +288,21 @@ def test_whoever_asks_on_the_same_connection_finds_it_decided(lite, own, topic, 
     assert own.wait_outcome(tx.xid, 5.0) is State.COMMITTED
     with pytest.raises(errors.TransactionCommitted):
         own.end_prepared(tx.xid, commit=False)
+
+
+def test_the_main_thread_drives_its_blocks_itself_though_a_resolver_shares_the_connection(
+    lite, broker, topic
+):
+    """Another thread that waits would make each block a matter of two changes of threads; a resolver's does not count."""
+    block(lite, broker, topic)
+    passes = broker.resolver.status.passes
+    broker.resolver.hurry()
+    eventually(lambda: broker.resolver.status.passes > passes and not broker.resolver.status.unacknowledged)
+    block(lite, broker, topic, b"2")
+    assert broker._driver._thread is None
+    assert values(broker, topic) == [b"1", b"2"]
+    waiting = threading.Thread(target=broker.ping)
+    waiting.start()
+    waiting.join()
+    block(lite, broker, topic, b"3", wait="commit")
+    assert broker._driver._thread is not None, "a thread of the program counts"
