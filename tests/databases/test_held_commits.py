@@ -293,7 +293,7 @@ def test_whoever_asks_on_the_same_connection_finds_it_decided(lite, own, topic, 
 def test_the_main_thread_drives_its_blocks_itself_though_a_resolver_shares_the_connection(
     lite, broker, topic
 ):
-    """Another thread that waits would make each block a matter of two changes of threads; a resolver's does not count."""
+    """With another thread that waits, each block costs two changes of threads; a resolver's does not count."""
     block(lite, broker, topic)
     passes = broker.resolver.status.passes
     broker.resolver.hurry()
