@@ -119,6 +119,7 @@ def test_a_block_that_has_received_has_its_commit_sent_at_once(lite, own, broker
     with txbroker.atomic(lite, own, mode="two-phase") as tx:
         assert tx.receive(f"{topic}-in", group=topic, timeout=10.0).value == b"a"
         tx.send(topic, b"1")
+    assert own.core._alone_since == math.inf, "it might have been held"
     eventually(lambda: values(broker, topic) == [b"1"], seconds=5.0)
     eventually(lambda: [at.pending_by for at in broker.group_offsets(topic)] == [""])
 
@@ -130,6 +131,7 @@ def test_a_block_that_finishes_a_message_has_its_commit_sent_at_once(lite, own, 
         (message,) = consumer.poll(10.0)
         with txbroker.atomic(lite, own, mode="two-phase") as tx:
             tx.done(message, consumer)
+        assert own.core._alone_since == math.inf, "it might have been held"
         eventually(lambda: not prepared(broker, tx), seconds=5.0)
 
 
@@ -268,6 +270,32 @@ def test_on_a_loop_it_goes_with_the_next_request_or_by_the_loops_timer(
     asyncio.run(work())
 
 
+def test_on_a_loop_an_abort_sends_it_too(lite, shared_broker, broker, topic, held):
+    """A close that is cancelled ends so."""
+
+    async def work():
+        own = await connect(shared_broker.address, timeout=10.0)
+        own.resolver = Unresolving(lambda: None)
+        async with atomic(lite, own) as tx:
+            await tx.send(topic, b"1")
+        own._abort()
+
+    asyncio.run(work())
+    eventually(lambda: values(broker, topic) == [b"1"], seconds=5.0)
+
+
+def test_on_a_loop_who_waits_for_the_commit_has_it_sent_at_once(lite, shared_broker, broker, topic, held):
+    async def work():
+        async with await connect(shared_broker.address, timeout=10.0) as own:
+            own.resolver = Unresolving(lambda: None)
+            async with atomic(lite, own, wait="commit") as tx:
+                await tx.send(topic, b"1")
+            own.resolver = None
+
+    asyncio.run(work())
+    assert values(broker, topic) == [b"1"]
+
+
 def test_on_a_loop_closing_sends_it_and_waits_until_the_broker_has_read_it(
     lite, shared_broker, broker, topic, held
 ):
@@ -288,3 +316,21 @@ def test_whoever_asks_on_the_same_connection_finds_it_decided(lite, own, topic, 
     assert own.wait_outcome(tx.xid, 5.0) is State.COMMITTED
     with pytest.raises(errors.TransactionCommitted):
         own.end_prepared(tx.xid, commit=False)
+
+
+def test_the_main_thread_drives_its_blocks_itself_though_a_resolver_shares_the_connection(
+    lite, broker, topic
+):
+    """With another thread that waits, each block costs two changes of threads; a resolver's does not count."""
+    block(lite, broker, topic)
+    passes = broker.resolver.status.passes
+    broker.resolver.hurry()
+    eventually(lambda: broker.resolver.status.passes > passes and not broker.resolver.status.unacknowledged)
+    block(lite, broker, topic, b"2")
+    assert broker._driver._thread is None
+    assert values(broker, topic) == [b"1", b"2"]
+    waiting = threading.Thread(target=broker.ping)
+    waiting.start()
+    waiting.join()
+    block(lite, broker, topic, b"3", wait="commit")
+    assert broker._driver._thread is not None, "a thread of the program counts"

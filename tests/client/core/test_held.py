@@ -41,6 +41,19 @@ def test_one_is_not_held_if_the_last_one_waited_in_vain_until_one_is_followed_so
         rig.pump()
 
 
+def test_that_one_might_be_held_is_known_before_whenever_it_is(rig):
+    """Who has it sent in time must be told before: an interrupt may follow."""
+    for pause in (2 * HELD, HELD / 2, HELD / 2, 2 * HELD, 0.0, HELD):
+        for also in (False, True):
+            might, before = rig.core.might_hold, rig.core.held_until
+            ask(rig, held=True)
+            assert might or rig.core.held_until == before
+            rig.now += pause
+            if also:
+                ask(rig, held=False)
+            rig.pump()
+
+
 def test_a_second_held_request_does_not_make_the_first_one_wait_longer(rig):
     ask(rig, held=True)
     until = rig.core.held_until

@@ -5,6 +5,7 @@
 import contextlib
 import gc
 import itertools
+import math
 import signal
 import sqlite3
 import time
@@ -12,6 +13,7 @@ import time
 import pytest
 
 import txbroker
+from tests.client import test_interrupts as client
 from tests.databases.deaths.interrupts import AtLine
 from tests.databases.orders import make_tables
 from tests.databases.topic_content import values
@@ -83,6 +85,13 @@ class Shop:
         serials = self.broker._serials
         assert set(serials._open) == set(serials._left)  # those of which the resolver has decided
         assert {entry for entry in open_blocks._in_block.values() if entry.progress is not None} == set()
+
+
+@pytest.fixture(autouse=True)
+def reported():
+    """What is left of interrupted calls is reported while this module's filters hold, not at the end of the run."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture
@@ -331,4 +340,26 @@ def test_a_block_that_has_lost_its_transaction_to_an_inner_one_says_so(shop):
         with txbroker.atomic(shop.database, shop.broker, mode="two-phase") as inner:
             shop.work(inner)
     assert (tx.outcome, inner.outcome) == (State.ROLLED_BACK, State.COMMITTED)
+    shop.check()
+
+
+def test_an_interrupt_in_the_client_leaves_both_or_neither_and_keeps_no_commit_back(shop):
+    """At lines of the client below a block, while the resolver's thread uses the connection, too."""
+
+    def case(at):
+        shop.ready()
+        with at, txbroker.atomic(shop.database, shop.broker) as tx:
+            number = shop.work(tx)
+        if not at.raised:
+            shop.told(number, tx)
+        eventually(lambda: shop.broker._driver.held_until == math.inf, seconds=2.0)
+
+    with txbroker.atomic(shop.database, shop.broker) as tx:
+        shop.work(tx)  # so that the way to the topic is known
+    for line in range(1, MOST, 3):
+        at = client.AtLine(line)
+        case(at)
+        if not at.raised:
+            assert line > 100
+            break
     shop.check()

@@ -125,7 +125,7 @@ def test_a_block_that_ended_unknown_and_is_asked_for_by_nobody_keeps_no_outcomes
 def test_a_decided_block_whose_commit_the_broker_refuses_is_left_to_the_resolver(lite, broker, topic):
     """It will tell the broker by the xid; the serial is asked for by nobody."""
 
-    async def refused():
+    async def refused(held):
         raise errors.CorruptData("the staged messages of this one are damaged", "staged")
 
     with txbroker.atomic(lite, broker, mode="two-phase") as tx:

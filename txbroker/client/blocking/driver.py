@@ -22,7 +22,7 @@ from txbroker.client.blocking.held_output import PACER
 from txbroker.client.blocking.link import Link, open_socket
 from txbroker.client.blocking.semaphore import BinarySemaphore
 from txbroker.client.consumer.delivery import Delivery, Source, look_in_turn
-from txbroker.client.core.core import Core
+from txbroker.client.core.core import HELD, Core
 from txbroker.client.core.partitioner import check_asking
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.promise import Promise
@@ -249,12 +249,17 @@ class Driver:
         return self.core.held_until
 
     def send_held(self) -> None:
-        """Send held output, from any thread, whoever drives: at its time, before a fork, at the interpreter's end."""
-        if self.core.held_until < math.inf and self.lock.acquire(timeout=LOCKED):
-            try:
-                self.link.write()
-            finally:
-                self.lock.release()
+        """Send held output, from any thread, whoever drives: at its time, before a fork, at the interpreter's end.
+
+        A fork may come on a thread that has the lock itself, in a partitioner: so it is not waited for without end.
+        """
+        end = time.monotonic() + LOCKED
+        while self.core.held_until < math.inf and time.monotonic() < end:
+            if not self.lock.locked():
+                with self.lock:
+                    self.link.write()
+                return
+            time.sleep(HELD)
 
     def _put_out(self) -> None:
         if self._may_drive(threading.get_ident()):

@@ -20,8 +20,6 @@ from txbroker.client.core.core import HELD
 log = logging.getLogger("txbroker.client")
 
 QUIET: Final = 2
-_SHORTEST: Final = 0.0002
-"""Seconds between two looks at output that is overdue and that the socket does not take."""
 
 
 class Holder(Protocol):
@@ -93,7 +91,7 @@ class Pacer:
             quiet += 1
             if pause < math.inf or self._expected is not expected:
                 quiet, expected = 0, self._expected
-            time.sleep(max(_SHORTEST, min(pause, HELD)))
+            time.sleep(pause if 0 < pause < HELD else HELD)
         self._is_asleep = True
         if self._expected is expected:  # looked at after the flag was set: what comes later finds the flag
             self._wake.acquire()

@@ -66,6 +66,13 @@ class Core:
 
     is_urgent = False
     """Whether output is to go out before the caller goes on."""
+    held_until = math.inf
+    """When output that waits for other requests must go out without them; infinity if none waits."""
+    _held_bytes = 0
+    _alone_since = math.inf
+    """Since when the last request that may be held has met no other; infinity if it has."""
+    _alone_for = 0.0
+    """Seconds after which it met one."""
 
     def __init__(
         self,
@@ -99,12 +106,6 @@ class Core:
         self.abort = ""
         """If not empty, the front end must drop the connection, for this reason, and then call :meth:`lost`."""
         self.output_bytes = 0
-        self.held_until = math.inf
-        """When output that waits for other requests must go out without them; infinity if none waits."""
-        self._held_bytes = 0
-        self._alone_since = math.inf
-        self._alone_for = 0.0
-        """Seconds after which a request followed the last one that might be held."""
         self._output: list[bytes] = []
         self._sending: tuple[Call[Any], bytes] | None = None
         self._pending: dict[int, Call[Any]] = {}
@@ -397,6 +398,11 @@ class Core:
             self._drain_by = self.clock() + self.options.timeout
             self.expire_by(self._drain_by)
         return output
+
+    @property
+    def might_hold(self) -> bool:
+        """Whether the next request that may be held might be: the last one met another in time, or none yet."""
+        return self._alone_for <= HELD or self._alone_since < math.inf
 
     @property
     def only_holds(self) -> bool:

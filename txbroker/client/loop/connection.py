@@ -300,7 +300,6 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         if resolver is not None:
             resolver.stop(0.0)  # the loop's thread must not wait for it
         has_held = resolver is not None or self.core.held_until < math.inf
-        self._write_held()
         # What has failed has been told, for on a loop each send has its future, unless its caller gave up.
         self._producer.failed = [batch for batch in self._producer.failed if batch.untold]
         flushing = start(self._producer.flush())
