@@ -1,1 +1,1 @@
-"""Blocks that only send: their messages lie in the database until the broker has them. ``docs/atomic.md`` tells how."""
+"""Blocks that only send: their messages lie in the database until the broker has them. ``docs/outbox.md`` tells how."""
