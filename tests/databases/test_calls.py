@@ -15,7 +15,7 @@ OURS = tuple(f"{Path(txbroker.__file__).parent.parent / name}/" for name in ("tx
 BLOCKS = 20
 BUDGET = {
     ("two-phase", "postgresql"): 315,
-    ("two-phase", "sqlite"): 382,
+    ("two-phase", "sqlite"): 400,
     ("outbox", "postgresql"): 195,
     ("outbox", "sqlite"): 264,
 }
