@@ -190,7 +190,7 @@ class Background:
         """
         table, stream, number = row_of(xid) or ("", "", 0)
         charge = self._charges.get(table)
-        if charge is None or charge.connector is None:
+        if charge is None or self.streams(table) is None:
             raise errors.Misuse(
                 f"{xid} names a row of the decision table {table!r}, which this connection does not look after: begin "
                 "a block of txbroker.atomic on that database first, then ask again"
@@ -383,13 +383,20 @@ class Background:
     def _attend(self, charge: _Charge) -> None:
         keeper = charge.keeper
         assert keeper is not None
-        if keeper.attend():
-            charge.attend_due = min(charge.attend_due, time.monotonic() + AGAIN)
+        try:
+            if keeper.attend():
+                charge.attend_due = min(charge.attend_due, time.monotonic() + AGAIN)
+        except errors.RequestRefused:
+            self._answer(charge, keeper)  # of some stream: who asks for another need not wait for it
+            raise
+        self._answer(charge, keeper)
+
+    def _answer(self, charge: _Charge, keeper: Keeper) -> None:
         for question, answer in list(charge.questions.items()):
             if answer is None:
                 try:
                     charge.questions[question] = keeper.outcome(*question)
-                except errors.OutcomeForgotten as error:
+                except errors.RequestRefused as error:
                     charge.questions[question] = error
 
     def _remove_delivered(self, charge: _Charge) -> None:

@@ -130,7 +130,7 @@ class TransactionOperations:
         core = self.core
         deadline, pause = core.clock() + seconds("timeout", timeout, NOTHING_READ), 0.01
         while True:
-            state = await self._state(which)
+            state = await self._state(which, deadline)
             if state in (State.COMMITTED, State.ROLLED_BACK):
                 return state
             if core.clock() + pause >= deadline:
@@ -142,15 +142,16 @@ class TransactionOperations:
             await core.waits.sleep(pause)
             pause = min(1.0, pause * 2)
 
-    async def _state(self, which: Which) -> State:
-        """Return how far a transaction is; a block that has left its messages in a database is found out there."""
+    async def _state(self, which: Which, deadline: float) -> State:
+        """Return how far a transaction is; a block that has left its messages in a database is found out there, until
+        a deadline of the core's clock.
+        """
         if isinstance(which, Xid) and which.format_id == LEFT_FORMAT_ID:
             if self.resolver is None:
                 raise errors.Misuse(
                     f"{which} names a block whose messages its database has: begin a block of txbroker.atomic on that "
                     "database over this connection, then ask again"
                 )
-            deadline, found = self.core.clock() + self.core.options.timeout, None
             while (found := self.resolver.row_outcome(which)) is None and self.core.clock() < deadline:
                 await self.core.waits.sleep(0.005)
             return found or State.PREPARED

@@ -104,6 +104,7 @@ class PostgresqlDatabase(Database):
     connection: Any
 
     name = "postgresql"
+    row_may_be_late = True
     old = "decided_at < LOCALTIMESTAMP - INTERVAL '60 seconds'"
     limit = " LIMIT 1000"
     begin_block = (

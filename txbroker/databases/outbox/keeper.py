@@ -88,6 +88,8 @@ class Keeper:
         self._database = connection
         self._open_broker = open_broker
         self._seen: dict[str, tuple[int, int]] = {}
+        self._marks: dict[str, int] = {}
+        """The marks with which streams end, as last read."""
 
     def keep(self, streams: Streams | None, stops_at_refused: bool) -> None:
         """Look after the streams of this process."""
@@ -168,8 +170,8 @@ class Keeper:
                 self.table.delete({name.hex(): done}, PATIENCE)
             rows = rows[len(done) :]
             if error is None:
-                if rows:  # a mark, whose block can never commit: it may go at once
-                    self.table.delete({name.hex(): [rows.pop(0).number]}, PATIENCE)
+                if rows:
+                    self._pass_mark(name, rows.pop(0))
                 continue
             if isinstance(error, _OF_TOPICS) and looked < rows[0].number:
                 looked = rows[0].number
@@ -182,6 +184,14 @@ class Keeper:
             self._refuse(name, rows.pop(0).number, error)
         self.stopped.pop(name.hex(), None)
         return last, is_all
+
+    def _pass_mark(self, name: bytes, row: Row) -> None:
+        """Go on behind a mark, which is deleted when its block is long over."""
+        at = payload.unpack(row.messages, f"number {row.number} of stream {name.hex()}").at
+        if not self._database.database.row_may_be_late or abs(_now() - at) >= KEPT * 1e6:
+            self.table.delete({name.hex(): [row.number]}, PATIENCE)
+        else:
+            self._marks[name.hex()] = row.number
 
     def _forget_routes(self, name: bytes, row: Row) -> None:
         """Have the topics of a row looked for again: they may have been made anew, or altered, by others."""
@@ -378,34 +388,53 @@ class Keeper:
         broker = self.broker
         is_known = any(info.stream == name for info in broker.run(list_streams(broker.core, self._name)))
         if not is_known and not self._was_unknown(stream):
+            if (found := self._row_outcome(stream, number)) is not None:
+                return found
             raise errors.OutcomeForgotten(
                 f"stream {stream} is not known to the broker: it was released, or nobody has claimed it; how its "
                 f"number {number} ended is not known any more. Look at the rows that its block wrote"
             )
-        held = self._claim(name)
-        if held.last >= number:
+        if self._is_delivered(name, number):
             return State.COMMITTED
         if (found := self._row_outcome(stream, number)) is not None:
             return found
         try:
-            if self.table.mark(stream, number, broker.identity, payload.mark(0), PATIENCE):
-                self.table.delete({stream: [number]}, PATIENCE)
-                return State.ROLLED_BACK
+            if self.table.mark(stream, number, broker.identity, payload.mark(_now()), PATIENCE):
+                return self._marked_outcome(name, number)
         except Exception as error:
             if not self._database.is_blocked(error):
                 raise
         return None  # its transaction is open, or it came in between: the next look shows
 
+    def _is_delivered(self, name: bytes, number: int) -> bool:
+        """Return whether a row was delivered, or refused for ever; from now on nobody delivers it but after a claim."""
+        return self._claim(name).last >= number or self.table.is_refused(name.hex(), number)
+
+    def _marked_outcome(self, name: bytes, number: int) -> State:
+        """Return how a block has ended whose row was not there, as the mark is in its place.
+
+        The row may have gone because others delivered it after the claim: so it is claimed again. The mark stays if
+        the row may be under way to the database yet, together with its COMMIT: it is refused then.
+        """
+        is_delivered = self._is_delivered(name, number)
+        if is_delivered or not self._database.database.row_may_be_late:
+            self.table.delete({name.hex(): [number]}, PATIENCE)
+        return State.COMMITTED if is_delivered else State.ROLLED_BACK
+
     def _own_outcome(self, stream: Stream, number: int) -> State | None:
-        """Return it for a stream that blocks of this process use: then it has ended, or has not come to COMMIT."""
+        """Return it for a stream that blocks of this process use: then it has ended, or has not come to COMMIT.
+
+        Raises OutcomeForgotten if too many have been rolled back since.
+        """
         if stream.open == number or number > stream.number:
             return None
-        if stream.last >= number:
-            return State.COMMITTED
-        found = self._row_outcome(stream.text, number)
-        if found is None and stream.last < number:  # it may have been delivered and deleted in between
-            return State.ROLLED_BACK
-        return found or State.COMMITTED
+        is_undone = stream.is_undone(number)
+        if is_undone is None:
+            raise errors.OutcomeForgotten(
+                f"how number {number} of stream {stream.text} ended is not known any more: so many blocks were rolled "
+                "back since. Look at the rows that its block wrote"
+            )
+        return State.ROLLED_BACK if is_undone else State.COMMITTED
 
     def _row_outcome(self, stream: str, number: int) -> State | None:
         found = self.table.payload(stream, number, PATIENCE)
@@ -422,6 +451,11 @@ class Keeper:
             (True, 0.0) if self.streams is None else self.streams.given_up.get(stream, (True, 0.0))
         )
         return not was_claimed and time.monotonic() - at < KEPT / 2
+
+
+def _now() -> int:
+    """µs since 1970 UTC."""
+    return time.time_ns() // 1000
 
 
 MOST_AT_ONCE = 5000
