@@ -420,14 +420,14 @@ class Background:
             charge.sweep_due = now + SWEEP
         else:
             found = found._replace(contradicted=charge.last.contradicted)
-        if charge.keeper is not None and now >= charge.look_due:
-            charge.look_due = now + LOOK
-            charge.keeper.sweep(is_patient=True)
         charge.last = found
         self._passes += 1
         self._committed += len(found.committed)
         self._rolled_back += len(found.rolled_back)
         self._removed += found.removed
+        if charge.keeper is not None and now >= charge.look_due:
+            charge.look_due = now + LOOK
+            charge.keeper.sweep(is_patient=True)
 
     def _tidy(self) -> None:
         """Collect acknowledgements, then delete their rows, many at once."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from journal.formats.stream_entries import STREAM_BYTES
 from journal.transaction_states import State
 from txbroker import errors
 from txbroker.client.blocking import Connection
@@ -315,11 +316,20 @@ class Keeper:
         broker = self.broker
         known = {info.stream.hex(): info for info in broker.run(list_streams(broker.core, self._name))}
         own = set() if self.streams is None else {name.hex() for name in self.streams.all}
-        failures = list[errors.TxBrokerError]()
+        failures = list[Exception]()
         seen, before, streams = dict[str, tuple[int, int]](), self._seen, 0
         delivered, refused = self.delivered, self.refused
-        for name, _, highest in self.table.streams(broker.identity):
+        for name, lowest, highest in self.table.streams(broker.identity):
             info = known.pop(name, None)
+            if not _is_stream(name) or lowest < 1:
+                failures.append(
+                    errors.InvalidSetting(
+                        f"rows of txbroker_outbox are of a stream {name[:80]!r}, with numbers from {lowest} on: a "
+                        "stream has 32 hexadecimal digits, and numbers from 1 on. No program has left them there; they "
+                        "are neither delivered nor deleted"
+                    )
+                )
+                continue
             last = 0 if info is None else info.last
             if name in own:
                 continue
@@ -328,21 +338,24 @@ class Keeper:
                     self._delete_up_to(name, last)
                 continue
             seen[name] = last, highest
+            if highest == self._marks.get(name) and seen[name] == before.get(name):
+                continue  # nothing but a mark is left
             if not is_patient or (name in before and before[name][0] == last < before[name][1]):
                 streams += 1
                 try:
                     self._go_on(bytes.fromhex(name))
-                except errors.RequestRefused as error:
+                except (errors.RequestRefused, TypeError, ValueError) as error:
                     failures.append(error)  # of this stream: the others need not wait for it
         self._seen = seen
-        if failures:
-            raise failures[0]
+        self._marks = {name: number for name, number in self._marks.items() if name in seen}
         over = [
             bytes.fromhex(name) for name, info in known.items() if name not in own and info.idle >= KEPT * 1e6
         ]
         released = self._empty_and_release(
             [(name, held.epoch, held.last) for name, held in self._claimed(over)]
         )
+        if failures:
+            raise failures[0]
         return Swept(streams, self.delivered - delivered, self.refused - refused, released)
 
     @property
@@ -451,6 +464,10 @@ class Keeper:
             (True, 0.0) if self.streams is None else self.streams.given_up.get(stream, (True, 0.0))
         )
         return not was_claimed and time.monotonic() - at < KEPT / 2
+
+
+def _is_stream(name: str) -> bool:
+    return len(name) == 2 * STREAM_BYTES and not set(name) - set("0123456789abcdef")
 
 
 def _now() -> int:
