@@ -19,7 +19,7 @@ from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.loop import fork
 from txbroker.databases import identity, open_blocks, xids
-from txbroker.databases.adapters.database import Condition, Database
+from txbroker.databases.adapters.database import Condition, Database, lost_mark
 from txbroker.databases.block_progress import BlockProgress, Left, Side, Step
 from txbroker.databases.error_causes import reason, told
 from txbroker.databases.identity import Identity
@@ -230,6 +230,8 @@ class Deciding:
         self.xid = left.xid
         if not self.database.commits_with_row:
             await self.database.put(self._token, left.row)
+        elif self._tells and self.database.condition() in (Condition.IDLE, Condition.AUTOCOMMIT):
+            raise lost_mark("no transaction is open any more")
 
     def _refused_insert(self, error: Exception) -> None:
         """Take note of why the row of this block could not be inserted; raises what it means, if that is something
