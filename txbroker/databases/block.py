@@ -82,7 +82,7 @@ class BrokerSide(Generic[T_co]):
         if terms.mode == TWO_PHASE:
             return None
         if self.background is not None and database.has_outbox:
-            streams = self.background.streams(table, terms.stops)
+            streams = self.background.streams(table)
         messages = None if streams is None else await self._outside()
         if streams is None or messages is None:
             if terms.mode == OUTBOX:
@@ -90,7 +90,8 @@ class BrokerSide(Generic[T_co]):
             return None
         if terms.backlog is not None:
             streams.check_room(terms.backlog)
-        return LeftBlock(streams, streams.of(database), messages, self.identity, self.connection.core.wall())
+        now = self.connection.core.wall()
+        return LeftBlock(streams, streams.of(database), messages, self.identity, now, terms.stops)
 
     async def _outside(self) -> list[tuple[PartitionQueue, bytes]] | None:
         """Return the block's messages, if it has nothing else."""

@@ -98,7 +98,6 @@ class _Charge:
         self.resolver: Resolver | None = None
         self.streams: Streams | None = None
         self.keeper: Keeper | None = None
-        self.stops_at_refused = False
         self.questions: dict[tuple[str, int], State | errors.TxBrokerError | None] = {}
         self.attend_due = math.inf
         self.look_due = 0.0
@@ -164,14 +163,13 @@ class Background:
                 _running.add(self)
         self._wake.release()
 
-    def streams(self, name: str, stops_at_refused: bool) -> Streams | None:
+    def streams(self, name: str) -> Streams | None:
         """Return the streams for blocks that leave their messages in the database; None if no connection can be opened
         to look after them.
         """
         charge = self._charges[name]
         if charge.connector is None:
             return None
-        charge.stops_at_refused = stops_at_refused
         if charge.streams is None:
             with self._watching:
                 if charge.streams is None:
@@ -483,7 +481,7 @@ class Background:
                 )
             charge.keeper = charge.resolver.keeper
             if charge.keeper is not None:
-                charge.keeper.keep(charge.streams, charge.stops_at_refused)
+                charge.keeper.streams = charge.streams
             charge.used = time.monotonic()
             act(charge)
             charge.failure = ""

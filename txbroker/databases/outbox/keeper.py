@@ -82,19 +82,13 @@ class Keeper:
         """Rows that were read from the table and delivered."""
         self.refused = 0
         """Rows that were moved to the refused ones."""
-        self.stops_at_refused = False
-        """Whether a stream waits at a row that is refused for ever, instead of going on behind it."""
         self.stopped: dict[str, str] = {}
-        """Streams that wait so, and why."""
+        """Streams that wait at a row that is refused for ever, instead of going on behind it, and why."""
         self._database = connection
         self._open_broker = open_broker
         self._seen: dict[str, tuple[int, int]] = {}
         self._marks: dict[str, int] = {}
         """The marks with which streams end, as last read."""
-
-    def keep(self, streams: Streams | None, stops_at_refused: bool) -> None:
-        """Look after the streams of this process."""
-        self.streams, self.stops_at_refused = streams, stops_at_refused
 
     @property
     def broker(self) -> Connection:
@@ -178,9 +172,10 @@ class Keeper:
                 looked = rows[0].number
                 self._forget_routes(name, rows[0])
                 continue
-            if not isinstance(error, FOR_GOOD) or self.stops_at_refused:
-                if isinstance(error, FOR_GOOD):
-                    self.stopped[name.hex()] = f"number {rows[0].number}: {error}"
+            if not isinstance(error, FOR_GOOD):
+                raise error
+            if _stops(rows[0]):
+                self.stopped[name.hex()] = f"number {rows[0].number}: {error}"
                 raise error
             self._refuse(name, rows.pop(0).number, error)
         self.stopped.pop(name.hex(), None)
@@ -464,6 +459,14 @@ class Keeper:
             (True, 0.0) if self.streams is None else self.streams.given_up.get(stream, (True, 0.0))
         )
         return not was_claimed and time.monotonic() - at < KEPT / 2
+
+
+def _stops(row: Row) -> bool:
+    """Return whether its program has said that the stream waits at it, if it is refused for ever."""
+    try:
+        return payload.unpack(row.messages, "").stops
+    except errors.InvalidFrame:
+        return False
 
 
 def _is_stream(name: str) -> bool:
