@@ -90,13 +90,13 @@ class BrokerSide(Generic[T_co]):
             return None
         if terms.backlog is not None:
             streams.check_room(terms.backlog)
-        stream = streams.of(database)
-        return LeftBlock(streams, stream, messages, self.identity, self.connection.core.wall())
+        stream, now = streams.of(database), self.connection.core.wall()
+        return LeftBlock(streams, stream, messages, self.identity, now, terms.stops)
 
     def take_stream(self, database: Database, table: str) -> None:
         """Have the stream of this database connection claimed, so that its first block finds that done."""
         if self._outbox.mode != TWO_PHASE and self.background is not None and database.has_outbox:
-            self._streams = self.background.streams(table, self._outbox.stops)
+            self._streams = self.background.streams(table)
             if self._streams is not None:
                 self._streams.of(database)
 

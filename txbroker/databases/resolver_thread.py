@@ -99,7 +99,6 @@ class _Charge:
         self.resolver: Resolver | None = None
         self.streams: Streams | None = None
         self.keeper: Keeper | None = None
-        self.stops_at_refused = False
         self.questions: dict[tuple[str, int], State | errors.TxBrokerError | None] = {}
         self.attend_due = math.inf
         self.look_due = 0.0
@@ -167,14 +166,13 @@ class Background:
                 _running.add(self)
         self._wake.release()
 
-    def streams(self, name: str, stops_at_refused: bool) -> Streams | None:
+    def streams(self, name: str) -> Streams | None:
         """Return the streams for blocks that leave their messages in the database; None if no connection can be opened
         to look after them.
         """
         charge = self._charges[name]
         if charge.connector is None:
             return None
-        charge.stops_at_refused = stops_at_refused
         if charge.streams is None:
             with self._watching:
                 if charge.streams is None:
@@ -197,7 +195,7 @@ class Background:
         if table not in self._charges and table in _connectors:
             self.watch(table, _connectors[table])
         charge = self._charges.get(table)
-        if charge is None or charge.connector is None:
+        if charge is None or self.streams(table) is None:
             raise errors.Misuse(
                 f"{xid} names a row of the decision table {table!r}, which this process does not look after: begin "
                 "a block of txbroker.atomic on that database first, then ask again"
@@ -389,13 +387,20 @@ class Background:
     def _attend(self, charge: _Charge) -> None:
         keeper = charge.keeper
         assert keeper is not None
-        if charge.streams is not None and keeper.attend():
-            charge.attend_due = min(charge.attend_due, time.monotonic() + AGAIN)
+        try:
+            if keeper.attend():
+                charge.attend_due = min(charge.attend_due, time.monotonic() + AGAIN)
+        except errors.RequestRefused:
+            self._answer(charge, keeper)  # of some stream: who asks for another need not wait for it
+            raise
+        self._answer(charge, keeper)
+
+    def _answer(self, charge: _Charge, keeper: Keeper) -> None:
         for question, answer in list(charge.questions.items()):
             if answer is None:
                 try:
                     charge.questions[question] = keeper.outcome(*question)
-                except errors.OutcomeForgotten as error:
+                except errors.RequestRefused as error:
                     charge.questions[question] = error
 
     def _remove_delivered(self, charge: _Charge) -> None:
@@ -419,14 +424,14 @@ class Background:
             charge.sweep_due = now + SWEEP
         else:
             found = found._replace(contradicted=charge.last.contradicted)
-        if charge.keeper is not None and now >= charge.look_due:
-            charge.look_due = now + LOOK
-            charge.keeper.sweep(is_patient=True)
         charge.last = found
         self._passes += 1
         self._committed += len(found.committed)
         self._rolled_back += len(found.rolled_back)
         self._removed += found.removed
+        if charge.keeper is not None and now >= charge.look_due:
+            charge.look_due = now + LOOK
+            charge.keeper.sweep(is_patient=True)
 
     def _tidy(self) -> None:
         """Collect acknowledgements, then delete their rows, many at once."""
@@ -482,7 +487,7 @@ class Background:
                 )
             charge.keeper = charge.resolver.keeper
             if charge.keeper is not None:
-                charge.keeper.keep(charge.streams, charge.stops_at_refused)
+                charge.keeper.streams = charge.streams
             charge.used = time.monotonic()
             act(charge)
             charge.failure = ""

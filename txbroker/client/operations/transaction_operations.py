@@ -127,7 +127,7 @@ class TransactionOperations:
         transaction is open, or the database does not answer.
         """
         if is_left(which):
-            return Outcome(0, 0, 0, await self._state(which))
+            return Outcome(0, 0, 0, await self._state(which, self.core.clock() + self.core.options.timeout))
         return await outcome(self.core, which)
 
     @client_method
@@ -136,7 +136,7 @@ class TransactionOperations:
         core = self.core
         deadline, pause = core.clock() + seconds("timeout", timeout, NOTHING_READ), 0.01
         while True:
-            state = await self._state(which)
+            state = await self._state(which, deadline)
             if state in (State.COMMITTED, State.ROLLED_BACK):
                 return state
             if core.clock() + pause >= deadline:
@@ -148,8 +148,10 @@ class TransactionOperations:
             await core.waits.sleep(pause)
             pause = min(1.0, pause * 2)
 
-    async def _state(self, which: Which) -> State:
-        """Return how far a transaction is; a block that has left its messages in a database is found out there."""
+    async def _state(self, which: Which, deadline: float) -> State:
+        """Return how far a transaction is; a block that has left its messages in a database is found out there, until
+        a deadline of the core's clock.
+        """
         if is_left(which):
             if self.resolver is None and not makers:
                 raise errors.Misuse(
@@ -157,7 +159,6 @@ class TransactionOperations:
                     "database over this connection, then ask again"
                 )
             resolver = self.resolver or makers[0](self)
-            deadline, found = self.core.clock() + self.core.options.timeout, None
             while (found := resolver.row_outcome(which)) is None and self.core.clock() < deadline:
                 await self.core.waits.sleep(0.005)
             return found or State.PREPARED

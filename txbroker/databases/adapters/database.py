@@ -240,6 +240,11 @@ class Database:
         """Whether :meth:`commit_with` is to be used in place of :meth:`put` and :meth:`commit`."""
         return False
 
+    row_may_be_late = False
+    """Whether a row may come to the database together with its COMMIT, though its program is gone: then nothing there
+    tells that its block is open.
+    """
+
     async def commit_with(self, token: str, row: OutboxRow) -> None:
         """Insert a row as :meth:`put` does, and commit, in one message."""
         raise NotImplementedError

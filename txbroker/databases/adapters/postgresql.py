@@ -104,6 +104,7 @@ class PostgresqlDatabase(Database):
     connection: Any
 
     name = "postgresql"
+    row_may_be_late = True
     old = "decided_at < LOCALTIMESTAMP - INTERVAL '60 seconds'"
     limit = " LIMIT 1000"
     begin_block = (
@@ -331,6 +332,10 @@ class _Psycopg(PostgresqlDatabase):
         for result in results:
             if result.status == _FATAL:
                 error = sys.modules["psycopg"].errors.error_from_result(result)
+                if (
+                    sqlstate(error) == "26000"
+                ):  # DEALLOCATE ALL, DISCARD ALL: the next block prepares it again
+                    _prepared.discard(connection)
                 _refuse_lost_place(error)
                 raise error
 

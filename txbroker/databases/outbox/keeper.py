@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from journal.formats.stream_entries import STREAM_BYTES
 from journal.transaction_states import State
 from txbroker import errors
 from txbroker.client.blocking import Connection
@@ -80,17 +81,13 @@ class Keeper:
         """Rows that were read from the table and delivered."""
         self.refused = 0
         """Rows that were moved to the refused ones."""
-        self.stops_at_refused = False
-        """Whether a stream waits at a row that is refused for ever, instead of going on behind it."""
         self.stopped: dict[str, str] = {}
-        """Streams that wait so, and why."""
+        """Streams that wait at a row that is refused for ever, instead of going on behind it, and why."""
         self._database = connection
         self._open_broker = open_broker
         self._seen: dict[str, tuple[int, int]] = {}
-
-    def keep(self, streams: Streams | None, stops_at_refused: bool) -> None:
-        """Look after the streams of this process."""
-        self.streams, self.stops_at_refused = streams, stops_at_refused
+        self._marks: dict[str, int] = {}
+        """The marks with which streams end, as last read."""
 
     @property
     def broker(self) -> Connection:
@@ -165,20 +162,29 @@ class Keeper:
                 self.table.delete({name.hex(): done}, PATIENCE)
             rows = rows[len(done) :]
             if error is None:
-                if rows:  # a mark, whose block can never commit: it may go at once
-                    self.table.delete({name.hex(): [rows.pop(0).number]}, PATIENCE)
+                if rows:
+                    self._pass_mark(name, rows.pop(0))
                 continue
             if isinstance(error, _OF_TOPICS) and looked < rows[0].number:
                 looked = rows[0].number
                 self._forget_routes(name, rows[0])
                 continue
-            if not isinstance(error, FOR_GOOD) or self.stops_at_refused:
-                if isinstance(error, FOR_GOOD):
-                    self.stopped[name.hex()] = f"number {rows[0].number}: {error}"
+            if not isinstance(error, FOR_GOOD):
+                raise error
+            if _stops(rows[0]):
+                self.stopped[name.hex()] = f"number {rows[0].number}: {error}"
                 raise error
             self._refuse(name, rows.pop(0).number, error)
         self.stopped.pop(name.hex(), None)
         return last, is_all
+
+    def _pass_mark(self, name: bytes, row: Row) -> None:
+        """Go on behind a mark, which is deleted when its block is long over."""
+        at = payload.unpack(row.messages, f"number {row.number} of stream {name.hex()}").at
+        if not self._database.database.row_may_be_late or abs(_now() - at) >= KEPT * 1e6:
+            self.table.delete({name.hex(): [row.number]}, PATIENCE)
+        else:
+            self._marks[name.hex()] = row.number
 
     def _forget_routes(self, name: bytes, row: Row) -> None:
         """Have the topics of a row looked for again: they may have been made anew, or altered, by others."""
@@ -302,11 +308,20 @@ class Keeper:
         broker = self.broker
         known = {info.stream.hex(): info for info in broker.run(list_streams(broker.core, self._name))}
         own = set() if self.streams is None else {name.hex() for name in self.streams.all}
-        failures = list[errors.TxBrokerError]()
+        failures = list[Exception]()
         seen, before, streams = dict[str, tuple[int, int]](), self._seen, 0
         delivered, refused = self.delivered, self.refused
-        for name, _, highest in self.table.streams(broker.identity):
+        for name, lowest, highest in self.table.streams(broker.identity):
             info = known.pop(name, None)
+            if not _is_stream(name) or lowest < 1:
+                failures.append(
+                    errors.InvalidSetting(
+                        f"rows of txbroker_outbox are of a stream {name[:80]!r}, with numbers from {lowest} on: a "
+                        "stream has 32 hexadecimal digits, and numbers from 1 on. No program has left them there; they "
+                        "are neither delivered nor deleted"
+                    )
+                )
+                continue
             last = 0 if info is None else info.last
             if name in own:
                 continue
@@ -315,21 +330,24 @@ class Keeper:
                     self._delete_up_to(name, last)
                 continue
             seen[name] = last, highest
+            if highest == self._marks.get(name) and seen[name] == before.get(name):
+                continue  # nothing but a mark is left
             if not is_patient or (name in before and before[name][0] == last < before[name][1]):
                 streams += 1
                 try:
                     self._go_on(bytes.fromhex(name))
-                except errors.RequestRefused as error:
+                except (errors.RequestRefused, TypeError, ValueError) as error:
                     failures.append(error)  # of this stream: the others need not wait for it
         self._seen = seen
-        if failures:
-            raise failures[0]
+        self._marks = {name: number for name, number in self._marks.items() if name in seen}
         over = [
             bytes.fromhex(name) for name, info in known.items() if name not in own and info.idle >= KEPT * 1e6
         ]
         released = self._empty_and_release(
             [(name, held.epoch, held.last) for name, held in self._claimed(over)]
         )
+        if failures:
+            raise failures[0]
         return Swept(streams, self.delivered - delivered, self.refused - refused, released)
 
     @property
@@ -385,23 +403,38 @@ class Keeper:
         broker = self.broker
         is_known = any(info.stream == name for info in broker.run(list_streams(broker.core, self._name)))
         if not is_known and not self._was_unknown(stream):
+            if (found := self._row_outcome(stream, number)) is not None:
+                return found
             raise errors.OutcomeForgotten(
                 f"stream {stream} is not known to the broker: it was released, or nobody has claimed it; how its "
                 f"number {number} ended is not known any more. Look at the rows that its block wrote"
             )
-        held = self._claim(name)
-        if held.last >= number:
+        if self._is_delivered(name, number):
             return State.COMMITTED
         if (found := self._row_outcome(stream, number)) is not None:
             return found
         try:
-            if self.table.mark(stream, number, broker.identity, payload.mark(0), PATIENCE):
-                self.table.delete({stream: [number]}, PATIENCE)
-                return State.ROLLED_BACK
+            if self.table.mark(stream, number, broker.identity, payload.mark(_now()), PATIENCE):
+                return self._marked_outcome(name, number)
         except Exception as error:
             if not self._database.is_blocked(error):
                 raise
         return None  # its transaction is open, or it came in between: the next look shows
+
+    def _is_delivered(self, name: bytes, number: int) -> bool:
+        """Return whether a row was delivered, or refused for ever; from now on nobody delivers it but after a claim."""
+        return self._claim(name).last >= number or self.table.is_refused(name.hex(), number)
+
+    def _marked_outcome(self, name: bytes, number: int) -> State:
+        """Return how a block has ended whose row was not there, as the mark is in its place.
+
+        The row may have gone because others delivered it after the claim: so it is claimed again. The mark stays if
+        the row may be under way to the database yet, together with its COMMIT: it is refused then.
+        """
+        is_delivered = self._is_delivered(name, number)
+        if is_delivered or not self._database.database.row_may_be_late:
+            self.table.delete({name.hex(): [number]}, PATIENCE)
+        return State.COMMITTED if is_delivered else State.ROLLED_BACK
 
     def _row_outcome(self, stream: str, number: int) -> State | None:
         found = self.table.payload(stream, number, PATIENCE)
@@ -416,6 +449,23 @@ class Keeper:
         """
         was_claimed, at = given_up.get(stream, (True, 0.0))
         return not was_claimed and time.monotonic() - at < KEPT / 2
+
+
+def _stops(row: Row) -> bool:
+    """Return whether its program has said that the stream waits at it, if it is refused for ever."""
+    try:
+        return payload.unpack(row.messages, "").stops
+    except errors.InvalidFrame:
+        return False
+
+
+def _is_stream(name: str) -> bool:
+    return len(name) == 2 * STREAM_BYTES and not set(name) - set("0123456789abcdef")
+
+
+def _now() -> int:
+    """µs since 1970 UTC."""
+    return time.time_ns() // 1000
 
 
 MOST_AT_ONCE = 5000

@@ -27,8 +27,9 @@ class LeftBlock:
         messages: list[tuple[PartitionQueue, bytes]],
         broker: str,
         now: int,
+        stops: bool = False,
     ) -> None:
-        """``now`` is in µs since 1970 UTC."""
+        """``now`` is in µs since 1970 UTC; ``stops`` says that the stream waits at it if it is refused for ever."""
         self._streams = streams
         self._stream = stream
         self._frames = b"".join([frames for _, frames in messages])
@@ -36,7 +37,7 @@ class LeftBlock:
         listed = [
             payload.Run(queue.topic, queue.index, queue.partitions, len(frames)) for queue, frames in messages
         ]
-        packed = payload.pack(now, listed, self._frames)
+        packed = payload.pack(now, listed, self._frames, stops)
         with streams.lock:
             self.number, self._epoch = stream.begin()
         self.row = OutboxRow(stream.text, self.number, broker, packed, streams.table)

@@ -1,9 +1,9 @@
 """The messages of one block, as a row of the outbox has them.
 
 A payload is a fixed head (version, CRC-32C of the list, length of the list), the list in MessagePack (when the block
-ended, and for each partition its topic, index and bytes), and the frames of all of them, as they are sent. Each frame
-has a checksum of its own, which the broker checks. Topics are named, because a topic may be made anew before they are
-delivered. A payload without runs is a mark: its block was rolled back.
+ended, for each partition its topic, index and bytes, and whether a refusal stops the stream), and the frames of all of
+them, as they are sent. Each frame has a checksum of its own, which the broker checks. Topics are named, because a topic
+may be made anew before they are delivered. A payload without runs is a mark: its block was rolled back.
 """
 
 from __future__ import annotations
@@ -34,14 +34,18 @@ class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class _List(msgspec.Struct, array_like=True, frozen=True, gc=False):
     at: int
     runs: list[Run]
+    stops: bool = False
 
 
 class Payload(NamedTuple):
-    """What a row says: ``at`` is when its block ended, in µs since 1970 UTC by the program's clock."""
+    """What a row says: ``at`` is when its block ended, in µs since 1970 UTC by the program's clock; ``stops`` whether
+    the stream waits at it if it is refused for ever, whoever delivers it.
+    """
 
     at: int
     runs: list[Run]
     frames: memoryview
+    stops: bool
 
     @property
     def is_mark(self) -> bool:
@@ -53,9 +57,9 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_List).decode
 
 
-def pack(at: int, runs: list[Run], frames: bytes) -> bytes:
+def pack(at: int, runs: list[Run], frames: bytes, stops: bool = False) -> bytes:
     """Return the bytes of a payload."""
-    listed = _encode(_List(at, runs))
+    listed = _encode(_List(at, runs, stops))
     return b"".join((_HEAD.pack(VERSION, crc32c(listed), len(listed)), listed, frames))
 
 
@@ -81,7 +85,7 @@ def unpack(data: bytes | memoryview, what: str) -> Payload:
         raise _corrupt(what, str(error)) from error
     if any(run.size < 0 for run in found.runs) or sum(run.size for run in found.runs) != len(frames):
         raise _corrupt(what, f"has {len(frames)} bytes of messages, and lists others")
-    return Payload(found.at, found.runs, frames)
+    return Payload(found.at, found.runs, frames, found.stops)
 
 
 def _corrupt(what: str, how: str) -> errors.InvalidFrame:

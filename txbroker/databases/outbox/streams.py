@@ -150,6 +150,7 @@ class Streams:
 
     def _drop(self, stream: Stream) -> None:
         self.all.pop(stream.name, None)
+        self._free = [each for each in self._free if each is not stream]
         for key, holder in list(self._holders.items()):
             if holder.stream is stream:
                 del self._holders[key]

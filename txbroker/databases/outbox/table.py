@@ -153,6 +153,10 @@ class OutboxTable:
             run(database.execute(database.refuse_row, (error[:MAX_ERROR], stream, number)))
             self._delete(stream, [number])
 
+    def is_refused(self, stream: str, number: int) -> bool:
+        """Return whether a row was moved to those that the broker will never take."""
+        return bool(self.connection.read(self.connection.database.read_refused, (stream, number)))
+
     def mark(self, stream: str, number: int, broker: str, payload: bytes, patience: float) -> bool:
         """Take the place of a row, so that its block can never commit; return False if the row is there.
 
