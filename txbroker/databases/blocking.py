@@ -18,7 +18,6 @@ from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Receipt
 from txbroker.client.producer.partition_queue import PartitionQueue
 from txbroker.client.transactions.transaction import Transaction as TransactionCore
-from txbroker.databases import identity
 from txbroker.databases.adapters.adapter import adapt, kind_of, run
 from txbroker.databases.adapters.database import Connector
 from txbroker.databases.block import Begun, Block, BrokerSide
@@ -27,6 +26,7 @@ from txbroker.databases.outbox.streams import Backlog
 from txbroker.databases.outbox.terms import AUTO_MODE, OUTBOX_BYTES, TWO_PHASE, OutboxTerms
 from txbroker.databases.protocol import Deciding, check_wait
 from txbroker.databases.resolver_thread import Background, background_of
+from txbroker.databases.tables import identity
 
 
 def atomic(

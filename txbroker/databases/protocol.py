@@ -18,12 +18,13 @@ from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.loop import fork
-from txbroker.databases import identity, open_blocks, xids
+from txbroker.databases import open_blocks
 from txbroker.databases.adapters.database import Condition, Database, lost_mark
 from txbroker.databases.block_progress import BlockProgress, Left, Side, Step
 from txbroker.databases.error_causes import reason, told
-from txbroker.databases.identity import Identity
 from txbroker.databases.open_blocks import Place
+from txbroker.databases.tables import identity, xids
+from txbroker.databases.tables.identity import Identity
 
 _REFUSED = {
     Condition.AUTOCOMMIT: "is in autocommit mode: each statement would be committed alone. Switch that off, or begin "

@@ -18,12 +18,12 @@ from journal.words import count_text
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.blocking import Connection, connect
-from txbroker.databases import xids
 from txbroker.databases.adapters.database import COMMITTED, CONTRADICTED, Connector
-from txbroker.databases.decision_table import WAITING, DecisionTable
-from txbroker.databases.identity import Identity
 from txbroker.databases.outbox.keeper import Keeper, Swept
-from txbroker.databases.resolver_connection import ResolverConnection
+from txbroker.databases.tables import xids
+from txbroker.databases.tables.decision_table import WAITING, DecisionTable
+from txbroker.databases.tables.identity import Identity
+from txbroker.databases.tables.resolver_connection import ResolverConnection
 
 log = logging.getLogger("txbroker.resolver")
 

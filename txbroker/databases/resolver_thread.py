@@ -32,7 +32,7 @@ from txbroker.databases.adapters.database import Connector
 from txbroker.databases.outbox.keeper import Keeper
 from txbroker.databases.outbox.streams import Streams, outcome_in_process
 from txbroker.databases.resolver import Resolution, Resolver
-from txbroker.databases.xids import row_of
+from txbroker.databases.tables.xids import row_of
 
 log = logging.getLogger("txbroker.resolver")
 

@@ -7,7 +7,7 @@ from journal.formats import frame
 from txbroker.databases.adapters.adapter import run
 from txbroker.databases.outbox import payload
 from txbroker.databases.outbox.table import OutboxTable
-from txbroker.databases.resolver_connection import ResolverConnection
+from txbroker.databases.tables.resolver_connection import ResolverConnection
 
 
 def stream(number):

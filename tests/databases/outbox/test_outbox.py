@@ -81,7 +81,7 @@ class TestBlocks:
 class TestChoosing:
     def test_a_block_that_only_sends_asks_the_broker_for_nothing(self, database, broker, topic):
         tx = send(database, broker, topic, 1, mode="auto")
-        assert tx.xid.format_id == 0x7463
+        assert tx.xid.format_id == 0x746F
 
     def test_two_phase_can_be_said(self, database, broker, topic):
         tx = send(database, broker, topic, 1, mode="two-phase", wait="commit")

@@ -218,7 +218,7 @@ class TestPostgresql:
         rows,
         broker,
         topic,
-        alarm,  # noqa: F811
+        alarm,
     ):
         """The server is stopped before it reads the row and COMMIT, and goes on after somebody has asked."""
         with contextlib.closing(postgresql.connect()) as database:

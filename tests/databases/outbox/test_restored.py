@@ -19,7 +19,7 @@ from tests.databases.outbox.scene import all_of, rows_of, send, streams_of
 from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.databases.outbox import claims, restored
-from txbroker.databases.resolver_connection import ResolverConnection
+from txbroker.databases.tables.resolver_connection import ResolverConnection
 
 
 def set_back(opens, shared_broker, topic):

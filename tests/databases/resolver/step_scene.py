@@ -13,13 +13,13 @@ from typing import Any
 
 import txbroker
 from txbroker import State
-from txbroker.databases import xids
 from txbroker.databases.adapters.adapter import adapt, run
 from txbroker.databases.adapters.database import ROLLED_BACK, TABLE, texts
 from txbroker.databases.blocking import BlockingSide
-from txbroker.databases.decision_table import WAITING
 from txbroker.databases.protocol import Deciding
 from txbroker.databases.resolver import Resolver, Told
+from txbroker.databases.tables import xids
+from txbroker.databases.tables.decision_table import WAITING
 
 PROGRAM = ("begin", "decide", "prepare", "commit", "tell")
 RESOLVER = ("list", "decide", "tell", "remove", "rows", "sweep")

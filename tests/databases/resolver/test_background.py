@@ -74,7 +74,7 @@ def test_the_status_names_who_is_waited_for(sqlite, database, broker, topic):
         broker.resolver.interval = 0.1
         tx.send(topic, b"1")
         adapter, deciding = tx.database, tx.deciding
-        import txbroker.databases.xids as xids
+        import txbroker.databases.tables.xids as xids
         from txbroker.databases.adapters.adapter import run
 
         key = xids.row_key(tx.xid)

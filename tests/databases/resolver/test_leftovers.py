@@ -6,8 +6,8 @@ import pytest
 
 import txbroker
 from tests.databases.orders import execute
-from txbroker.databases import xids
 from txbroker.databases.adapters.database import COMMITTED, CONTRADICTED
+from txbroker.databases.tables import xids
 
 pytestmark = pytest.mark.slow
 

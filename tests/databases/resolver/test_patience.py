@@ -11,9 +11,9 @@ import pytest
 import txbroker
 from tests.databases.orders import execute, make_tables, opener
 from txbroker.databases import resolver as resolving
-from txbroker.databases import xids
 from txbroker.databases.adapters.database import COMMITTED
-from txbroker.databases.decision_table import WAITING
+from txbroker.databases.tables import xids
+from txbroker.databases.tables.decision_table import WAITING
 
 pytestmark = pytest.mark.slow
 

@@ -15,11 +15,11 @@ from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, confirm, pass_invocation
 from txbroker.cli.output import count_text, emit, facts, json_line, time_text
 from txbroker.databases.adapters.database import Connector
-from txbroker.databases.identity import REPLACEMENT, SEPARATE
 from txbroker.databases.outbox import restored
 from txbroker.databases.outbox.restored import SetBack
 from txbroker.databases.outbox.table import OutboxTable
 from txbroker.databases.resolver import Resolution, Resolver, goes_on
+from txbroker.databases.tables.identity import REPLACEMENT, SEPARATE
 from txbroker.errors import TxBrokerError
 
 WAIT = (

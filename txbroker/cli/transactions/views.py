@@ -36,7 +36,7 @@ from txbroker.cli.transactions.words import (
     summary,
 )
 from txbroker.client.core.results import TransactionDetails
-from txbroker.databases import xids
+from txbroker.databases.tables import xids
 from txbroker.wire.messages import TransactionInfo
 
 SHOWN_CHARACTERS = 48

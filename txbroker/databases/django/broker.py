@@ -15,7 +15,7 @@ from txbroker.databases.orm.waiting_messages import MAX_BYTES, Terms
 from txbroker.databases.outbox.streams import Backlog
 from txbroker.databases.outbox.terms import AUTO_MODE, OUTBOX_BYTES, OutboxTerms
 from txbroker.databases.protocol import check_wait
-from txbroker.databases.xids import check_application
+from txbroker.databases.tables.xids import check_application
 
 NAMES = (
     "url", "application", "wait", "timeout", "max_bytes", "options",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.operations.streams import claim_stream, release_stream
-from txbroker.databases.resolver_connection import ResolverConnection
+from txbroker.databases.tables.resolver_connection import ResolverConnection
 from txbroker.wire.messages import StreamHeld
 
 

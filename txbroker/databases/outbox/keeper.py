@@ -23,7 +23,7 @@ from txbroker.databases.outbox import claims, payload
 from txbroker.databases.outbox.stream import Stream
 from txbroker.databases.outbox.streams import Streams, given_up
 from txbroker.databases.outbox.table import OutboxTable, RefusedRow, Row
-from txbroker.databases.resolver_connection import ResolverConnection
+from txbroker.databases.tables.resolver_connection import ResolverConnection
 from txbroker.wire.messages import Delivery, StreamHeld
 
 log = logging.getLogger("txbroker.outbox")

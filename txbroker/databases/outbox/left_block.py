@@ -7,11 +7,11 @@ import time
 from journal.xid import Xid
 from txbroker.client.core.promise import Promise
 from txbroker.client.producer.partition_queue import PartitionQueue
-from txbroker.databases import xids
 from txbroker.databases.adapters.database import OutboxRow
 from txbroker.databases.outbox import payload
 from txbroker.databases.outbox.stream import Committed, Stream
 from txbroker.databases.outbox.streams import Streams
+from txbroker.databases.tables import xids
 
 
 class LeftBlock:

@@ -14,10 +14,10 @@ from journal.formats.stream_entries import STREAM_BYTES
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.operations.streams import list_streams
-from txbroker.databases.identity import Identity
 from txbroker.databases.outbox import claims
 from txbroker.databases.outbox.contents import PATIENCE, ended
 from txbroker.databases.outbox.table import OutboxTable
+from txbroker.databases.tables.identity import Identity
 
 
 class SetBack(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from txbroker import errors
 from txbroker.databases.adapters.adapter import run
 from txbroker.databases.adapters.database import MAX_ERROR, ROWS
-from txbroker.databases.identity import Identity, stored
-from txbroker.databases.resolver_connection import ResolverConnection
+from txbroker.databases.tables.identity import Identity, stored
+from txbroker.databases.tables.resolver_connection import ResolverConnection
 
 BYTES = 8 << 20
 """Bytes of rows that are read at once, but for the last of them."""

@@ -40,7 +40,7 @@ from txbroker.databases.sqlalchemy.adapters import (
     refused_two_phase,
 )
 from txbroker.databases.sqlalchemy.driver import DriverDatabase
-from txbroker.databases.xids import check_application
+from txbroker.databases.tables.xids import check_application
 
 
 def carry(

@@ -6,9 +6,9 @@ from typing import Any
 
 from django.db import migrations
 
-from txbroker.databases import identity
 from txbroker.databases.adapters import adapter
 from txbroker.databases.adapters.adapter import run
+from txbroker.databases.tables import identity
 
 
 def make(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001

@@ -5,8 +5,8 @@ import pytest
 from journal.arguments import checked_xid
 from journal.xid import Xid
 from txbroker import errors
-from txbroker.databases import xids
 from txbroker.databases.adapters.adapter import run
+from txbroker.databases.tables import xids
 
 TABLE, OTHER_TABLE = "0123456789abcdef", "fedcba9876543210"
 BROKER, OTHER_BROKER = "a" * 32, "b" * 32

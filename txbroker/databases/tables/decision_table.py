@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from txbroker.databases.adapters.adapter import run
 from txbroker.databases.adapters.database import COMMITTED, CONTRADICTED, ROLLED_BACK, texts
-from txbroker.databases.resolver_connection import ResolverConnection
+from txbroker.databases.tables.resolver_connection import ResolverConnection
 
 BATCH = 500
 """How many rows one statement deletes."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from journal.arguments import text, wrong_value
 from txbroker import errors
 from txbroker.databases.adapters.database import IDENTITY, LAYOUT, TABLE, Condition, Database, identity_of
-from txbroker.databases.xids import TABLE_DIGITS
+from txbroker.databases.tables.xids import TABLE_DIGITS
 
 REPLACEMENT = "replacement"
 SEPARATE = "separate"

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from txbroker import errors
-from txbroker.databases import identity
 from txbroker.databases.adapters.adapter import adapt, run
 from txbroker.databases.adapters.database import (
     ROLLED_BACK,
@@ -18,7 +17,8 @@ from txbroker.databases.adapters.database import (
     Database,
     identity_of,
 )
-from txbroker.databases.identity import Identity
+from txbroker.databases.tables import identity
+from txbroker.databases.tables.identity import Identity
 
 log = logging.getLogger("txbroker.resolver")
 
