@@ -29,15 +29,13 @@ from txbroker.client.core.background_worker import makers
 from txbroker.client.core.promise import Promise
 from txbroker.client.loop.connection import LoopConnection
 from txbroker.databases.adapters.database import Connector
-from txbroker.databases.outbox.keeper import Keeper
+from txbroker.databases.charge import TIDY, Charge
+from txbroker.databases.charge import drive as take_in_answers
 from txbroker.databases.outbox.streams import Streams, outcome_in_process
-from txbroker.databases.resolver import Resolution, Resolver
+from txbroker.databases.resolver import Resolver
 from txbroker.databases.tables.xids import row_of
 
 log = logging.getLogger("txbroker.resolver")
-
-TIDY = 1.0
-"""Seconds between checks of what the broker has acknowledged, while blocks run."""
 
 SWEEP = 60.0
 """Seconds between sweeps for rows that were not deleted."""
@@ -53,9 +51,6 @@ LOOK = 5.0
 
 MOST_IN_MEMORY = 64 << 20
 """Bytes of undelivered messages in memory, by default; those beyond are read from the database again."""
-
-AGAIN = 0.05
-"""Seconds until a stream is looked at again whose block must end first."""
 
 EXIT = 5.0
 """Seconds for which the interpreter's end waits for deliveries, at most."""
@@ -91,25 +86,6 @@ class Status(NamedTuple):
     stopped: list[str] = []  # noqa: RUF012 - never changed
 
 
-class _Charge:
-    """One decision table that is resolved."""
-
-    def __init__(self, connector: Connector | None) -> None:
-        self.connector = connector
-        self.resolver: Resolver | None = None
-        self.streams: Streams | None = None
-        self.keeper: Keeper | None = None
-        self.questions: dict[tuple[str, int], State | errors.TxBrokerError | None] = {}
-        self.attend_due = math.inf
-        self.look_due = 0.0
-        self.keys: deque[str] = deque()
-        self.due = 0.0
-        self.sweep_due = 0.0
-        self.used = 0.0
-        self.failure = ""
-        self.last = Resolution([], [], [], [], 0, 0)
-
-
 class Background:
     """The resolver in the background of one connection: ``broker.resolver``.
 
@@ -128,7 +104,7 @@ class Background:
         self._open_broker = open_broker
         self._drive = drive
         self._broker: Connection | None = None
-        self._charges: dict[str, _Charge] = {}
+        self._charges: dict[str, Charge] = {}
         """It is replaced, never changed, because the thread iterates over it while others add tables."""
         self._told: deque[tuple[Promise[Any], str]] = deque()
         self._wake = BinarySemaphore()
@@ -153,7 +129,7 @@ class Background:
             _connectors[name] = connector
         with self._watching:
             if name not in self._charges:
-                self._charges = {**self._charges, name: _Charge(connector)}
+                self._charges = {**self._charges, name: Charge(connector)}
             if connector is None:
                 self._charges[name].failure = (
                     "this driver does not tell how to open another connection: say connect_database= to "
@@ -179,7 +155,7 @@ class Background:
                     charge.streams = Streams(name, self._most, partial(self._attend_soon, charge), self._stir)
         return charge.streams
 
-    def _attend_soon(self, charge: _Charge) -> None:
+    def _attend_soon(self, charge: Charge) -> None:
         charge.attend_due = 0.0
         self._wake.release()
 
@@ -311,7 +287,7 @@ class Background:
             self._tidy()
             for name, charge in self._charges.items():
                 if charge.streams is not None:
-                    self._guard(name, charge, self._finish_streams)
+                    self._guard(name, charge, partial(Charge.finish, deadline=self._deadline))
         finally:  # the clean-up may have opened connections
             with ExitStack() as ending:
                 if self._broker is not None and self._drive is None:  # a connection of the resolver
@@ -320,23 +296,8 @@ class Background:
                     if charge.resolver is not None:
                         ending.callback(charge.resolver.close_database)
 
-    def _finish_streams(self, charge: _Charge) -> None:
-        """Have all delivered that can be in time, delete the rows, release the streams."""
-        keeper, streams = charge.keeper, charge.streams
-        assert keeper is not None
-        assert streams is not None
-        while time.monotonic() < self._deadline and not streams.is_settled:
-            waits = keeper.attend()
-            if not self._take_in(streams) or waits:
-                break
-            if not streams.is_settled:  # an answer is to come
-                self._wake.acquire(AGAIN)
-        keeper.tidy()
-        if time.monotonic() < self._deadline:
-            keeper.release_own()
-
     def _rest(self) -> None:
-        if self._told or any(charge.streams and charge.streams.is_busy for charge in self._charges.values()):
+        if self._told or any(charge.is_busy for charge in self._charges.values()):
             due = min((charge.attend_due for charge in self._charges.values()), default=math.inf)
             self._wake.acquire(max(0.0, min(TIDY, due - time.monotonic())))
         else:
@@ -346,7 +307,7 @@ class Background:
         """Sleep until something is due; :meth:`track` ends the sleep."""
         now = time.monotonic()
         charges = self._charges.values()
-        due = [min(charge.due, charge.attend_due) for charge in charges if charge.connector is not None]
+        due = [charge.next_due for charge in charges if charge.connector is not None]
         due += [charge.used + CLOSE_IDLE for charge in charges if charge.used + CLOSE_IDLE > now]
         self._asleep = True
         if not self._told:  # checked again, because it may have come before the flag was set
@@ -371,51 +332,20 @@ class Background:
             if charge.resolver is not None and now - charge.used > CLOSE_IDLE:
                 charge.resolver.close_database()
 
-    def _keep(self, name: str, charge: _Charge, now: float) -> None:
+    def _keep(self, name: str, charge: Charge, now: float) -> None:
         """Look after the streams of this process."""
         streams = charge.streams
         if now >= charge.attend_due:
             charge.attend_due = math.inf
-            if not self._guard(name, charge, self._attend):
+            if not self._guard(name, charge, Charge.attend):
                 charge.attend_due = min(charge.attend_due, time.monotonic() + TIDY)
         if streams is not None:
-            if self._take_in(streams):
+            if charge.take_in():
                 streams.send_left()
             if streams.removable:
-                self._guard(name, charge, self._remove_delivered)
+                self._guard(name, charge, Charge.remove_delivered)
 
-    def _attend(self, charge: _Charge) -> None:
-        keeper = charge.keeper
-        assert keeper is not None
-        try:
-            if keeper.attend():
-                charge.attend_due = min(charge.attend_due, time.monotonic() + AGAIN)
-        except errors.RequestRefused:
-            self._answer(charge, keeper)  # of some stream: who asks for another need not wait for it
-            raise
-        self._answer(charge, keeper)
-
-    def _answer(self, charge: _Charge, keeper: Keeper) -> None:
-        for question, answer in list(charge.questions.items()):
-            if answer is None:
-                try:
-                    charge.questions[question] = keeper.outcome(*question)
-                except errors.RequestRefused as error:
-                    charge.questions[question] = error
-
-    def _remove_delivered(self, charge: _Charge) -> None:
-        assert charge.keeper is not None
-        charge.keeper.tidy()
-
-    def _take_in(self, streams: Streams) -> bool:
-        """Take in the answers to deliveries; return whether they have come."""
-        newest, connection = streams.newest, streams.connection
-        if newest is None or connection is None:
-            return True
-        _drive(connection, newest)
-        return newest.done
-
-    def _pass(self, charge: _Charge) -> None:
+    def _pass(self, charge: Charge) -> None:
         assert charge.resolver is not None
         now = time.monotonic()
         sweep = now >= charge.sweep_due
@@ -449,7 +379,7 @@ class Background:
                 self._of(key).keys.append(key)
         for name, charge in self._charges.items():
             if charge.keys and charge.connector is not None:
-                self._guard(name, charge, self._remove)
+                self._guard(name, charge, Charge.remove_decisions)
 
     def _untold(self, error: BaseException, key: str) -> None:
         if isinstance(error, errors.HeuristicOutcome):
@@ -463,17 +393,10 @@ class Background:
             log.log(level, "the broker could not be told of a decision (%s); the resolver will", error)
         self.hurry()
 
-    def _of(self, key: str) -> _Charge:
+    def _of(self, key: str) -> Charge:
         return self._charges[key.partition("-")[0]]
 
-    def _remove(self, charge: _Charge) -> None:
-        assert charge.resolver is not None
-        keys = list(charge.keys)
-        charge.resolver.remove(keys)
-        for _ in keys:
-            charge.keys.popleft()
-
-    def _guard(self, name: str, charge: _Charge, act: Callable[[_Charge], None]) -> bool:
+    def _guard(self, name: str, charge: Charge, act: Callable[[Charge], None]) -> bool:
         """Run an action; report a failure, and try again later with a new database connection. Return whether it
         worked.
         """
@@ -502,7 +425,7 @@ class Background:
                 charge.resolver.close_database()
             return False
 
-    def _is_passing(self, charge: _Charge, error: BaseException) -> bool:
+    def _is_passing(self, charge: Charge, error: BaseException) -> bool:
         """Return whether another program was writing."""
         resolver = charge.resolver
         return isinstance(error, errors.StorageUnavailable) or (
@@ -523,16 +446,6 @@ def _finish_all() -> None:
         background.finish_at_exit()
 
 
-def _drive(connection: Connection, promise: Promise[Any]) -> None:
-    """Wait for an answer, or for a second."""
-    try:
-        connection._driver.wait(promise, TIDY)
-    except TimeoutError:
-        pass  # checked again in the next round
-    except errors.TxBrokerError as error:
-        log.debug("waiting for an acknowledgement: %s", error)
-
-
 def background_of(connection: Connection) -> Background:
     """Return the worker beside a blocking connection; it is made when it is first asked for."""
     with _starting:
@@ -545,7 +458,7 @@ def background_of(connection: Connection) -> Background:
 
             def drive(promise: Promise[Any]) -> None:
                 driver.outlives_losses(threading.get_ident())
-                _drive(connection, promise)
+                take_in_answers(connection, promise)
 
             connection.resolver = Background(own, drive, connection.core.options.max_buffered)
         assert isinstance(connection.resolver, Background)
