@@ -168,6 +168,10 @@ class LimitExceeded(RequestRefused):
     """A limit (number, bytes or messages of open transactions, producers, ...) would be exceeded."""
 
 
+class TransactionTooLarge(LimitExceeded):
+    """A transaction has more than one transaction may have, whatever else there is: trying again does not help."""
+
+
 class ProducerFenced(RequestRefused):
     """A newer producer of the same name is active; this one must stop."""
 

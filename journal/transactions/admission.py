@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from journal.errors import LimitExceeded, reserved
+from journal.errors import LimitExceeded, TransactionTooLarge, reserved
 from journal.formats.group_entries import GroupPositions
 from journal.log.catalog import Catalog
 from journal.transactions.limits import TransactionLimits
@@ -37,17 +37,17 @@ class Admission:
         ):
             return  # 0.5 µs less than going through the table below; 60,000 times a second
         for what, value, limit in (
-            ("messages in one transaction", own + count, limits.messages),
-            ("adds in one transaction", added + requests, limits.requests),
-            ("bytes in one transaction", held + size, limits.bytes),
-            ("messages in all undecided transactions", totals.messages + count, limits.total_messages),
-            ("adds in all undecided transactions", totals.requests + requests, limits.total_requests),
-            ("bytes in all undecided transactions", totals.bytes + size, limits.total_bytes),
+            ("messages", own + count, limits.messages),
+            ("adds", added + requests, limits.requests),
+            ("bytes", held + size, limits.bytes),
         ):
-            if value > limit:
-                raise LimitExceeded(
-                    f"{value} {what}, the limit is {limit}; nothing of this request was stored"
-                )
+            _check_own(what, value, limit)
+        for what, value, limit in (
+            ("messages", totals.messages + count, limits.total_messages),
+            ("adds", totals.requests + requests, limits.total_requests),
+            ("bytes", totals.bytes + size, limits.total_bytes),
+        ):
+            _check_all(what, value, limit)
 
     def partition(self, transaction: Transaction | None, partition: int, more: int = 0) -> None:
         """Raise for a partition that takes no messages of clients, and for one more than a transaction may have.
@@ -59,7 +59,7 @@ class Admission:
             raise reserved(store.topic)
         used: Collection[int] = transaction.partitions if transaction else ()
         if partition not in used and len(used) + more >= self._limits.partitions:
-            raise LimitExceeded(
+            raise TransactionTooLarge(
                 f"the transaction has messages for {len(used) + more} partitions, the limit; "
                 "nothing of this request was stored"
             )
@@ -93,15 +93,19 @@ class Admission:
                 for settled in each.settled:
                     self._catalog.store(settled.partition)
         own = count + (transaction.positions if transaction else 0)
-        for what, value, limit in (
-            ("group positions in one transaction", own, self._limits.partitions),
-            (
-                "group positions in all undecided transactions",
-                self._table.totals.offsets + count,
-                self._limits.total_offsets,
-            ),
-        ):
-            if value > limit:
-                raise LimitExceeded(
-                    f"{value} {what}, the limit is {limit}; nothing of this request was stored"
-                )
+        _check_own("group positions", own, self._limits.partitions)
+        _check_all("group positions", self._table.totals.offsets + count, self._limits.total_offsets)
+
+
+def _check_own(what: str, value: int, limit: int) -> None:
+    if value > limit:
+        raise TransactionTooLarge(
+            f"{value} {what} in one transaction, the limit is {limit}; nothing of this request was stored"
+        )
+
+
+def _check_all(what: str, value: int, limit: int) -> None:
+    if value > limit:
+        raise LimitExceeded(
+            f"{value} {what} in all undecided transactions, the limit is {limit}; nothing of this request was stored"
+        )

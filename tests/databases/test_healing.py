@@ -31,6 +31,9 @@ class Broker(Side):
     async def leave_in_database(self, database):
         return None
 
+    async def overtake_nothing(self, database, table):
+        pass
+
     async def shown(self, told):
         pass
 

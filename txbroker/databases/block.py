@@ -100,6 +100,21 @@ class BrokerSide(Generic[T_co]):
             if self._streams is not None:
                 self._streams.of(database)
 
+    async def overtake_nothing(self, database: Database, table: str) -> None:
+        """Wait until what this database connection has left there before is delivered: a prepared block would come
+        first. Raises StorageUnavailable if that takes longer than the timeout.
+        """
+        streams = None if self.background is None else self.background.known_streams(table)
+        promise = None if streams is None else streams.pending(database)
+        if promise is not None and streams is not None:
+            try:
+                await self._wait(promise)
+            except TimeoutError as error:
+                raise errors.StorageUnavailable(
+                    f"earlier blocks of this database connection are not delivered after {self._timeout:g} s, and this "
+                    "one must come after them; nothing is committed. It can be run again"
+                ) from error
+
     async def _outside(self) -> list[tuple[PartitionQueue, bytes]] | None:
         """Return the block's messages, if it has nothing else."""
         transaction: Any = self.transaction

@@ -60,6 +60,9 @@ class Side(Protocol):
         Raises what keeps it from COMMIT.
         """
 
+    async def overtake_nothing(self, database: Database, table: str) -> None:
+        """Wait until what its database connection has left in the database before is delivered."""
+
     def told_by_database(self, left: Left, commit: bool) -> Any:
         """Note how the database has ended a block that has left its messages there. A repetition does no harm."""
 

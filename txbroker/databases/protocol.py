@@ -207,6 +207,8 @@ class Deciding:
                 "of the block's messages become visible; the rows depend on how that transaction ends"
             )
         left = await self.side.leave_in_database(database)
+        if left is None:
+            await self.side.overtake_nothing(database, self.identity.name)
         try:
             if left is not None:
                 await self._leave(left, condition)

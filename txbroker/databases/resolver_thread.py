@@ -155,6 +155,11 @@ class Background:
                     charge.streams = Streams(name, self._most, partial(self._attend_soon, charge), self._stir)
         return charge.streams
 
+    def known_streams(self, name: str) -> Streams | None:
+        """Return the streams for a table, if there are some."""
+        charge = self._charges.get(name)
+        return None if charge is None else charge.streams
+
     def _attend_soon(self, charge: Charge) -> None:
         charge.attend_due = 0.0
         self._wake.release()

@@ -87,6 +87,12 @@ def run_atomic(
         with Atomic(deciding, side, connect_database) as tx:
             return interaction(connection.cursor(), tx, *args)
 
+    return _cancellable(pool.runWithConnection(work), giving_up)
+
+
+def _cancellable(working: Deferred[T], giving_up: GivingUp) -> Deferred[T]:
+    """Return a Deferred for a block in a thread that fails at once when it is cancelled."""
+
     def cancel(outer: Deferred[T]) -> None:
         outer.errback(giving_up.give_up())
 
@@ -97,7 +103,7 @@ def run_atomic(
             log.warning("a cancelled block has failed, which no caller waits for: %s", result.value)
 
     deferred: Deferred[T] = Deferred(cancel)
-    pool.runWithConnection(work).addBoth(ended)
+    working.addBoth(ended)
     return deferred
 
 

@@ -142,6 +142,17 @@ class TestChoosing:
             txbroker.atomic(lite, broker, **choices)
 
 
+class TestBothModes:
+    def test_a_two_phase_block_comes_after_what_its_connection_has_left(self, open_database, broker, topic):
+        for first in range(0, 10, 2):
+            with contextlib.closing(
+                open_database()
+            ) as database:  # each time its stream may not be claimed yet
+                send(database, broker, topic, first)
+                send(database, broker, topic, first + 1, mode="two-phase", wait="commit")
+        assert all_of(broker, topic) == list(range(10))
+
+
 class TestBrokerAway:
     """The database goes on while the broker is down."""
 

@@ -247,7 +247,7 @@ class Client:
         else:
             model.refused(intent)
             if (
-                answer.error in ("UnknownProducer", "ProducerFenced", "LimitExceeded")
+                answer.error in ("UnknownProducer", "ProducerFenced", "LimitExceeded", "TransactionTooLarge")
                 and producer is self.producer
             ):
                 self.producer = None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TABLE = "0123456789abcdef"
 MANY = 1000
-FOR_GOOD = ("UnknownPartition", "MessageTooLarge", "InvalidFrame", "LimitExceeded")
+FOR_GOOD = ("UnknownPartition", "MessageTooLarge", "InvalidFrame", "LimitExceeded", "TransactionTooLarge")
 """What a row is refused with for ever: it is moved away, and its stream goes on behind it."""
 
 

@@ -25,6 +25,7 @@ _ROLLED_BACK = ("TransactionRolledBack", "HeuristicallyRolledBack", "GenerationF
 _CONTENT = (
     "UnknownPartition",
     "LimitExceeded",
+    "TransactionTooLarge",
     "OffsetOutOfRange",
     "OffsetPending",
     "DiskFull",
@@ -329,6 +330,7 @@ class TransactionalClient(ConsumingClient):
         elif error not in (
             "TransactionConflict",
             "LimitExceeded",
+            "TransactionTooLarge",
             "OffsetPending",
             "InvalidSetting",
             "MemoryExhausted",

@@ -162,7 +162,8 @@ class World:
     def storage_error(self, error: str, message: str) -> None:
         """Storage failed for a client: right only if a call has failed as planned."""
         allowed = (
-            error in ("DiskFull", "MemoryExhausted", "LimitExceeded", "PeerViolation") or self.plan.struck
+            error in ("DiskFull", "MemoryExhausted", "LimitExceeded", "TransactionTooLarge", "PeerViolation")
+            or self.plan.struck
         )
         require(allowed or self.reads_fail, "nothing fails by itself", f"{error}: {message}")
 

@@ -36,6 +36,8 @@ FOR_GOOD = (
     errors.UnknownPartition,
     errors.MessageTooLarge,
     errors.InvalidFrame,
+    errors.TransactionTooLarge,
+    errors.CompressionUnavailable,
 )
 """What a row is refused with for ever, however often it is tried."""
 

@@ -64,6 +64,7 @@ class Stream:
         self._sent = 0
         self._unread_since = math.inf
         self._rows: list[int] = []
+        self._newest = 0
         self._rolled_back: deque[int] = deque(maxlen=1000)
         self._waiting: list[tuple[int, Promise[None]]] = []
 
@@ -102,6 +103,7 @@ class Stream:
                 self.unread = block.number
                 self._unread_blocks += 1
                 self._unread_since = min(self._unread_since, block.at)
+            self._newest = block.number
             self.open = 0
         return self.is_current
 
@@ -128,6 +130,11 @@ class Stream:
         else:
             self._waiting.append((number, found))
         return found
+
+    @property
+    def newest(self) -> int:
+        """The number of the block that was committed last."""
+        return max(self._newest, self.last)
 
     # -- claims ------------------------------------------------------------------------------------
 

@@ -197,6 +197,19 @@ class Streams:
         with self.lock:
             return stream.wait(number)
 
+    def pending(self, database: Database) -> Promise[None] | None:
+        """Return a promise for when all blocks of a database connection are delivered; None if they are."""
+        with self.lock:
+            found = self._holders.get(id(database.source))
+            if (
+                found is None
+                or found.anchor() is None
+                or found.stream.is_settled
+                or not found.stream.undelivered
+            ):
+                return None
+            return found.stream.wait(found.stream.newest)
+
     # -- delivering --------------------------------------------------------------------------------
 
     @property
