@@ -42,7 +42,10 @@ cdef inline const unsigned char *readable(object data, Py_ssize_t place, Py_ssiz
 
 cdef inline unsigned char *writable(object data, Py_ssize_t place, Py_ssize_t size, Py_buffer *held) except NULL:
     """Return the address of ``size`` bytes at a place that may be written, as above. Raises as ``pack_into`` does."""
-    PyObject_GetBuffer(data, held, PyBUF_WRITABLE)
+    try:
+        PyObject_GetBuffer(data, held, PyBUF_WRITABLE)
+    except BufferError:
+        raise TypeError(f"argument must be read-write bytes-like object, not {type(data).__name__}") from None
     if place < 0 or size > held.len - place:
         return outside("pack_into", "packing", place, size, held)
     return <unsigned char *>held.buf + place

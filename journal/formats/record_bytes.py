@@ -5,21 +5,16 @@ It is one of the modules that are compiled (``journal/compiled.py``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 from crc32c import crc32c
 
 from journal.formats import octets
 from journal.formats.record_header import CRC_END
 
-if TYPE_CHECKING:
-    from journal.formats.record import AnyRecord
-
 _encode_head = msgspec.msgpack.Encoder().encode
 
 
-def pack(record: AnyRecord, data: bytes | memoryview, crc_seed: int) -> bytes:
+def pack(record: msgspec.Struct, data: bytes | memoryview, crc_seed: int) -> bytes:
     """Return header and head of a record; ``data`` follows them, it is only read for the checksum."""
     head = _encode_head(record)
     body = octets.pack_u32(len(head)) + head
