@@ -142,7 +142,7 @@ bench-groups: .venv/.ready  ## measure workers of a group whose handler waits
 	$(RUN) benchmarks.groups $(ARGS)
 
 .PHONY: bench-guard
-bench-guard: debian .venv/.ready  ## count instructions per message against their budget
+bench-guard: debian compiled  ## count instructions per message against their budget
 	$(RUN) benchmarks.guard $(ARGS)
 
 .PHONY: bench-spark

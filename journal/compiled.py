@@ -22,6 +22,7 @@ LEAVES: Final = (
     "journal.formats.frame_check",
     "journal.formats.frame_stamp",
     "journal.formats.record_bytes",
+    "journal.recovery.record_cuts",
     "txbroker.wire.framing",
 )
 """The modules that are compiled. The ``.pxd`` beside each gives the types of its variables."""

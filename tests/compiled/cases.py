@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from crc32c import crc32c
 
-from journal.formats import frame
+from journal.formats import frame, record
 from journal.formats.compression import LZ4, ZSTD, whole_room
 from journal.formats.record import Mark, Messages, Started, TopicDeleted
 from tests.compiled.builds import Builds, outcome
@@ -107,7 +107,10 @@ def change(draw: random.Random, data: bytearray) -> None:
         at = draw.choice(HEADER_FIELDS) + draw.choice((0, 0, 44, 80))
         if kind < 0.5 and at + 4 <= len(data):
             pack_into(
-                ">I", data, at, draw.choice((*INTERESTING, len(data), len(data) - 44, draw.getrandbits(32)))
+                ">I",
+                data,
+                at,
+                draw.choice((*INTERESTING, len(data), max(0, len(data) - 44), draw.getrandbits(32))),
             )
         elif kind < 0.8:
             data[draw.randrange(len(data))] = draw.randrange(256)
@@ -177,7 +180,7 @@ def stamp_cases(draw: random.Random, builds: Builds) -> Iterator[tuple[Outcome, 
 def record_cases(draw: random.Random, builds: Builds) -> Iterator[tuple[Outcome, Outcome]]:
     """Records: the bytes of several kinds, with numbers of all widths."""
     number = draw.getrandbits(draw.choice((1, 7, 8, 16, 32, 63, 64)))
-    record = draw.choice(
+    decision = draw.choice(
         (
             Mark(number),
             Messages(
@@ -191,7 +194,28 @@ def record_cases(draw: random.Random, builds: Builds) -> Iterator[tuple[Outcome,
     if draw.random() < 0.3:
         data = view(draw, bytearray(data))
     seed = draw.choice((0, 1, (1 << 32) - 1, draw.getrandbits(32)))
-    yield tuple(outcome(each.pack, record, data, seed) for each in builds)
+    yield tuple(outcome(each.pack, decision, data, seed) for each in builds)
+
+
+def cut_cases(draw: random.Random, builds: Builds) -> Iterator[tuple[Outcome, Outcome]]:
+    """Records in a row, cut into heads and data, also where their lengths are anything."""
+    pieces = []
+    for _ in range(draw.choice((0, 1, 2, 5, 20))):
+        data = value(draw)
+        number = draw.getrandbits(draw.choice((6, 6, 6, 40)))
+        pieces.append(record.pack(Messages(1, number, 1, 5), data, 0) + data)
+    body = bytearray(b"".join(pieces))
+    if draw.random() < 0.5 and len(body) >= 12:
+        at = draw.choice((0, 8, draw.randrange(len(body) - 3)))
+        pack_into(
+            ">I", body, at, draw.choice((*INTERESTING, len(body), len(body) - 12, draw.getrandbits(32)))
+        )
+    if draw.random() < 0.3:
+        del body[draw.randrange(len(body) + 1) :]
+    start = draw.choice((0, 0, 0, len(body), draw.randrange(len(body) + 1)))
+    head_length = draw.choice((9, 9, 9, 17, 8, 0, draw.getrandbits(31)))
+    arguments = (bytes(body), start, draw.choice((0, 1, 3, 512)), head_length)
+    yield tuple(outcome(each.cut_apart, *arguments) for each in builds)
 
 
 _decode = msgspec.msgpack.Decoder(messages.AnyRequest).decode
@@ -246,6 +270,7 @@ CASES: dict[str, Case] = {
     "journal.formats.frame_check": check_cases,
     "journal.formats.frame_stamp": stamp_cases,
     "journal.formats.record_bytes": record_cases,
+    "journal.recovery.record_cuts": cut_cases,
     "txbroker.wire.framing": wire_cases,
 }
 """What is asked of each leaf."""
