@@ -113,6 +113,10 @@ format: .venv/.ready  ## sort the imports and format every file
 bench: .venv/.ready  ## measure, beside the limits of this machine
 	$(RUN) benchmarks $(ARGS)
 
+.PHONY: bench-builds
+bench-builds: compiled  ## measure Python's source and the compiled build in turn
+	$(RUN) benchmarks.builds $(ARGS)
+
 .PHONY: bench-buffers
 bench-buffers: .venv/.ready  ## measure the buffer pool beside plain memory
 	$(RUN) benchmarks.buffers $(ARGS)
