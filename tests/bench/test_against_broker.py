@@ -337,7 +337,7 @@ def test_the_jsons_fields_are_what_they_were(run):
     )
     assert document["format"] == 1
     assert set(document) == {
-        "format", "began", "plan", "server", "interrupted", "seconds", "operations", "unit", "messages", "bytes",
+        "format", "began", "plan", "server", "builds", "interrupted", "seconds", "operations", "unit", "messages", "bytes",
         "throughput", "latency", "delivered", "phases", "errors", "verification", "generator_busy", "histograms",
         "notes", "trouble",
     }  # fmt: skip
