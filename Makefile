@@ -26,7 +26,7 @@ demo: java postgresql .venv/.ready  ## run the main job on real data, with kills
 
 # Servers and tools that come with no Python package; the tests fail, and say so, where one is missing.
 DEBIAN := '/usr/lib/postgresql/15/bin/postgres=postgresql-15' '/usr/sbin/mariadbd=mariadb-server' spin=spin gcc=gcc \
-	java=openjdk-17-jre-headless valgrind=valgrind '/usr/share/java/postgresql.jar=libpostgresql-jdbc-java'
+	'/usr/include/python3*/Python.h=python3-dev' java=openjdk-17-jre-headless valgrind=valgrind '/usr/share/java/postgresql.jar=libpostgresql-jdbc-java'
 
 .PHONY: java
 java:
@@ -53,8 +53,25 @@ check: debian lint  ## lint, types, layers and the fast tests, in a minute
 
 # Four workers on two cores: half of the time of the slow tests is waiting, for processes that start and for time-outs.
 .PHONY: test
-test: debian lint lint-docs  ## everything: lint, types, layers and all tests
+test: debian lint lint-docs compiled  ## everything: lint, types, layers and all tests
 	$(RUN) pytest -n 4 --dist worksteal -m "not deep" $(ARGS)
+	$(COMPILED) -n 4 -m "not deep" $(FEW_COMPILED)
+
+# What is installed comes first on the path, before the checkout: both the tests and what they start import that.
+COMPILED = PYTHONPATH=$(CURDIR)/.make/compiled .venv/bin/pytest --dist worksteal
+# A few of them tell most: every byte that goes in or out, a broker that is killed, and a command line beside it.
+FEW_COMPILED = tests/compiled/test_choice.py tests/formats tests/wire tests/client/test_real_broker.py \
+	tests/cli/test_against_broker.py
+# Left out: what reads the checkout itself (house, docs, corpus, mutants), and Spark, which runs none of the leaves.
+NOT_COMPILED = house docs corpus mutants spark demo examples models benchmarks simulation
+
+.PHONY: test-compiled
+test-compiled: debian compiled  ## the tests again, on the compiled build
+	$(COMPILED) -n 4 -m "not deep" tests $(addprefix --ignore=tests/,$(NOT_COMPILED)) $(ARGS)
+
+.PHONY: compiled
+compiled: .venv/.ready  ## install the checkout, compiled, into .make/compiled
+	@.ci/install-compiled .venv/bin/python .make/compiled
 
 .PHONY: test-deep
 test-deep: debian .venv/.ready  ## more of the same: more histories, more moments of a death
@@ -96,6 +113,10 @@ format: .venv/.ready  ## sort the imports and format every file
 bench: .venv/.ready  ## measure, beside the limits of this machine
 	$(RUN) benchmarks $(ARGS)
 
+.PHONY: bench-builds
+bench-builds: compiled  ## measure Python's source and the compiled build in turn
+	$(RUN) benchmarks.builds $(ARGS)
+
 .PHONY: bench-buffers
 bench-buffers: .venv/.ready  ## measure the buffer pool beside plain memory
 	$(RUN) benchmarks.buffers $(ARGS)
@@ -125,7 +146,7 @@ bench-groups: .venv/.ready  ## measure workers of a group whose handler waits
 	$(RUN) benchmarks.groups $(ARGS)
 
 .PHONY: bench-guard
-bench-guard: debian .venv/.ready  ## count instructions per message against their budget
+bench-guard: debian compiled  ## count instructions per message against their budget
 	$(RUN) benchmarks.guard $(ARGS)
 
 .PHONY: bench-spark
@@ -163,8 +184,9 @@ example-orders: debian .venv/.ready  ## a small shop: rows in PostgreSQL, messag
 drill-orders: debian .venv/.ready  ## the shop, with 200 kill -9 of all that takes part
 	$(RUN) examples.orders.drill $(ARGS)
 
+# The compiled build beside it, where there is a compiler; what runs from the checkout is the Python source.
 .PHONY: venv
-venv: .venv/.ready  ## set up .venv with the pinned packages
+venv: compiled  ## set up .venv with the pinned packages
 
 EXTRAS := $(addprefix --extra ,cli twisted tls postgresql sqlalchemy django zope zstd lz4 spark)
 GROUPS := $(addprefix --group ,bench peers test)

@@ -13,8 +13,8 @@ import msgspec
 from benchmarks.harness.load import Tally
 from benchmarks.harness.peer import MAX_DATA, Peer, UnexpectedAnswer, expected, received
 from journal.formats.frame import decode_run
-from txbroker.wire.codec import OVERHEAD, encode
-from txbroker.wire.messages import AnyAnswer, Fetch, Fetched, FetchedPartition
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import OVERHEAD, AnyAnswer, Fetch, Fetched, FetchedPartition
 
 FETCH_BYTES = 1 << 20
 _decode_head = msgspec.msgpack.Decoder(AnyAnswer).decode

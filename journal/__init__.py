@@ -10,9 +10,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from journal.compiled import choose
+
 if TYPE_CHECKING:
     from journal.embedded import Log as Log
     from journal.embedded import open_log as open
+
+BUILD = choose()
+"""Whether this process runs compiled modules or Python's source; chosen before the first such module is imported."""
 
 _HOMES = {
     "Log": "Log",

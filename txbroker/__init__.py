@@ -39,6 +39,7 @@ __version__ = "0.1.0"
 """The version of this package and of ``txbroker-server``; nothing else states it."""
 
 check_neighbours()
+import_module("journal")  # chooses whether compiled modules are imported, ours too
 
 _HOMES = {
     "Atomic": "txbroker.databases.blocking",

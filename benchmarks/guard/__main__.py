@@ -16,6 +16,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -26,7 +27,13 @@ from rich.table import Table
 from benchmarks.guard.work import MARKER
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-BUDGET: Final = Path(__file__).with_name("budget.json")
+BUDGETS: Final = {
+    "pure": Path(__file__).with_name("budget.json"),
+    "compiled": Path(__file__).with_name("budget_compiled.json"),
+}
+"""The budget of each build: Python's source as it is here, and what ``make compiled`` has installed."""
+
+INSTALLED: Final = ROOT / ".make/compiled"
 UNIT: Final = "unit"
 """The piece of plain Python that never changes: on another interpreter the others are compared in units of it."""
 
@@ -50,23 +57,26 @@ class Count(NamedTuple):
     units: float
 
 
-def interpreter() -> str:
+def interpreter(build: str) -> str:
     """Return what determines, beside the program, how many instructions it takes."""
     optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
-    build = f"{platform.python_compiler()}, {'with' if optimised else 'without'} profile-guided optimisation"
-    return f"{platform.python_implementation()} {platform.python_version()}, {build}, {platform.machine()}"
+    made = f"{platform.python_compiler()}, {'with' if optimised else 'without'} profile-guided optimisation"
+    name = f"{platform.python_implementation()} {platform.python_version()}, {made}, {platform.machine()}"
+    return f"{name}, Cython {version('cython')}" if build == "compiled" else name
 
 
-def count() -> dict[str, Count]:
-    """Run the work under callgrind; raises :class:`CountFailed`."""
+def count(build: str) -> dict[str, Count]:
+    """Run the work of a build under callgrind; raises :class:`CountFailed`."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         raise CountFailed("valgrind is not installed; on Debian: apt-get install valgrind")
     with tempfile.TemporaryDirectory(prefix="txbroker-guard-") as folder:
         out = Path(folder) / "out"
         command = [valgrind, "--tool=callgrind", f"--dump-before={MARKER}", f"--callgrind-out-file={out}"]
-        command += [sys.executable, "-m", "benchmarks.guard.work"]
+        command += [sys.executable, "-P", "-m", "benchmarks.guard.work", build]
+        folders = [str(ROOT)] if build == "pure" else [str(INSTALLED), str(ROOT)]
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+        environment["PYTHONPATH"] = os.pathsep.join(folders)
         ended = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )
@@ -125,15 +135,15 @@ def read_budget(path: Path) -> tuple[str, dict[str, Count]]:
     return kept["interpreter"], {name: Count(*each) for name, each in kept["pieces"].items()}
 
 
-def written(found: Mapping[str, Count]) -> str:
+def written(build: str, found: Mapping[str, Count]) -> str:
     """Return the text of the budget's file for these counts."""
     pieces = ",\n".join(f"    {json.dumps(name)}: [{each[0]}, {each[1]}]" for name, each in found.items())
-    return f'{{\n  "interpreter": {json.dumps(interpreter())},\n  "pieces": {{\n{pieces}\n  }}\n}}\n'
+    return f'{{\n  "interpreter": {json.dumps(interpreter(build))},\n  "pieces": {{\n{pieces}\n  }}\n}}\n'
 
 
-def table(verdicts: list[Verdict], same: bool) -> Table:
+def table(build: str, verdicts: list[Verdict], same: bool) -> Table:
     """Return the verdicts as a table."""
-    shown = Table(title="instructions of a message's own path (callgrind)")
+    shown = Table(title=f"instructions of a message's own path, {build} (callgrind)")
     for column in ("", "instructions", "units", "budget", "change", ""):
         shown.add_column(column, justify="left" if not column else "right")
     for each in verdicts:
@@ -146,38 +156,45 @@ def table(verdicts: list[Verdict], same: bool) -> Table:
 
 
 @click.command()
+@click.argument("builds", nargs=-1, type=click.Choice(sorted(BUDGETS)))
 @click.option("--write", is_flag=True, help="Make what is found now the budget.")
 @click.option(
     "--json", "file", type=click.Path(path_type=Path), help="Write what is found to this file, too."
 )
-def main(write: bool, file: Path | None) -> None:
-    """Count the instructions of sends, fetches and commits, and compare them with the budget.
+def main(builds: tuple[str, ...], write: bool, file: Path | None) -> None:
+    """Count the instructions of sends, fetches and commits, and compare them with the budget of each build
+    (both, or only BUILDS).
 
     Exit code 0: within the budget. 1: something is over it. 2: the instructions could not be counted.
     """
-    found = count()
-    text = written(found)
-    if file is not None:
-        file.write_text(text)
-    if write:
-        BUDGET.write_text(text)
-    made_on, budget = read_budget(BUDGET)
-    same = made_on == interpreter()
-    verdicts = list(judged(found, budget, same))
     console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(table(verdicts, same))
-    if not same:
-        console.print(
-            f"The budget was made on {made_on}; this is {interpreter()}: compared in units, ±{OTHER:.0%}."
-        )
-    over = [each.name for each in verdicts if each.over]
+    texts, over = {}, []
+    for build in builds or sorted(BUDGETS):
+        found = count(build)
+        texts[build] = written(build, found)
+        if write:
+            BUDGETS[build].write_text(texts[build])
+        over += [f"{each.name} ({build})" for each in _shown(console, build, found) if each.over]
+    if file is not None:
+        file.write_text(json.dumps({build: json.loads(text) for build, text in texts.items()}))
     if over:
         console.print(
             f"Over the budget: {', '.join(over)}. If that is meant, say why and run it with --write."
         )
         sys.exit(1)
+
+
+def _shown(console: Console, build: str, found: Mapping[str, Count]) -> list[Verdict]:
+    made_on, budget = read_budget(BUDGETS[build])
+    here = interpreter(build)
+    same = made_on == here
+    verdicts = list(judged(found, budget, same))
+    console.print(table(build, verdicts, same))
+    if not same:
+        console.print(f"The budget was made on {made_on}; this is {here}: compared in units, ±{OTHER:.0%}.")
     if any(each.change < -SAME for each in verdicts) and same:
         console.print("Some take less than their budget: --write keeps it so.")
+    return verdicts
 
 
 if __name__ == "__main__":

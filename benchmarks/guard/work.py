@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 from twisted.internet.task import Clock
 
+import journal
 from benchmarks.harness.frames import BATCH_BYTES, SINGLE
+from journal.compiled import Build
 from journal.folds.table import client_folds
 from journal.formats.group_entries import GroupPositions, PartitionOffset
 from journal.random_id import ID_BYTES
@@ -338,8 +340,13 @@ def calibrate(times: int) -> None:
             transport.written = transport.written[4:]
 
 
-def main() -> None:
-    """Do a little of every piece to warm up, then all of it between two marks; print its count and name."""
+def main(build: str) -> None:
+    """Do a little of every piece to warm up, then all of it between two marks; print its count and name.
+
+    Raises ``RuntimeError`` if another build runs than was asked for.
+    """
+    if (journal.BUILD is Build.COMPILED) != (build == "compiled"):
+        raise RuntimeError(f"{journal.BUILD.value} runs, not the {build} build: run 'make compiled'")
     calibrate(UNITS)
     mark()
     calibrate(UNITS)
@@ -376,4 +383,4 @@ def _count_client(client: Client) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

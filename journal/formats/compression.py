@@ -18,7 +18,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from journal.constants import MAX_FRAME
+from journal.constants import MAX_FRAME, MAX_OPENED_HEADS, MAX_REQUEST_DATA
 from journal.errors import CompressionUnavailable, InvalidFrame, InvalidSetting
 
 Buffer = bytes | bytearray | memoryview
@@ -29,6 +29,23 @@ LEAST_BYTES: Final = 512
 WORTH: Final = 8
 """A batch stays uncompressed if compression saves less than this part: readers would open it for nothing."""
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+
+
+class Room(NamedTuple):
+    """The uncompressed bytes that the rest of a request's compressed frames may have, and how many may be no values."""
+
+    opened: int
+    heads: int
+
+
+WHOLE_ROOM: Final = Room(MAX_REQUEST_DATA, MAX_OPENED_HEADS)
+
+
+def whole_room() -> list[Room]:
+    """Return the bounds of compressed frames over several runs of one request, for
+    :func:`journal.formats.frame_check.check_run`.
+    """
+    return [WHOLE_ROOM]
 
 
 class Codec(NamedTuple):

@@ -24,7 +24,23 @@ from journal.arguments import NOTHING_SENT, OCTETS_OR_NONE, octets, whole
 from journal.constants import MAX_ATTRIBUTE, MIB
 from journal.errors import InvalidFrame, MessageTooLarge, RequestRefused
 from journal.formats.compression import open_payload
-from journal.formats.version import FORMAT
+from journal.formats.frame_header import COMPRESSION as COMPRESSION
+from journal.formats.frame_header import COMPRESSION_SHIFT as COMPRESSION_SHIFT
+from journal.formats.frame_header import CRC_START as CRC_START
+from journal.formats.frame_header import HEADER as HEADER
+from journal.formats.frame_header import HEADER_BYTES as HEADER_BYTES
+from journal.formats.frame_header import INNER_HEADER as INNER_HEADER
+from journal.formats.frame_header import INNER_HEADER_BYTES as INNER_HEADER_BYTES
+from journal.formats.frame_header import KNOWN_FLAGS as KNOWN_FLAGS
+from journal.formats.frame_header import STAMP_START as STAMP_START
+from journal.formats.frame_header import TOMBSTONE as TOMBSTONE
+from journal.formats.frame_header import VERSION as VERSION
+from journal.formats.frame_header import VERSION_MASK as VERSION_MASK
+from journal.formats.frame_header import WRAPPER as WRAPPER
+from journal.formats.frame_header import unpack_header as _unpack_header
+from journal.formats.frame_header import unpack_inner as _unpack_inner
+from journal.formats.frame_stamp import stamp as stamp
+from journal.formats.frame_stamp import stamp_some as stamp_some
 from journal.message_headers import (
     ID_HEADER,
     GivenHeaders,
@@ -35,27 +51,8 @@ from journal.message_headers import (
     tags_of,
 )
 
-HEADER = Struct(">IIQqqIII")
-HEADER_BYTES = HEADER.size
-STAMP_START = 8
-CRC_START = 24
-"""Where the bytes covered by the checksum begin. Those from ``STAMP_START`` to here, id and append time, are the log's.
-"""
-INNER_HEADER = Struct(">IIQqIII")
-"""The header of a frame inside a wrapper: the same without the append time, which is the wrapper's."""
-INNER_HEADER_BYTES = INNER_HEADER.size
-
-VERSION = FORMAT << 24
-VERSION_MASK = 0xFF000000
-WRAPPER = 0x1
-TOMBSTONE = 0x2
-COMPRESSION = 0xF0
-COMPRESSION_SHIFT = 4
-"""The bits of a wrapper's flag that hold the number of its payload's codec, 0 for none."""
 LOST = 0x4
 """Only in segments, set by a repair: ``count`` messages were here whose bytes no file holds any more. Never sent."""
-KNOWN_FLAGS = WRAPPER | TOMBSTONE | VERSION_MASK
-"""The bits that a client may set; in a wrapper also ``COMPRESSION``."""
 
 PIECE_BYTES = MIB
 """About how many uncompressed bytes of compressed frames are decoded at a time."""
@@ -66,15 +63,7 @@ _INNER_TAIL = 16
 """Where in an inner frame the bytes begin that a frame has from ``CRC_START`` on."""
 _UNSTAMPED = bytes(CRC_START - STAMP_START)
 
-_unpack_header = HEADER.unpack_from
-_unpack_inner = INNER_HEADER.unpack_from
-# Some fields of a header: each that is not read saves 100 instructions a frame.
-_unpack_length_and_count = Struct(">I28xI").unpack_from
 _unpack_length_id_count = Struct(">I4xQ16xI").unpack_from
-_pack_stamp = Struct(">Qq").pack_into
-
-assert HEADER_BYTES == 44
-assert INNER_HEADER_BYTES == HEADER_BYTES - 8
 
 
 class Attribute(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -228,33 +217,6 @@ def wrong_length(position: int, length: int, end: int, state: str = "") -> Inval
 def is_compressed(frames: bytes | memoryview) -> bool:
     """Return whether the first frame is a compressed wrapper."""
     return bool(_unpack_header(frames)[6] & COMPRESSION)
-
-
-def stamp(view: memoryview, base_offset: int, appended: int) -> int:
-    """Write offsets from ``base_offset`` on, and the append time, into a run of checked frames; return the offset after
-    them.
-    """
-    position, end = 0, len(view)
-    while position < end:
-        length, count = _unpack_length_and_count(view, position)
-        _pack_stamp(view, position + STAMP_START, base_offset, appended)
-        base_offset += count
-        position += length
-    return base_offset
-
-
-def stamp_some(
-    view: memoryview, position: int, until: int, base_offset: int, appended: int
-) -> tuple[int, int]:
-    """Do what :func:`stamp` does with the frames from ``position`` on that begin before ``until``; also return
-    their end.
-    """
-    while position < until:
-        length, count = _unpack_length_and_count(view, position)
-        _pack_stamp(view, position + STAMP_START, base_offset, appended)
-        base_offset += count
-        position += length
-    return base_offset, position
 
 
 def unstamped(frames: bytes | memoryview) -> bytes:

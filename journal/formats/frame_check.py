@@ -2,51 +2,36 @@
 
 A compressed wrapper is opened for that. The bounds are outside of the compressed bytes or are checked while it is
 counted, so the cost of a request depends on its limits, not on its sender's intentions.
+
+It is one of the modules that are compiled (``journal/compiled.py``).
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from crc32c import crc32c
 
 from journal.constants import MAX_ATTRIBUTE, MAX_FRAME, MAX_OPENED_HEADS, MAX_REQUEST_DATA, OPENED_FRAME
 from journal.errors import InvalidFrame, MessageTooLarge
-from journal.formats.compression import codec_of, open_payload, opened_size
-from journal.formats.frame import (
+from journal.formats import frame_header as header
+from journal.formats.compression import WHOLE_ROOM, Room, codec_of, open_payload, opened_size
+from journal.formats.frame import UNDECODABLE, open_wrapper, too_short, unpack_attribute, wrong_length
+from journal.formats.frame_header import (
     COMPRESSION,
     COMPRESSION_SHIFT,
     CRC_START,
-    HEADER,
     HEADER_BYTES,
-    INNER_HEADER,
     INNER_HEADER_BYTES,
     KNOWN_FLAGS,
     TOMBSTONE,
-    UNDECODABLE,
     VERSION,
     VERSION_MASK,
     WRAPPER,
-    open_wrapper,
-    too_short,
-    unpack_attribute,
-    wrong_length,
 )
 
 _NOT_STORED = "; nothing was stored"
 _ANY: Final = 1 << 62
-_unpack_header = HEADER.unpack_from
-_unpack_inner = INNER_HEADER.unpack_from
-
-
-class _Room(NamedTuple):
-    """The uncompressed bytes that the rest of a request's compressed frames may have, and how many may be no values."""
-
-    opened: int
-    heads: int
-
-
-_ALL: Final = _Room(MAX_REQUEST_DATA, MAX_OPENED_HEADS)
 
 
 def check_run(
@@ -54,7 +39,7 @@ def check_run(
     limit: int = MAX_FRAME,
     opens: bool = True,
     most: int = _ANY,
-    left: list[_Room] | None = None,
+    left: list[Room] | None = None,
 ) -> int:
     """Check that ``data`` is a run of whole, sound, unstamped frames; return how many messages they hold.
 
@@ -66,13 +51,13 @@ def check_run(
     Raises :class:`InvalidFrame` (also for no frames), :class:`MessageTooLarge` or :class:`CompressionUnavailable`.
     """
     end = len(data)
-    room = _ALL if left is None else left[0]
+    room = WHOLE_ROOM if left is None else left[0]
     view = memoryview(data)
     position = messages = 0
     while position < end:
         if end - position < HEADER_BYTES:
             raise too_short(position, end, _NOT_STORED)
-        length, crc, offset, appended, _, count, flag, attribute_length = _unpack_header(data, position)
+        length, crc, offset, appended, _, count, flag, attribute_length = header.unpack_header(data, position)
         if length > limit:
             raise _too_large(position, length, limit)
         if length < HEADER_BYTES or length > end - position:
@@ -99,11 +84,6 @@ def check_run(
     return messages
 
 
-def whole_room() -> list[_Room]:
-    """Return the bounds of compressed frames over several runs of one request, for ``left`` of :func:`check_run`."""
-    return [_ALL]
-
-
 def _stamped(at: int, offset: int, appended: int) -> InvalidFrame:
     return InvalidFrame(
         f"frame at {at} has offset {offset} and append time {appended}, both must come as 0; nothing was stored"
@@ -121,9 +101,9 @@ def too_many_messages(at: int, most: int) -> MessageTooLarge:
     )
 
 
-def _check_compressed(frame: memoryview, position: int, limit: int, room: _Room, opens: bool) -> _Room:
+def _check_compressed(frame: memoryview, position: int, limit: int, room: Room, opens: bool) -> Room:
     """Check a compressed frame whose length and checksum are right; return the remaining bounds."""
-    *_, count, flag, attribute_length = _unpack_header(frame)
+    *_, count, flag, attribute_length = header.unpack_header(frame, 0)
     what, payload = f"frame at {position}", frame[HEADER_BYTES:]
     if flag & ~COMPRESSION != VERSION | WRAPPER or attribute_length:
         raise InvalidFrame(
@@ -153,7 +133,7 @@ def _check_compressed(frame: memoryview, position: int, limit: int, room: _Room,
     inner, attributes = _count_inner(opened, position, count, heads)
     if inner != count:
         raise InvalidFrame(f"wrapper at {position} says {count} messages, it holds {inner}{_NOT_STORED}")
-    return _Room(room.opened - size, heads - attributes)
+    return Room(room.opened - size, heads - attributes)
 
 
 def _too_many_heads(at: int) -> MessageTooLarge:
@@ -200,7 +180,7 @@ def count_in_wrapper(frame: memoryview) -> int:
 
     Raises :class:`InvalidFrame` and :class:`CompressionUnavailable`.
     """
-    if _unpack_header(frame)[6] & COMPRESSION:
+    if header.unpack_header(frame, 0)[6] & COMPRESSION:
         return count_inner(memoryview(open_wrapper(frame, "the wrapper")))
     return count_inner(frame[HEADER_BYTES:])
 
@@ -220,11 +200,11 @@ def _count_inner(payload: memoryview, at: int, most: int, room: int) -> tuple[in
     """
     position = messages = attributes = 0
     end = len(payload)
-    unpack, decode = _unpack_inner, unpack_attribute  # bound once: 100 a wrapper, 1,000,000 a second
+    decode = unpack_attribute  # bound once: 100 a wrapper, 1,000,000 a second
     while position < end and messages <= most:
         if end - position < INNER_HEADER_BYTES:
             raise _wrong_inner(at, messages, f"has only {end - position} bytes")
-        length, crc, number, _, count, flag, attribute_length = unpack(payload, position)
+        length, crc, number, _, count, flag, attribute_length = header.unpack_inner(payload, position)
         bare = length - attribute_length
         if crc or number != messages or count != 1:
             raise _wrong_inner(at, messages, f"has checksum {crc}, number {number}, count {count}")

@@ -10,7 +10,6 @@ Times named ``at`` are journal time: microseconds that only grow and stand still
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -21,17 +20,15 @@ from journal.errors import CorruptJournal, InvalidFrame
 from journal.formats.checkpoint_rows import Count
 from journal.formats.checksum import Checksum
 from journal.formats.group_entries import ClaimKind, GroupPositions, GroupSettings, PartitionOffset, Settled
+from journal.formats.record_bytes import pack as pack
+from journal.formats.record_header import CRC_END, HEADER
+from journal.formats.record_header import HEADER_BYTES as HEADER_BYTES
+from journal.formats.record_header import lengths as lengths
 from journal.formats.stream_entries import Delivered, StreamId, TableName
 from journal.parties import Actor, Owner
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State, Totals
 from journal.xid import Xid
-
-HEADER = Struct(">III")
-HEADER_BYTES = HEADER.size
-CRC_END = 8
-"""Where the bytes covered by the checksum begin."""
-
 
 Some = Annotated[int, msgspec.Meta(ge=1)]
 """How many there are of what there is at least one."""
@@ -430,13 +427,8 @@ def slices(
     return [(run, view[run.start : end]) for run, end in zip(runs, edges[1:], strict=True)]
 
 
-_encode_head = msgspec.msgpack.Encoder().encode
 decode_head = msgspec.msgpack.Decoder(AnyRecord).decode
 """Returns the record of a head; raises as msgspec does."""
-lengths = Struct(">I4xI").unpack_from
-"""Returns (length, head length) of the record at a position of some bytes."""
-_pack_before_body = Struct(">II").pack
-_pack_after_crc = Struct(">I").pack
 
 
 class Unpacked(NamedTuple):
@@ -450,16 +442,6 @@ class Unpacked(NamedTuple):
 def seed(salt: int, lsn: int) -> int:
     """Return the seed of the checksum of the record at ``lsn``; ``salt`` is the start's."""
     return (salt + lsn) & 0xFFFFFFFF
-
-
-def pack(record: AnyRecord, data: bytes | memoryview, crc_seed: int) -> bytes:
-    """Return header and head of a record; ``data`` follows them, it is only read for the checksum."""
-    head = _encode_head(record)
-    body = _pack_after_crc(len(head)) + head
-    crc = crc32c(body, crc_seed)
-    if data:
-        crc = crc32c(data, crc)
-    return _pack_before_body(CRC_END + len(body) + len(data), crc) + body
 
 
 def unpack(

@@ -17,6 +17,7 @@ from journal.formats import record
 from journal.formats.record import HEADER_BYTES, AnyRecord, Messages, Placement, Run, TransactionCommitted
 from journal.log.message_run import Row
 from journal.parties import Owner
+from journal.recovery.record_cuts import cut_apart
 from journal.recovery.record_shapes import Part, Shape, numbers, shape_of
 
 BLOCK_RECORDS = 512
@@ -310,19 +311,8 @@ def _ragged(body: bytes, position: int, most: int, sample: _Sample) -> _Ragged |
     The heads are taken out and laid side by side, as if they had no data. None if they are few.
     """
     part = sample.part
-    head_end = HEADER_BYTES + part.head_length
-    heads: list[bytes] = []
-    data: list[bytes] = []
-    start, lengths = position, record.lengths
-    while len(data) < most and start + HEADER_BYTES <= len(body):
-        length, head_length = lengths(body, start)
-        end = start + length
-        if head_length != part.head_length or length < head_end or end > len(body):
-            break
-        heads.append(body[start : start + head_end])
-        data.append(body[start + head_end : end])
-        start = end
-    found = _alike(rows := b"".join(heads), 0, len(data), part._replace(data_length=-1, with_data=False))
+    rows, data = cut_apart(body, position, most, part.head_length)
+    found = _alike(rows, 0, len(data), part._replace(data_length=-1, with_data=False))
     if found is None:
         return None
     count, shape = found

@@ -337,9 +337,9 @@ def test_the_jsons_fields_are_what_they_were(run):
     )
     assert document["format"] == 1
     assert set(document) == {
-        "format", "began", "plan", "server", "interrupted", "seconds", "operations", "unit", "messages", "bytes",
-        "throughput", "latency", "delivered", "phases", "errors", "verification", "generator_busy", "histograms",
-        "notes", "trouble",
+        "format", "began", "plan", "server", "builds", "interrupted", "seconds", "operations", "unit", "messages",
+        "bytes", "throughput", "latency", "delivered", "phases", "errors", "verification", "generator_busy",
+        "histograms", "notes", "trouble",
     }  # fmt: skip
     assert set(document["latency"]) == {"count", "mean", "p50", "p90", "p99", "p999", "max"}
     assert set(document["throughput"]) == {"mean", "least", "median", "greatest", "deviation", "by_second"}

@@ -47,8 +47,8 @@ def test_what_has_no_budget_is_over_it_and_what_was_not_counted_is_an_error():
 
 def test_a_budget_is_read_as_it_was_written(tmp_path):
     found = {"unit": Count(2403, 1.0), "send": Count(161_832, 67.35)}
-    (tmp_path / "budget.json").write_text(written(found))
-    assert read_budget(tmp_path / "budget.json") == (guard.interpreter(), found)
+    (tmp_path / "budget.json").write_text(written("compiled", found))
+    assert read_budget(tmp_path / "budget.json") == (guard.interpreter("compiled"), found)
 
 
 def test_without_valgrind_it_says_what_to_install(monkeypatch):
@@ -58,11 +58,13 @@ def test_without_valgrind_it_says_what_to_install(monkeypatch):
     assert "apt-get install valgrind" in ended.output
 
 
-@pytest.mark.slow
-def test_the_broker_stays_within_its_budget(tmp_path):
-    ended = CliRunner().invoke(guard.main, ["--json", str(tmp_path / "found.json")])
+@pytest.mark.parametrize(
+    "build", [pytest.param("pure", marks=pytest.mark.slow), pytest.param("compiled", marks=pytest.mark.deep)]
+)
+def test_the_broker_stays_within_its_budget(tmp_path, build):
+    ended = CliRunner().invoke(guard.main, [build, "--json", str(tmp_path / "found.json")])
     assert ended.exit_code == 0, ended.output
-    pieces = json.loads((tmp_path / "found.json").read_text())["pieces"]
+    pieces = json.loads((tmp_path / "found.json").read_text())[build]["pieces"]
     alone, together = pieces["send, alone"][0], pieces["send, 64 in one read"][0]
     assert together < alone / 2, "what is common to a group is shared by its messages"
     assert 2000 < pieces["unit"][0] < 4000
@@ -70,14 +72,14 @@ def test_the_broker_stays_within_its_budget(tmp_path):
 
 @pytest.mark.deep
 def test_a_longer_way_of_a_message_is_seen(tmp_path, monkeypatch):
-    budget = json.loads(guard.BUDGET.read_text())
-    budget["interpreter"] = guard.interpreter()
+    budget = json.loads(guard.BUDGETS["pure"].read_text())
+    budget["interpreter"] = guard.interpreter("pure")
     for name, (instructions, units) in budget["pieces"].items():
         if name.startswith("send, alone"):
             budget["pieces"][name] = [int(instructions * 0.8), units * 0.8]
     changed = tmp_path / "budget.json"
     changed.write_text(json.dumps(budget))
-    monkeypatch.setattr(guard, "BUDGET", changed)
-    ended = CliRunner().invoke(guard.main)
+    monkeypatch.setitem(guard.BUDGETS, "pure", changed)
+    ended = CliRunner().invoke(guard.main, ["pure"])
     assert ended.exit_code == 1, ended.output
-    assert "Over the budget: send, alone." in ended.output
+    assert "Over the budget: send, alone (pure)." in ended.output

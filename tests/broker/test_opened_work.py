@@ -7,7 +7,7 @@ import pytest
 
 from journal.constants import KIB, MAX_FRAME, MAX_OPENED_HEADS, MAX_REQUEST_MESSAGES, MIB, OPENED_FRAME
 from journal.errors import InvalidFrame, MessageTooLarge
-from journal.formats import frame_check
+from journal.formats import frame_check, frame_header
 from journal.formats.compression import SIZE, compressor
 from journal.formats.frame import HEADER_BYTES, INNER_HEADER_BYTES, encode, encode_inner, encode_wrapper
 from journal.formats.frame_check import check_run
@@ -41,8 +41,8 @@ def looked_at(monkeypatch):
 
         return count
 
-    for reader in ("_unpack_header", "_unpack_inner"):
-        monkeypatch.setattr(frame_check, reader, counting("messages", getattr(frame_check, reader)))
+    for reader in ("unpack_header", "unpack_inner"):
+        monkeypatch.setattr(frame_header, reader, counting("messages", getattr(frame_header, reader)))
     monkeypatch.setattr(frame_check, "unpack_attribute", counting("attributes", frame_check.unpack_attribute))
     return seen
 

@@ -9,7 +9,7 @@ import sys
 
 from click.testing import CliRunner
 
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES
 from txbroker.cli import command_line
 
 
@@ -45,7 +45,7 @@ def runner(url):
 def process(*arguments, url):
     return subprocess.Popen(
         [sys.executable, "-c", "from txbroker.cli import main; main()", *arguments],
-        env={**os.environ, "TXBROKER_URL": url, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "TXBROKER_URL": url, "PYTHONPATH": PACKAGES, "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),

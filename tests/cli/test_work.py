@@ -14,7 +14,7 @@ import pytest
 
 import txbroker
 from tests.cli.invocations import runner
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES
 from tests.worker.scene import fill, unfinished, values
 from txbroker.worker.named_functions import function_named
 
@@ -75,7 +75,7 @@ class Command:
         self.folder = folder
         self.process = subprocess.Popen(
             [sys.executable, "-m", "txbroker", "work", *words],
-            cwd=folder, env={**os.environ, "TXBROKER_URL": url, "PYTHONPATH": str(ROOT)},
+            cwd=folder, env={**os.environ, "TXBROKER_URL": url, "PYTHONPATH": PACKAGES},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 

@@ -10,7 +10,7 @@ import pytest
 
 from journal.settings import TopicSettings
 from tests.client.scripted_broker import ScriptedServer
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 from txbroker import errors
 from txbroker.client import asyncio as asyncio_client
 from txbroker.client import blocking
@@ -241,7 +241,7 @@ def test_twisted_goes_through_everything(broker, server, tmp_path):
     script.write_text(TWISTED)
     ran = subprocess.run(
         [sys.executable, str(script), server.url], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-        env={"PYTHONPATH": str(ROOT)},
+        env={"PYTHONPATH": PACKAGES},
     )  # fmt: skip
     assert ran.stdout.split() == ["refused", "refused", "RequestTimedOut", "closed", "done"], ran.stderr
     assert broker.offsets == {1: 502}

@@ -13,7 +13,7 @@ import pytest
 from tests.client.scripted_broker import ScriptedServer
 from tests.client.test_apis import TWISTED
 from tests.support.broker_process import BrokerProcess
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 
 FORKS = "tests/client/loop/test_blocking.py::test_a_forked_child_is_refused_and_the_parents_connection_lives"
 """The only test of a client that needs more than a connection."""
@@ -39,7 +39,7 @@ def run(*command: str, cwd: Path = ROOT, timeout: float = 60) -> str:
     ran = subprocess.run(
         [sys.executable, *command],
         cwd=cwd,
-        env={"PYTHONPATH": str(ROOT)},
+        env={"PYTHONPATH": PACKAGES},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

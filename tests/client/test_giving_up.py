@@ -14,7 +14,7 @@ import pytest
 
 from journal.transaction_states import State
 from tests.support.broker_process import BrokerProcess
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 from txbroker import errors
 from txbroker.client.asyncio import connect
 from txbroker.client.asyncio.reply import Reply
@@ -555,7 +555,7 @@ def test_the_same_holds_on_twisted(process):
     """In a program of its own, for a reactor cannot be started twice."""
     ran = subprocess.run(
         [sys.executable, "-m", "tests.client.cancellation_program", process.address],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120.0,
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": PACKAGES}, capture_output=True, text=True, timeout=120.0,
         check=False,
     )  # fmt: skip
     assert ran.stdout.split() == ["ok"], ran.stdout + ran.stderr

@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import txbroker
-from tests.support.broker_process import ROOT, BrokerProcess
+from tests.support.broker_process import BrokerProcess
+from tests.support.repository import PACKAGES
 from txbroker import State, errors
 
 pytestmark = pytest.mark.slow
@@ -287,7 +288,7 @@ def test_an_answer_that_came_while_the_reactor_was_held_up_counts(broker, tmp_pa
     script.write_text(HELD_UP)
     ran = subprocess.run(
         [sys.executable, str(script), broker.address],
-        capture_output=True, text=True, timeout=60, check=False, env={"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=60, check=False, env={"PYTHONPATH": PACKAGES},
     )  # fmt: skip
     assert (ran.stdout.split(), ran.returncode) == (["1"], 0), ran.stderr
 

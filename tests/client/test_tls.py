@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 
 from tests.client.rig import Rig
 from tests.client.scripted_broker import ScriptedBroker
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 from txbroker.client import asyncio as asyncio_client
 from txbroker.client import blocking
 from txbroker.client.core.url import Address
@@ -108,7 +108,7 @@ react(lambda reactor: ensureDeferred(main(reactor)))
 def through_twisted(url):
     ran = subprocess.run(
         [sys.executable, "-c", TWISTED, url], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-        env={"PYTHONPATH": str(ROOT)},
+        env={"PYTHONPATH": PACKAGES},
     )  # fmt: skip
     assert "Traceback" not in ran.stderr, ran.stderr
     kind, _, said = ran.stdout.strip().partition(" ")

@@ -17,7 +17,7 @@ from zope.interface.verify import verifyObject
 import txbroker
 from tests.coordinator import joined_program
 from tests.support.dying_program import run_until_killed
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.coordinator import Coordinator
@@ -346,7 +346,7 @@ def test_without_the_package_it_says_which_extra_to_install():
     failed = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PACKAGES},
         capture_output=True,
         text=True,
         check=False,

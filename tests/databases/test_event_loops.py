@@ -14,7 +14,7 @@ import pytest
 
 import txbroker
 from tests.databases.topic_content import values
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 from txbroker import State, errors
 from txbroker.client.asyncio import connect
 from txbroker.databases.asyncio import atomic
@@ -157,7 +157,7 @@ def test_twisted_makes_rows_and_messages_one(sqlite, broker, shared_broker, topi
                 topic,
             ],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": PACKAGES},
             capture_output=True,
             text=True,
             timeout=60.0,

@@ -18,14 +18,14 @@ from demo.departures import departure_of
 from demo.flights import directory, main
 from demo.source import FLIGHTS, TOPICS, WEATHER, columns_of, read_year
 from tests.demo.test_report import GOOD
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 
 
 def demo(*options):
     return subprocess.run(
         [sys.executable, "-m", "demo.flights", *options],
         cwd=ROOT,
-        env={**os.environ, "COLUMNS": "120", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "COLUMNS": "120", "PYTHONPATH": PACKAGES},
         capture_output=True,
         text=True,
         timeout=300,

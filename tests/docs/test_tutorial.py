@@ -17,7 +17,7 @@ import txbroker
 from tests.docs.blocks import blocks_of
 from tests.docs.parsers import understand
 from tests.docs.python_scenes import DOCUMENTED_ADDRESS, running
-from tests.support.repository import DOCS, ROOT
+from tests.support.repository import DOCS, PACKAGES
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +63,7 @@ class Shell:
         programs = Path(sys.executable).parent
         self._environment = os.environ | {
             "PATH": f"{programs}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": PACKAGES,
             "TXBROKER_URL": address,
         }
         self.said = ""

@@ -12,7 +12,7 @@ import txbroker
 from journal.formats.frame import COMPRESSION, COMPRESSION_SHIFT, HEADER, walk
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from tests.support.broker_process import BrokerProcess
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES
 from txbroker.cli import command_line
 from txbroker.drill.broker.kill_points import POINTS
 from txbroker.drill.plan.plan import TASKS, WORK_SHAPE
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def drill(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", PACKAGES)
 
     def drill(*arguments, code=0):
         out = tmp_path / "out"

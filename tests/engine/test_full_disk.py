@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.engine.full_disk_process import SETTINGS, SIZE
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 
 pytestmark = pytest.mark.slow
 NAMESPACE = ["unshare", "--mount", "--map-root-user"]
@@ -40,7 +40,7 @@ def scene(folder: Path, name: str) -> dict[str, Any]:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PACKAGES},
         timeout=120,
         check=False,
     )

@@ -14,7 +14,7 @@ import pytest
 
 from examples.orders import drill
 from examples.orders.drill import draw
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 
 PARTIES = ["broker", "postgresql", "producer-0", "producer-1", "consumer-0", "consumer-1", "resolver"]
 
@@ -23,7 +23,7 @@ def ran(*command, folder):
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PACKAGES},
         capture_output=True,
         text=True,
         check=False,

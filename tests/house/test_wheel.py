@@ -186,6 +186,7 @@ def test_only_what_users_install_is_an_extra(wheel):
             "cli",
             "twisted",
             "server",
+            "compiled",
             "tls",
             "postgresql",
             "sqlalchemy",

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 
 
 @pytest.mark.sampled
@@ -37,6 +37,6 @@ def test_a_session_knows_the_source_without_being_told_and_may_be_told_neverthel
     ran = subprocess.run(
         [sys.executable, "-m", "tests.spark.session_program", str(tmp_path / "d")],
         cwd=ROOT, capture_output=True, text=True, timeout=180, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, "PYTHONPATH": PACKAGES, "PYSPARK_PYTHON": sys.executable},
     )  # fmt: skip
     assert ran.stdout.splitlines()[-1:] == ["1 1"], ran.stderr[-3000:]

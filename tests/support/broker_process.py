@@ -13,13 +13,13 @@ from typing import ClassVar
 
 import pytest
 
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES
 from txbroker.drill.broker import broker_process
 
 PATIENCE = 30.0
 SMALL_FILES = "file_bytes=4MiB"
 """What the tests' brokers are started with: by itself each lays out 192 MiB, a quarter of what its start takes."""
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": PACKAGES}
 
 
 class BrokerProcess(broker_process.BrokerProcess):

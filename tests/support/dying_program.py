@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 
 
 def run_until_killed(module, *arguments, killed=True):
@@ -13,7 +13,7 @@ def run_until_killed(module, *arguments, killed=True):
     died = subprocess.run(
         [sys.executable, "-m", module, *map(str, arguments)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PACKAGES},
         timeout=60.0,
         capture_output=True,
         text=True,

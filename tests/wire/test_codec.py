@@ -44,7 +44,7 @@ from journal.formats.stream_entries import MAX_TABLE, STREAM_BYTES, Delivered, N
 from tests.support.thoroughness import examples
 from txbroker.errors import PeerViolation
 from txbroker.wire import messages as commands
-from txbroker.wire.codec import OVERHEAD, ArrayPieces, answer_decoder, encode_parts, request_decoder
+from txbroker.wire.codec import ArrayPieces, answer_decoder, encode_parts, request_decoder
 from txbroker.wire.codec import encode as encode_message
 
 MAX_DATA = 16 * MIB
@@ -119,7 +119,7 @@ def raw(head, data=b"", total=None, head_length=None, data_length=None):
     """A message of these bytes whose lengths say what they are told to."""
     head_length = len(head) if head_length is None else head_length
     data_length = len(data) if data_length is None else data_length
-    total = len(head) + len(data) + OVERHEAD if total is None else total
+    total = len(head) + len(data) + commands.OVERHEAD if total is None else total
     return struct.pack(">II", total, head_length) + head + struct.pack(">I", data_length) + data
 
 
@@ -175,7 +175,7 @@ def test_a_frame_of_16_MiB_passes_and_one_byte_more_of_data_does_not():
     assert check_run(found[0][1]) == 1
     with pytest.raises(PeerViolation, match="16777216 of data are allowed"):
         request_decoder(MAX_DATA).feed(encode_message(commands.Ping(1), bytes(MAX_DATA + 1))[:8])
-    claim = struct.pack(">I", commands.MAX_HEAD + MAX_DATA + OVERHEAD + 1)
+    claim = struct.pack(">I", commands.MAX_HEAD + MAX_DATA + commands.OVERHEAD + 1)
     with pytest.raises(PeerViolation, match="17825801 bytes"):
         request_decoder(MAX_DATA).feed(claim)
 

@@ -11,7 +11,7 @@ import pytest
 
 import txbroker
 from tests.support.broker_process import BrokerProcess
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 from tests.worker.lethal_program import POLICY
 from tests.worker.scene import PATIENCE, unfinished
 
@@ -48,7 +48,7 @@ def runs(program, *words):
     for _ in range(12):
         ran = subprocess.run(
             [sys.executable, "-m", f"tests.worker.{program}", *map(str, words)],
-            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": PACKAGES},
             capture_output=True, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
         begun.append(ran.stdout.splitlines())

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+import journal
 import txbroker
 from txbroker.bench.generator import Generator, GeneratorFailed
 from txbroker.bench.plan import Kind, Plan, shares
@@ -81,6 +82,7 @@ class Bench:
         What goes wrong once it has been measured, or Ctrl-C then, is the report's ``trouble``: figures are not lost.
         """
         plan, server, trouble = self._plan, "", ""
+        builds = {"broker": "unknown", "client": journal.BUILD.value}
         began = datetime.now(UTC).isoformat(timespec="seconds")
         counted: list[Counted] = []
         verification = None
@@ -90,6 +92,7 @@ class Bench:
                 _ground_for(broker, plan, bool(plan.topic), self._append) as (plan, ground),
             ):
                 server = str(broker.core.server)
+                builds["broker"] = str(broker.status().get("build", "unknown"))
                 filled = self._fill(plan) if plan.kind is Kind.CONSUME and ground.own else []
                 counted = self._measured(plan)
                 if self._verify and (plan.kind is not Kind.CONSUME or ground.own):
@@ -104,6 +107,7 @@ class Bench:
             counted,
             began=began,
             server=server,
+            builds=builds,
             interrupted=self._interrupted,
             verification=verification,
             trouble=trouble,

@@ -35,6 +35,8 @@ class Throughput(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """All figures of a run. Latencies in µs; ``histograms`` are HdrHistogram's V2 encoding in base64.
 
+    ``builds`` says of broker and client whether they ran compiled modules (``journal/compiled.py``).
+
     ``trouble`` says what went wrong after the measuring: the figures are whole, what was acknowledged is perhaps not
     read back, and a topic of the run's own perhaps not removed.
     """
@@ -43,6 +45,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     began: str
     plan: Plan
     server: str
+    builds: dict[str, str]
     interrupted: bool
     seconds: float
     operations: int
@@ -103,6 +106,7 @@ def report_of(
     *,
     began: str,
     server: str,
+    builds: dict[str, str],
     interrupted: bool,
     verification: Verification | None,
     trouble: str = "",
@@ -126,6 +130,7 @@ def report_of(
         began=began,
         plan=plan,
         server=server,
+        builds=builds,
         interrupted=interrupted,
         seconds=whole,
         operations=done,

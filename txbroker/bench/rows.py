@@ -77,6 +77,7 @@ def rows_of(report: Report) -> Iterator[tuple[str, str]]:
         yield "until a consumer has it", _percentiles(report.delivered)
     yield "errors", ", ".join(f"{kind} {count:,}" for kind, count in report.errors.items()) or "none"
     yield "verified", _verified(report)
+    yield "build", ", ".join(f"{side}: {build}" for side, build in report.builds.items())
     yield "generator busy", ", ".join(f"{busy:.0%}" for busy in report.generator_busy)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
+import journal
 from journal.folds.groups import GroupsFold
 from journal.folds.identity import IdentityFold
 from journal.folds.producers import ProducersFold
@@ -446,6 +447,7 @@ class Broker:
         return {
             **self.describing.gauges(),
             **self.orphans.gauges(self.engine.now()),
+            "build": journal.BUILD.value,
             "uptime": self.engine.now() - self._started_at,
             "sessions": len(self.sessions),
             "producers": len(self.producers.producers),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from journal.constants import MAX_REQUEST_MESSAGES
+from journal.formats.compression import whole_room
 from journal.formats.frame import walk
-from journal.formats.frame_check import check_run, whole_room
+from journal.formats.frame_check import check_run
 from journal.formats.group_entries import GroupPositions
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.unsent import NOTHING, Unsent, UnsentRun

@@ -8,40 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from struct import Struct
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from txbroker.errors import PeerViolation
-from txbroker.wire.messages import MAX_ANSWER_HEAD, MAX_HEAD, Answer, AnyAnswer, AnyRequest, Request
+from txbroker.wire.framing import cut
+from txbroker.wire.framing import encode as encode
+from txbroker.wire.framing import encode_parts as encode_parts
+from txbroker.wire.messages import LENGTH_BYTES, MAX_ANSWER_HEAD, MAX_HEAD, AnyAnswer, AnyRequest, Request
 
 MessageType = TypeVar("MessageType")
 
-_LENGTHS = Struct(">II")
-_LENGTH = Struct(">I")
-_unpack_lengths = _LENGTHS.unpack_from
-_unpack_length = _LENGTH.unpack_from
-_pack_lengths = _LENGTHS.pack
-_pack_length = _LENGTH.pack
 _encode_head = msgspec.msgpack.Encoder().encode
 _decode_request: Callable[[bytes], Request] = msgspec.msgpack.Decoder(AnyRequest).decode
-_NO_DATA = _pack_length(0)
 _NOTHING = memoryview(b"")
-
-OVERHEAD = 8
-"""Bytes of a message's lengths that ``total`` counts, beside head and data."""
-
-
-def encode(head: Request | Answer, data: bytes | memoryview = b"") -> bytes:
-    """Return the bytes of one message."""
-    packed = _encode_head(head)
-    if data:
-        size = len(data)
-        return b"".join(
-            (_pack_lengths(len(packed) + size + OVERHEAD, len(packed)), packed, _pack_length(size), data)
-        )
-    return _pack_lengths(len(packed) + OVERHEAD, len(packed)) + packed + _NO_DATA
 
 
 def check_request(head: Request) -> None:
@@ -79,14 +60,6 @@ def _array_head(count: int) -> bytes:
     return b"\xdc" + count.to_bytes(2) if count < 1 << 16 else b"\xdd" + count.to_bytes(4)
 
 
-def encode_parts(head: Answer, parts: list[bytes]) -> list[bytes]:
-    """Return the bytes of one message as pieces, so that large data are not copied once more."""
-    packed = _encode_head(head)
-    size = sum(map(len, parts))
-    lengths = _pack_lengths(len(packed) + size + OVERHEAD, len(packed))
-    return [lengths + packed + _pack_length(size), *parts]
-
-
 class Decoder(Generic[MessageType]):
     """Takes a peer's bytes as they come, returns whole messages.
 
@@ -99,7 +72,6 @@ class Decoder(Generic[MessageType]):
         self._decode_head: Callable[[memoryview], MessageType] = msgspec.msgpack.Decoder(messages).decode
         self._max_data = max_data
         self._max_head = max_head
-        self._max_total = max_head + max_data + OVERHEAD
         # The bytes that have come and were not decoded, from ``_position`` on.
         self._came = _NOTHING
         self._position = 0
@@ -111,7 +83,7 @@ class Decoder(Generic[MessageType]):
         # 16 MiB two bytes at a time would make us hold 430 MiB of objects.
         self.begun = bytearray()
         """The decoded part of a message that is not whole yet."""
-        self._needed = _LENGTH.size
+        self._needed = LENGTH_BYTES
         self._failed = ""
 
     @property
@@ -172,62 +144,18 @@ class Decoder(Generic[MessageType]):
         self, view: memoryview, found: list[tuple[MessageType, memoryview]], work: float, each: int
     ) -> bool:
         """Append the next whole messages to ``found``; return whether there is no other."""
-        position = self._position
-        end, stop = len(view), position + work
-        while end - position >= OVERHEAD:
-            if position >= stop:
-                self._position = position
-                return False
-            stop -= each
-            total, head_length = _unpack_lengths(view, position)
-            if not OVERHEAD < total <= self._max_total:
-                raise self._wrong_total(total)
-            if head_length > total - OVERHEAD or head_length > self._max_head:
-                raise self._violation(f"a message of {total} bytes says its head has {head_length}")
-            if total - head_length > self._max_data + OVERHEAD:
-                raise self._violation(
-                    f"a message of {total} bytes with a head of {head_length}; {self._max_data} of data are allowed"
-                )
-            after = position + 4 + total
-            if after > end:
-                self._needed = after - position
-                self._position = position
-                return True
-            found.append(self._message(view, position, head_length, after))
-            position = after
-        self._position = position
-        self._needed = _LENGTH.size
-        if end - position >= _LENGTH.size:
-            (total,) = _unpack_length(view, position)
-            if not OVERHEAD < total <= self._max_total:
-                raise self._wrong_total(total)
-            self._needed = OVERHEAD
-        return True
-
-    def _message(
-        self, view: memoryview, position: int, head_length: int, after: int
-    ) -> tuple[MessageType, memoryview]:
-        head_end = position + OVERHEAD + head_length
-        (data_length,) = _unpack_length(view, head_end)
-        if data_length != after - head_end - 4:
-            raise self._violation(f"data of {after - head_end - 4} bytes says it has {data_length}")
         try:
-            head = self._decode_head(view[position + OVERHEAD : head_end])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise self._violation(f"a head is not one of the protocol's: {error}") from error
-        return head, view[head_end + 4 : after]
-
-    def _wrong_total(self, total: int) -> PeerViolation:
-        start = total.to_bytes(4, "big")
-        text = f" (it begins with {start!r}: is txbroker what speaks there?)" if start.isalnum() else ""
-        return self._violation(
-            f"a message says it has {total} bytes{text}; {OVERHEAD + 1} to {self._max_total} are allowed"
-        )
-
-    def _violation(self, reason: str) -> PeerViolation:
-        self._failed = reason
-        self.begun, self._came, self.uncut = bytearray(), _NOTHING, 0
-        return PeerViolation(reason)
+            self._position, needed = cut(
+                view, self._position, work, each, self._max_head, self._max_data, self._decode_head, found
+            )
+        except PeerViolation as error:
+            self._failed = str(error)
+            self.begun, self._came, self.uncut = bytearray(), _NOTHING, 0
+            raise
+        if not needed:
+            return False
+        self._needed = needed
+        return True
 
 
 def request_decoder(max_data: int) -> Decoder[AnyRequest]:

@@ -23,6 +23,12 @@ MAGIC = "txbroker"
 VERSIONS = (2,)
 """The protocol versions this code speaks."""
 
+LENGTH_BYTES = 4
+"""Bytes of each length of a message."""
+
+OVERHEAD = 8
+"""Bytes of a message's lengths that its total counts, beside head and data."""
+
 MAX_HEAD = 1 << 20
 """Most bytes of a request's head."""
 

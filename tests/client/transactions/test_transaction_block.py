@@ -14,7 +14,7 @@ import pytest
 
 import txbroker
 from tests.client.scripted_broker import ScriptedServer
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 from txbroker import errors
 from txbroker.client import asyncio as asyncio_client
 
@@ -236,7 +236,7 @@ def test_on_twisted_coroutines_have_blocks_of_their_own(broker, server, tmp_path
     script.write_text(TWISTED)
     ran = subprocess.run(
         [sys.executable, str(script), server.url], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-        env={"PYTHONPATH": str(ROOT)},
+        env={"PYTHONPATH": PACKAGES},
     )  # fmt: skip
     assert (ran.stdout.split(), ran.stderr) == (["refused"], "")
     assert (sorted(broker.values(1)[:2]), broker.values(1)[2:]) == ([b"a", b"b"], [b"d"])

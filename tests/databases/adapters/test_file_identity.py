@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 from txbroker.databases.adapters import file_identity
 
 OWN = ["unshare", "--mount"]
@@ -25,7 +25,7 @@ def scene(folder: Path, name: str) -> dict[str, Any]:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PACKAGES},
         timeout=120,
         check=False,
     )

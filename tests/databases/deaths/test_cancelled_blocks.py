@@ -13,7 +13,7 @@ import pytest
 import txbroker
 from tests.databases.orders import make_tables
 from tests.databases.topic_content import values
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 from txbroker import State
 from txbroker.client.asyncio import connect
 from txbroker.databases import open_blocks
@@ -156,7 +156,7 @@ def test_a_deferred_that_is_cancelled_leaves_both_or_neither(sqlite, broker, sha
                 topic,
             ],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": PACKAGES},
             capture_output=True,
             text=True,
             timeout=120.0,

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ def django(url, address, *arguments, status=0):
             *arguments,
         ],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PACKAGES},
         capture_output=True,
         text=True,
         timeout=120.0,

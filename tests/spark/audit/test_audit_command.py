@@ -25,7 +25,7 @@ from tests.spark.audit.audited import Making, copied
 from tests.spark.damages.forger import flip, held
 from tests.spark.standalone import Standalone
 from tests.support.broker_process import BrokerProcess
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def program(submit: bool, *arguments: str | Path) -> list[str]:
 
 
 def start(cwd: Path, *arguments: str | Path, submit: bool = False, **environment: str) -> subprocess.Popen:
-    given = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    given = {"PYTHONPATH": PACKAGES, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     return subprocess.Popen(
         program(submit, *arguments),
         cwd=cwd,

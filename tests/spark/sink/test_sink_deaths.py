@@ -20,7 +20,7 @@ from tests.spark.sink import sink_program, writes
 from tests.spark.sink.sink_program import BROKER_DIES, MOMENTS, Job
 from tests.spark.standalone import Standalone
 from tests.support.broker_process import BrokerProcess
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ def start(job, life="", **more):
     environment = {
         **more,
         **os.environ,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": PACKAGES,
         "PYSPARK_PYTHON": sys.executable,
         "LIFE": life,
     }

@@ -20,8 +20,9 @@ import txbroker
 from journal.formats.record import TopicDeleted
 from tests.spark.directories import append, fill, numbers_in
 from tests.spark.source.stream_program import Copying
-from tests.support.broker_process import ROOT, BrokerProcess
+from tests.support.broker_process import BrokerProcess
 from tests.support.builders import small_files
+from tests.support.repository import PACKAGES, ROOT
 from txbroker import errors
 
 pytestmark = pytest.mark.slow
@@ -171,7 +172,7 @@ class Application:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": PACKAGES},
         )
         log.close()
 

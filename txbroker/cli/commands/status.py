@@ -7,11 +7,14 @@ from typing import Final
 
 import click
 
+import journal
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import age_text, emit, facts, size_text
 
 GROUPS: Final = {
     "Broker": (
+        "build",
+        "client_build",
         "uptime",
         "start",
         "disk_full",
@@ -49,9 +52,12 @@ GROUPS: Final = {
 @click.command(cls=Command)
 @pass_invocation
 def status(invocation: Invocation) -> None:
-    """Show the broker's counters and gauges."""
+    """Show the broker's counters and gauges.
+
+    Two of them say whether broker and client run compiled modules.
+    """
     with invocation.connect() as broker:
-        values = dict(broker.status())
+        values = {**broker.status(), "client_build": journal.BUILD.value}
     emit(invocation.as_json, values, lambda: facts(grouped(values)))
 
 

@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 from tests.client.test_interrupts import Interrupt, at_every_line
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.client import asyncio as asyncio_client
@@ -312,7 +312,7 @@ def test_twisted_has_the_same(process, broker, topic, tmp_path):
     script.write_text(TWISTED)
     ran = subprocess.run(
         [sys.executable, str(script), process.address, topic], cwd=ROOT, capture_output=True, text=True, timeout=60,
-        check=False, env={"PYTHONPATH": str(ROOT)},
+        check=False, env={"PYTHONPATH": PACKAGES},
     )  # fmt: skip
     assert ran.stdout.split() == ["0", "1", "2", "3", "4", "5", "1", "2", "4"], ran.stderr
     assert position(broker, topic) == 5

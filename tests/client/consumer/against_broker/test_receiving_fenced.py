@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 import txbroker
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 from txbroker import errors
 from txbroker.client.asyncio import connect
 
@@ -169,7 +169,7 @@ def test_twisted_receives_what_another_has_not_handled(process, topic, tmp_path)
     script.write_text(TWISTED)
     ran = subprocess.run(
         [sys.executable, str(script), process.address, topic], cwd=ROOT, capture_output=True, text=True, timeout=60,
-        check=False, env={"PYTHONPATH": str(ROOT)},
+        check=False, env={"PYTHONPATH": PACKAGES},
     )  # fmt: skip
     assert ran.stdout.split() == ["0", "0", "0", "1", "2"], ran.stderr
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 import txbroker
 from tests.client.consumer.members.scene import owners, send, shares
 from tests.support.broker_process import BrokerProcess
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES
 from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.client.asyncio import connect as asyncio_connect
@@ -250,7 +250,7 @@ class TestByItself:
         path = str(tmp_path / "handled.log")
         running = subprocess.Popen(
             [sys.executable, "-c", program, process.address, topic, path],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": PACKAGES},
         )
         try:
             eventually(lambda: total(broker, topic) > 50, 30)

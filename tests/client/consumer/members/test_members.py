@@ -12,7 +12,7 @@ import pytest
 import txbroker
 from tests.client.consumer.members.scene import hear_of_loss, owners, read_until, send, shares
 from tests.support.broker_process import BrokerProcess
-from tests.support.repository import ROOT
+from tests.support.repository import PACKAGES, ROOT
 from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.client.asyncio import connect as asyncio_connect
@@ -279,7 +279,7 @@ def test_a_process_that_was_stopped_for_too_long_is_fenced_and_told(broker, proc
     send(broker, topic, 4)
     worker = subprocess.Popen(
         [sys.executable, "-c", STOPPED, process.address, topic], cwd=ROOT, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"PYTHONPATH": PACKAGES},
     )  # fmt: skip
     with worker:
         assert worker.stdout.readline() == "has one\n"
@@ -301,7 +301,7 @@ def test_a_killed_one_is_missed_after_the_grace(broker, process, connections, to
     send(broker, topic, 4)
     worker = subprocess.Popen(
         [sys.executable, "-c", STOPPED, process.address, topic], cwd=ROOT, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"PYTHONPATH": PACKAGES},
     )  # fmt: skip
     with worker:
         assert worker.stdout.readline() == "has one\n"
