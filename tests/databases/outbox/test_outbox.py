@@ -222,7 +222,9 @@ class TestStreams:
             second = send(other, broker, topic, 2, wait="commit").xid.global_id.split(b"-")[1]
         assert first != second
 
-    def test_closing_delivers_deletes_and_releases(self, open_database, database, shared_broker, broker, topic):
+    def test_closing_delivers_deletes_and_releases(
+        self, open_database, database, shared_broker, broker, topic
+    ):
         before = set(streams_of(broker))
         with txbroker.connect(shared_broker.address, timeout=30.0) as own:
             for number in range(10):
@@ -250,7 +252,9 @@ class TestOutcomes:
         tx = send(database, broker, topic, 1)
         assert broker.wait_outcome(tx.xid) is State.COMMITTED
 
-    def test_a_table_that_the_connection_does_not_know_is_refused(self, database, shared_broker, broker, topic):
+    def test_a_table_that_the_connection_does_not_know_is_refused(
+        self, database, shared_broker, broker, topic
+    ):
         tx = send(database, broker, topic, 1)
         with (
             txbroker.connect(shared_broker.address) as other,

@@ -1,5 +1,7 @@
 """Test blocks of which nobody was told how they ended: the database says it, and it stays so whenever it is asked."""
 
+# ruff: noqa: PT012 - a whole block is what raises
+
 import contextlib
 import os
 import signal
@@ -37,7 +39,10 @@ def lost(request):
 
 def block(database, broker, topic, number, act):
     """A block whose database does something else when it is to commit."""
-    with pytest.raises(errors.OutcomeUnknown) as caught, txbroker.atomic(database, broker, mode="outbox") as tx:
+    with (
+        pytest.raises(errors.OutcomeUnknown) as caught,
+        txbroker.atomic(database, broker, mode="outbox") as tx,
+    ):
         execute(database, f"INSERT INTO orders VALUES ({number})")
         tx.send(topic, b"%d" % number)
         adapter = tx.database
@@ -179,7 +184,13 @@ class TestPostgresql:
 
     @pytest.mark.parametrize("kind", ["exception", "KeyboardInterrupt"])
     def test_a_commit_that_is_interrupted_is_decided_there(
-        self, postgresql, rows, broker, topic, alarm, kind  # noqa: F811
+        self,
+        postgresql,
+        rows,
+        broker,
+        topic,
+        alarm,
+        kind,  # noqa: F811
     ):
         rows.execute(SLOWLY)
         rows.commit()
@@ -203,7 +214,12 @@ class TestPostgresql:
         assert all_of(broker, topic) == numbers(postgresql.connect)
 
     def test_what_was_told_to_be_rolled_back_does_not_commit_though_its_commit_is_under_way(
-        self, postgresql, rows, broker, topic, alarm  # noqa: F811
+        self,
+        postgresql,
+        rows,
+        broker,
+        topic,
+        alarm,  # noqa: F811
     ):
         """The server is stopped before it reads the row and COMMIT, and goes on after somebody has asked."""
         with contextlib.closing(postgresql.connect()) as database:
@@ -282,7 +298,10 @@ def test_a_row_that_others_refuse_while_it_is_asked_for_has_committed(
 
     send(database, broker, topic, 1, wait="commit")
     tx = block(database, broker, topic, 2, loses_the_answer)
-    with txbroker.Resolver(open_database, broker) as asks, txbroker.connect(shared_broker.address) as operator:
+    with (
+        txbroker.Resolver(open_database, broker) as asks,
+        txbroker.connect(shared_broker.address) as operator,
+    ):
         asks.look()
         keeper, look = asks.keeper, asks.keeper._row_outcome
         xid = tx.xid.global_id.decode().split("-")

@@ -101,9 +101,7 @@ class TestStop:
         is_empty(open_database)
         eventually(lambda: not broker.resolver.status.stopped)
 
-    def test_other_streams_go_on_meanwhile(
-        self, open_database, database, prepared, operator, broker, topic
-    ):
+    def test_other_streams_go_on_meanwhile(self, open_database, database, prepared, operator, broker, topic):
         other = f"{topic}-other"
         operator.create_topic(other)
         operator.delete_topic(topic)

@@ -331,7 +331,9 @@ class _Psycopg(PostgresqlDatabase):
         for result in results:
             if result.status == _FATAL:
                 error = sys.modules["psycopg"].errors.error_from_result(result)
-                if sqlstate(error) == "26000":  # DEALLOCATE ALL, DISCARD ALL: the next block prepares it again
+                if (
+                    sqlstate(error) == "26000"
+                ):  # DEALLOCATE ALL, DISCARD ALL: the next block prepares it again
                     _prepared.discard(connection)
                 _refuse_lost_place(error)
                 raise error
