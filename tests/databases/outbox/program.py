@@ -1,6 +1,6 @@
 """A program with blocks that only send, which ends itself by SIGKILL at one moment: DATABASE BROKER TOPIC MOMENT ROLE.
 
-``ROLE`` is "blocks", which sends numbers from 1 on and closes its connections, or "resolve", which is a resolver's pass.
+``ROLE`` is "blocks", which sends numbers from 1 on and closes its connections, or "resolve": a resolver's pass.
 """
 
 import contextlib
