@@ -7,7 +7,7 @@ import pytest
 
 import txbroker
 from journal.transaction_states import State
-from tests.databases.orders import numbers
+from tests.databases.orders import execute, numbers
 from tests.databases.outbox.scene import all_of, has_come, is_empty, rows_of, send
 from tests.support.waiting import eventually
 from txbroker import errors
@@ -77,6 +77,19 @@ class TestDeletedTopics:
         tx = send(database, broker, topic, 1)
         eventually(lambda: rows_of(open_database, REFUSED))
         assert broker.wait_outcome(tx.xid) is State.COMMITTED
+
+
+def test_a_message_that_a_lowered_limit_does_not_allow_any_more_is_moved(
+    open_database, database, prepared, operator, broker, topic
+):
+    operator.alter_topic(topic, max_message_bytes=200)
+    for number, length in ((1, 1), (2, 900), (3, 1)):
+        with txbroker.atomic(database, broker, mode="outbox") as tx:
+            execute(database, f"INSERT INTO orders VALUES ({number})")
+            tx.send(topic, (b"%d" % number).zfill(length))
+    has_come(operator, topic, 0, 1, 3)
+    is_empty(open_database)
+    assert [number for _, number in rows_of(open_database, REFUSED)] == [3]
 
 
 class TestStop:

@@ -1,0 +1,121 @@
+"""Test several who look after one stream: its program, resolvers, and a program that was stopped meanwhile."""
+
+import contextlib
+import signal
+import sqlite3
+import threading
+
+import psycopg
+import pymysql
+import pytest
+
+import txbroker
+from tests.databases.orders import make_tables
+from tests.databases.outbox.scene import all_of, send
+from tests.databases.outbox.workers import Worker, check
+from tests.support.waiting import eventually
+from txbroker import errors
+from txbroker.client.operations.streams import claim_stream, list_streams
+from txbroker.databases.urls import connector
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+def url(request):
+    found = request.getfixturevalue(request.param)
+    if request.param == "sqlite":
+        sqlite3.connect(found).close()
+        found.touch()
+    text = f"sqlite:///{found}" if request.param == "sqlite" else found.url
+    with contextlib.closing(connector(text)()) as database:
+        make_tables(database)
+    return text
+
+
+def resolve_while(url, address, ended, failures):
+    """Take all streams over, again and again."""
+    try:
+        with (
+            txbroker.connect(address, timeout=30.0) as broker,
+            txbroker.Resolver(connector(url), broker) as resolver,
+        ):
+            while not ended.is_set():
+                try:
+                    resolver.resolve()
+                except (errors.RequestRefused, errors.StorageUnavailable, *BUSY) as error:
+                    failures.append(error)
+    except BaseException as error:  # noqa: BLE001 - told by the test
+        failures.append(error)
+
+
+BUSY = (sqlite3.OperationalError, pymysql.err.OperationalError, psycopg.errors.LockNotAvailable)
+"""What a pass raises that meets others' locks."""
+
+
+def test_resolvers_that_take_streams_over_all_the_time_double_and_lose_nothing(
+    url, shared_broker, broker, topic
+):
+    ended, failures = threading.Event(), []
+    resolvers = [
+        threading.Thread(target=resolve_while, args=(url, shared_broker.address, ended, failures))
+        for _ in range(2)
+    ]
+    with Worker(url, shared_broker.address, topic, threads=2) as worker:
+        worker.goes_on()
+        for resolver in resolvers:
+            resolver.start()
+        worker.goes_on(150)
+        ended.set()
+        for resolver in resolvers:
+            resolver.join()
+        worker.goes_on(20)
+        worker.end()
+    check(url, broker, topic, worker)
+    assert [error for error in failures if not isinstance(error, (errors.TxBrokerError, *BUSY))] == []
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(30, marks=pytest.mark.deep)])
+def test_a_program_that_was_stopped_while_others_took_over_goes_on_by_itself(
+    url, shared_broker, broker, topic, times
+):
+    opens = connector(url)
+    if url.startswith("sqlite"):
+        opens = lambda: sqlite3.connect(url.removeprefix("sqlite:///"), timeout=0.1)  # noqa: E731
+    with (
+        Worker(url, shared_broker.address, topic, threads=2) as worker,
+        txbroker.Resolver(opens, broker, lock_timeout=0.1) as resolver,
+    ):
+        for _ in range(times):
+            worker.goes_on(10)
+            worker.signal(signal.SIGSTOP)
+            for _ in range(2):
+                with contextlib.suppress(*BUSY, errors.RequestRefused):
+                    resolver.resolve()  # SQLite's lock may be the stopped one's
+            worker.signal(signal.SIGCONT)
+        worker.goes_on(10)
+        worker.end()
+    check(url, broker, topic, worker)
+    assert worker.raised == []
+
+
+def test_a_program_whose_stream_was_taken_over_delivers_what_follows_at_once(
+    url, shared_broker, broker, topic
+):
+    with (
+        contextlib.closing(connector(url)()) as database,
+        txbroker.Resolver(connector(url), broker) as resolver,
+    ):
+        send(database, broker, topic, 1, wait="commit")
+        for number in range(2, 12):
+            with txbroker.connect(shared_broker.address, timeout=30.0) as other:
+                keeper_of(resolver, other, database)
+            send(database, broker, topic, number)
+        eventually(lambda: all_of(broker, topic) == list(range(1, 12)), 10.0)
+
+
+def keeper_of(resolver, other, database):
+    """Claim each stream of the table, as a sweep does that finds rows."""
+    identity = resolver.look()
+    for info in other.run(list_streams(other.core, identity.name)):
+        other.run(claim_stream(other.core, info.stream, identity.name, identity.generation))
