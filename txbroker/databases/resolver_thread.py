@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from journal.transaction_states import State
 from journal.xid import Xid
@@ -33,6 +33,7 @@ from txbroker.databases.charge import TIDY, Charge
 from txbroker.databases.charge import drive as take_in_answers
 from txbroker.databases.outbox.streams import Streams, outcome_in_process
 from txbroker.databases.resolver import Resolver
+from txbroker.databases.resolver_status import Status
 from txbroker.databases.tables.xids import row_of
 
 log = logging.getLogger("txbroker.resolver")
@@ -57,33 +58,6 @@ EXIT = 5.0
 
 CLOSE_IDLE = 5.0
 """Seconds after which a database connection that is not needed is closed."""
-
-
-class Status(NamedTuple):
-    """The state of a connection's background resolver. ``tables`` are the identities of its decision tables.
-
-    ``waiting`` and ``contradicted`` are those of the last passes. ``unacknowledged`` counts commits and rollbacks that
-    the broker has not answered yet. ``failure`` is what stopped the last round, or a part of it, "" if nothing did.
-
-    Of the outbox: ``undelivered`` counts blocks of this process that are committed and not known to be delivered,
-    ``delivered`` rows that were read from the table and delivered, ``refused`` those that were moved away because the
-    broker will never take them, and ``stopped`` has the streams that wait at such a row, and why.
-    """
-
-    is_running: bool
-    tables: list[str]
-    passes: int
-    committed: int
-    rolled_back: int
-    removed: int
-    waiting: list[str]
-    contradicted: list[str]
-    unacknowledged: int
-    failure: str
-    undelivered: int = 0
-    delivered: int = 0
-    refused: int = 0
-    stopped: list[str] = []  # noqa: RUF012 - never changed
 
 
 class Background:

@@ -58,9 +58,11 @@ def test_blocks_without_a_broker_take_no_more_memory_than_is_allowed_and_all_arr
 
 def test_connections_that_come_and_go_leave_no_streams_behind(sqlite, lite, broker, topic):
     for number in range(100):
-        with contextlib.closing(sqlite3.connect(sqlite)) as database:
-            with txbroker.atomic(database, broker, mode="outbox") as tx:
-                tx.send(topic, b"%d" % number)
+        with (
+            contextlib.closing(sqlite3.connect(sqlite)) as database,
+            txbroker.atomic(database, broker, mode="outbox") as tx,
+        ):
+            tx.send(topic, b"%d" % number)
         del database
         gc.collect(0)
     streams = next(iter(broker.resolver._charges.values())).streams
