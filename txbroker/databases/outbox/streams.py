@@ -41,6 +41,9 @@ LOOK_EVERY = 32
 given_up: dict[str, tuple[bool, float]] = {}
 """Streams that this process has given up, newest last: whether a claim was ever answered, and when that was."""
 
+_registry = threading.Lock()
+"""For what follows, and what is above: of the streams of all connections to brokers."""
+
 _of_process: weakref.WeakSet[Streams] = weakref.WeakSet()
 
 
@@ -48,7 +51,9 @@ def outcome_in_process(table: str, name: bytes, number: int) -> State | None:
     """Return how a block of a stream has ended that blocks of this process use, whichever connection to the broker
     they have; None if that is not known here.
     """
-    for streams in list(_of_process):
+    with _registry:
+        all_streams = list(_of_process)
+    for streams in all_streams:
         stream = streams.all.get(name) if streams.table == table else None
         if stream is not None:
             with streams.lock:
@@ -100,7 +105,8 @@ class Streams:
         self._since_look = 0
         self._memory = Memory(self.all)
         self._newest: DeliveryCall | None = None
-        _of_process.add(self)
+        with _registry:
+            _of_process.add(self)
 
     # -- for blocks --------------------------------------------------------------------------------
 
@@ -142,7 +148,7 @@ class Streams:
         """Let nobody commit with a stream any more: a block's outcome is not known, or its number was used."""
         with self.lock:
             self._drop(stream)
-            stream.forget()
+        with _registry:
             given_up[stream.text] = stream.life > 0, time.monotonic()
             if len(given_up) > MOST_GIVEN_UP:
                 del given_up[next(iter(given_up))]
@@ -150,6 +156,7 @@ class Streams:
 
     def _drop(self, stream: Stream) -> None:
         self.all.pop(stream.name, None)
+        stream.forget()
         self._free = [each for each in self._free if each is not stream]
         for key, holder in list(self._holders.items()):
             if holder.stream is stream:
@@ -335,6 +342,11 @@ class Streams:
         """Whether nothing is left to deliver."""
         with self.lock:
             return all(stream.is_settled for stream in self.all.values() if stream.number)
+
+    @property
+    def held(self) -> int:
+        """Bytes of messages in memory."""
+        return self._memory.held
 
     @property
     def undelivered(self) -> int:
