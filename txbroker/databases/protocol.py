@@ -236,7 +236,7 @@ class Deciding:
         if not self.database.commits_with_row:
             await self.database.put(self._token, left.row)
         elif self._tells and self.database.condition() in (Condition.IDLE, Condition.AUTOCOMMIT):
-            raise lost_mark("no transaction is open any more")
+            raise lost_mark("the mark of its transaction is gone")
 
     def _refused_insert(self, error: Exception) -> None:
         """Take note of why the row of this block could not be inserted; raises what it means, if that is something

@@ -119,3 +119,22 @@ def keeper_of(resolver, other, database):
     identity = resolver.look()
     for info in other.run(list_streams(other.core, identity.name)):
         other.run(claim_stream(other.core, info.stream, identity.name, identity.generation))
+
+
+def test_on_another_connection_to_the_database_a_stream_is_claimed_again_before_its_rows_are_read(
+    sqlite, lite, shared_broker, topic, monkeypatch
+):
+    """Rule e: a connection does not survive that its database is set back."""
+    monkeypatch.setattr("txbroker.databases.resolver_thread.CLOSE_IDLE", 0.05)
+    with txbroker.connect(shared_broker.address, timeout=30.0, max_buffered=2000) as broker:
+        send(lite, broker, topic, 1, wait="commit")
+        charge = next(iter(broker.resolver._charges.values()))
+        (stream,) = charge.streams.all.values()
+        before = stream.epoch, stream.life
+        broker.resolver.interval = 0.02
+        eventually(lambda: charge.resolver.connection._database is None)
+        with txbroker.atomic(lite, broker, mode="outbox", wait="commit") as tx:
+            tx.send(topic, b"2".zfill(3000))  # more than is kept in memory, so it is read
+        assert stream.epoch != before[0]
+        assert stream.life > before[1]
+        assert all_of(broker, topic) == [1, 2]
