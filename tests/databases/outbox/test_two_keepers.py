@@ -131,7 +131,6 @@ def test_on_another_connection_to_the_database_a_stream_is_claimed_again_before_
         charge = next(iter(broker.resolver._charges.values()))
         (stream,) = charge.streams.all.values()
         before = stream.epoch, stream.life
-        broker.resolver.interval = 0.02
         eventually(lambda: charge.resolver.connection._database is None)
         with txbroker.atomic(lite, broker, mode="outbox", wait="commit") as tx:
             tx.send(topic, b"2".zfill(3000))  # more than is kept in memory, so it is read

@@ -33,7 +33,7 @@ class ResolverConnection:
         """``connect`` opens a DB-API connection; ``name`` is the table's identity, "" if any will do."""
         self.name = name
         self.life = 0
-        """Counts the connections that were opened."""
+        """Another number for each connection, also while none is open."""
         self._connect = connect
         self._database: Database | None = None
         self._identity: Identity | None = None
@@ -102,6 +102,7 @@ class ResolverConnection:
     def close(self) -> None:
         """Close the connection; the next use opens one."""
         database, self._database, self._identity = self._database, None, None
+        self.life += 1  # what belongs to the closed one does not belong to the next, which is not opened yet
         close = getattr(database.handle, "close", None) if database is not None else None
         if close is not None:
             try:
