@@ -11,6 +11,7 @@ import pytest
 import txbroker
 from tests.databases.orders import execute, make_tables, numbers
 from tests.databases.outbox.scene import all_of, rows_of, send
+from tests.support.waiting import eventually
 from txbroker import State, errors
 
 pytestmark = pytest.mark.slow
