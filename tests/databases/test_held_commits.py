@@ -41,7 +41,7 @@ class Unresolving(resolver_thread.Background):
     """A resolver that does nothing: what is not sent stays unsent."""
 
     def watch(self, name, connector):
-        self._charges = {name: resolver_thread._Charge(connector)}
+        self._charges = {name: resolver_thread.Charge(connector)}
 
 
 @pytest.fixture
@@ -276,7 +276,7 @@ def test_on_a_loop_an_abort_sends_it_too(lite, shared_broker, broker, topic, hel
     async def work():
         own = await connect(shared_broker.address, timeout=10.0)
         own.resolver = Unresolving(lambda: None)
-        async with atomic(lite, own) as tx:
+        async with atomic(lite, own, mode="two-phase") as tx:
             await tx.send(topic, b"1")
         own._abort()
 
@@ -288,7 +288,7 @@ def test_on_a_loop_who_waits_for_the_commit_has_it_sent_at_once(lite, shared_bro
     async def work():
         async with await connect(shared_broker.address, timeout=10.0) as own:
             own.resolver = Unresolving(lambda: None)
-            async with atomic(lite, own, wait="commit") as tx:
+            async with atomic(lite, own, wait="commit", mode="two-phase") as tx:
                 await tx.send(topic, b"1")
             own.resolver = None
 

@@ -43,7 +43,7 @@ def ended():
 def test_tables_may_be_watched_while_the_thread_walks_over_them(worker, ended, monkeypatch, caplog):
     """Each look at when a table is due brings another table: the worst moment, each time."""
 
-    class Charge(resolver_thread._Charge):
+    class Charge(resolver_thread.Charge):
         @property
         def due(self):
             if threading.current_thread() is worker._thread and len(worker.status.tables) < 50:
@@ -138,7 +138,7 @@ def test_a_database_connection_that_is_opened_to_tidy_up_at_the_end_is_closed(tm
         return opened[0]
 
     worker = resolver_thread.Background(lambda: None, drive=lambda promise: None)
-    charge = resolver_thread._Charge(connect)
+    charge = resolver_thread.Charge(connect)
     charge.keys.append("a row that may go")
     worker._charges = {"": charge}
     worker._finish()
