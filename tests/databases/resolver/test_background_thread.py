@@ -54,7 +54,7 @@ def test_tables_may_be_watched_while_the_thread_walks_over_them(worker, ended, m
         def due(self, moment):
             self._due = moment
 
-    monkeypatch.setattr(resolver_thread, "_Charge", Charge)
+    monkeypatch.setattr(resolver_thread, "Charge", Charge)
     worker.watch("0" * 16, no_database)
     eventually(lambda: len(worker.status.tables) == 50 or ended)
     assert ended == []
