@@ -298,16 +298,14 @@ class TestLimits:
             assert "nothing was changed: LimitExceeded: there are 1 streams" in done.stdout
             assert (rows_of(opens), rows_of(opens, REFUSED)) == ([], [(stream(1), 3)])
 
-    def test_what_cannot_be_taken_now_stays_in_the_outbox(self, scene):
+    def test_what_is_too_much_for_one_transaction_is_refused_again(self, scene):
         opens, started = scene
         with started("max_transaction_messages=2") as (connection, run):
             leave_refused(opens, connection, stream(1), 3, packed("orders", b"1", b"2", b"3"))
-            [told] = json.loads(run("retry", "--all", "--json", code=3, partly=True).stdout)
-            assert told["result"].startswith("in the outbox, not delivered yet: ")
-            assert (told["done"], rows_of(opens)) == (False, [(told["now"], 1)])
-            assert rows_of(opens, REFUSED) == []
-            assert run("retry", "--all").stdout == "No row is refused.\n"
-            assert f"{told['now']}" in run("list").stdout
+            [told] = json.loads(run("retry", "--all", "--json", code=1, partly=True).stdout)
+            assert told["result"].startswith("refused again: TransactionTooLarge")
+            assert rows_of(opens) == []
+            assert rows_of(opens, REFUSED) == [(told["now"], 1)]
 
     def test_what_was_done_is_told_though_the_rest_could_not_be_tried(self, scene):
         opens, started = scene

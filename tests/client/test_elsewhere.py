@@ -125,7 +125,7 @@ txbroker.create_decision_table(database)
 with txbroker.connect(sys.argv[1]) as broker:
     broker.create_topic("orders")
     for number in range(3):
-        with txbroker.atomic(database, broker) as tx:
+        with txbroker.atomic(database, broker, wait="commit") as tx:
             database.execute("INSERT INTO orders VALUES (?)", (number,))
             tx.send("orders", b"%d" % number)
     print([message.value for message in broker.consume("orders", follow=False)])

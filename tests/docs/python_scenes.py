@@ -118,6 +118,14 @@ def description(request: Any, address: str, broker: Any) -> Iterator[Runs]:
     yield next(scene)
 
 
+def outbox(request: Any, address: str, broker: Any) -> Iterator[Runs]:
+    broker.create_topic("orders")
+    with with_tables(request.getfixturevalue("postgresql").connect()) as database:
+        yield running(address, {"txbroker": txbroker, "database": database, "broker": broker})
+        eventually(lambda: values(broker, "orders") == [b"..."])
+        assert numbers(database) == [42]
+
+
 def atomic(request: Any, address: str, broker: Any) -> Iterator[Runs]:
     broker.create_topic("orders")
     broker.create_topic("invoices")
@@ -309,4 +317,5 @@ SCENES: dict[str, Callable[[Any, str, Any], Iterator[Runs]]] = {
     "docs/clients.md": clients,
     "docs/coordinator.md": coordinator,
     "docs/workers.md": workers,
+    "docs/outbox.md": outbox,
 }

@@ -104,7 +104,7 @@ class BlockingSide(BrokerSide[Transaction]):
     async def _outside(self) -> list[tuple[PartitionQueue, bytes]] | None:
         assert self.transaction is not None
         core = self.transaction._core
-        if core.is_reported:
+        if core.core.options.reports:
             return await super()._outside()
         return self.connection._driver.guarded(
             core.outside_now

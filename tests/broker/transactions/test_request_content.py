@@ -150,7 +150,7 @@ SPOILT = {
     "a position that is not there": (lambda one: {"positions": [moved("g", (one, 99))]}, "OffsetOutOfRange"),
     "a position of another generation": (lambda one: {"positions": [moved("g", (one, 0, 7))]}, "GenerationFenced"),
     "a group without a name": (lambda one: {"positions": [moved("", (one, 0))]}, "InvalidName"),
-    "too many messages": (lambda one: {"data": frames(*[b""] * 9)}, "LimitExceeded"),
+    "too many messages": (lambda one: {"data": frames(*[b""] * 9)}, "TransactionTooLarge"),
     "an operator's": (lambda one: {"operator": True, "by": "me", "why": "so"}, "TransactionConflict"),
     "another xid": (lambda one: {"xid": OTHER}, "TransactionConflict"),
 }  # fmt: skip

@@ -135,7 +135,7 @@ class TestRefusedAdds:
         peer, other = room.peer(), room.peer()
         add(peer, 1, partition, b"a")
         refused(add(other, 1, partition, b"b"), "LimitExceeded")
-        refused(add(peer, 1, partition, b"b", b"c"), "LimitExceeded")
+        refused(add(peer, 1, partition, b"b", b"c"), "TransactionTooLarge")
         refused(commit(peer, 1, [b"a"]), "TransactionRolledBack")
 
     @pytest.mark.parametrize("adds", [[[b"a" * 90]], [[b"a" * 50], [b"b" * 40]]], ids=["one add", "two"])
@@ -150,7 +150,7 @@ class TestRefusedAdds:
         *first, [last] = adds
         for each in first:
             assert add(peer, 2, partition, *each) is None
-        said = refused(add(peer, 2, partition, last + b"!"), "LimitExceeded")
+        said = refused(add(peer, 2, partition, last + b"!"), "TransactionTooLarge")
         assert said.startswith(f"{limit + 1} bytes in one transaction, the limit is {limit}; nothing of this")
         refused(
             commit(peer, 2, *first, [last + b"!"]), "TransactionRolledBack" if first else "ContentMismatch"

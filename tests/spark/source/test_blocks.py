@@ -18,7 +18,7 @@ from spark.source import blocks
 from spark.source.blocks import read_block
 from spark.source.columns import Columns
 from spark.source.message_heads import UnsoundBlock
-from tests.spark.source.test_message_heads import MESSAGES, NAMES, as_rows, is_time, stamp_each, without_time
+from tests.spark.source.test_message_heads import MESSAGES, NAMES, TIMES, as_rows, is_time, stamp_each
 from tests.support.thoroughness import examples
 
 PACKERS = {codec.number: compressor(codec.name)._pack for codec in CODECS.values()}
@@ -62,7 +62,8 @@ def rows(data, base=0):
     heads, taken, after = read_block(data, base)
     batch = Columns(NAMES, "orders", 3).batch(heads)
     batch.validate(full=True)
-    return without_time(batch.to_pylist()), taken, after
+    batch = batch.drop_columns(list(TIMES))  # a flipped bit may make a time of them that Python does not know
+    return batch.to_pylist(), taken, after
 
 
 @given(RUNS, st.integers(0, 1 << 60))

@@ -60,7 +60,7 @@ class Transaction:
         self._decision = Decision(self.received.discard)
         self._is_unsure = False
         self.begins_beyond = 0
-        """It begins at the broker when it has more bytes than this, or with what is more than messages."""
+        """It begins at the broker when it has more bytes than this, or more than messages."""
 
     @property
     def number(self) -> TransactionNumber | None:
@@ -144,8 +144,7 @@ class Transaction:
                 )
             await core.drained()
             self._check_stage()
-        contents = self.contents
-        if not contents.has_begun and contents.size >= self.begins_beyond:
+        if not self.contents.has_begun and self.contents.size >= self.begins_beyond:
             await self._begin()
             self._check_stage()
         return route
@@ -218,10 +217,8 @@ class Transaction:
             self._check_stage()
 
     async def outside(self) -> list[tuple[PartitionQueue, bytes]] | None:
-        """Return the frames of each partition, for a transaction that is committed elsewhere and delivered later; None
-        if it has more than messages, or more than :attr:`begins_beyond` bytes, so that only the broker can commit it.
-
-        Raises what a commit would raise before it sends anything. Then :meth:`ended_outside` says how it ended.
+        """Return the frames of each partition, for a transaction that is committed elsewhere; None if it has more than
+        messages, or more than :attr:`begins_beyond` bytes. Then :meth:`ended_outside` says how it ended.
         """
         if self.outside_now() is None:
             return None
@@ -230,11 +227,6 @@ class Transaction:
         if reports is not None and report is not None:
             await self.send(reports.topic, report, None, None, None)
         return self.outside_now()
-
-    @property
-    def is_reported(self) -> bool:
-        """Whether its end adds a report to its messages, so that :attr:`outside` may have to ask for a topic."""
-        return self._producer.reports is not None
 
     def outside_now(self) -> list[tuple[PartitionQueue, bytes]] | None:
         """Do what :meth:`outside` does, without a report."""
@@ -248,7 +240,7 @@ class Transaction:
         return contents.sealed()
 
     def ended_outside(self, is_committed: bool) -> None:
-        """Note how it ended, if :meth:`outside` has returned its messages."""
+        """Note how it ended elsewhere."""
         self._end(Stage.COMMITTED if is_committed else Stage.ROLLED_BACK)
 
     def _unsent(self) -> Unsent:
