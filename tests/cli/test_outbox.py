@@ -302,7 +302,7 @@ class TestLimits:
         opens, started = scene
         with started("max_transaction_messages=2") as (connection, run):
             leave_refused(opens, connection, stream(1), 3, packed("orders", b"1", b"2", b"3"))
-            [told] = json.loads(run("retry", "--all", "--json", code=1, partly=True).stdout)
+            [told] = json.loads(run("retry", "--all", "--json", code=3, partly=True).stdout)
             assert told["result"].startswith("refused again: TransactionTooLarge")
             assert rows_of(opens) == []
             assert rows_of(opens, REFUSED) == [(told["now"], 1)]
