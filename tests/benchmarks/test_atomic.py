@@ -35,9 +35,7 @@ def test_the_targets_are_those_of_the_issue():
         for (way, place), value in ways.items():
             figure = TARGETS[way][place]
             name = figure.name if figure.name in samples else way.name
-            found = next(
-                one for one in results({**samples, name: [value + better]}) if one.figure == figure
-            )
+            found = next(one for one in results({**samples, name: [value + better]}) if one.figure == figure)
             assert found.is_met is bool(better), figure
 
 
