@@ -229,6 +229,7 @@ class Deciding:
     async def _leave(self, left: Left, condition: Condition) -> None:
         """Leave the messages in the database: insert their row, unless it travels with COMMIT."""
         if self._tells and condition in (Condition.IDLE, Condition.AUTOCOMMIT):
+            left.ended(False)  # it has a number already
             raise lost_mark(f"no transaction is open: {condition.value}")
         self.progress.left = left
         self.progress.step = Step.PREPARED

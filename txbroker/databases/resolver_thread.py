@@ -222,7 +222,9 @@ class Background:
     def stop(self, timeout: float) -> None:
         """Finish what can be finished in ``timeout`` seconds, then end."""
         self._stopping = True
-        self._deadline = time.monotonic() + timeout
+        self._deadline = time.monotonic() + max(
+            timeout, EXIT
+        )  # an event loop does not wait, and the thread goes on
         self._wake.release()
         if self._thread is not None and self._thread is not threading.current_thread() and timeout > 0:
             self._thread.join(min(timeout, 5.0))
