@@ -77,9 +77,32 @@ class Usage(NamedTuple):
 
 
 WAYS = (
-    *(Way(load) for load in (*SIMPLE, "outbox-polled", "left", "left-shown", "atomic", "atomic-shown")),
-    *(Way(load, MANY) for load in (*SIMPLE, "outbox-polled", "left", "left-shown", "atomic", "atomic-shown")),
-    *(Way(load, MANY, True) for load in ("outbox-pipelined", "outbox-polled", "left", "two-phase", "atomic")),
+    *(
+        Way(load)
+        for load in (
+            *SIMPLE,
+            "outbox-polled",
+            "atomic-outbox",
+            "atomic-outbox-shown",
+            "atomic",
+            "atomic-shown",
+        )
+    ),
+    *(
+        Way(load, MANY)
+        for load in (
+            *SIMPLE,
+            "outbox-polled",
+            "atomic-outbox",
+            "atomic-outbox-shown",
+            "atomic",
+            "atomic-shown",
+        )
+    ),
+    *(
+        Way(load, MANY, True)
+        for load in ("outbox-pipelined", "outbox-polled", "atomic-outbox", "two-phase", "atomic")
+    ),
 )
 ONE, ALL = Way("two-phase").name, Way("two-phase", MANY).name
 
@@ -94,9 +117,9 @@ def beside(way: Way, least: float) -> tuple[Figure, ...]:
 
 
 TARGETS = {
-    Way("left"): beside(Way("left"), 0.95),
-    Way("left", MANY): beside(Way("left", MANY), 0.8),
-    Way("left", MANY, True): beside(Way("left", MANY, True), 0.8),
+    Way("atomic-outbox"): beside(Way("atomic-outbox"), 0.95),
+    Way("atomic-outbox", MANY): beside(Way("atomic-outbox", MANY), 0.8),
+    Way("atomic-outbox", MANY, True): beside(Way("atomic-outbox", MANY, True), 0.8),
     Way("atomic"): (
         Figure(Way("atomic").name, "/s", ONE, target=share(1.0)),
         Figure("the same, beside the outbox", "/s", Way("outbox-pipelined").name, target=share(0.6)),

@@ -123,12 +123,12 @@ def atomic_shown(load: Load) -> Once:
     return atomic(load, "commit")
 
 
-def left(load: Load) -> Once:
+def atomic_outbox(load: Load) -> Once:
     """Insert the row and send the message in one block, through the outbox."""
     return atomic(load, mode="outbox")
 
 
-def left_shown(load: Load) -> Once:
+def atomic_outbox_shown(load: Load) -> Once:
     """Do the same, and wait until the message can be read."""
     return atomic(load, "commit", "outbox")
 
@@ -141,10 +141,12 @@ LOADS: dict[str, Callable[[Load], Once]] = {
     "messages": messages,
     "atomic": atomic,
     "atomic-shown": atomic_shown,
-    "left": left,
-    "left-shown": left_shown,
+    "atomic-outbox": atomic_outbox,
+    "atomic-outbox-shown": atomic_outbox_shown,
     "outbox-polled": outbox_pipelined,
 }
 POLLED = frozenset({"outbox-polled"})
 IN_DATABASE = frozenset(LOADS) - {"messages"}
-IN_BROKER = frozenset({"messages", "atomic", "atomic-shown", "left", "left-shown", "outbox-polled"})
+IN_BROKER = frozenset(
+    {"messages", "atomic", "atomic-shown", "atomic-outbox", "atomic-outbox-shown", "outbox-polled"}
+)

@@ -22,10 +22,10 @@ def test_the_targets_are_those_of_the_issue():
     samples = {way.name: [100.0] for way in WAYS}
     samples |= {atomic.end_to_end(way): [100.0] for way in WAYS if way.load in IN_BROKER}
     ways = {
-        (Way("left"), 0): 94.0,
-        (Way("left"), 1): 129.0,
-        (Way("left", atomic.MANY), 0): 79.0,
-        (Way("left", atomic.MANY, True), 0): 79.0,
+        (Way("atomic-outbox"), 0): 94.0,
+        (Way("atomic-outbox"), 1): 129.0,
+        (Way("atomic-outbox", atomic.MANY), 0): 79.0,
+        (Way("atomic-outbox", atomic.MANY, True), 0): 79.0,
         (Way("atomic"), 0): 99.0,
         (Way("atomic"), 1): 59.0,
         (Way("atomic", atomic.MANY), 0): 149.0,

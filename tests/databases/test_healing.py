@@ -28,10 +28,10 @@ class Broker(Side):
     async def prepare(self):
         self.told.append("prepared")
 
-    async def leave_in_database(self, database):
+    async def put_in_outbox(self, database):
         return None
 
-    async def overtake_nothing(self, database, table):
+    async def wait_for_earlier(self, database, table):
         pass
 
     async def shown(self, told):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from journal.arguments import seconds, wrong_type
@@ -12,10 +13,12 @@ from txbroker.client.core.promise import Promise
 from txbroker.client.producer.partition_queue import PartitionQueue
 from txbroker.client.transactions.transaction import Transaction as TransactionCore
 from txbroker.databases.adapters.database import Connector, Database
-from txbroker.databases.block_progress import Left
+from txbroker.databases.block_progress import OutboxPart
 from txbroker.databases.error_causes import delivery_pending
 from txbroker.databases.open_blocks import Place
-from txbroker.databases.outbox.left_block import LeftBlock
+from txbroker.databases.outbox.keeper import FOR_GOOD
+from txbroker.databases.outbox.outbox_block import OutboxBlock
+from txbroker.databases.outbox.stream import Stream
 from txbroker.databases.outbox.streams import Streams
 from txbroker.databases.outbox.terms import AUTO, OUTBOX, TWO_PHASE, OutboxTerms
 from txbroker.databases.protocol import Deciding
@@ -41,6 +44,7 @@ class BrokerSide(Generic[T_co]):
         self.connection = connection
         self._outbox = outbox.check()
         self._streams: Streams | None = None
+        self._stream: Stream | None = None
         self.transaction: T_co | None = None
         """The transaction, once the block has begun."""
         self.background: Background | None = None
@@ -78,7 +82,7 @@ class BrokerSide(Generic[T_co]):
             assert self.transaction is not None
             self.transaction._core.begins_beyond = self._outbox.bytes
 
-    async def leave_in_database(self, database: Database) -> Left | None:
+    async def put_in_outbox(self, database: Database) -> OutboxPart | None:
         """Return the row for the messages, if the block can leave them in the database; None if it is two-phase."""
         terms, streams = self._outbox, self._streams
         if terms.mode == TWO_PHASE:
@@ -90,17 +94,19 @@ class BrokerSide(Generic[T_co]):
             return None
         if terms.backlog is not None:
             streams.check_room(terms.backlog)
-        stream, now = streams.of(database), self.connection.core.wall()
-        return LeftBlock(streams, stream, messages, self.identity, now, terms.stops)
+        stream, now = self._stream, self.connection.core.wall()
+        if stream is None or stream.name not in streams.all:  # it was given up since the block began
+            stream = streams.of(database)
+        return OutboxBlock(streams, stream, messages, self.identity, now, terms.stops)
 
     def take_stream(self, database: Database, table: str) -> None:
         """Have the stream of this database connection claimed, so that its first block finds that done."""
         if self._outbox.mode != TWO_PHASE and self.background is not None and database.has_outbox:
             self._streams = self.background.streams(table)
             if self._streams is not None:
-                self._streams.of(database)
+                self._stream = self._streams.of(database)
 
-    async def overtake_nothing(self, database: Database, table: str) -> None:
+    async def wait_for_earlier(self, database: Database, table: str) -> None:
         """Wait until what this database connection has left there before is delivered: a prepared block would come
         first. Raises StorageUnavailable if that takes longer than the timeout.
         """
@@ -108,7 +114,8 @@ class BrokerSide(Generic[T_co]):
         promise = None if streams is None else streams.pending(database)
         if promise is not None and streams is not None:
             try:
-                await self._wait(promise)
+                with suppress(*FOR_GOOD):  # its row was moved away: this block comes after that, too
+                    await self._wait(promise)
             except TimeoutError as error:
                 raise errors.StorageUnavailable(
                     f"earlier blocks of this database connection are not delivered after {self._timeout:g} s, and this "
@@ -121,13 +128,13 @@ class BrokerSide(Generic[T_co]):
         found: list[tuple[PartitionQueue, bytes]] | None = transaction.outside()
         return found
 
-    def told_by_database(self, left: Left, commit: bool) -> Any:
+    def ended_by_database(self, part: OutboxPart, commit: bool) -> Any:
         """Note how the database has ended a block that has left its messages there; return a promise for when they
         are visible, if the caller waits for that.
         """
         assert self.transaction is not None
         self._ended_outside(self.transaction._core, commit)
-        return left.shown() if commit and self._waits else None
+        return part.shown() if commit and self._waits else None
 
     def _ended_outside(self, core: TransactionCore, commit: bool) -> None:
         core.ended_outside(commit)

@@ -10,7 +10,7 @@ from journal.xid import Xid
 from txbroker.databases.adapters.database import Database, OutboxRow
 
 
-class Left(Protocol):
+class OutboxPart(Protocol):
     """The row of a block that leaves its messages in the database."""
 
     row: OutboxRow
@@ -54,16 +54,16 @@ class Side(Protocol):
         With ``key`` the row is deleted later (step 7). A rollback never raises if there is no broker.
         """
 
-    async def leave_in_database(self, database: Database) -> Left | None:
+    async def put_in_outbox(self, database: Database) -> OutboxPart | None:
         """Return the row for the messages, if the block can leave them in the database; None if it is two-phase.
 
         Raises what keeps it from COMMIT.
         """
 
-    async def overtake_nothing(self, database: Database, table: str) -> None:
+    async def wait_for_earlier(self, database: Database, table: str) -> None:
         """Wait until what its database connection has left in the database before is delivered."""
 
-    def told_by_database(self, left: Left, commit: bool) -> Any:
+    def ended_by_database(self, part: OutboxPart, commit: bool) -> Any:
         """Note how the database has ended a block that has left its messages there. A repetition does no harm."""
 
     async def shown(self, told: Any) -> None:
@@ -94,7 +94,7 @@ class BlockProgress:
         """ACTIVE inside of the block, PREPARED if how it ended is not known, else COMMITTED or ROLLED_BACK."""
         self.key = ""
         """The key of the row that decides, once the broker is asked to prepare."""
-        self.left: Left | None = None
+        self.outbox: OutboxPart | None = None
         """The row with its messages, if they travel in the database."""
         self.is_lost = False
         """Whether its program cannot end it any more, so that its database connection must be checked."""
@@ -102,7 +102,7 @@ class BlockProgress:
     @property
     def decides(self) -> bool:
         """Whether it is more than an ordinary commit of the database."""
-        return bool(self.key) or self.left is not None
+        return bool(self.key) or self.outbox is not None
 
     def decide(self, outcome: State) -> None:
         """Note that the database has committed, or has been rolled back, or can only be."""
@@ -111,9 +111,9 @@ class BlockProgress:
 
     def tell(self) -> Any:
         """Tell the broker the decision: the end, for this side. After an interrupt, call it again."""
-        if self.left is not None:
-            self.left.ended(self.outcome is State.COMMITTED)
-            told = self.side.told_by_database(self.left, self.outcome is State.COMMITTED)
+        if self.outbox is not None:
+            self.outbox.ended(self.outcome is State.COMMITTED)
+            told = self.side.ended_by_database(self.outbox, self.outcome is State.COMMITTED)
         else:
             commit = self.outcome is State.COMMITTED and bool(self.key)
             told = self.side.tell(commit, self.key if commit else "")
@@ -123,8 +123,8 @@ class BlockProgress:
     def leave_undecided(self) -> None:
         """Leave the block undecided: the resolver finds out how it ends."""
         self.outcome = State.PREPARED
-        if self.left is not None:
-            self.left.unknown()
+        if self.outbox is not None:
+            self.outbox.unknown()
         self.side.abandon()
         self.step = Step.ENDED
 

@@ -20,7 +20,7 @@ from txbroker import errors
 from txbroker.client.loop import fork
 from txbroker.databases import open_blocks
 from txbroker.databases.adapters.database import Condition, Database, lost_mark
-from txbroker.databases.block_progress import BlockProgress, Left, Side, Step
+from txbroker.databases.block_progress import BlockProgress, OutboxPart, Side, Step
 from txbroker.databases.error_causes import reason, told
 from txbroker.databases.open_blocks import Place
 from txbroker.databases.tables import identity, xids
@@ -206,19 +206,19 @@ class Deciding:
                 f"at the end of the block the database connection {_REFUSED[condition]}. Nothing is prepared, and none "
                 "of the block's messages become visible; the rows depend on how that transaction ends"
             )
-        left = await self.side.leave_in_database(database)
-        if left is None:
-            await self.side.overtake_nothing(database, self.identity.name)
+        part = await self.side.put_in_outbox(database)
+        if part is None:
+            await self.side.wait_for_earlier(database, self.identity.name)
         try:
-            if left is not None:
-                await self._leave(left, condition)
+            if part is not None:
+                await self._put_in_outbox(part, condition)
             else:
                 key = xids.row_key(self.xid)
                 await database.decide(self._token, key, self._broker)
         except Exception as error:
             self._refused_insert(error)
             raise
-        if left is None:
+        if part is None:
             self.progress.key = key
             self.progress.step = Step.PREPARED
             await self.side.prepare()
@@ -226,16 +226,16 @@ class Deciding:
             self.last_moment()
         return True
 
-    async def _leave(self, left: Left, condition: Condition) -> None:
+    async def _put_in_outbox(self, part: OutboxPart, condition: Condition) -> None:
         """Leave the messages in the database: insert their row, unless it travels with COMMIT."""
         if self._tells and condition in (Condition.IDLE, Condition.AUTOCOMMIT):
-            left.ended(False)  # it has a number already
+            part.ended(False)  # it has a number already
             raise lost_mark(f"no transaction is open: {condition.value}")
-        self.progress.left = left
+        self.progress.outbox = part
         self.progress.step = Step.PREPARED
-        self.xid = left.xid
+        self.xid = part.xid
         if not self.database.commits_with_row:
-            await self.database.put(self._token, left.row)
+            await self.database.put(self._token, part.row)
         elif self._tells and self.database.condition() in (Condition.IDLE, Condition.AUTOCOMMIT):
             raise lost_mark("the mark of its transaction is gone")
 
@@ -246,8 +246,8 @@ class Deciding:
         identity.forget(self.database.handle)  # the next block checks it anew
         if self.database.is_missing_table(error):
             raise identity.missing(error) from error
-        if self.progress.left is not None and self.database.is_duplicate(error):
-            self.progress.left.unknown()  # another process goes on with a copy of this one's memory
+        if self.progress.outbox is not None and self.database.is_duplicate(error):
+            self.progress.outbox.unknown()  # another process goes on with a copy of this one's memory
 
     # -- step 5 is the owner's, step 6 -------------------------------------------------------------
 
@@ -304,7 +304,7 @@ class Deciding:
     async def _meaning(self, error: BaseException) -> BaseException:
         known = self.database.did_not_commit(error)
         try:  # no locks should remain, if it was not committed
-            if not known and (self.progress.left is not None or not isinstance(error, Exception)):
+            if not known and (self.progress.outbox is not None or not isinstance(error, Exception)):
                 await self._close_database(error)  # what follows on another connection may arrive before it
             elif await self._is_rolled_back(error) and known:
                 await self.rolled_back()
@@ -392,10 +392,10 @@ class Deciding:
         try:
             self.check_open()
             force = await self.database.forcing()
-            left = self.progress.left
-            if left is not None and self.database.commits_with_row:
+            part = self.progress.outbox
+            if part is not None and self.database.commits_with_row:
                 try:
-                    await self.database.commit_with(self._token, left.row)
+                    await self.database.commit_with(self._token, part.row)
                 except Exception as refusal:
                     self._refused_insert(refusal)
                     raise

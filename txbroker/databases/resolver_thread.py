@@ -54,7 +54,7 @@ MOST_IN_MEMORY = 64 << 20
 """Bytes of undelivered messages in memory, by default; those beyond are read from the database again."""
 
 EXIT = 5.0
-"""Seconds for which the interpreter's end waits for deliveries, at most."""
+"""Seconds for which the end of a connection, or of the interpreter, waits for the thread at most."""
 
 CLOSE_IDLE = 5.0
 """Seconds after which a database connection that is not needed is closed."""
@@ -219,18 +219,18 @@ class Background:
             [f"{name}: {why}" for keeper in keepers for name, why in list(keeper.stopped.items())],
         )
 
-    def stop(self, timeout: float) -> None:
-        """Finish what can be finished in ``timeout`` seconds, then end."""
+    def stop(self, timeout: float, waits: bool = True) -> None:
+        """Finish what can be finished in ``timeout`` seconds, then end; with ``waits`` return after that, or after
+        :data:`EXIT` seconds.
+        """
         self._stopping = True
-        self._deadline = time.monotonic() + max(
-            timeout, EXIT
-        )  # an event loop does not wait, and the thread goes on
+        self._deadline = time.monotonic() + timeout
         self._wake.release()
-        if self._thread is not None and self._thread is not threading.current_thread() and timeout > 0:
-            self._thread.join(min(timeout, 5.0))
+        if self._thread is not None and self._thread is not threading.current_thread() and waits:
+            self._thread.join(min(timeout, EXIT))
 
     def finish_at_exit(self) -> None:
-        """Deliver what is committed, as :meth:`stop` does, with the connection's timeout; not in a child process."""
+        """Deliver what is committed, as :meth:`stop` does, for :data:`EXIT` seconds at most; not in a child process."""
         if os.getpid() == self._process and any(
             charge.streams is not None for charge in self._charges.values()
         ):

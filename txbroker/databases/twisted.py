@@ -34,7 +34,7 @@ from txbroker.client.twisted import Connection, Transaction
 from txbroker.databases.adapters.adapter import adapt, kind_of
 from txbroker.databases.adapters.database import Connector, Database
 from txbroker.databases.block import BrokerSide
-from txbroker.databases.block_progress import Left
+from txbroker.databases.block_progress import OutboxPart
 from txbroker.databases.blocking import Atomic
 from txbroker.databases.outbox.streams import Backlog
 from txbroker.databases.outbox.terms import AUTO_MODE, OUTBOX_BYTES, OutboxTerms
@@ -217,12 +217,12 @@ class ThreadSide(BrokerSide[ThreadTransaction]):
         self.transaction = ThreadTransaction(self.connection._reactor, made, self.giving_up)
         self._can_leave()
 
-    async def leave_in_database(self, database: Database) -> Left | None:
+    async def put_in_outbox(self, database: Database) -> OutboxPart | None:
         """Return the row for the messages, if the block can leave them in the database."""
-        left = await super().leave_in_database(database)
-        if left is not None:
-            self.giving_up.xid = left.xid
-        return left
+        part = await super().put_in_outbox(database)
+        if part is not None:
+            self.giving_up.xid = part.xid
+        return part
 
     def _ended_outside(self, core: TransactionCore, commit: bool) -> None:
         self._in_reactor(super()._ended_outside, core, commit)

@@ -152,6 +152,19 @@ class TestBothModes:
                 send(database, broker, topic, first + 1, mode="two-phase", wait="commit")
         assert all_of(broker, topic) == list(range(10))
 
+    def test_a_row_that_is_refused_for_ever_keeps_no_two_phase_block_from_coming_after_it(
+        self, postgresql, rows, shared_broker, broker, topic
+    ):
+        gone = f"{topic}-gone"
+        broker.create_topic(gone)
+        broker.send(gone, b"0")  # the program knows the topic
+        with txbroker.connect(shared_broker.address) as operator:
+            operator.delete_topic(gone)
+        send(rows, broker, gone, 1)
+        send(rows, broker, topic, 2, mode="two-phase", wait="commit")
+        assert all_of(broker, topic) == [2]
+        assert len(rows_of(postgresql.connect, "txbroker_outbox_refused")) == 1
+
 
 class TestBrokerAway:
     """The database goes on while the broker is down."""

@@ -30,5 +30,7 @@ class Companion(Protocol):
     def hurry(self) -> None:
         """Have a round begin now."""
 
-    def stop(self, timeout: float) -> None:
-        """End it, with as little left undone as ``timeout`` seconds allow. Never raises; may be called again."""
+    def stop(self, timeout: float, waits: bool = True) -> None:
+        """End it, with as little left undone as ``timeout`` seconds allow; without ``waits`` return at once, and it
+        goes on by itself. Never raises; may be called again.
+        """

@@ -11,7 +11,7 @@ from journal.xid import Xid
 Which = TransactionNumber | Xid | str
 """A transaction: its number (also as text, "12-3") or its xid."""
 
-LEFT_FORMAT_ID: Final = 0x746F
+OUTBOX_FORMAT_ID: Final = 0x746F
 """The format id of xids that name a block which has left its messages in its database: no broker knows them."""
 
 _WHICH = "a transaction's number such as '12-3', as text or TransactionNumber, or an Xid"

@@ -298,7 +298,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         )
         resolver, self.resolver = self.resolver, None
         if resolver is not None:
-            resolver.stop(0.0)  # the loop's thread must not wait for it
+            resolver.stop(limit, waits=False)  # the loop's thread must not wait for it
         has_held = resolver is not None or self.core.held_until < math.inf
         # What has failed has been told, for on a loop each send has its future, unless its caller gave up.
         self._producer.failed = [batch for batch in self._producer.failed if batch.untold]

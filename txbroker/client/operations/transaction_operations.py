@@ -22,7 +22,7 @@ from txbroker.client.core.results import (
     TransactionDetails,
     decoded,
 )
-from txbroker.client.core.transaction_names import LEFT_FORMAT_ID, Which, named, states_of
+from txbroker.client.core.transaction_names import OUTBOX_FORMAT_ID, Which, named, states_of
 from txbroker.client.operations.topic_creation import described
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import Committed, Done, Outcome, TransactionInfo
@@ -126,7 +126,7 @@ class TransactionOperations:
         The xid of a block that has left its messages in its database is found out there: PREPARED means that its
         transaction is open, or the database does not answer.
         """
-        if is_left(which):
+        if is_of_outbox(which):
             return Outcome(0, 0, 0, await self._state(which, self.core.clock() + self.core.options.timeout))
         return await outcome(self.core, which)
 
@@ -152,7 +152,7 @@ class TransactionOperations:
         """Return how far a transaction is; a block that has left its messages in a database is found out there, until
         a deadline of the core's clock.
         """
-        if is_left(which):
+        if is_of_outbox(which):
             if self.resolver is None and not makers:
                 raise errors.Misuse(
                     f"{which} names a block whose messages its database has: begin a block of txbroker.atomic on that "
@@ -170,9 +170,9 @@ class TransactionOperations:
         return end_prepared(self.core, xid, commit)
 
 
-def is_left(which: Which) -> TypeGuard[Xid]:
+def is_of_outbox(which: Which) -> TypeGuard[Xid]:
     """Return whether it names a block that has left its messages in its database."""
-    return isinstance(which, Xid) and which.format_id == LEFT_FORMAT_ID
+    return isinstance(which, Xid) and which.format_id == OUTBOX_FORMAT_ID
 
 
 async def transactions(

@@ -123,7 +123,6 @@ class Database:
         "WHERE identity LIKE %s"
     )
     insert_any_row = f"INSERT INTO {OUTBOX} (stream, number, broker, messages) VALUES (%s, %s, %s, %s)"
-    list_rows = f"SELECT stream, MIN(number), MAX(number) FROM {OUTBOX} WHERE broker = %s GROUP BY stream"
     read_sizes = (
         f"SELECT number, LENGTH(messages) FROM {OUTBOX} WHERE stream = %s AND number > %s ORDER BY number "
         f"LIMIT {ROWS}"

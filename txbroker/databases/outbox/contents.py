@@ -98,7 +98,7 @@ def streams(table: OutboxTable, broker: Connection) -> list[StreamContent]:
     """Return the streams that have rows for this broker. The broker is asked after the rows were read: what it says is
     delivered then, is.
     """
-    found = table.counted(broker.identity)
+    found = table.streams(broker.identity)
     name = table.connection.look().name
     known = {info.stream.hex(): info for info in broker.run(list_streams(broker.core, name))}
     return [_stream(table, rows, known.get(rows.stream)) for rows in found]

@@ -50,6 +50,9 @@ LEFT = 60.0
 PATIENCE = 0.5
 """Seconds for which a deletion waits for others' locks."""
 
+MOST_AT_ONCE = 5000
+"""How many rows of a stream one transaction deletes."""
+
 _CHANGED = (errors.StreamFenced, errors.StreamOutOfOrder)
 
 
@@ -74,10 +77,9 @@ class Keeper:
         self,
         connection: ResolverConnection,
         open_broker: Callable[[], Connection],
-        streams: Streams | None = None,
     ) -> None:
         self.table = OutboxTable(connection)
-        self.streams = streams
+        self.streams: Streams | None = None
         """The streams of blocks of this process; None for a resolver, which has none."""
         self.delivered = 0
         """Rows that were read from the table and delivered."""
@@ -131,12 +133,11 @@ class Keeper:
                 return False
             epoch = stream.epoch
             try:
-                last, is_all = self._deliver_some(stream.name, epoch, stream.last)
+                _, is_all = self._deliver_some(stream.name, epoch, stream.last)
             except _CHANGED:
                 with streams.lock:
                     stream.fenced(epoch)
                 return False
-            streams.delivered(stream, last)
             if is_all:
                 with streams.lock:
                     stream.was_read(covered)
@@ -161,7 +162,7 @@ class Keeper:
             last = done[-1] if done else last
             if done:
                 self.delivered += len(done)
-                self.table.delete({name.hex(): done}, PATIENCE)
+                self._delete_delivered(name, done)
             rows = rows[len(done) :]
             if error is None:
                 if rows:
@@ -179,6 +180,19 @@ class Keeper:
             self._refuse(name, rows.pop(0).number, error)
         self.stopped.pop(name.hex(), None)
         return last, is_all
+
+    def _delete_delivered(self, name: bytes, numbers: list[int]) -> None:
+        """Delete rows that were delivered just now; whoever waits for them hears of it first, because a block that
+        waits may keep the table locked (SQLite).
+        """
+        own = None if self.streams is None else self.streams.all.get(name)
+        if own is None or self.streams is None:
+            self.table.delete({name.hex(): numbers}, PATIENCE)
+            return
+        self.streams.delivered(own, numbers[-1])
+        with self.streams.lock:
+            own.give_rows(numbers)
+        self.tidy()
 
     def _pass_mark(self, name: bytes, row: Row) -> None:
         """Go on behind a mark, which is deleted when its block is long over."""
@@ -246,8 +260,8 @@ class Keeper:
 
     # -- rows that may go --------------------------------------------------------------------------
 
-    def tidy(self) -> int:
-        """Delete rows that are delivered, of all streams of this process; return how many."""
+    def tidy(self) -> None:
+        """Delete rows that are delivered, of all streams of this process."""
         assert self.streams is not None
         with self.streams.lock:
             taken = [
@@ -256,7 +270,7 @@ class Keeper:
                 if stream.removable
             ]
         if not taken:
-            return 0
+            return
         try:
             self.table.delete({stream.text: numbers for stream, numbers in taken}, PATIENCE)
         except BaseException:
@@ -264,23 +278,19 @@ class Keeper:
                 for stream, numbers in taken:
                     stream.give_rows(numbers)
             raise
-        return sum(len(numbers) for _, numbers in taken)
 
-    def release_own(self) -> int:
-        """Release the streams of this process of which all is delivered, for good; return how many that were."""
+    def release_own(self) -> None:
+        """Release the streams of this process of which all is delivered, for good."""
         assert self.streams is not None
         with self.streams.lock:
             settled = [stream for stream in self.streams.all.values() if stream.is_settled]
-        fresh = [stream for stream in settled if not stream.number]
         used = [stream for stream in settled if stream.number]
         for stream in used:
             if stream.life != self._database.life:  # rule e
                 held = self._claim(stream.name)
                 self.streams.claimed(stream, held.epoch, held.last, self._database.life)
-        self._release((stream.name, stream.epoch, 0) for stream in fresh)
-        return self._empty_and_release([(stream.name, stream.epoch, stream.last) for stream in used]) + len(
-            fresh
-        )
+        self._release((stream.name, stream.epoch, 0) for stream in settled if not stream.number)
+        self._empty_and_release([(stream.name, stream.epoch, stream.last) for stream in used])
 
     def _empty_and_release(self, held: list[tuple[bytes, bytes, int]]) -> int:
         if not held:
@@ -313,7 +323,7 @@ class Keeper:
         failures = list[Exception]()
         seen, before, streams = dict[str, tuple[int, int]](), self._seen, 0
         delivered, refused = self.delivered, self.refused
-        for name, lowest, highest in self.table.streams(broker.identity):
+        for name, lowest, highest, _ in self.table.streams(broker.identity):
             info = known.pop(name, None)
             if not _is_stream(name) or lowest < 1:
                 failures.append(
@@ -468,10 +478,6 @@ def _is_stream(name: str) -> bool:
 def _now() -> int:
     """µs since 1970 UTC."""
     return time.time_ns() // 1000
-
-
-MOST_AT_ONCE = 5000
-"""How many rows of a stream one transaction deletes."""
 
 
 async def _sent(

@@ -58,7 +58,7 @@ def look(table: OutboxTable, broker: Connection) -> SetBack | None:
         claims.release(connection, broker, stream, held.epoch, held.last, generation, PATIENCE)
         return None
     lasts = {info.stream.hex(): info.last for info in broker.run(list_streams(broker.core, before.name))}
-    found = table.counted(broker.identity)
+    found = table.streams(broker.identity)
     doubtful = [rows for rows in found if rows.stream not in lasts]
     times = [
         at

@@ -41,10 +41,10 @@ LOOK_EVERY = 32
 given_up: dict[str, tuple[bool, float]] = {}
 """Streams that this process has given up, newest last: whether a claim was ever answered, and when that was."""
 
-_registry = threading.Lock()
-"""For what follows, and what is above: of the streams of all connections to brokers."""
-
 _of_process: weakref.WeakSet[Streams] = weakref.WeakSet()
+
+_registry = threading.Lock()
+"""The lock for changes of ``given_up`` and ``_of_process``, which all connections to brokers share."""
 
 
 def outcome_in_process(table: str, name: bytes, number: int) -> State | None:
@@ -87,9 +87,7 @@ class Streams:
     called when the keeper has something to do, ``stir`` when there will soon be answers, and rows to delete.
     """
 
-    def __init__(
-        self, table: str, most: int, wake: Callable[[], object], stir: Callable[[], object] = lambda: None
-    ) -> None:
+    def __init__(self, table: str, most: int, wake: Callable[[], object], stir: Callable[[], object]) -> None:
         self.table = table
         self.wake = wake
         self._stir = stir

@@ -57,11 +57,6 @@ class OutboxTable:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def streams(self, broker: str) -> list[tuple[str, int, int]]:
-        """Return the streams that have rows for this broker, each with its lowest and its highest number."""
-        found = self.connection.read(self.connection.database.list_rows, (broker,))
-        return [(_text(stream), int(lowest), int(highest)) for stream, lowest, highest in found]
-
     def rows(self, stream: str, after: int, patience: float) -> tuple[list[Row], bool]:
         """Return the lowest rows above a number, once they are on disk; and whether those were all when it looked.
 
@@ -81,7 +76,7 @@ class OutboxTable:
         rows = [Row(int(number), bytes(messages)) for number, messages in found]
         return rows, taken == len(sizes) < ROWS
 
-    def counted(self, broker: str) -> list[StreamRows]:
+    def streams(self, broker: str) -> list[StreamRows]:
         """Return the streams that have rows for this broker, and how many rows each has."""
         found = self.connection.read(self.connection.database.count_rows, (broker,))
         return [

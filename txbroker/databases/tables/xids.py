@@ -11,7 +11,7 @@ from journal.arguments import text
 from journal.constants import MAX_GLOBAL_ID
 from journal.xid import Xid
 from txbroker import errors
-from txbroker.client.core.transaction_names import LEFT_FORMAT_ID
+from txbroker.client.core.transaction_names import OUTBOX_FORMAT_ID
 
 FORMAT_ID: Final = 0x7462
 """The format id of xids of :func:`txbroker.atomic`."""
@@ -47,13 +47,13 @@ def make(table: str, application: str, broker: str) -> Xid:
 
 def of_row(table: str, stream: str, number: int, broker: str) -> Xid:
     """Return what names a block that only sent: the row of the outbox that it has left."""
-    return Xid(LEFT_FORMAT_ID, f"{table}-{stream}-{number:x}".encode(), broker.encode())
+    return Xid(OUTBOX_FORMAT_ID, f"{table}-{stream}-{number:x}".encode(), broker.encode())
 
 
 def row_of(xid: Xid) -> tuple[str, str, int] | None:
     """Return table, stream and number of such an xid; None for any other."""
     found = _ROW.fullmatch(xid.global_id)
-    if xid.format_id != LEFT_FORMAT_ID or found is None:
+    if xid.format_id != OUTBOX_FORMAT_ID or found is None:
         return None
     table, stream, number = found.groups()
     return table.decode(), stream.decode(), int(number, 16)

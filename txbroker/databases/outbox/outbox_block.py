@@ -14,7 +14,7 @@ from txbroker.databases.outbox.streams import Streams
 from txbroker.databases.tables import xids
 
 
-class LeftBlock:
+class OutboxBlock:
     """A block whose messages travel in the database. It has a number of its stream from the beginning on.
 
     After an interrupt each of its ends may be told again.
