@@ -220,8 +220,8 @@ class Background:
         )
 
     def stop(self, timeout: float, waits: bool = True) -> None:
-        """Finish what can be finished in ``timeout`` seconds, then end; with ``waits`` return after that, or after
-        :data:`EXIT` seconds.
+        """Finish what can be finished in ``timeout`` seconds, then end; with ``waits`` return after that, or after five
+        seconds.
         """
         self._stopping = True
         self._deadline = time.monotonic() + timeout
@@ -230,7 +230,7 @@ class Background:
             self._thread.join(min(timeout, EXIT))
 
     def finish_at_exit(self) -> None:
-        """Deliver what is committed, as :meth:`stop` does, for :data:`EXIT` seconds at most; not in a child process."""
+        """Deliver what is committed, as :meth:`stop` does, for five seconds at most; not in a child process."""
         if os.getpid() == self._process and any(
             charge.streams is not None for charge in self._charges.values()
         ):
