@@ -41,8 +41,11 @@ class TestSetBack:
             resolver.resolve()
             patch.setattr("txbroker.databases.outbox.keeper.KEPT", 0.0)
             assert resolver.resolve().outbox.released == 1
-        with contextlib.closing(opens()) as database:
-            send(database, broker, topic, 4, wait="commit")
+        with (  # a program of its own: a file is replaced when nobody has it open
+            txbroker.connect(shared_broker.address, timeout=30.0) as program,
+            contextlib.closing(opens()) as database,
+        ):
+            send(database, program, topic, 4, wait="commit")
         assert all_of(broker, topic) == [1, 2, 3, 4]
         os.replace(copy, sqlite)
         with contextlib.closing(opens()) as database:
