@@ -50,6 +50,8 @@ class MariadbServer(DatabaseProcess):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.socket = folder / "socket"
+        # A server that starts removes temporary tables that it finds: in /tmp those of one that is being set up, too.
+        self.tmpdir = f"--tmpdir={folder}"
         self._numbers = itertools.count(1)
 
     def program(self) -> Path:
@@ -62,6 +64,7 @@ class MariadbServer(DatabaseProcess):
             f"--datadir={self.data}",
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
+            self.tmpdir,
         )
 
     def arguments(self) -> Sequence[str]:
@@ -69,6 +72,7 @@ class MariadbServer(DatabaseProcess):
             "--no-defaults",
             f"--datadir={self.data}",
             f"--socket={self.socket}",
+            self.tmpdir,
             f"--pid-file={self.folder / 'pid'}",
             "--skip-networking",
             "--innodb-flush-log-at-trx-commit=1",
