@@ -14,6 +14,7 @@ from tests.databases.orders import make_tables, opener
 from tests.databases.outbox.left_rows import leave, leave_refused, outbox_table, packed, stream
 from tests.databases.outbox.scene import rows_of, send
 from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.databases.outbox import claims
 
@@ -55,6 +56,7 @@ class TestList:
         with contextlib.closing(shop()) as database:
             tx = send(database, connection, topic, 1, wait="commit")
         mine = tx.xid.global_id.split(b"-")[1].decode()
+        eventually(lambda: (mine, 1) not in rows_of(shop))
         connection.resolver.stop(0.0)
         leave(shop, connection, mine, 1, packed(topic, b"again"))
         leave(shop, connection, mine, 2, packed(topic, b"c"))
@@ -130,6 +132,7 @@ class TestShow:
         with contextlib.closing(shop()) as database:
             tx = send(database, connection, topic, 1, wait="commit")
         mine = tx.xid.global_id.split(b"-")[1].decode()
+        eventually(lambda: (mine, 1) not in rows_of(shop))
         connection.resolver.stop(0.0)
         leave(shop, connection, mine, 1, packed(topic, b"again"))
         assert run_json("outbox", "show", mine, "1")["state"] == "delivered"

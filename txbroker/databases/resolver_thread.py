@@ -24,6 +24,7 @@ from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.blocking import Connection
+from txbroker.client.blocking.held_output import PACER
 from txbroker.client.blocking.semaphore import BinarySemaphore
 from txbroker.client.core.background_worker import makers
 from txbroker.client.core.promise import Promise
@@ -268,6 +269,8 @@ class Background:
             self._tidy()
             for name, charge in self._charges.items():
                 if charge.streams is not None:
+                    charge.streams.send_held()
+                    PACER.forget(charge.streams)
                     self._guard(name, charge, partial(Charge.finish, deadline=self._deadline))
         finally:  # the clean-up may have opened connections
             with ExitStack() as ending:

@@ -348,13 +348,13 @@ def test_an_interrupt_in_the_client_leaves_both_or_neither_and_keeps_no_commit_b
 
     def case(at):
         shop.ready()
-        with at, txbroker.atomic(shop.database, shop.broker) as tx:
+        with at, txbroker.atomic(shop.database, shop.broker, mode="two-phase") as tx:
             number = shop.work(tx)
         if not at.raised:
             shop.told(number, tx)
         eventually(lambda: shop.broker._driver.held_until == math.inf, seconds=2.0)
 
-    with txbroker.atomic(shop.database, shop.broker) as tx:
+    with txbroker.atomic(shop.database, shop.broker, mode="two-phase") as tx:
         shop.work(tx)  # so that the way to the topic is known
     for line in range(1, MOST, 3):
         at = client.AtLine(line)

@@ -26,6 +26,7 @@ OF_KEEPERS = {
 }
 MOMENTS = (
     *OF_BLOCKS,
+    "while it is held",
     "after delivering",
     *(f"{when} {name}" for name in OF_KEEPERS for when in ("before", "after")),
 )
@@ -80,6 +81,8 @@ def send(database, broker, topic, number, moment):
             dies_in_block(moment, tx.database)
             if moment == "before delivering":
                 Streams.committed = lambda *_: die()
+            if moment == "while it is held":
+                Streams._send = lambda *_: die()
             if moment == "after delivering":
                 Streams.delivered = Streams._answered = lambda *_: die()
 

@@ -3,8 +3,10 @@
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from txbroker.databases.outbox.stream import Committed, Memory, Stream
+from txbroker.databases.outbox.stream import JOINED_BYTES, Committed, Memory, Stream, joined
 
 RUNS = [(1, 3)]
 
@@ -29,7 +31,8 @@ def commit(stream, has_room=True, at=0.0):
 
 
 def sent(stream):
-    return [(found.number, after) for found, after in stream.unsent()]
+    """The numbers of each delivery, and what it comes after."""
+    return [(*[block.number for block in blocks], after) for blocks, after in stream.unsent()]
 
 
 def test_a_new_stream_delivers_nothing_before_its_claim(stream):
@@ -42,7 +45,7 @@ def test_a_claim_before_the_first_block_needs_no_reading(stream):
     claim(stream)
     assert stream.is_current
     assert [commit(stream), commit(stream)] == [1, 2]
-    assert sent(stream) == [(1, 0), (2, 1)]
+    assert sent(stream) == [(1, 2, 0)]
 
 
 def test_nothing_is_sent_twice_on_one_session(stream):
@@ -58,7 +61,7 @@ def test_after_a_loss_all_that_is_unanswered_is_sent_again(stream):
     claim(stream)
     commit(stream)
     commit(stream)
-    assert sent(stream) == [(1, 0), (2, 1)]
+    assert sent(stream) == [(1, 2, 0)]
     stream.delivered(1)
     stream.unsend()
     assert sent(stream) == [(2, 1)]
@@ -308,3 +311,58 @@ def test_an_interrupted_end_is_completed_by_its_repetition():
     assert stream.open == number
     stream.committed(block(number), epoch, has_room=True)
     assert (memory.held, stream.open, sent(stream)) == (3, 0, [(1, 0)])
+
+
+class TestTogether:
+    """Blocks that are delivered at once."""
+
+    def of_size(self, stream, size, joins=True):
+        number, epoch = stream.begin()
+        stream.committed(Committed(number, [(1, size)], bytes(size), 0.0, joins), epoch, True)
+
+    def test_they_have_no_more_bytes_than_may_go_together(self, stream):
+        claim(stream)
+        for size in (JOINED_BYTES - 10, 10, 1, JOINED_BYTES + 1, 1):
+            self.of_size(stream, size)
+        assert sent(stream) == [(1, 2, 0), (3, 2), (4, 3), (5, 4)]
+
+    def test_one_that_does_not_join_goes_alone(self, stream):
+        claim(stream)
+        for joins in (True, True, False, True, False, False):
+            self.of_size(stream, 1, joins)
+        assert sent(stream) == [(1, 2, 0), (3, 2), (4, 3), (5, 4), (6, 5)]
+
+    def test_an_answer_that_comes_after_a_loss_leaves_the_others(self, stream):
+        claim(stream)
+        commit(stream)
+        commit(stream)
+        assert sent(stream) == [(1, 2, 0)]
+        stream.unsend()
+        commit(stream)
+        assert sent(stream) == [(1, 2, 3, 0)]  # refused as out of order if the first one was taken
+
+    @given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.binary(min_size=1, max_size=4)), min_size=1)))
+    def test_each_partition_gets_the_frames_of_all_blocks_in_their_order(self, blocks):
+        made = [
+            Committed(
+                number,
+                [(partition, len(data)) for partition, data in runs],
+                b"".join([data for _, data in runs]),
+                0.0,
+            )
+            for number, runs in enumerate(blocks, 1)
+        ]
+        for together in (made[:1], made):
+            if not together:
+                continue
+            runs, data = joined(together)
+            given_back, start = {}, 0
+            for partition, size in runs:
+                given_back[partition] = given_back.get(partition, b"") + data[start : start + size]
+                start += size
+            expected = {}
+            for runs in blocks[: len(together)]:
+                for partition, some in runs:
+                    expected[partition] = expected.get(partition, b"") + some
+            assert given_back == expected
+            assert start == len(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from journal.formats.frame import is_compressed
 from journal.xid import Xid
 from txbroker.client.core.promise import Promise
 from txbroker.client.producer.partition_queue import PartitionQueue
@@ -34,6 +35,10 @@ class OutboxBlock:
         self._stream = stream
         self._frames = b"".join([frames for _, frames in messages])
         self._runs = [(queue.number, len(frames)) for queue, frames in messages]
+        self._joins = True
+        for _, frames in messages:
+            if is_compressed(frames):  # nobody has counted what is in there
+                self._joins = False
         listed = [
             payload.Run(queue.topic, queue.index, queue.partitions, len(frames)) for queue, frames in messages
         ]
@@ -51,7 +56,7 @@ class OutboxBlock:
     def ended(self, is_committed: bool) -> None:
         """Note how the database has ended it; what is committed is delivered now, if that is possible."""
         if is_committed:
-            block = Committed(self.number, self._runs, self._frames, time.monotonic())
+            block = Committed(self.number, self._runs, self._frames, time.monotonic(), self._joins)
             self._streams.committed(self._stream, block, self._epoch)
         else:
             self._streams.rolled_back(self._stream, self.number)

@@ -12,16 +12,34 @@ from typing import NamedTuple
 
 from txbroker.client.core.promise import Promise
 
+JOINED_BYTES = 32 << 10
+"""Blocks that are delivered together have at most so many bytes of frames, so at most as many messages as a request."""
+
 
 class Committed(NamedTuple):
-    """A block that has committed: its number, the runs (partition's number, bytes) of its frames, and when it ended, by
-    a clock that only grows.
+    """A block that has committed: its number, the runs (partition's number, bytes) of its frames, when it ended, by a
+    clock that only grows, and whether it may be delivered together with others.
     """
 
     number: int
     runs: list[tuple[int, int]]
     data: bytes
     at: float
+    joins: bool = True
+
+
+def joined(blocks: list[Committed]) -> tuple[list[tuple[int, int]], bytes]:
+    """Return the runs and the frames of blocks that are delivered together: one run for each partition."""
+    if len(blocks) == 1:
+        return blocks[0].runs, blocks[0].data
+    parts: dict[int, list[bytes]] = {}
+    for block in blocks:
+        start = 0
+        for partition, size in block.runs:
+            parts.setdefault(partition, []).append(block.data[start : start + size])
+            start += size
+    frames = {partition: b"".join(some) for partition, some in parts.items()}
+    return [(partition, len(some)) for partition, some in frames.items()], b"".join(frames.values())
 
 
 class Memory:
@@ -184,12 +202,30 @@ class Stream:
 
     # -- deliveries --------------------------------------------------------------------------------
 
-    def unsent(self) -> Iterator[tuple[Committed, int]]:
-        """Yield what is to be sent now, each with the number that it comes after; it counts as sent."""
-        if self.is_current and self._queue and self._queue[-1].number > self._sent:
+    @property
+    def is_unsent(self) -> bool:
+        """Whether something is to be sent now."""
+        return self.is_current and bool(self._queue) and self._queue[-1].number > self._sent
+
+    def unsent(self) -> Iterator[tuple[list[Committed], int]]:
+        """Yield what is to be sent now: blocks that go together, and the number that they come after. They count as
+        sent.
+        """
+        if self.is_unsent:
+            together, size = list[Committed](), 0
             for block in [block for block in self._queue if block.number > self._sent]:
-                after, self._sent = max(self._sent, self.last), block.number
-                yield block, after
+                if together and not (
+                    block.joins and together[-1].joins and size + len(block.data) <= JOINED_BYTES
+                ):
+                    yield together, self._sends(together)
+                    together, size = [], 0
+                together.append(block)
+                size += len(block.data)
+            yield together, self._sends(together)
+
+    def _sends(self, blocks: list[Committed]) -> int:
+        after, self._sent = max(self._sent, self.last), blocks[-1].number
+        return after
 
     def unsend(self) -> None:
         """Note that the connection is lost, or a sending was interrupted: what is unanswered is to be sent again."""

@@ -8,6 +8,7 @@ done by the keeper (:mod:`txbroker.databases.outbox.keeper`).
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
@@ -21,18 +22,27 @@ from journal.formats.stream_entries import STREAM_BYTES
 from journal.transaction_states import State
 from txbroker import errors
 from txbroker.client.blocking import Connection
+from txbroker.client.blocking.held_output import PACER
 from txbroker.client.core.call import AnswerLost
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.promise import Promise
 from txbroker.client.transactions.deliveries import DeliveryCall, deliver
 from txbroker.databases.adapters.database import Database
-from txbroker.databases.outbox.stream import Committed, Memory, Stream
+from txbroker.databases.outbox.stream import JOINED_BYTES, Committed, Memory, Stream, joined
 from txbroker.wire.messages import Delivery
 
 log = logging.getLogger("txbroker.outbox")
 
 MOST_GIVEN_UP = 1000
 """How many streams are remembered that were given up."""
+
+JOIN_WITHIN = 0.004
+"""Seconds for which a committed block may wait for the next ones, to be delivered together with them.
+
+On two processors, one connection that does a block after the other: 0.72 of an outbox without delivery if each block is
+delivered alone, 0.74 with 2 ms, 0.75 with 4, 0.82 with 8; the broker's processor time for a block falls from 420 µs to
+280, 180 and 90. Half of that is what a message becomes visible later.
+"""
 
 LOOK_EVERY = 32
 """After so many deliveries a block takes in the answers that have come: nobody else may read them for a second."""
@@ -103,6 +113,10 @@ class Streams:
         self._since_look = 0
         self._memory = Memory(self.all)
         self._newest: DeliveryCall | None = None
+        self._latest = -math.inf  # when the last block ended
+        self._joining: dict[bytes, Stream] = {}
+        self.held_until = math.inf
+        """When the blocks that wait to be delivered together must be sent; infinity if there are none."""
         with _registry:
             _of_process.add(self)
 
@@ -180,15 +194,29 @@ class Streams:
             )
 
     def committed(self, stream: Stream, block: Committed, epoch: bytes) -> None:
-        """Note that a block has committed, and deliver it now if that is possible. A repetition changes nothing."""
+        """Note that a block has committed, and deliver it now if that is possible. A repetition changes nothing.
+
+        It may wait for :data:`JOIN_WITHIN` seconds, to be delivered together with those that follow; it does if it has
+        followed another that fast.
+        """
         with self.lock:
             has_room = self._memory.held + len(block.data) <= self._most
             is_current = stream.committed(block, epoch, has_room)
-        if is_current:
-            self.flush(stream)
-            self._stir()
-        else:
+            is_alone, self._latest = block.at - self._latest > JOIN_WITHIN, block.at
+        if not is_current:
             self.wake()
+            return
+        if is_alone or len(block.data) >= JOINED_BYTES:
+            self.flush(stream)
+        else:
+            PACER.expect(self)
+            with self.lock:
+                self._joining[stream.name] = stream
+                self.held_until = min(self.held_until, block.at + JOIN_WITHIN)
+        if self._since_look >= LOOK_EVERY and self._connection is not None:
+            self._since_look = 0
+            self._connection._driver.look()
+        self._stir()
 
     def rolled_back(self, stream: Stream, number: int) -> None:
         """Note that a block has not committed and never will."""
@@ -200,7 +228,9 @@ class Streams:
     def wait(self, stream: Stream, number: int) -> Promise[None]:
         """Return a promise for when a number is delivered."""
         with self.lock:
-            return stream.wait(number)
+            promise = stream.wait(number)
+        self.send_held()
+        return promise
 
     def pending(self, database: Database) -> Promise[None] | None:
         """Return a promise for when all blocks of a database connection are delivered; None if they are."""
@@ -213,7 +243,8 @@ class Streams:
                 or not found.stream.undelivered
             ):
                 return None
-            return found.stream.wait(found.stream.newest)
+            stream, newest = found.stream, found.stream.newest
+        return self.wait(stream, newest)
 
     # -- delivering --------------------------------------------------------------------------------
 
@@ -238,9 +269,14 @@ class Streams:
         with driver.lock:
             if self._send(connection, stream):
                 driver.push()
-        if self._since_look >= LOOK_EVERY:
-            self._since_look = 0
-            driver.look()
+
+    def send_held(self) -> None:
+        """Send the blocks that wait to be delivered together, on the calling thread."""
+        if self.held_until < math.inf:
+            with self.lock:
+                joining, self._joining, self.held_until = self._joining, {}, math.inf
+            for stream in joining.values():
+                self.flush(stream)
 
     def _send(self, connection: Connection, stream: Stream) -> bool:
         """Call it under the core's lock."""
@@ -250,11 +286,9 @@ class Streams:
         try:
             with self.lock:
                 epoch, found = stream.epoch, list(stream.unsent())
-            for block, after in found:
-                delivery = Delivery(stream.name, epoch, block.number, after)
-                self._newest = deliver(
-                    core, connection._serials, delivery, block.runs, block.data, self._answered
-                )
+            for blocks, after in found:
+                delivery = Delivery(stream.name, epoch, blocks[-1].number, after)
+                self._newest = deliver(core, connection._serials, delivery, *joined(blocks), self._answered)
                 self._since_look += 1
         except BaseException:  # an interrupt: nobody knows which were sent, and a repetition does no harm
             with self.lock:
@@ -263,8 +297,8 @@ class Streams:
         return bool(found)
 
     def send_left(self) -> None:
-        """Send again what counts as sent, and is awaited by nobody: an interrupt came in between."""
-        if self.newest is None:
+        """Send again what counts as sent or held, and is awaited by nobody: an interrupt came in between."""
+        if self.newest is None and not time.monotonic() < self.held_until < math.inf:
             with self.lock:
                 left = [stream for stream in self.all.values() if stream.is_holding]
                 for stream in left:
@@ -360,8 +394,8 @@ class Streams:
 
     @property
     def is_busy(self) -> bool:
-        """Whether answers are awaited, or rows can be deleted."""
-        return self.newest is not None or self.removable > 0
+        """Whether answers are awaited, or blocks held, or rows can be deleted."""
+        return self.newest is not None or self.removable > 0 or self._memory.held > 0
 
     @property
     def newest(self) -> DeliveryCall | None:
