@@ -23,10 +23,10 @@ from rich.progress import Progress
 from rich.table import Table
 
 import txbroker
-from benchmarks.atomic.loads import IN_BROKER, IN_DATABASE, POLLED, TABLES, TOPIC
+from benchmarks.atomic.loads import IN_BROKER, IN_DATABASE, LOADS, POLLED, TABLES, TOPIC, Load, Process
 from benchmarks.atomic.worker import Done
 from benchmarks.figure_tables import number, table
-from benchmarks.figures import Figure, Result, Samples, share
+from benchmarks.figures import Figure, Result, Samples, Target, share
 from benchmarks.harness import processes
 from benchmarks.harness.process_memory import processor_seconds
 from demo.database_process import children
@@ -104,6 +104,11 @@ WAYS = (
         for load in ("outbox-pipelined", "outbox-polled", "atomic-outbox", "two-phase", "atomic")
     ),
 )
+PAUSES = {"one after the other": 0.0, "one every 20 ms": 0.02}
+"""Seconds between blocks whose way to a consumer is timed."""
+PIECES = 200
+"""Blocks that are timed for each."""
+
 ONE, ALL = Way("two-phase").name, Way("two-phase", MANY).name
 
 
@@ -136,6 +141,15 @@ TARGETS = {
 }
 
 
+def until_read(pause: str) -> Figure:
+    """Return the figure for the time from the end of a block until a consumer has its message."""
+    return Figure(
+        f"atomic-outbox, {pause}, COMMIT until read, p50",
+        "ms",
+        target=Target("≤ 5 ms", plus=5.0, at_most=True),
+    )
+
+
 class BenchmarkFailed(Exception):
     """A worker failed, or counted work is not there; the message says which."""
 
@@ -166,6 +180,8 @@ class Bench:
     """The bench runs ways again and again, on the same servers."""
 
     def __init__(self, postgresql: PostgresqlServer, broker: BrokerProcess) -> None:
+        self.empties = True
+        """Whether each run begins with a new outbox table, without what the runs before have left of dead rows."""
         self._postgresql = postgresql
         self._broker = broker
         self._runs = 0
@@ -180,7 +196,8 @@ class Bench:
         count = 1 if way.threads else way.connections
         with ExitStack() as stack:
             workers = [self._worker(stack, way, number) for number in range(count)]
-            pollers = [self._poller(stack)] if way.load in POLLED else []
+            servers = (self._database_url, url_of(self._broker))
+            pollers = [self._program(stack, "poller", *servers)] if way.load in POLLED else []
             for worker in (*workers, *pollers):
                 self._expect(worker, "ready")
             broker = stack.enter_context(txbroker.connect(url_of(self._broker)))
@@ -206,10 +223,33 @@ class Bench:
         latencies = [latency for one in done for latency in one.latencies]
         return latencies, counted / seconds, usage, shown / seconds
 
+    def until_read(self, pause: float) -> float:
+        """Return the median of the milliseconds from the end of a block until another process has read its message."""
+        self._prepare()
+        self._runs += 1
+        with ExitStack() as stack:
+            reader = self._program(stack, "reader", url_of(self._broker), str(PIECES))
+            self._expect(reader, "ready")
+            process = Process(url_of(self._broker))
+            load = Load(self._database_url, process)
+            stack.callback(load.close)
+            stack.callback(process.close)
+            once, ended = LOADS["atomic-outbox"](load), dict[str, float]()
+            for number in range(PIECES):
+                name = f"{self._runs}-{number}"
+                once(name)
+                ended[name] = time.monotonic()
+                time.sleep(pause)
+            seen = msgspec.json.decode(self._line(reader), type=dict[str, float])
+        times = sorted(seen[name] - ended[name] for name in seen)
+        if len(times) < PIECES:
+            raise BenchmarkFailed(f"a consumer has read {len(times)} of {PIECES} messages")
+        return times[len(times) // 2] * 1e3
+
     def _prepare(self) -> int:
         """Make empty tables; return how many messages there are already."""
         with psycopg.connect(self._database_url, autocommit=True) as database:
-            database.execute("TRUNCATE orders, outbox")
+            database.execute("TRUNCATE orders, outbox" if self.empties else "TRUNCATE orders")
             database.execute("CHECKPOINT")
         with txbroker.connect(url_of(self._broker)) as broker:
             if not broker.topics([TOPIC]):
@@ -223,18 +263,14 @@ class Bench:
     def _worker(self, stack: ExitStack, way: Way, number: int) -> subprocess.Popen[str]:
         place = [self._database_url, url_of(self._broker), f"{self._runs}-{number}"]
         threads = str(way.connections if way.threads else 1)
-        command = [sys.executable, "-m", "benchmarks.atomic.worker", way.load, *place, threads]
-        worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        stack.enter_context(worker)
-        stack.callback(worker.kill)
-        return worker
+        return self._program(stack, "worker", way.load, *place, threads)
 
-    def _poller(self, stack: ExitStack) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "benchmarks.atomic.poller", self._database_url, url_of(self._broker)]
-        poller = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        stack.enter_context(poller)
-        stack.callback(poller.kill)
-        return poller
+    def _program(self, stack: ExitStack, name: str, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", f"benchmarks.atomic.{name}", *arguments]
+        program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        stack.enter_context(program)
+        stack.callback(program.kill)
+        return program
 
     def _line(self, worker: subprocess.Popen[str]) -> str:
         assert worker.stdout is not None
@@ -286,6 +322,10 @@ def results(samples: Samples) -> list[Result]:
             limit = median(samples[figure.limit]) if samples.get(figure.limit) else None
             own = samples.get(figure.name, values)
             found.append(Result(figure, median(own), min(own), max(own), limit))
+    for figure in map(until_read, PAUSES):
+        if figure.name in samples:
+            times = samples[figure.name]
+            found.append(Result(figure, median(times), min(times), max(times), None))
     return found
 
 
@@ -327,6 +367,7 @@ def main(
     if quick:
         seconds, repeat = 0.5, 2
     ways = [way for way in WAYS if not only or way.load in only]
+    pauses = {} if only and "atomic-outbox" not in only else PAUSES
     samples: Samples = {}
     usages: dict[str, list[Usage]] = {}
     latencies: dict[str, list[float]] = {}
@@ -334,7 +375,7 @@ def main(
         servers(folder) as (postgresql, broker),
         Progress(console=Console(stderr=True), transient=True) as bar,
     ):
-        bench, task = Bench(postgresql, broker), bar.add_task("", total=len(ways) * repeat)
+        bench, task = Bench(postgresql, broker), bar.add_task("", total=(len(ways) + len(pauses)) * repeat)
         for _ in range(repeat):
             for way in ways:
                 bar.update(task, description=way.name)
@@ -344,6 +385,11 @@ def main(
                 samples.setdefault(way.name, []).append(rate)
                 usages.setdefault(way.name, []).append(usage)
                 latencies.setdefault(way.name, []).extend(found)
+                bar.advance(task)
+            for name, pause in pauses.items():
+                figure = until_read(name)
+                bar.update(task, description=figure.name)
+                samples.setdefault(figure.name, []).append(bench.until_read(pause))
                 bar.advance(task)
     console = Console() if Console().is_terminal else Console(width=WIDTH)
     console.print(table(results(samples)))

@@ -24,20 +24,35 @@ Once = Callable[[str], None]
 """A function that does one piece of work; its argument is a unique name for it."""
 
 
-class Load:
-    """A load: the connections of one worker. ``once`` is the unit that is counted."""
+class Process:
+    """What the threads of one process share: its connection to the broker, made when it is first asked for."""
 
-    def __init__(self, database_url: str, broker_url: str) -> None:
+    def __init__(self, broker_url: str) -> None:
         self._stack = ExitStack()
-        self.database: Database = self._stack.enter_context(psycopg.connect(database_url))
         self._broker_url = broker_url
+        self._broker: txbroker.Connection | None = None
 
     def broker(self) -> txbroker.Connection:
-        """Return a connection to the broker for this worker alone."""
-        return self._stack.enter_context(txbroker.connect(self._broker_url))
+        """Return the connection to the broker."""
+        if self._broker is None:
+            self._broker = self._stack.enter_context(txbroker.connect(self._broker_url))
+        return self._broker
 
     def close(self) -> None:
-        """Wait for unfinished work, and close the connections."""
+        """Wait for unfinished work, and close it."""
+        self._stack.close()
+
+
+class Load:
+    """A load: a database connection, and the connection to the broker that all loads of a process share."""
+
+    def __init__(self, database_url: str, process: Process) -> None:
+        self._stack = ExitStack()
+        self.database: Database = self._stack.enter_context(psycopg.connect(database_url))
+        self.broker = process.broker
+
+    def close(self) -> None:
+        """Close the database connection."""
         self._stack.close()
 
 

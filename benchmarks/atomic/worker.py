@@ -13,7 +13,7 @@ from array import array
 
 import msgspec
 
-from benchmarks.atomic.loads import LOADS, Load, Once
+from benchmarks.atomic.loads import LOADS, Load, Once, Process
 
 WARM_UP = 3
 """Pieces of work before a worker is ready."""
@@ -64,7 +64,8 @@ class Thread:
 def main() -> None:
     """Run one worker."""
     load, database, broker, name = sys.argv[1:5]
-    loads = [Load(database, broker) for _ in range(int(sys.argv[5]))]
+    process = Process(broker)
+    loads = [Load(database, process) for _ in range(int(sys.argv[5]))]
     threads = [Thread(LOADS[load](each), f"{name}-{number}") for number, each in enumerate(loads)]
     for thread in threads:
         thread.warm_up()
@@ -90,6 +91,7 @@ def main() -> None:
     )
     print(msgspec.json.encode(done).decode(), flush=True)
     sys.stdin.read()  # until all threads have reported: closing must not disturb those that still measure
+    process.close()  # before the databases: what is left is delivered
     for each in loads:
         each.close()
     print("closed", flush=True)

@@ -77,3 +77,16 @@ def test_a_worker_that_fails_fails_the_run(tmp_path, monkeypatch):
         bench = Bench(postgresql, broker)
         with pytest.raises(BenchmarkFailed, match="a worker ended with 1"):
             bench.run(Way("teleportation"), 0.1)
+
+
+@pytest.mark.slow
+def test_the_time_until_a_consumer_has_read_a_message_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic, "PIECES", 20)
+    with servers(Path(tmp_path)) as (postgresql, broker):
+        bench = Bench(postgresql, broker)
+        found = [bench.until_read(pause) for pause in atomic.PAUSES.values()]
+    assert all(0 < each < 1000 for each in found)
+    [slow, _] = [atomic.until_read(pause) for pause in atomic.PAUSES]
+    for milliseconds, is_met in ((4.9, True), (5.1, False)):
+        [result] = results({slow.name: [milliseconds]})
+        assert result.is_met is is_met
