@@ -51,6 +51,9 @@ GRACE = 1.0
 LOOK = 5.0
 """Seconds between looks at the outboxes of others, at least: a program that lives has moved on meanwhile."""
 
+LOOKING = 0.05
+"""Share of the time that looks at the outboxes of others may take of the database, at most."""
+
 MOST_IN_MEMORY = 64 << 20
 """Bytes of undelivered messages in memory, by default; those beyond are read from the database again."""
 
@@ -344,8 +347,9 @@ class Background:
         self._rolled_back += len(found.rolled_back)
         self._removed += found.removed
         if charge.keeper is not None and now >= charge.look_due:
-            charge.look_due = now + LOOK
+            charge.look_due = now + LOOK  # should it fail
             charge.keeper.sweep(is_patient=True)
+            charge.look_due = now + max(LOOK, charge.keeper.looking / LOOKING)
 
     def _tidy(self) -> None:
         """Collect acknowledgements, then delete their rows, many at once."""

@@ -4,6 +4,7 @@ import contextlib
 import signal
 import sqlite3
 import threading
+import time
 
 import psycopg
 import pymysql
@@ -16,6 +17,8 @@ from tests.databases.outbox.workers import Worker, check
 from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.client.operations.streams import claim_stream, list_streams
+from txbroker.databases import resolver_thread
+from txbroker.databases.outbox.table import OutboxTable
 from txbroker.databases.urls import connector
 
 pytestmark = pytest.mark.slow
@@ -137,3 +140,22 @@ def test_on_another_connection_to_the_database_a_stream_is_claimed_again_before_
         assert stream.epoch != before[0]
         assert stream.life > before[1]
         assert all_of(broker, topic) == [1, 2]
+
+
+def test_looks_at_the_outboxes_of_others_take_a_small_share_of_the_time_however_long_each_takes(
+    lite, broker, topic, monkeypatch
+):
+    """While an old snapshot keeps millions of deleted rows, listing those that are left takes seconds."""
+    monkeypatch.setattr(resolver_thread, "LOOK", 0.01)
+    looks, streams = [], OutboxTable.streams
+
+    def slow(table, identity):
+        looks.append(time.monotonic())
+        time.sleep(0.1)
+        return streams(table, identity)
+
+    monkeypatch.setattr(OutboxTable, "streams", slow)
+    send(lite, broker, topic, 1, wait="commit")
+    broker.resolver.interval = 0.01
+    eventually(lambda: len(looks) >= 2)
+    assert looks[1] - looks[0] >= 0.1 / resolver_thread.LOOKING

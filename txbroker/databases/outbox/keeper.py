@@ -87,6 +87,8 @@ class Keeper:
         """Rows that were moved to the refused ones."""
         self.stopped: dict[str, str] = {}
         """Streams that wait at a row that is refused for ever, instead of going on behind it, and why."""
+        self.looking = 0.0
+        """Seconds that it took to list the rows of all: long while an old snapshot keeps millions of deleted ones."""
         self._database = connection
         self._open_broker = open_broker
         self._seen: dict[str, tuple[int, int]] = {}
@@ -323,7 +325,10 @@ class Keeper:
         failures = list[Exception]()
         seen, before, streams = dict[str, tuple[int, int]](), self._seen, 0
         delivered, refused = self.delivered, self.refused
-        for name, lowest, highest, _ in self.table.streams(broker.identity):
+        began = time.monotonic()
+        listed = self.table.streams(broker.identity)
+        self.looking = time.monotonic() - began
+        for name, lowest, highest, _ in listed:
             info = known.pop(name, None)
             if not _is_stream(name) or lowest < 1:
                 failures.append(
