@@ -23,11 +23,17 @@ LEAVES: Final = (
     "journal.formats.frame_stamp",
     "journal.formats.record_bytes",
     "journal.recovery.record_cuts",
+    "journal.vfs.forcing",
     "txbroker.wire.framing",
 )
 """The modules that are compiled. The ``.pxd`` beside each gives the types of its variables."""
 
-LAYOUTS: Final = ("journal.formats.frame_header", "journal.formats.octets", "journal.formats.record_header")
+LAYOUTS: Final = (
+    "journal.formats.frame_header",
+    "journal.formats.octets",
+    "journal.formats.record_header",
+    "journal.vfs.force_calls",
+)
 """Modules whose functions the ``.pxd`` beside them has in C. It is compiled into the leaves; they themselves are not.
 """
 

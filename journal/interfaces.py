@@ -13,6 +13,10 @@ class IFile(Interface):
 
     path: str = Attribute("Relative to the file system's root.")
 
+    descriptor: int | None = Attribute(
+        "For system calls that go past this interface, on another thread; None if nothing may go past it."
+    )
+
     def read(position: int, length: int) -> bytes:
         """Return ``length`` bytes from ``position``; fewer only where the file ends."""
 

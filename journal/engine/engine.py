@@ -35,7 +35,7 @@ from journal.transactions.store import JournalTransactionStore
 from journal.transactions.table import TransactionTable
 from journal.vfs.open_files import OpenFiles
 from journal.wal.group import Deliver, Group, GroupTimes
-from journal.wal.writer import Journal
+from journal.wal.writer import Forced, Journal, Placed
 
 
 def _nothing(*_: object) -> None:
@@ -342,6 +342,16 @@ class Engine:
         Raises :class:`JournalPoisoned`; then the process must stop (see :meth:`fail`).
         """
         return group.write(self.journal, self.clock.seconds)
+
+    def place(self, group: Group) -> Placed | None:
+        """Return the bytes of a small group and where they go, to be written and forced by whoever asks, who tells
+        :meth:`forced_alone`; None if :meth:`write` must do it.
+        """
+        return self.journal.place(group)
+
+    def forced_alone(self, group: Group, forced: Forced) -> float:
+        """Note what came of a group that was placed; return and raise what :meth:`write` does. (Reactor.)"""
+        return group.forced_alone(self.journal, forced)
 
     def under_way(self) -> tuple[Group | None, int]:
         """Return the group that is being written and forced, if any, and how many answers wait for it and later

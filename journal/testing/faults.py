@@ -138,6 +138,9 @@ def cut_power_at(nth: int) -> Hook:
 class FaultFile:
     """An open file whose operations go through the plan."""
 
+    descriptor = None
+    """Nothing goes past it."""
+
     def __init__(self, inner: Any, plan: FaultPlan) -> None:
         self.path: str = inner.path
         self._inner = inner

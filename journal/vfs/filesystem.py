@@ -78,6 +78,12 @@ class OSFile:
 
     __slots__ = ("_descriptor", "path")
 
+    @property
+    def descriptor(self) -> int:
+        """The number of the open file."""
+        self._check()
+        return self._descriptor
+
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor

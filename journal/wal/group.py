@@ -8,7 +8,7 @@ from typing import Any
 
 from journal.interfaces import IClock
 from journal.log.message_store import MessageStore
-from journal.wal.writer import Journal, JournalGroup
+from journal.wal.writer import Forced, Journal, JournalGroup
 
 Deliver = Callable[[Any], None]
 
@@ -62,6 +62,16 @@ class Group(JournalGroup):
         if self.times is not None:
             self._passed("forced")
         return now() - begun
+
+    def forced_alone(self, journal: Journal, forced: Forced) -> float:
+        """Note what came of it when it was written and forced past its file; return how many seconds that took."""
+        journal.forced_alone(self, forced)
+        times = self.times
+        if times is not None:
+            times.begun, times.written, times.forced = (
+                nanoseconds // 1000 for nanoseconds in (forced.begun, forced.written, forced.forced)
+            )
+        return (forced.forced - forced.begun) / 1e9
 
     def _passed(self, stage: str) -> None:
         assert self.times is not None

@@ -6,9 +6,11 @@ Only the writer (in the service a thread) uses it, except where a method says ot
 
 from __future__ import annotations
 
+import os
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from zope.interface import implementer
 
@@ -25,6 +27,7 @@ from journal.formats.journal_headers import (
     pack_group_header,
 )
 from journal.interfaces import IFile, IFilesystem, IJournal
+from journal.vfs import force_calls
 from journal.vfs.file_window import FileWindow, file_size, opened
 from journal.vfs.filesystem import write_fully, zero_fill
 from journal.wal.reader import FileReader, Group, JournalEntry
@@ -37,6 +40,31 @@ Measured: 2,000 pieces of 80 bytes take 73 µs in two pwritev calls, 20 µs join
 
 RECYCLED_FILES = 4
 """How many dead files are kept for reuse: a checkpoint's worth. Zero-filling a new one would write every byte twice."""
+
+
+ALONE_BYTES = 64 << 10
+"""A group of at most so many bytes may be written and forced past its file: it is joined on the reactor for that."""
+
+
+class Placed(NamedTuple):
+    """A group's bytes, and where they go: to be written and forced past its file."""
+
+    descriptor: int
+    position: int
+    pieces: list[bytes | memoryview]
+
+
+class Forced(NamedTuple):
+    """What came of it: the number of an error, 0 for none, the stage that it reached, of those of
+    :mod:`journal.vfs.force_calls`, and when writing began, when it ended, and when the force did: ns of the monotonic
+    clock.
+    """
+
+    error: int
+    stage: int
+    begun: int
+    written: int
+    forced: int
 
 
 @dataclass(slots=True, eq=False)
@@ -145,19 +173,45 @@ class Journal:
             self._roll(group.first_lsn, group.first_lsn)
         if self._unforced and self._unforced + size > GROUP_BYTES:
             self.force()
+        assert self._file is not None, "the journal has been opened"
+        write_fully(self._file, self._position, self._packed(group))
+        self._note(group, size)
+        self._unforced += size
+
+    def _packed(self, group: JournalGroup) -> list[bytes | memoryview]:
         pieces = group.pieces
         if group.length < len(pieces) * JOIN_BELOW:
             pieces = [b"".join(pieces)]
         header = pack_group_header(
             group.length, group.count, group.first_lsn, group.forced_lsn, body_checksum(pieces), self.salt
         )
-        assert self._file is not None, "the journal has been opened"
-        write_fully(self._file, self._position, [header, *pieces])
+        return [header, *pieces]
+
+    def _note(self, group: JournalGroup, size: int) -> None:
         written = self._files[-1]
         written.lsns.append(group.first_lsn)
         written.positions.append(self._position)
         self._position += blocks(size)
-        self._unforced += size
+
+    def place(self, group: JournalGroup) -> Placed | None:
+        """Return where a small group goes that needs nothing done before it; None if :meth:`write` must do it.
+
+        Whoever writes and forces it tells :meth:`forced_alone`, and nothing else is written before.
+        """
+        file, size = self._file, GROUP_HEADER_BYTES + group.length
+        if size > ALONE_BYTES or file is None or self._unforced or self.poisoned:
+            return None
+        if self._position + size > self._capacity or file.descriptor is None:
+            return None
+        return Placed(file.descriptor, self._position, self._packed(group))
+
+    def forced_alone(self, group: JournalGroup, forced: Forced) -> None:
+        """Note what came of a group that was placed. Raises :class:`JournalPoisoned`, as :meth:`force` does."""
+        if forced.error:
+            path = self._files[-1].path
+            error = OSError(forced.error, os.strerror(forced.error), path)
+            self._poison("writing" if forced.stage == force_calls.WRITING else "forcing", error)
+        self._note(group, GROUP_HEADER_BYTES + group.length)
 
     def force(self) -> None:
         """Return once everything written is on disk. A failure poisons the journal for good.

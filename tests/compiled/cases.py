@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from struct import Struct, pack_into, unpack_from
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -13,6 +18,7 @@ from crc32c import crc32c
 from journal.formats import frame, record
 from journal.formats.compression import LZ4, ZSTD, whole_room
 from journal.formats.record import Mark, Messages, Started, TopicDeleted
+from journal.vfs import force_calls
 from tests.compiled.builds import Builds, outcome
 from txbroker.wire import messages
 
@@ -40,6 +46,7 @@ INTERESTING = (
 )
 """Numbers of 32 bits at which something changes."""
 
+FORCING_ROOM = 5000
 HEADER_FIELDS = (0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40)
 Outcome = tuple[object, ...]
 Case = Callable[[random.Random, Builds], Iterator[tuple[Outcome, Outcome]]]
@@ -266,11 +273,67 @@ def wire_cases(draw: random.Random, builds: Builds) -> Iterator[tuple[Outcome, O
     )
 
 
+def forcing_cases(draw: random.Random, builds: Builds) -> Iterator[tuple[Outcome, Outcome]]:
+    """Jobs to a file in memory and to descriptors of which each call says no: what is in the file, and what is told."""
+    jobs = [_job(draw) for _ in range(draw.randrange(1, 5))]
+    yield tuple(_forced(each, jobs) for each in builds)  # type: ignore[misc]
+
+
+Job = tuple[str, int, int, bytes]
+
+
+def _job(draw: random.Random) -> Job:
+    data = draw.randbytes(draw.choice((0, 1, 100, FORCING_ROOM)))
+    size = draw.choice((len(data), len(data), len(data), FORCING_ROOM + 1, -1, 1 << 62))
+    kind = draw.choice(("file", "file", "file", "sealed", "read", "full", "pipe", "closed"))
+    return kind, draw.choice((0, 1, 4096, draw.randrange(1 << 20), 1 << 62, -1)), size, data
+
+
+def _forced(leaf: ModuleType, jobs: list[Job]) -> Outcome:
+    """Return error and stage of each job, and what the files have then."""
+    area = bytearray(force_calls.HEADER + FORCING_ROOM)
+    numbers = memoryview(area)[: force_calls.HEADER].cast("q")
+    with ExitStack() as stack:
+
+        def kept(descriptor: int) -> int:
+            stack.callback(os.close, descriptor)
+            return descriptor
+
+        asked, done = kept(os.eventfd(0)), kept(os.eventfd(0))
+        sealed = kept(os.memfd_create("sealed", os.MFD_ALLOW_SEALING))
+        os.ftruncate(sealed, 4200)
+        fcntl.fcntl(sealed, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+        files = {
+            "file": kept(os.memfd_create("file")),
+            "sealed": sealed,
+            "read": kept(os.open("/dev/zero", os.O_RDONLY)),
+            "full": kept(os.open("/dev/full", os.O_WRONLY)),
+            "pipe": [kept(each) for each in os.pipe()][1],
+            "closed": 1 << 20,
+        }
+        thread = threading.Thread(target=leaf.serve, args=(area, asked, done))
+        thread.start()
+        told = []
+        for kind, position, size, data in jobs:
+            area[force_calls.HEADER : force_calls.HEADER + len(data)] = data
+            numbers[force_calls.DESCRIPTOR], numbers[force_calls.POSITION] = files[kind], position
+            numbers[force_calls.SIZE] = size
+            os.eventfd_write(asked, 1)
+            os.eventfd_read(done)
+            told.append((numbers[force_calls.ERROR], numbers[force_calls.STAGE]))
+        numbers[force_calls.DESCRIPTOR] = force_calls.END
+        os.eventfd_write(asked, 1)
+        thread.join()
+        size = min(os.fstat(files["file"]).st_size, 1 << 21)
+        return told, os.pread(files["file"], size, 0), os.pread(sealed, 4200, 0)
+
+
 CASES: dict[str, Case] = {
     "journal.formats.frame_check": check_cases,
     "journal.formats.frame_stamp": stamp_cases,
     "journal.formats.record_bytes": record_cases,
     "journal.recovery.record_cuts": cut_cases,
+    "journal.vfs.forcing": forcing_cases,
     "txbroker.wire.framing": wire_cases,
 }
 """What is asked of each leaf."""

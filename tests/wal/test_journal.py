@@ -5,6 +5,7 @@ forgotten the next write "succeeds"; with the group's place noted before it is w
 """
 
 import errno
+import os
 
 import pytest
 
@@ -15,7 +16,9 @@ from journal.formats.filenames import JOURNAL_DIRECTORY, SPARE_NEXT, journal_fil
 from journal.formats.journal_headers import FIRST_GROUP, unpack_file_header
 from journal.formats.record import Mark
 from journal.testing import Fault, FaultFilesystem, FaultPlan, MemoryFilesystem, Operation
-from journal.wal.writer import RECYCLED_FILES, Journal, JournalGroup
+from journal.vfs.filesystem import OSFilesystem
+from journal.vfs.force_calls import FORCING, WRITING
+from journal.wal.writer import ALONE_BYTES, RECYCLED_FILES, Forced, Journal, JournalGroup
 from tests.support.journal_bytes import lsns_of, scan_of
 
 START, SALT, FIRST = 3, 0xC0FFEE, 1 << 36
@@ -328,3 +331,70 @@ def test_bytes_that_are_no_longer_what_was_written_are_corrupt(position):
     file.write_some(position, [b"\xff"])
     with pytest.raises(CorruptJournal, match=journal_file(FIRST)):
         writer.journal.group_records(FIRST)
+
+
+# -- groups that are written and forced past their file ---------------------------------------------
+
+
+class OnDisk(Writer):
+    """The same over the system's files; ``alone`` writes a group past its file, as a thread does."""
+
+    def __init__(self, root, file_bytes=FILE_BYTES):
+        self.memory = self.filesystem = OSFilesystem(root)
+        self.memory.make_directory(JOURNAL_DIRECTORY)
+        self.journal = Journal(self.memory, file_bytes)
+        self.journal.open_first(START, SALT, FIRST, 1)
+        self.next, self.forced = FIRST, FIRST - 1
+
+    def alone(self, *sizes, error=0, stage=FORCING):
+        group = self.group(*sizes)
+        placed = self.journal.place(group)
+        if placed is None:
+            self.journal.write(group)
+            self.force()
+            return False
+        if not error:
+            os.pwritev(placed.descriptor, placed.pieces, placed.position)
+            os.fdatasync(placed.descriptor)
+        self.journal.forced_alone(group, Forced(error, stage, 1, 2, 3))
+        self.forced = self.next - 1
+        return True
+
+
+def test_groups_written_past_the_file_stand_among_the_others(tmp_path):
+    writer = OnDisk(tmp_path, 4 * MIB)
+    ways = [writer.alone(*sizes) for sizes in [(0,), (5000, 10), (ALONE_BYTES,), (1,)] * 3]
+    assert ways == [True, True, False, True] * 3
+    writer.write_and_force(70)
+    assert lsns(writer.memory) == list(range(FIRST, writer.next))
+    for group in range(FIRST, writer.next):
+        assert writer.journal.group_records(group)
+
+
+def test_a_file_that_is_full_is_rolled_by_the_writer(tmp_path):
+    writer = OnDisk(tmp_path)
+    ways = [writer.alone(3 * BLOCK) for _ in range(30)]
+    assert ways.count(False) == len(files(writer.memory)) - 1 > 3
+    assert lsns(writer.memory) == list(range(FIRST, writer.next))
+
+
+def test_nothing_is_placed_behind_unforced_groups_nor_past_files_that_have_no_descriptor(tmp_path):
+    writer = OnDisk(tmp_path)
+    writer.write(10)
+    assert writer.journal.place(writer.group(1)) is None
+    writer.journal.force()
+    assert writer.journal.place(writer.group(1)) is not None
+    assert Writer().journal.place(writer.group(1)) is None
+
+
+@pytest.mark.parametrize(("stage", "doing"), [(WRITING, "writing"), (FORCING, "forcing")])
+def test_a_failure_past_the_file_poisons_the_journal_too(tmp_path, stage, doing):
+    writer = OnDisk(tmp_path)
+    writer.alone(10)
+    with pytest.raises(JournalPoisoned, match=rf"{doing} journal/.* failed: .*No space left"):
+        writer.alone(10, error=errno.ENOSPC, stage=stage)
+    assert writer.journal.place(writer.group(1)) is None
+    with pytest.raises(JournalPoisoned):
+        writer.write(1)
+    with pytest.raises(JournalPoisoned):
+        writer.force()

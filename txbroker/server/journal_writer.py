@@ -13,8 +13,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from journal.engine.engine import Engine
+from journal.errors import JournalPoisoned
 from journal.wal.group import Group
+from journal.wal.writer import Forced
 from txbroker.broker.slow_forces import SLOW_FORCE, SlowForces
+from txbroker.server.force_thread import ForceThread
 from txbroker.server.worker_thread import Worker
 
 OnFailure = Callable[[str, BaseException], None]
@@ -37,7 +40,10 @@ class Writer:
         after_publish: Callable[[], None],
         on_failure: OnFailure,
         slow_forces: SlowForces,
+        forcing: ForceThread | None = None,
     ) -> None:
+        """``worker`` writes and forces what ``forcing`` does not: large groups, and those before which a file ends."""
+        self._forcing = forcing
         self._engine = engine
         self._worker = worker
         self._clock = clock
@@ -81,13 +87,27 @@ class Writer:
         self._go_on()
         group = engine.take()
         if group is not None:
-            self._worker.submit(partial(engine.write, group), partial(self._written, group), self._fail)
+            placed = None if self._forcing is None else engine.place(group)
+            if placed is None or self._forcing is None:
+                self._worker.submit(partial(engine.write, group), partial(self._written, group), self._fail)
+            else:
+                self._forcing.submit(placed, partial(self._forced, group))
             return
         self._at_work = False
         if not engine.busy:
             waiting, self._drained = self._drained, []
             for one in waiting:
                 one.callback(None)
+
+    def _forced(self, group: Group, forced: Forced) -> None:
+        if self._failed:
+            return
+        try:
+            took = self._engine.forced_alone(group, forced)
+        except JournalPoisoned as error:
+            self._fail(error)
+        else:
+            self._written(group, took)
 
     def _written(self, group: Group, took: float) -> None:
         if self._failed:

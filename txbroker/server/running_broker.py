@@ -19,6 +19,7 @@ from txbroker.server.config import Config
 from txbroker.server.connections import Connections
 from txbroker.server.factory import BrokerFactory
 from txbroker.server.flusher import Flusher
+from txbroker.server.force_thread import ForceThread
 from txbroker.server.journal_writer import OnFailure, Writer
 from txbroker.server.periodic_tasks import PeriodicTask, PeriodicTasks
 from txbroker.server.read_limits import Intake
@@ -40,7 +41,8 @@ class RunningBroker:
     """Everything that serves, from :meth:`start` to :meth:`stop`. ``on_failure`` must end the process.
 
     ``make_lane`` makes a thread, from a name and the function that calls back on the reactor; a test may run the work
-    by hand, and give its own ``random``.
+    by hand, and give its own ``random``. ``make_forcing`` makes what forces small groups; without it the writer's
+    thread does.
     """
 
     log = Logger()
@@ -53,12 +55,14 @@ class RunningBroker:
         on_failure: OnFailure,
         make_lane: Callable[..., WorkerThread] = WorkerThread,
         random: Callable[[int], bytes] = secrets.token_bytes,
+        make_forcing: Callable[[Any], ForceThread] | None = None,
     ) -> None:
         self.engine = engine
         self._reactor = reactor
         self._on_failure = on_failure
         in_reactor = reactor.callFromThread
         self._writing = make_lane("writer", in_reactor)
+        self._forcing = None if make_forcing is None else make_forcing(reactor)
         self._flushing = make_lane("flusher", in_reactor)
         self._reading = make_lane("reader", in_reactor, config.service.reader_threads)
         self.broker = Broker(
@@ -71,13 +75,20 @@ class RunningBroker:
         self.factory = BrokerFactory(self.connections)
         self.writer = Writer(
             engine, self._writing, reactor, self._before_publish, self._after_publish, on_failure,
-            self.broker.describing.slow_forces,
+            self.broker.describing.slow_forces, self._forcing,
         )  # fmt: skip
         self.connections.scheduler.on_rest = self.writer.take_now
         self.flusher = Flusher(engine, self._flushing, reactor, on_failure)
         self._scrubbing = make_lane("scrubber", in_reactor)
         service = config.service
         interval = service.scrub_interval / SECOND
+        workers: list[WorkerThread | ForceThread] = [
+            self._writing,
+            self._flushing,
+            self._reading,
+            self._scrubbing,
+        ]
+        self._threads = workers if self._forcing is None else [*workers, self._forcing]
         self.scrubber = Scrubber(engine, self._scrubbing, reactor, service.scrub_rate, interval)
         self.broker.scrubbed = self.scrubber.gauges
         self._periodic_tasks = PeriodicTasks(reactor, self._tasks())
@@ -85,7 +96,7 @@ class RunningBroker:
     def start(self) -> None:
         """Start the threads and the clock; connections may come."""
         self.engine.on_flush_wanted = self.flusher.want
-        for worker in (self._writing, self._flushing, self._reading, self._scrubbing):
+        for worker in self._threads:
             worker.start()
         self._periodic_tasks.start()
         self.scrubber.start()
@@ -171,7 +182,7 @@ class RunningBroker:
         self._periodic_tasks.stop()
         self.scrubber.stop()
         self.connections.abort_all()
-        for worker in (self._writing, self._flushing, self._reading, self._scrubbing):
+        for worker in self._threads:
             if not worker.stop(patience):
                 self.log.warn(
                     "a thread is still at work after {seconds:g} s: {worker}", seconds=patience, worker=worker

@@ -35,6 +35,7 @@ from journal.vfs.filesystem import OSFilesystem
 from journal.vfs.linux import resource
 from txbroker.broker.settings import SECOND
 from txbroker.server.config import Config
+from txbroker.server.force_thread import ForceThread
 from txbroker.server.refused_connections import MAX_REFUSED
 from txbroker.server.running_broker import RunningBroker
 from txbroker.server.worker_thread import WorkerThread
@@ -133,7 +134,9 @@ class TxBrokerService(Service):
 
     def _serve(self, engine: Engine) -> None:
         tune(self.config.service.switch_interval / SECOND)
-        self.serving = RunningBroker(engine, self.config, self._reactor, self.failed)
+        self.serving = RunningBroker(
+            engine, self.config, self._reactor, self.failed, make_forcing=ForceThread
+        )
         self.serving.connections.max_connections = self._connections_allowed()
         self.serving.start()
         self._listen().addErrback(self._not_listening)

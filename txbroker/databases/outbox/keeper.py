@@ -22,7 +22,7 @@ from txbroker.client.transactions.deliveries import deliver
 from txbroker.databases.outbox import claims, payload
 from txbroker.databases.outbox.stream import Stream
 from txbroker.databases.outbox.streams import Streams, given_up
-from txbroker.databases.outbox.table import OutboxTable, RefusedRow, Row
+from txbroker.databases.outbox.table import OutboxTable, RefusedRow, Row, StreamRows
 from txbroker.databases.tables.resolver_connection import ResolverConnection
 from txbroker.wire.messages import Delivery, StreamHeld
 
@@ -325,10 +325,7 @@ class Keeper:
         failures = list[Exception]()
         seen, before, streams = dict[str, tuple[int, int]](), self._seen, 0
         delivered, refused = self.delivered, self.refused
-        began = time.monotonic()
-        listed = self.table.streams(broker.identity)
-        self.looking = time.monotonic() - began
-        for name, lowest, highest, _ in listed:
+        for name, lowest, highest, _ in self._listed(broker.identity):
             info = known.pop(name, None)
             if not _is_stream(name) or lowest < 1:
                 failures.append(
@@ -366,6 +363,12 @@ class Keeper:
         if failures:
             raise failures[0]
         return Swept(streams, self.delivered - delivered, self.refused - refused, released)
+
+    def _listed(self, broker: str) -> list[StreamRows]:
+        began = time.monotonic()
+        listed = self.table.streams(broker)
+        self.looking = time.monotonic() - began
+        return listed
 
     @property
     def _name(self) -> str:
