@@ -1,6 +1,7 @@
 # The function of force_calls.py in C. It holds the area's buffer for as long as it runs, and nothing of Python's but that:
 # from the first line of its loop to the last it has no interpreter's lock, so a busy interpreter delays no force.
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int64_t
 
 cdef extern from *:
     """
@@ -52,7 +53,7 @@ cdef extern from *:
         }
     }
     """
-    int in_c "txbroker_serve"(long long *job, const unsigned char *data, size_t room, int asked, int done) nogil
+    int in_c "txbroker_serve"(int64_t *job, const unsigned char *data, size_t room, int asked, int done) nogil
 
 
 cdef inline object serve(object area, int asked, int done):
@@ -63,7 +64,7 @@ cdef inline object serve(object area, int asked, int done):
         PyBuffer_Release(&held)
         raise ValueError("the area is too small")
     with nogil:
-        error = in_c(<long long *>held.buf, <const unsigned char *>held.buf + 64, held.len - 64, asked, done)
+        error = in_c(<int64_t *>held.buf, <const unsigned char *>held.buf + 64, held.len - 64, asked, done)
     PyBuffer_Release(&held)
     if error:
         raise OSError(error, "the thread that forces")

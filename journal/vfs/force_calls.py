@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Callable
 from typing import Final
 
 FIELDS: Final = 8
@@ -27,10 +28,17 @@ END: Final = -1
 """The descriptor that ends the loop."""
 
 
-def serve(area: bytearray, asked: int, done: int) -> None:
+def serve(
+    area: bytearray,
+    asked: int,
+    done: int,
+    write: Callable[[int, memoryview, int], int] = os.pwrite,
+    force: Callable[[int], object] = os.fdatasync,
+) -> None:
     """Do the job in the area whenever the eventfd ``asked`` is signalled, and signal ``done``; return at the end.
 
-    A short write is continued; one that makes no progress is an EIO. Nothing is tried again after an error.
+    A short write is continued; one that makes no progress is an EIO. Nothing is tried again after an error. A drill
+    gives other calls than the system's, which take a descriptor as they do.
     """
     with memoryview(area) as whole, whole[:HEADER] as head, head.cast("q") as job, whole[HEADER:] as data:
         while os.eventfd_read(asked) and job[DESCRIPTOR] != END:
@@ -42,12 +50,12 @@ def serve(area: bytearray, asked: int, done: int) -> None:
                     raise OSError(errno.EINVAL, "not in the area")
                 while left:
                     with data[start : start + left] as rest:
-                        written = os.pwrite(descriptor, rest, position + start)
+                        written = write(descriptor, rest, position + start)
                     if written <= 0:
                         raise OSError(errno.EIO, "no progress")
                     start, left = start + written, left - written
                 job[STAGE], job[WRITTEN] = FORCING, time.monotonic_ns()
-                os.fdatasync(descriptor)
+                force(descriptor)
                 job[FORCED] = time.monotonic_ns()
             except OSError as error:
                 job[ERROR] = error.errno or errno.EIO

@@ -8,6 +8,7 @@ from contextlib import suppress
 from select import select
 
 import pytest
+from twisted.logger import capturedLogs
 
 import txbroker
 from journal.vfs.force_calls import FORCING, WRITING
@@ -96,6 +97,22 @@ def test_an_error_is_told(reactor, thread):
     reactor.step()
     os.close(full)
     assert (seen[0].error, seen[0].stage) == (errno.ENOSPC, WRITING)
+
+
+def test_whatever_comes_of_an_answer_later_ones_are_heard(reactor, thread, file):
+    seen = []
+
+    def fails(_):
+        thread.submit(Placed(file, 0, [b"abc"]), seen.append)
+        raise ZeroDivisionError
+
+    thread.submit(Placed(file, 0, [b"abc"]), fails)
+    with capturedLogs() as logged:
+        reactor.step()
+    reactor.step()
+    assert [forced.error for forced in seen] == [0]
+    [event] = [event for event in logged if event.get("log_failure")]
+    assert event["log_failure"].type is ZeroDivisionError
 
 
 def test_a_wake_up_without_a_job_is_harmless(thread):

@@ -110,6 +110,19 @@ def test_all_that_one_turn_reads_shares_a_force(made):
     assert made.engine.log == [("forced", "a", "b"), ("hold",), ("published", "a", "b"), ("flush",)]
 
 
+def test_what_cannot_be_handed_over_ends_the_process(made):
+    """It is under way already, and nobody would ever hear of it."""
+
+    def full(group):
+        raise MemoryError
+
+    made.writer._forcing, made.engine.place = object(), full
+    made.engine.accept("a")
+    made.clock.turn()
+    assert [(doing, type(error)) for doing, error in made.failures] == [("writing the journal", MemoryError)]
+    assert made.engine.failed
+
+
 def test_a_lone_request_does_not_wait_for_company(made):
     made.engine.accept("a")
     made.clock.turn()

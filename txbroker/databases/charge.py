@@ -107,6 +107,7 @@ class Charge:
         keeper, streams = self.keeper, self.streams
         assert keeper is not None
         assert streams is not None
+        streams.send_held()
         while time.monotonic() < deadline and not streams.is_settled:
             waits = keeper.attend()
             if not self.take_in() or waits:

@@ -130,7 +130,10 @@ class Background:
         if charge.streams is None:
             with self._watching:
                 if charge.streams is None:
-                    charge.streams = Streams(name, self._most, partial(self._attend_soon, charge), self._stir)
+                    # Beside an event loop nobody reads answers but this thread.
+                    awaited = self._wake.release if self._drive is None else lambda: None
+                    attend = partial(self._attend_soon, charge)
+                    charge.streams = Streams(name, self._most, attend, self._stir, awaited)
         return charge.streams
 
     def known_streams(self, name: str) -> Streams | None:
@@ -272,14 +275,14 @@ class Background:
             self._tidy()
             for name, charge in self._charges.items():
                 if charge.streams is not None:
-                    charge.streams.send_held()
-                    PACER.forget(charge.streams)
                     self._guard(name, charge, partial(Charge.finish, deadline=self._deadline))
         finally:  # the clean-up may have opened connections
             with ExitStack() as ending:
                 if self._broker is not None and self._drive is None:  # a connection of the resolver
                     ending.callback(self._broker.close, 0.0)
                 for charge in self._charges.values():
+                    if charge.streams is not None:
+                        ending.callback(PACER.forget, charge.streams)
                     if charge.resolver is not None:
                         ending.callback(charge.resolver.close_database)
 
@@ -347,9 +350,10 @@ class Background:
         self._rolled_back += len(found.rolled_back)
         self._removed += found.removed
         if charge.keeper is not None and now >= charge.look_due:
-            charge.look_due = now + LOOK  # should it fail
-            charge.keeper.sweep(is_patient=True)
-            charge.look_due = now + max(LOOK, charge.keeper.looking / LOOKING)
+            try:
+                charge.keeper.sweep(is_patient=True)
+            finally:
+                charge.look_due = now + max(LOOK, charge.keeper.looking / LOOKING)
 
     def _tidy(self) -> None:
         """Collect acknowledgements, then delete their rows, many at once."""

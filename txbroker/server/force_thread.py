@@ -77,7 +77,7 @@ class ForceThread:
         if self._thread.ident is None:
             self._close()
             return True
-        if self._then is not None and not self._has_done(patience):
+        if self._then is not None and not self._broken and not self._has_done(patience):
             return False
         self._job[force_calls.DESCRIPTOR] = force_calls.END
         os.eventfd_write(self._asked, 1)
@@ -132,7 +132,10 @@ class ForceThread:
     def _end(self, forced: Forced) -> None:
         then, self._then = self._then, None
         if then is not None:
-            then(forced)
+            try:
+                then(forced)
+            except Exception:  # noqa: BLE001  (else the reactor would listen no more)
+                self.log.failure("what came of a force could not be handled")
 
     def connectionLost(self, reason: object) -> None:
         """Do nothing: an eventfd does not end by itself."""

@@ -87,17 +87,24 @@ class Writer:
         self._go_on()
         group = engine.take()
         if group is not None:
-            placed = None if self._forcing is None else engine.place(group)
-            if placed is None or self._forcing is None:
-                self._worker.submit(partial(engine.write, group), partial(self._written, group), self._fail)
-            else:
-                self._forcing.submit(placed, partial(self._forced, group))
+            try:
+                self._submit(group)
+            except Exception as error:  # noqa: BLE001  (it is under way, and nobody would ever hear of it)
+                self._fail(error)
             return
         self._at_work = False
         if not engine.busy:
             waiting, self._drained = self._drained, []
             for one in waiting:
                 one.callback(None)
+
+    def _submit(self, group: Group) -> None:
+        forcing = self._forcing
+        placed = None if forcing is None else self._engine.place(group)
+        if placed is None or forcing is None:
+            self._worker.submit(partial(self._engine.write, group), partial(self._written, group), self._fail)
+        else:
+            forcing.submit(placed, partial(self._forced, group))
 
     def _forced(self, group: Group, forced: Forced) -> None:
         if self._failed:

@@ -3,10 +3,12 @@
 # ruff: noqa: PT012 - a whole block is what raises
 
 import asyncio
+import itertools
 import os
 import sqlite3
 import subprocess
 import sys
+import time
 
 import psycopg
 import pytest
@@ -110,6 +112,25 @@ class Shop:
             if outcome is State.COMMITTED:
                 expected.append(number)
         return expected
+
+
+def test_whoever_waits_until_messages_are_visible_waits_for_no_round_of_the_resolver(
+    postgresql, rows, broker, shared_broker, topic
+):
+    """Its thread alone reads the answers to deliveries beside an event loop."""
+
+    async def work(database, asynchronous):
+        for number in range(20):
+            async with atomic(database, asynchronous, mode="outbox", wait="commit") as tx:
+                await database.execute("INSERT INTO orders VALUES (%s)", (number,))
+                await tx.send(topic, b"%d" % number)
+            times.append(time.monotonic())
+
+    times = []
+    in_a_loop(postgresql, shared_broker.address, work)
+    pauses = sorted(after - before for before, after in itertools.pairwise(times))
+    assert pauses[-3] < 0.3, pauses
+    has_come(broker, topic, *range(20))
 
 
 @pytest.mark.parametrize("wait", ["decision", "commit"])

@@ -1,5 +1,7 @@
 """Test blocks that follow each other so fast that they are delivered together: once, in order, and in time."""
 
+import sqlite3
+import threading
 import time
 
 import pytest
@@ -8,6 +10,7 @@ import txbroker
 from tests.databases.orders import opener
 from tests.databases.outbox.scene import all_of, has_come, is_empty, rows_of, send
 from tests.support.waiting import eventually
+from txbroker import errors
 from txbroker.client.blocking.held_output import PACER
 from txbroker.databases.outbox import streams
 from txbroker.databases.outbox.stream import JOINED_BYTES
@@ -57,6 +60,12 @@ def program(shared_broker):
 def begin(database, program, topic):
     """The first block: the next ones are delivered from memory, and hold. The keeper has nothing more to do."""
     send(database, program, topic, 0, wait="commit")
+    eventually(lambda: program.resolver._asleep)
+
+
+def begin_with(database, program, topic, number):
+    """The same with another number, for a second program."""
+    send(database, program, topic, number, wait="commit")
     eventually(lambda: program.resolver._asleep)
 
 
@@ -220,3 +229,52 @@ class TestTogether:
             eventually(lambda: resolver.resolve() and all_of(broker, topic) == [0, 1])
         send(lite, program, topic, 2, wait="commit")
         assert all_of(broker, topic) == [0, 1, 2]
+
+    def test_a_bound_of_what_is_undelivered_refuses_no_block_beside_a_broker_that_answers(
+        self, lite, program, broker, topic
+    ):
+        """Nobody reads answers while blocks follow each other: whoever is about to be refused does."""
+        begin(lite, program, topic)
+        refused, sent = 0, [0]
+        for number in range(1, 401):
+            try:
+                send(lite, program, topic, number, max_backlog=txbroker.Backlog(rows=20))
+                sent.append(number)
+            except errors.BacklogFull:
+                refused += 1
+                time.sleep(0.005)  # the machine is busy
+        assert refused < 100
+        has_come(broker, topic, *sent)
+
+    def test_a_connection_whose_lock_is_held_keeps_no_other_from_being_sent_in_time(
+        self, lite, sqlite, shared_broker, program, broker, topic, monkeypatch
+    ):
+        monkeypatch.setattr(streams, "JOIN_WITHIN", 0.05)
+        held, release = threading.Event(), threading.Event()
+
+        def stuck():
+            with program._driver.lock:
+                held.set()
+                release.wait(10.0)
+
+        begin(lite, program, topic)
+        with (
+            txbroker.connect(shared_broker.address, timeout=30.0) as other,
+            sqlite3.connect(sqlite) as second,
+        ):
+            begin_with(second, other, topic, 1)
+            send(lite, program, topic, 2)
+            send(lite, program, topic, 3)
+            holder = threading.Thread(target=stuck)
+            holder.start()
+            held.wait(10.0)
+            of(program).held_until = 0.0  # something is held there, whatever has happened meanwhile
+            for number in (4, 5, 6):
+                send(second, other, topic, number)
+            began = time.monotonic()
+            eventually(lambda: {4, 5, 6} <= {*all_of(broker, topic)})
+            took = time.monotonic() - began
+            release.set()
+            holder.join()
+        assert took < 0.8
+        eventually(lambda: {*range(7)} == {*all_of(broker, topic)})

@@ -142,8 +142,9 @@ def test_on_another_connection_to_the_database_a_stream_is_claimed_again_before_
         assert all_of(broker, topic) == [1, 2]
 
 
+@pytest.mark.parametrize("fails", [False, True])
 def test_looks_at_the_outboxes_of_others_take_a_small_share_of_the_time_however_long_each_takes(
-    lite, broker, topic, monkeypatch
+    lite, broker, topic, monkeypatch, fails
 ):
     """While an old snapshot keeps millions of deleted rows, listing those that are left takes seconds."""
     monkeypatch.setattr(resolver_thread, "LOOK", 0.01)
@@ -152,6 +153,8 @@ def test_looks_at_the_outboxes_of_others_take_a_small_share_of_the_time_however_
     def slow(table, identity):
         looks.append(time.monotonic())
         time.sleep(0.1)
+        if fails:
+            raise sqlite3.OperationalError("a time-out")
         return streams(table, identity)
 
     monkeypatch.setattr(OutboxTable, "streams", slow)

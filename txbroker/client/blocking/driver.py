@@ -249,17 +249,24 @@ class Driver:
         return self.core.held_until
 
     def send_held(self) -> None:
-        """Send held output, from any thread, whoever drives: at its time, before a fork, at the interpreter's end.
+        """Send held output, from any thread, whoever drives: at its time, before a fork, at the interpreter's end."""
+        if self.core.held_until < math.inf:
+            self.soon(self.link.write)
 
-        A fork may come on a thread that has the lock itself, in a partitioner: so it is not waited for without end.
+    def soon(self, work: Callable[[], object]) -> bool:
+        """Do something under the lock, unless that is not free for :data:`LOCKED` seconds; return whether it was done.
+
+        For threads that must not wait without end: one that looks after other connections, too, and one that forks,
+        perhaps in a partitioner, where it has the lock itself.
         """
         end = time.monotonic() + LOCKED
-        while self.core.held_until < math.inf and time.monotonic() < end:
-            if not self.lock.locked():
-                with self.lock:
-                    self.link.write()
-                return
+        while self.lock.locked():
+            if time.monotonic() >= end:
+                return False
             time.sleep(HELD)
+        with self.lock:
+            work()
+        return True
 
     def _put_out(self) -> None:
         if self._may_drive(threading.get_ident()):

@@ -366,9 +366,10 @@ class Keeper:
 
     def _listed(self, broker: str) -> list[StreamRows]:
         began = time.monotonic()
-        listed = self.table.streams(broker)
-        self.looking = time.monotonic() - began
-        return listed
+        try:
+            return self.table.streams(broker)
+        finally:
+            self.looking = time.monotonic() - began
 
     @property
     def _name(self) -> str:

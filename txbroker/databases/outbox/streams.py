@@ -45,7 +45,9 @@ delivered alone, 0.74 with 2 ms, 0.75 with 4, 0.82 with 8; the broker's processo
 """
 
 LOOK_EVERY = 32
-"""After so many deliveries a block takes in the answers that have come: nobody else may read them for a second."""
+"""After so many delivered blocks the next one takes in the answers that have come: nobody else may read them for a
+second.
+"""
 
 
 given_up: dict[str, tuple[bool, float]] = {}
@@ -94,11 +96,20 @@ class Streams:
     """The streams of this process that go to one broker, beside one decision table. Any thread may use it.
 
     ``most`` bounds the bytes of messages in memory; what is beyond it is read from the database again. ``wake`` is
-    called when the keeper has something to do, ``stir`` when there will soon be answers, and rows to delete.
+    called when the keeper has something to do, ``stir`` when there will soon be answers, and rows to delete,
+    ``awaited`` when somebody waits for an answer.
     """
 
-    def __init__(self, table: str, most: int, wake: Callable[[], object], stir: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        table: str,
+        most: int,
+        wake: Callable[[], object],
+        stir: Callable[[], object],
+        awaited: Callable[[], object],
+    ) -> None:
         self.table = table
+        self._awaited = awaited
         self.wake = wake
         self._stir = stir
         self.lock = threading.Lock()
@@ -175,7 +186,16 @@ class Streams:
                 del self._holders[key]
 
     def check_room(self, bounds: Backlog) -> None:
-        """Raise BacklogFull if more is undelivered than may be."""
+        """Raise BacklogFull if more is undelivered than may be, also when answers that have come are taken in."""
+        try:
+            self._check_room(bounds)
+        except errors.BacklogFull:
+            self.send_held()
+            if self._connection is not None:
+                self._connection._driver.look()
+            self._check_room(bounds)
+
+    def _check_room(self, bounds: Backlog) -> None:
         with self.lock:
             rows = sum(stream.undelivered for stream in self.all.values())
             held = self._memory.held
@@ -209,10 +229,10 @@ class Streams:
         if is_alone or len(block.data) >= JOINED_BYTES:
             self.flush(stream)
         else:
-            PACER.expect(self)
             with self.lock:
                 self._joining[stream.name] = stream
                 self.held_until = min(self.held_until, block.at + JOIN_WITHIN)
+            PACER.expect(self)  # afterwards: it sleeps when it has found nothing for some looks
         if self._since_look >= LOOK_EVERY and self._connection is not None:
             self._since_look = 0
             self._connection._driver.look()
@@ -230,6 +250,7 @@ class Streams:
         with self.lock:
             promise = stream.wait(number)
         self.send_held()
+        self._awaited()
         return promise
 
     def pending(self, database: Database) -> Promise[None] | None:
@@ -271,12 +292,21 @@ class Streams:
                 driver.push()
 
     def send_held(self) -> None:
-        """Send the blocks that wait to be delivered together, on the calling thread."""
-        if self.held_until < math.inf:
-            with self.lock:
-                joining, self._joining, self.held_until = self._joining, {}, math.inf
-            for stream in joining.values():
-                self.flush(stream)
+        """Send the blocks that wait to be delivered together, on the calling thread; later, if it would have to wait
+        for that.
+        """
+        if self.held_until < math.inf and self._connection is not None:
+            self._connection._driver.soon(self._send_joining)
+
+    def _send_joining(self) -> None:
+        """Call it under the core's lock."""
+        connection = self._connection
+        assert connection is not None
+        with self.lock:
+            joining, self._joining, self.held_until = self._joining, {}, math.inf
+        sent = [self._send(connection, stream) for stream in joining.values()]
+        if any(sent):
+            connection._driver.push()
 
     def _send(self, connection: Connection, stream: Stream) -> bool:
         """Call it under the core's lock."""
@@ -289,7 +319,7 @@ class Streams:
             for blocks, after in found:
                 delivery = Delivery(stream.name, epoch, blocks[-1].number, after)
                 self._newest = deliver(core, connection._serials, delivery, *joined(blocks), self._answered)
-                self._since_look += 1
+                self._since_look += len(blocks)
         except BaseException:  # an interrupt: nobody knows which were sent, and a repetition does no harm
             with self.lock:
                 stream.unsend()
@@ -298,9 +328,10 @@ class Streams:
 
     def send_left(self) -> None:
         """Send again what counts as sent or held, and is awaited by nobody: an interrupt came in between."""
-        if self.newest is None and not time.monotonic() < self.held_until < math.inf:
+        if self.newest is None:
             with self.lock:
-                left = [stream for stream in self.all.values() if stream.is_holding]
+                held = self._joining if time.monotonic() < self.held_until else {}
+                left = [each for each in self.all.values() if each.is_holding and each.name not in held]
                 for stream in left:
                     stream.unsend()
             for stream in left:

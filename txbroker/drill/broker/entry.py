@@ -1,7 +1,7 @@
 """``python -m txbroker.drill.broker.entry [--power-cuts] ARMED [twistd's arguments]`` runs a broker that kills itself.
 
 Production code has no hooks for this. The entry gives the service a file system that watches its calls, and wraps
-three methods of the engine to know what is being forced and applied. ARMED is ``-``, or a point and a number as
+four methods of the engine to know what is being forced and applied. ARMED is ``-``, or a point and a number as
 ``during-recovery:7``; later ones come as such lines on standard input. When that is closed, whoever ran the drill is
 gone, and the broker stops. With ``--power-cuts`` what is not forced dies with the process; the line ``power-cut`` lets
 some of that survive, as a kernel may have written it back, and then the process dies.
@@ -21,10 +21,10 @@ from twisted.scripts import twistd
 
 from journal.engine.engine import Engine
 from journal.transactions.commit_application import SlicedApply
-from journal.wal.writer import Journal
+from journal.wal.writer import Journal, Placed
 from txbroker.drill.broker.fatal_calls import KillingFilesystem, Trigger, on_power_cuts, on_system
 from txbroker.drill.broker.kill_points import DISARMED, MID_APPLY, POINTS, POWER_CUT, POWER_CUTS
-from txbroker.server import service
+from txbroker.server import force_thread, service
 
 
 def armed_with(text: str) -> tuple[str | None, int]:
@@ -42,7 +42,8 @@ def set_trigger(trigger: Trigger, text: str) -> None:
 def install(trigger: Trigger, files: Callable[[str, Trigger], KillingFilesystem] = on_system) -> None:
     """Wrap the engine of this process so that it reports to the trigger what it does."""
     setattr(service, "OSFilesystem", lambda root: files(root, trigger))  # noqa: B010  (mypy knows a class)
-    queue, write, step = Engine.queue, Journal.write, SlicedApply.step
+    setattr(force_thread, "serve", trigger.serve)  # noqa: B010
+    queue, write, place, step = Engine.queue, Journal.write, Journal.place, SlicedApply.step
 
     @wraps(queue)
     def watched_queue(self: Engine, decision: Any, data: bytes | memoryview = b"") -> int:
@@ -55,6 +56,11 @@ def install(trigger: Trigger, files: Callable[[str, Trigger], KillingFilesystem]
         trigger.writing(group)
         write(self, group)
 
+    @wraps(place)
+    def watched_place(self: Journal, group: Any) -> Placed | None:
+        trigger.writing(group)
+        return place(self, group)
+
     @wraps(step)
     def watched_step(self: SlicedApply, forced_lsn: int) -> bool:
         done = step(self, forced_lsn)
@@ -64,6 +70,7 @@ def install(trigger: Trigger, files: Callable[[str, Trigger], KillingFilesystem]
 
     Engine.queue = watched_queue  # type: ignore[method-assign]
     Journal.write = watched_write  # type: ignore[method-assign]
+    Journal.place = watched_place  # type: ignore[method-assign]
     SlicedApply.step = watched_step  # type: ignore[method-assign]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -10,12 +11,14 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from random import Random
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from zope.interface import implementer
 
 from journal.interfaces import IFile, IFilesystem
 from journal.testing.directory import PowerCutDirectory
 from journal.testing.faults import Operation
+from journal.vfs import force_calls
 from journal.vfs.filesystem import OSFilesystem
 from journal.wal.writer import JournalGroup
 from txbroker.drill.broker.kill_points import Moment, Point
@@ -36,6 +39,22 @@ class Trigger:
         self._in_group = False
         self.last_act: Callable[[], None] = lambda: None
         """The action just before the death."""
+        self._files: WeakValueDictionary[int, KillingFile] = WeakValueDictionary()
+        self._numbers = itertools.count()
+
+    def number_of(self, file: KillingFile) -> int:
+        """Return a number that stands for a file where the system has descriptors."""
+        number = next(self._numbers)
+        self._files[number] = file
+        return number
+
+    def serve(self, area: bytearray, asked: int, done: int) -> None:
+        """Write and force past the files, as :func:`journal.vfs.forcing.serve`, with calls that go through this."""
+
+        def write(number: int, data: memoryview, position: int) -> int:
+            return self._files[number].write_some(position, [data])
+
+        force_calls.serve(area, asked, done, write, lambda number: self._files[number].force())
 
     def arm(self, point: Point | None, nth: int = 1) -> None:
         """Kill the process at the ``nth`` time from now that this point is reached; never, if None."""
@@ -109,6 +128,7 @@ class KillingFile:
         self.close = file.close
         self._file = file
         self._trigger = trigger
+        self.descriptor = trigger.number_of(self)
 
     def write_some(self, position: int, buffers: Sequence[bytes | memoryview]) -> int:
         """Write; or write half and kill the process. Half means whole sectors: the bytes of one sector are
