@@ -8,16 +8,18 @@ import pytest
 
 import txbroker
 from tests.databases.orders import execute, make_tables, opener
+from txbroker.client.core import core
+from txbroker.databases.outbox import streams
 
 pytestmark = pytest.mark.slow
 
 OURS = tuple(f"{Path(txbroker.__file__).parent.parent / name}/" for name in ("txbroker", "journal"))
 BLOCKS = 20
 BUDGET = {
-    ("two-phase", "postgresql"): 315,
-    ("two-phase", "sqlite"): 400,
-    ("outbox", "postgresql"): 195,
-    ("outbox", "sqlite"): 270,
+    ("two-phase", "postgresql"): 312,
+    ("two-phase", "sqlite"): 385,
+    ("outbox", "postgresql"): 172,
+    ("outbox", "sqlite"): 240,
 }
 """Calls of Python functions of txbroker and journal, on the thread of the program. Two-phase with psycopg they were 400
 when a block first drove its connection itself. Those of the drivers are not counted, of which psycopg makes 110.
@@ -43,7 +45,12 @@ class Calls:
 
 
 @pytest.mark.parametrize(("mode", "kind"), BUDGET)
-def test_the_smallest_block_makes_no_more_calls_than_its_budget(request, broker, topic, mode, kind):
+def test_the_smallest_block_makes_no_more_calls_than_its_budget(
+    request, broker, topic, mode, kind, monkeypatch
+):
+    """Of blocks that follow each other fast, however busy the machine is: what one leaves goes with the next."""
+    monkeypatch.setattr(core, "HELD", 10.0)
+    monkeypatch.setattr(streams, "JOIN_WITHIN", 10.0)
     with contextlib.closing(opener(request.getfixturevalue(kind))()) as database:
         make_tables(database)
         found = []
@@ -52,5 +59,8 @@ def test_the_smallest_block_makes_no_more_calls_than_its_budget(request, broker,
                 execute(database, f"INSERT INTO orders VALUES ({number})")
                 tx.send(topic, b"value", key=b"key")
             found.append(calls.count)
+        table = next(iter(broker.resolver._charges))
+        if (sent := broker.resolver.known_streams(table)) is not None:
+            sent.send_held()
     median = sorted(found[BLOCKS:])[BLOCKS // 2]
     assert BUDGET[mode, kind] * 0.8 < median <= BUDGET[mode, kind], "if it is less, lower the budget"
