@@ -76,33 +76,14 @@ class Usage(NamedTuple):
     broker: float
 
 
+EACH = (
+    *SIMPLE, "outbox-polled", "atomic-outbox", "atomic-outbox-shown", "atomic", "atomic-shown",
+)  # fmt: skip
+IN_THREADS = ("outbox-pipelined", "outbox-polled", "atomic-outbox", "two-phase", "atomic")
 WAYS = (
-    *(
-        Way(load)
-        for load in (
-            *SIMPLE,
-            "outbox-polled",
-            "atomic-outbox",
-            "atomic-outbox-shown",
-            "atomic",
-            "atomic-shown",
-        )
-    ),
-    *(
-        Way(load, MANY)
-        for load in (
-            *SIMPLE,
-            "outbox-polled",
-            "atomic-outbox",
-            "atomic-outbox-shown",
-            "atomic",
-            "atomic-shown",
-        )
-    ),
-    *(
-        Way(load, MANY, True)
-        for load in ("outbox-pipelined", "outbox-polled", "atomic-outbox", "two-phase", "atomic")
-    ),
+    *(Way(load) for load in EACH),
+    *(Way(load, MANY) for load in EACH),
+    *(Way(load, MANY, True) for load in IN_THREADS),
 )
 PAUSES = {"one after the other": 0.0, "one every 20 ms": 0.02}
 """Seconds between blocks whose way to a consumer is timed."""

@@ -24,7 +24,6 @@ from benchmarks.figure_tables import number
 DEAD = (0, 1_000_000, 10_000_000)
 WAYS = (Way("outbox-polled", MANY, True), Way("atomic-outbox", MANY, True))
 CHUNK = 500_000
-STREAMS = 16
 
 FILL = {
     "outbox-polled": (
@@ -38,7 +37,9 @@ FILL = {
         "DELETE FROM txbroker_outbox",
     ),
 }
-"""What makes rows and deletes them, as large as those of the load; txbroker's of as many streams as it has threads."""
+"""What makes rows and deletes them, as large as those of the load; txbroker's of sixteen streams, others in each
+chunk.
+"""
 
 
 def fill(database_url: str, way: Way, rows: int) -> None:

@@ -1,7 +1,7 @@
 """A consumer that notes when each message can be read, by the monotonic clock, which all processes share.
 
-:mod:`benchmarks.atomic` starts it: it writes ``ready``, reads until it has as many messages as its third argument says,
-and writes a JSON object of keys and times.
+:mod:`benchmarks.atomic` starts it: it writes ``ready``, reads until it has as many messages as its second argument
+says, and writes a JSON object of keys and times.
 """
 
 from __future__ import annotations

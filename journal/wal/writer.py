@@ -196,7 +196,8 @@ class Journal:
     def place(self, group: JournalGroup) -> Placed | None:
         """Return where a small group goes that needs nothing done before it; None if :meth:`write` must do it.
 
-        Whoever writes and forces it tells :meth:`forced_alone`, and nothing else is written before.
+        For the reactor, while the writer has no group. Whoever writes and forces it tells :meth:`forced_alone`, and
+        nothing else is written before.
         """
         file, size = self._file, GROUP_HEADER_BYTES + group.length
         if size > ALONE_BYTES or file is None or self._unforced or self.poisoned:

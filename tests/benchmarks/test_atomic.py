@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 
 from benchmarks.atomic import __main__ as atomic
+from benchmarks.atomic import old_snapshot
 from benchmarks.atomic.__main__ import TARGETS, WAYS, Bench, BenchmarkFailed, Way, main, results, servers
-from benchmarks.atomic.loads import IN_BROKER, IN_DATABASE, LOADS
+from benchmarks.atomic.loads import IN_BROKER, IN_DATABASE, LOADS, POLLED
 
 
 def test_every_load_is_run_with_one_connection_and_with_many_and_leaves_rows_or_messages():
@@ -90,3 +92,21 @@ def test_the_time_until_a_consumer_has_read_a_message_is_measured(tmp_path, monk
     for milliseconds, is_met in ((4.9, True), (5.1, False)):
         [result] = results({slow.name: [milliseconds]})
         assert result.is_met is is_met
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", old_snapshot.WAYS, ids=lambda way: way.load)
+def test_rows_that_went_through_an_outbox_are_kept_while_it_is_measured(tmp_path, monkeypatch, way):
+    left, run = [], Bench.run
+
+    def counted(bench, *arguments):
+        with psycopg.connect(bench._database_url) as database:
+            table = "outbox" if way.load in POLLED else "txbroker_outbox"
+            left.append(database.execute(f"SELECT pg_relation_size('{table}')").fetchone()[0])
+        return run(bench, *arguments)
+
+    monkeypatch.setattr(Bench, "run", counted)
+    lines = old_snapshot.measure(Path(tmp_path), way, [0, 5000], 0.3, 1)
+    assert [(load, rows) for load, rows, *_ in lines] == [(way.load, 0), (way.load, 5000)]
+    assert all(rates[0] > 0 for _, _, rates, *_ in lines)
+    assert left[1] - left[0] > 5000 * 100

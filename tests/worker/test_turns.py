@@ -64,3 +64,6 @@ def test_partitions_that_a_worker_is_given_have_their_turn_soon(broker, url, att
             had = len(handled)
             eventually(lambda: len({*handled[had:]}) == 6)
             assert max(Counter(handled).values()) < 3 * BATCH, "all of one came before the first of another"
+            had = len(handled)
+            eventually(lambda: len(handled) > had + 3 * 16 * 6)
+    assert len({*handled[had : had + 3 * 16 * 6]}) == 6

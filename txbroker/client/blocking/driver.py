@@ -42,7 +42,7 @@ WRITE_AT_ONCE = 32 << 10
 LULL = 0.1
 """Seconds without a driving thread after which the background thread drives for memberships of groups."""
 LOCKED = 0.1
-"""Seconds for which a fork, or the interpreter's end, waits at most for a thread that uses the core."""
+"""Seconds for which a fork, the interpreter's end or the pacer waits at most for a thread that uses the core."""
 _MAIN = threading.main_thread().ident
 
 

@@ -202,16 +202,11 @@ class Stream:
 
     # -- deliveries --------------------------------------------------------------------------------
 
-    @property
-    def is_unsent(self) -> bool:
-        """Whether something is to be sent now."""
-        return self.is_current and bool(self._queue) and self._queue[-1].number > self._sent
-
     def unsent(self) -> Iterator[tuple[list[Committed], int]]:
         """Yield what is to be sent now: blocks that go together, and the number that they come after. They count as
         sent.
         """
-        if self.is_unsent:
+        if self.is_current and self._queue and self._queue[-1].number > self._sent:
             together, size = list[Committed](), 0
             for block in [block for block in self._queue if block.number > self._sent]:
                 if together and not (

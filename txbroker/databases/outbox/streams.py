@@ -41,7 +41,8 @@ JOIN_WITHIN = 0.004
 
 On two processors, one connection that does a block after the other: 0.72 of an outbox without delivery if each block is
 delivered alone, 0.74 with 2 ms, 0.75 with 4, 0.82 with 8; the broker's processor time for a block falls from 420 µs to
-280, 180 and 90. Half of that is what a message becomes visible later.
+280, 180 and 90. With 4 ms a message of such a connection can be read 4.4 ms after COMMIT, one that comes alone after
+1.9 ms.
 """
 
 LOOK_EVERY = 32
