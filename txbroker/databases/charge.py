@@ -38,7 +38,6 @@ class Charge:
         self.questions: dict[tuple[str, int], State | errors.TxBrokerError | None] = {}
         """How blocks of an outbox have ended, which is asked for: None until it is found out."""
         self.attend_due = math.inf
-        self.look_due = 0.0
         self.keys: deque[str] = deque()
         """Rows of decisions that the broker has acknowledged."""
         self.due = 0.0

@@ -19,7 +19,8 @@ from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.blocking import Connection, connect
 from txbroker.databases.adapters.database import COMMITTED, CONTRADICTED, Connector
-from txbroker.databases.outbox.keeper import Keeper, Swept
+from txbroker.databases.outbox.keeper import Keeper
+from txbroker.databases.outbox.lookout import Lookout, Swept
 from txbroker.databases.tables import xids
 from txbroker.databases.tables.decision_table import WAITING, DecisionTable
 from txbroker.databases.tables.identity import Identity
@@ -131,6 +132,7 @@ class Resolver:
         self.broker = connect(broker, client="txbroker-resolver") if isinstance(broker, str) else broker
         self._outbox = outbox
         self._keeper: Keeper | None = None
+        self._lookout: Lookout | None = None
         self._waited = 0.0
         """Seconds that this pass has waited for others."""
         self._late: dict[Xid, None] = {}
@@ -153,13 +155,22 @@ class Resolver:
             self._keeper = Keeper(self.connection, lambda: self.broker)
         return self._keeper
 
+    @property
+    def lookout(self) -> Lookout | None:
+        """The lookout for what others have left in the outbox; None for a database that has none. Raises what its
+        driver does.
+        """
+        if self._lookout is None and (keeper := self.keeper) is not None:
+            self._lookout = Lookout(keeper, self.connection)
+        return self._lookout
+
     def resolve(self, sweep: bool = True, patient: bool = False) -> Resolution:
         """Make one pass over all transactions in doubt, then over rows that are left over. Raises the error that stops
         it.
 
         Without ``sweep`` the database is not asked if nothing is in doubt. With ``patient`` messages that programs have
-        left in the database are delivered only if nothing has changed there since the last pass: else by nobody's
-        leave, which costs a living program another claim.
+        left in the database are delivered only if nothing has changed there between two looks, five seconds apart or
+        more: else by nobody's leave, which costs a living program another claim.
         """
         self._waited = 0.0
         done = Resolution([], [], [], [], 0, 0)
@@ -180,8 +191,8 @@ class Resolver:
         self._remove_if_free(ended)
         removed, contradicted = self.sweep() if sweep else (0, done.contradicted)
         swept = Swept()
-        if self._outbox and sweep and (keeper := self.keeper) is not None:
-            swept = keeper.sweep(patient)
+        if self._outbox and sweep and (lookout := self.lookout) is not None:
+            swept = lookout.look() if patient else lookout.sweep()
         if failures:
             raise failures[0]
         return done._replace(

@@ -48,12 +48,6 @@ INTERVAL = 10.0
 GRACE = 1.0
 """Seconds for which a prepared transaction is left to its program. A pass that met such a one is soon repeated."""
 
-LOOK = 5.0
-"""Seconds between looks at the outboxes of others, at least: a program that lives has moved on meanwhile."""
-
-LOOKING = 0.05
-"""Share of the time that looks at the outboxes of others may take of the database, at most."""
-
 MOST_IN_MEMORY = 64 << 20
 """Bytes of undelivered messages in memory, by default; those beyond are read from the database again."""
 
@@ -349,11 +343,8 @@ class Background:
         self._committed += len(found.committed)
         self._rolled_back += len(found.rolled_back)
         self._removed += found.removed
-        if charge.keeper is not None and now >= charge.look_due:
-            try:
-                charge.keeper.sweep(is_patient=True)
-            finally:
-                charge.look_due = now + max(LOOK, charge.keeper.looking / LOOKING)
+        if (lookout := charge.resolver.lookout) is not None:
+            lookout.look()
 
     def _tidy(self) -> None:
         """Collect acknowledgements, then delete their rows, many at once."""

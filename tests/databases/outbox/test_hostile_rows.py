@@ -15,7 +15,6 @@ from tests.databases.outbox.scene import all_of, has_come, is_empty, rows_of, se
 from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.client.producer.batch import Batch
-from txbroker.databases import resolver_thread
 from txbroker.databases.outbox import payload
 
 pytestmark = pytest.mark.slow
@@ -136,7 +135,7 @@ def test_a_value_of_another_type_keeps_no_other_stream_from_going_on(sqlite, lit
 def test_the_background_goes_on_beside_hostile_rows_and_tells_of_them(
     open_database, database, broker, topic, monkeypatch
 ):
-    monkeypatch.setattr(resolver_thread, "LOOK", 0.05)
+    monkeypatch.setattr("txbroker.databases.outbox.lookout.LOOK", 0.05)
     send(database, broker, topic, 1, wait="commit")
     put(open_database, broker, "nonsense", 1, b"")
     left = new_stream("f")

@@ -39,7 +39,7 @@ class TestSetBack:
         shutil.copy(sqlite, copy)
         with monkeypatch.context() as patch, txbroker.Resolver(opens, broker) as resolver:
             resolver.resolve()
-            patch.setattr("txbroker.databases.outbox.keeper.KEPT", 0.0)
+            patch.setattr("txbroker.databases.outbox.lookout.KEPT", 0.0)
             assert resolver.resolve().outbox.released == 1
         with (  # a program of its own: a file is replaced when nobody has it open
             txbroker.connect(shared_broker.address, timeout=30.0) as program,

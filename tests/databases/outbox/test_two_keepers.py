@@ -1,6 +1,7 @@
 """Test several who look after one stream: its program, resolvers, and a program that was stopped meanwhile."""
 
 import contextlib
+import secrets
 import signal
 import sqlite3
 import threading
@@ -12,13 +13,16 @@ import pytest
 
 import txbroker
 from tests.databases.orders import make_tables
+from tests.databases.outbox.left_rows import leave, packed
 from tests.databases.outbox.scene import all_of, send
 from tests.databases.outbox.workers import Worker, check
 from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.client.operations.streams import claim_stream, list_streams
-from txbroker.databases import resolver_thread
+from txbroker.databases.outbox import lookout
+from txbroker.databases.outbox.claims import claim
 from txbroker.databases.outbox.table import OutboxTable
+from txbroker.databases.tables import xids
 from txbroker.databases.urls import connector
 
 pytestmark = pytest.mark.slow
@@ -147,7 +151,7 @@ def test_looks_at_the_outboxes_of_others_take_a_small_share_of_the_time_however_
     lite, broker, topic, monkeypatch, fails
 ):
     """While an old snapshot keeps millions of deleted rows, listing those that are left takes seconds."""
-    monkeypatch.setattr(resolver_thread, "LOOK", 0.01)
+    monkeypatch.setattr(lookout, "LOOK", 0.01)
     looks, streams = [], OutboxTable.streams
 
     def slow(table, identity):
@@ -160,5 +164,84 @@ def test_looks_at_the_outboxes_of_others_take_a_small_share_of_the_time_however_
     monkeypatch.setattr(OutboxTable, "streams", slow)
     send(lite, broker, topic, 1, wait="commit")
     broker.resolver.interval = 0.01
+    if fails:
+        eventually(lambda: "a time-out" in broker.resolver.status.failure)
     eventually(lambda: len(looks) >= 2)
-    assert looks[1] - looks[0] >= 0.1 / resolver_thread.LOOKING
+    assert looks[1] - looks[0] >= 0.1 / lookout.LOOKING
+
+
+def test_what_the_keeper_delivers_is_sent_at_once_also_while_a_block_drives_the_connection(
+    lite, broker, topic, monkeypatch
+):
+    """A block that waits for its messages sleeps at the socket, while the keeper, whose claim came late, reads them."""
+    claims = []
+
+    def late(*arguments):
+        time.sleep(0.2)
+        claims.append(arguments)
+        return claim(*arguments)
+
+    monkeypatch.setattr("txbroker.databases.outbox.claims.claim", late)
+    with txbroker.atomic(lite, broker, mode="outbox", wait="commit", timeout=5.0) as tx:
+        tx.send(topic, b"1")
+    assert all_of(broker, topic) == [1]
+    assert len(claims) == 1
+
+
+@pytest.fixture
+def listing(monkeypatch):
+    """Listings of outboxes that take until this event is set."""
+    ends, streams = threading.Event(), OutboxTable.streams
+
+    def slow(table, identity):
+        assert ends.wait(60.0)
+        return streams(table, identity)
+
+    monkeypatch.setattr(OutboxTable, "streams", slow)
+    monkeypatch.setattr(lookout, "LOOK", 0.01)
+    yield ends
+    ends.set()
+
+
+def test_while_a_listing_takes_long_blocks_are_delivered_and_afterwards_what_others_have_left(
+    url, broker, topic, listing
+):
+    with contextlib.closing(connector(url)()) as database:
+        send(database, broker, topic, 1, wait="commit")
+    leave(connector(url), broker, secrets.token_hex(16), 1, packed(topic, b"2"))
+    broker.resolver.interval = 0.05
+    for number in range(3, 6):  # each a stream that has to be claimed: two connections at once
+        with contextlib.closing(connector(url)()) as first, contextlib.closing(connector(url)()) as second:
+            with txbroker.atomic(first, broker, mode="outbox", wait="commit", timeout=10.0) as tx:
+                tx.send(topic, b"%d" % number)
+            send(second, broker, topic, number + 10, wait="commit")
+    assert all_of(broker, topic) == [1, 3, 13, 4, 14, 5, 15]
+    assert any(thread.name == "txbroker-listing" for thread in threading.enumerate())
+    listing.set()
+    eventually(lambda: 2 in all_of(broker, topic))
+
+
+def test_a_resolver_that_watches_ends_transactions_while_a_listing_takes_long(url, broker, topic, listing):
+    with txbroker.Resolver(connector(url), broker) as resolver:
+        xid = xids.make(resolver.look().name, "shop", broker.identity)
+        transaction = broker.transaction(xid)
+        transaction.send(topic, b"1")
+        transaction.prepare()
+        assert resolver.resolve(patient=True).rolled_back == [xid]
+        leave(connector(url), broker, secrets.token_hex(16), 1, packed(topic, b"2"))
+        assert not resolver.resolve(patient=True).outbox.is_busy
+        listing.set()
+        eventually(lambda: resolver.resolve(patient=True).outbox.delivered == 1)
+
+
+def test_a_listing_on_a_connection_to_another_table_is_refused(sqlite, lite, tmp_path, broker, topic):
+    """As with a search_path that leads elsewhere: what is listed there would be looked for here."""
+    other = tmp_path / "other.db"
+    with contextlib.closing(sqlite3.connect(other)) as database:
+        make_tables(database)
+    files = iter([sqlite, other])
+    with (
+        txbroker.Resolver(lambda: sqlite3.connect(next(files)), broker) as resolver,
+        pytest.raises(errors.DecisionTableRefused, match="leads to the decision table"),
+    ):
+        resolver.resolve(patient=True)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, NamedTuple
 
-from journal.formats.stream_entries import STREAM_BYTES
 from journal.transaction_states import State
 from txbroker import errors
 from txbroker.client.blocking import Connection
@@ -22,7 +21,7 @@ from txbroker.client.transactions.deliveries import deliver
 from txbroker.databases.outbox import claims, payload
 from txbroker.databases.outbox.stream import Stream
 from txbroker.databases.outbox.streams import Streams, given_up
-from txbroker.databases.outbox.table import OutboxTable, RefusedRow, Row, StreamRows
+from txbroker.databases.outbox.table import OutboxTable, RefusedRow, Row
 from txbroker.databases.tables.resolver_connection import ResolverConnection
 from txbroker.wire.messages import Delivery, StreamHeld
 
@@ -44,30 +43,22 @@ FOR_GOOD = (
 _OF_TOPICS = (errors.UnknownTopic, errors.UnknownPartition)
 """What may be said of a topic that is known from before, though there is another one of its name."""
 
-LEFT = 60.0
-"""Seconds without a delivery after which rows of others that are delivered are deleted here."""
-
 PATIENCE = 0.5
 """Seconds for which a deletion waits for others' locks."""
 
 MOST_AT_ONCE = 5000
 """How many rows of a stream one transaction deletes."""
 
-_CHANGED = (errors.StreamFenced, errors.StreamOutOfOrder)
+TAKEN_OVER = (errors.StreamFenced, errors.StreamOutOfOrder)
+"""What says that a stream is another's now."""
 
 
-class Swept(NamedTuple):
-    """What a sweep has done: streams of others that it went on with, rows delivered and refused, streams released."""
+class Claimed(NamedTuple):
+    """A stream that was claimed here: its name, the epoch of the claim, and the last number that is delivered."""
 
-    streams: int = 0
-    delivered: int = 0
-    refused: int = 0
-    released: int = 0
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether there was something to do."""
-        return any(self)
+    name: bytes
+    epoch: bytes
+    last: int
 
 
 class Keeper:
@@ -87,11 +78,8 @@ class Keeper:
         """Rows that were moved to the refused ones."""
         self.stopped: dict[str, str] = {}
         """Streams that wait at a row that is refused for ever, instead of going on behind it, and why."""
-        self.looking = 0.0
-        """Seconds that it took to list the rows of all: long while an old snapshot keeps millions of deleted ones."""
         self._database = connection
         self._open_broker = open_broker
-        self._seen: dict[str, tuple[int, int]] = {}
         self._marks: dict[str, int] = {}
         """The marks with which streams end, as last read."""
 
@@ -124,10 +112,10 @@ class Keeper:
         streams = self.streams
         assert streams is not None
         if not stream.epoch or stream.life != self._database.life:
-            held = self._claim(stream.name)
+            held = self.claim(stream.name)
             streams.claimed(stream, held.epoch, held.last, self._database.life)
             if stream.number:
-                self._delete_up_to(stream.text, held.last)
+                self.delete_up_to(stream.text, held.last)
         while stream.epoch and not stream.is_current:
             with streams.lock:
                 covered = stream.to_read()
@@ -135,8 +123,8 @@ class Keeper:
                 return False
             epoch = stream.epoch
             try:
-                _, is_all = self._deliver_some(stream.name, epoch, stream.last)
-            except _CHANGED:
+                _, is_all = self.deliver_some(stream.name, epoch, stream.last)
+            except TAKEN_OVER:
                 with streams.lock:
                     stream.fenced(epoch)
                 return False
@@ -146,12 +134,13 @@ class Keeper:
         streams.flush(stream)
         return stream.is_current
 
-    def _claim(self, name: bytes) -> StreamHeld:
+    def claim(self, name: bytes) -> StreamHeld:
+        """Become the holder of a stream; raises as :func:`txbroker.databases.outbox.claims.claim`."""
         return claims.claim(self._database, self.broker, name, PATIENCE)
 
     # -- delivering from the table -----------------------------------------------------------------
 
-    def _deliver_some(self, name: bytes, epoch: bytes, last: int) -> tuple[int, bool]:
+    def deliver_some(self, name: bytes, epoch: bytes, last: int) -> tuple[int, bool]:
         """Deliver rows of one snapshot, in order, and delete them; return the last delivered number, and whether those
         were all.
 
@@ -241,6 +230,7 @@ class Keeper:
             delivery = Delivery(name, epoch, row.number, last)
             calls.append((row.number, broker.run(_sent(broker, delivery, runs, bytes(found.frames)))))
             last = row.number
+        broker._driver.guarded(broker._driver.push)  # a thread that drives, and sleeps, does not know of them
         done = list[int]()
         for number, call in calls:
             try:
@@ -289,18 +279,21 @@ class Keeper:
         used = [stream for stream in settled if stream.number]
         for stream in used:
             if stream.life != self._database.life:  # rule e
-                held = self._claim(stream.name)
+                held = self.claim(stream.name)
                 self.streams.claimed(stream, held.epoch, held.last, self._database.life)
-        self._release((stream.name, stream.epoch, 0) for stream in settled if not stream.number)
-        self._empty_and_release([(stream.name, stream.epoch, stream.last) for stream in used])
+        self._release(Claimed(stream.name, stream.epoch, 0) for stream in settled if not stream.number)
+        self.empty_and_release([Claimed(stream.name, stream.epoch, stream.last) for stream in used])
 
-    def _empty_and_release(self, held: list[tuple[bytes, bytes, int]]) -> int:
+    def empty_and_release(self, held: list[Claimed]) -> int:
+        """Delete all rows of claimed streams up to their last numbers, for good, and have the broker forget the
+        streams; return how many it has. One that is another's meanwhile stays.
+        """
         if not held:
             return 0
-        generation = self.table.empty({name.hex(): last for name, _, last in held}, PATIENCE)
+        generation = self.table.empty({each.name.hex(): each.last for each in held}, PATIENCE)
         return self._release(held, generation)
 
-    def _release(self, held: Iterable[tuple[bytes, bytes, int]], generation: int | None = None) -> int:
+    def _release(self, held: Iterable[Claimed], generation: int | None = None) -> int:
         broker, released = self.broker, 0
         for name, epoch, last in held:
             if generation is None:
@@ -308,97 +301,29 @@ class Keeper:
             try:
                 generation = claims.release(self._database, broker, name, epoch, last, generation, PATIENCE)
                 released += 1
-            except _CHANGED as error:
+            except TAKEN_OVER as error:
                 log.debug("stream %s is not released: %s", name.hex(), error)
         return released
 
     # -- streams of others -------------------------------------------------------------------------
 
-    def sweep(self, is_patient: bool) -> Swept:
-        """Go on with streams that nobody goes on with, and release those that are long over.
-
-        With ``is_patient`` only with those that have not moved since the last sweep: their programs may live.
-        """
-        broker = self.broker
-        known = {info.stream.hex(): info for info in broker.run(list_streams(broker.core, self._name))}
-        own = set() if self.streams is None else {name.hex() for name in self.streams.all}
-        failures = list[Exception]()
-        seen, before, streams = dict[str, tuple[int, int]](), self._seen, 0
-        delivered, refused = self.delivered, self.refused
-        for name, lowest, highest, _ in self._listed(broker.identity):
-            info = known.pop(name, None)
-            if not _is_stream(name) or lowest < 1:
-                failures.append(
-                    errors.InvalidSetting(
-                        f"rows of txbroker_outbox are of a stream {name[:80]!r}, with numbers from {lowest} on: a "
-                        "stream has 32 hexadecimal digits, and numbers from 1 on. No program has left them there; they "
-                        "are neither delivered nor deleted"
-                    )
-                )
-                continue
-            last = 0 if info is None else info.last
-            if name in own:
-                continue
-            if highest <= last:
-                if not is_patient or (info is not None and info.idle >= LEFT * 1e6):
-                    self._delete_up_to(name, last)
-                continue
-            seen[name] = last, highest
-            if highest == self._marks.get(name) and seen[name] == before.get(name):
-                continue  # nothing but a mark is left
-            if not is_patient or (name in before and before[name][0] == last < before[name][1]):
-                streams += 1
-                try:
-                    self._go_on(bytes.fromhex(name))
-                except (errors.RequestRefused, TypeError, ValueError) as error:
-                    failures.append(error)  # of this stream: the others need not wait for it
-        self._seen = seen
-        self._marks = {name: number for name, number in self._marks.items() if name in seen}
-        over = [
-            bytes.fromhex(name) for name, info in known.items() if name not in own and info.idle >= KEPT * 1e6
-        ]
-        released = self._empty_and_release(
-            [(name, held.epoch, held.last) for name, held in self._claimed(over)]
-        )
-        if failures:
-            raise failures[0]
-        return Swept(streams, self.delivered - delivered, self.refused - refused, released)
-
-    def _listed(self, broker: str) -> list[StreamRows]:
-        began = time.monotonic()
-        try:
-            return self.table.streams(broker)
-        finally:
-            self.looking = time.monotonic() - began
-
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
+        """The identity of the decision table."""
         return self._database.name or self._database.look().name
 
-    def _claimed(self, names: list[bytes]) -> list[tuple[bytes, StreamHeld]]:
-        """Claim streams that seem to have no rows; return those that have none above their last numbers."""
-        found = []
-        for name in names:
-            held = self._claim(name)
-            if not self.table.rows(name.hex(), held.last, PATIENCE)[0]:
-                found.append((name, held))
-        return found
-
-    def _go_on(self, name: bytes) -> None:
-        """Claim a stream, deliver its rows, delete them."""
-        held = self._claim(name)
-        self._delete_up_to(name.hex(), held.last)
-        last, is_all = held.last, False
-        try:
-            while not is_all:
-                last, is_all = self._deliver_some(name, held.epoch, last)
-        except _CHANGED as error:
-            log.debug("stream %s is another's meanwhile: %s", name.hex(), error)
-
-    def _delete_up_to(self, name: str, last: int) -> None:
+    def delete_up_to(self, name: str, last: int) -> None:
         """Delete rows that are delivered: anybody may."""
         while found := self._database.read(self._database.database.read_numbers, (name, last)):
             self.table.delete({name: [int(number) for (number,) in found]}, PATIENCE)
+
+    def ends_with_mark(self, stream: str, number: int) -> bool:
+        """Return whether the row of this number was a mark when it was last read."""
+        return self._marks.get(stream) == number
+
+    def forget_marks_but(self, streams: Container[str]) -> None:
+        """Forget the marks of all other streams."""
+        self._marks = {name: number for name, number in self._marks.items() if name in streams}
 
     # -- refused rows ------------------------------------------------------------------------------
 
@@ -408,10 +333,10 @@ class Keeper:
         Raises what says that the broker cannot take it now: then the row is in the outbox.
         """
         name = bytes.fromhex(stream)
-        held = self._claim(name)
+        held = self.claim(name)
         self.table.retry(row, stream, self.broker.identity, PATIENCE)
-        last, _ = self._deliver_some(name, held.epoch, held.last)
-        self._empty_and_release([(name, held.epoch, last)])
+        last, _ = self.deliver_some(name, held.epoch, held.last)
+        self.empty_and_release([Claimed(name, held.epoch, last)])
 
     # -- outcomes ----------------------------------------------------------------------------------
 
@@ -422,7 +347,7 @@ class Keeper:
         """
         name = bytes.fromhex(stream)
         broker = self.broker
-        is_known = any(info.stream == name for info in broker.run(list_streams(broker.core, self._name)))
+        is_known = any(info.stream == name for info in broker.run(list_streams(broker.core, self.name)))
         if not is_known and not self._was_unknown(stream):
             if (found := self._row_outcome(stream, number)) is not None:
                 return found
@@ -444,7 +369,7 @@ class Keeper:
 
     def _is_delivered(self, name: bytes, number: int) -> bool:
         """Return whether a row was delivered, or refused for ever; from now on nobody delivers it but after a claim."""
-        return self._claim(name).last >= number or self.table.is_refused(name.hex(), number)
+        return self.claim(name).last >= number or self.table.is_refused(name.hex(), number)
 
     def _marked_outcome(self, name: bytes, number: int) -> State:
         """Return how a block has ended whose row was not there, as the mark is in its place.
@@ -478,10 +403,6 @@ def _stops(row: Row) -> bool:
         return payload.unpack(row.messages, "").stops
     except errors.InvalidFrame:
         return False
-
-
-def _is_stream(name: str) -> bool:
-    return len(name) == 2 * STREAM_BYTES and not set(name) - set("0123456789abcdef")
 
 
 def _now() -> int:

@@ -38,6 +38,10 @@ class ResolverConnection:
         self._database: Database | None = None
         self._identity: Identity | None = None
 
+    def another(self) -> ResolverConnection:
+        """Return another connection to the same table, for another thread; it is opened when first needed."""
+        return ResolverConnection(self._connect, self.name)
+
     @property
     def database(self) -> Database:
         """The connection, opened when first needed."""
