@@ -46,6 +46,20 @@ def test_consumers_of_more_partitions_than_the_broker_takes_in_a_fetch_take_turn
             assert sorted(message.value for message in wide) == [b"%d" % number for number in range(6)]
 
 
+def test_a_broker_that_is_stopped_says_so_and_what_was_sent_meanwhile_arrives_once_it_is_back(broker, caplog):
+    with txbroker.connect(broker.address, timeout=60.0) as connection:
+        connection.create_topic("t", partitions=1)
+        connection.send("t", b"0")
+        sends = [connection.send_async("t", b"%d" % number) for number in range(1, 1000)]
+        broker.stop()
+        sends += [connection.send_async("t", b"%d" % number) for number in range(1000, 1010)]
+        broker.start()
+        connection.flush()
+        assert [future.result().offset for future in sends] == list(range(1, 1010))
+    [told] = [record.getMessage() for record in caplog.records if "no connection" in record.getMessage()]
+    assert "the broker said: 'it is stopping'" in told
+
+
 def test_everything_the_readme_shows(broker):
     with txbroker.connect(broker.address) as connection:
         connection.create_topic("orders", partitions=4)

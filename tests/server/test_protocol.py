@@ -18,7 +18,7 @@ from txbroker.server.read_limits import PACE, Intake
 from txbroker.server.refused_connections import LINGER, MAX_REFUSED
 from txbroker.server.send_buffer import CONGESTED, SendBuffers
 from txbroker.wire.codec import answer_decoder, encode
-from txbroker.wire.messages import MAGIC, VERSIONS, CommitOffsets, Done, Hello, Ping, Refused, Send
+from txbroker.wire.messages import MAGIC, VERSIONS, CommitOffsets, Done, GoingAway, Hello, Ping, Refused, Send
 
 HELLO = encode(Hello(1, MAGIC, list(VERSIONS)))
 PEER = IPv4Address("TCP", "192.0.2.7", 4321)
@@ -67,9 +67,11 @@ class FakeBroker:
             work=0,
             wake=None,
             hold=None,
+            is_open=False,
         )
 
     def received(self, session, command, data):
+        session.is_open = True
         self.commands.append((session.peer, command, bytes(data)))
         if self.action:
             self.action(session, command)
@@ -516,14 +518,20 @@ class TestStopping:
     def test_requests_are_no_longer_read_but_answers_still_go_out(self, rig):
         one = rig.connect()
         one.dataReceived(HELLO)
-        rig.connections.stop_reading()
+        rig.connections.stop_reading("it is stopping")
         assert not one.transport.reading
         one.session.deliver(encode(Done(9)))
         closed = []
         rig.connections.close_all(lambda: closed.append(True))
         assert closed == [True]
-        assert answers(one)[-1].correlation == 9
+        going, answer = answers(one)[-2:]
+        assert (going, answer.correlation) == (GoingAway(0, "it is stopping", 1_000_000), 9)
         assert one.transport.lost
+
+    def test_who_has_no_session_is_told_nothing(self, rig):
+        one = rig.connect()
+        rig.connections.stop_reading("it is stopping")
+        assert answers(one) == []
 
     def test_with_no_connection_it_is_done_at_once(self, rig):
         closed = []

@@ -13,7 +13,7 @@ from benchmarks.fair.certificate import write_certificate
 from tests.support.broker_process import PATIENCE, told_broker
 from tests.support.peer import Peer, frames
 from txbroker.server.service import with_backlog
-from txbroker.wire.messages import AskStatus, Done, Ping, Send, Sent
+from txbroker.wire.messages import AskStatus, Done, GoingAway, Ping, Send, Sent
 
 pytestmark = pytest.mark.slow
 
@@ -93,10 +93,14 @@ def test_sigterm_answers_what_is_in_flight_and_then_closes(data):
                 peer.say(Send, partition, data=frames(b"x"))
             assert isinstance(peer.read()[0], Sent)
             broker.terminate()
-            answered = 1
+            answered, told = 1, []
             while (found := peer.read()) is not None:
+                if isinstance(found[0], GoingAway):
+                    told.append(found[0])
+                    continue
                 assert isinstance(found[0], Sent)
                 answered += 1
+        assert [each.reason for each in told] == ["it is stopping"]
         assert broker.wait() == 0
     with told_broker(data) as broker, Peer(broker.ready()) as peer:
         assert len(peer.values(peer.topic())) == answered, "what was accepted was answered, and nothing else"

@@ -70,7 +70,7 @@ def test_what_waits_is_not_carried_out_once_the_connection_has_ended(slow, how):
         "it is lost": one.transport.end,
         "it is closed": one.close,
         "it is aborted": one.abort,
-        "no more is taken": slow.connections.stop_reading,
+        "no more is taken": lambda: slow.connections.stop_reading("it is stopping"),
     }[how]()
     slow.clock.advance(0)
     assert judged(slow) == [0, 1]

@@ -39,7 +39,14 @@ def hello(stranger, **values):
     return stranger.ask("Hello", magic="txbroker", versions=[2], client="a stranger", **values)
 
 
-def test_all_of_the_protocol_is_used_from_its_document_alone(broker):
+@pytest.fixture
+def own_broker(tmp_path):
+    with BrokerProcess(tmp_path / "data") as broker:
+        yield broker
+
+
+def test_all_of_the_protocol_is_used_from_its_document_alone(own_broker):
+    broker = own_broker
     first = Stranger(broker.port)
     welcome = hello(first)
     assert (welcome[""], welcome["version"]) == ("Welcome", 2)
@@ -70,6 +77,10 @@ def test_all_of_the_protocol_is_used_from_its_document_alone(broker):
     new = grown["topics"][0]["partitions"][2]["number"]
     assert stranger.ask("Send", FRAME, partition=new)["base_offset"] == 0
     assert stranger.ask("DeleteTopic", name="t", id=topic["id"])[""] == "Done"
+    broker.stop()
+    going, _ = stranger.hear()
+    assert (going[""], going["correlation"], going["after"]) == ("GoingAway", 0, 1_000_000)
+    assert "stopping" in going["reason"]
     stranger.close()
     assert stranger.asked | stranger.told == BY_NAME.keys()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -13,6 +13,8 @@ from txbroker.broker.scheduler import Scheduler
 from txbroker.broker.settings import SECOND, BrokerSettings
 from txbroker.server.read_limits import Intake, Pause, Readable
 from txbroker.server.send_buffer import SendBuffers
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import GoingAway
 
 if TYPE_CHECKING:
     from txbroker.broker.broker import Broker
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 
 LEAST_UNSENT = 64 * KIB
 """A connection with no more unsent bytes than this is read, however many connections there are."""
+
+
+COME_AGAIN: Final = SECOND
+"""µs after which clients connect again when the broker has stopped: by then it is back, if it was only restarted."""
 
 
 class Limits(NamedTuple):
@@ -48,6 +54,9 @@ class Connected(Readable, Protocol):
 
     def check(self, now: float) -> None:
         """Close the connection if its peer has used up its time."""
+
+    def tell(self, message: bytes) -> None:
+        """Send a message that answers nothing, if there is a session."""
 
     def close(self) -> None:
         """Read no more, send what is to be sent, then close."""
@@ -130,9 +139,11 @@ class Connections:
             )  # fmt: skip
             self.refused = 0
 
-    def stop_reading(self) -> None:
-        """Take no more requests; answers still go out."""
+    def stop_reading(self, reason: str) -> None:
+        """Take no more requests, and tell all clients so; answers still go out."""
+        going = encode(GoingAway(0, reason, COME_AGAIN))
         for connection in self.served:
+            connection.tell(going)
             connection.pause(Pause.ENDING)
 
     def close_all(self, when_empty: Callable[[], None]) -> None:

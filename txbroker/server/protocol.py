@@ -364,6 +364,11 @@ class BrokerProtocol(Protocol, Flow):
             self.log.warn("closing {peer}: {reason}", peer=self.peer, reason=reason)
             self.close()
 
+    def tell(self, message: bytes) -> None:
+        """Send a message that answers nothing, if there is a session."""
+        if self.session.is_open:
+            self.send_buffer.deliver(message)
+
     def close(self) -> None:
         """Read no more, send what is unsent, then close."""
         if not self._ended:

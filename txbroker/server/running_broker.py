@@ -160,7 +160,7 @@ class RunningBroker:
     def stop(self) -> Generator[Deferred[Any], Any, None]:
         """Answer what has been read, close the connections, mark, checkpoint. Nothing is served any more."""
         self.scrubber.stop()
-        self.connections.stop_reading()
+        self.connections.stop_reading("it is stopping")
         self.broker.answer_waiting()
         yield self.writer.drained()
         yield self._closed()

@@ -54,6 +54,16 @@ class Refused(Answer, frozen=True, tag=66):
     texts: dict[str, str] = {}
 
 
+class GoingAway(Answer, frozen=True, tag=93):
+    """Not an answer, its correlation is 0: the broker takes no more requests on this connection, and closes it when all
+    that it has read are answered. A client sends what follows on another connection, which it opens ``after`` µs later
+    than the end of this one. ``reason`` is for people.
+    """
+
+    reason: str
+    after: int
+
+
 class Sent(Answer, frozen=True, tag=67):
     """The first message got ``base_offset``; all are forced to disk."""
 

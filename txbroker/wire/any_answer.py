@@ -9,6 +9,7 @@ from txbroker.wire.answers import (
     Done,
     Fetched,
     FilesPinned,
+    GoingAway,
     GroupMembers,
     GroupOffsets,
     Groups,
@@ -55,4 +56,5 @@ AnyAnswer = (
     | Parked
     | StreamHeld
     | Streams
+    | GoingAway
 )

@@ -9,6 +9,7 @@ from txbroker.client.core.call import error_of
 from txbroker.client.core.core import Core
 from txbroker.client.core.options import RULES, Backoff, Options, repetition
 from txbroker.client.core.phase import Phase
+from txbroker.client.transactions import bulk
 from txbroker.wire import messages
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import Hello, Refused, Welcome
@@ -302,3 +303,64 @@ def test_an_answer_that_an_interrupt_kept_from_who_waits_is_not_asked_for_again(
     assert (call.done, len(called)) == (True, 2)
     rig.connect()
     assert [type(request) for request in broker.requests].count(messages.ClaimPartitions) == 1
+
+
+class TestGoingAway:
+    """What a client does when the broker says that it goes."""
+
+    GOING = encode(messages.GoingAway(0, "it is stopping", 1_500_000))
+
+    def test_what_is_unanswered_is_waited_for_and_what_follows_goes_out_on_the_next_connection(
+        self, rig, broker
+    ):
+        late = []
+        broker.before = lambda request, data: late.append(request) or broker.SWALLOW
+        before = rig.start(rig.core.ping())
+        rig.core.received(self.GOING)
+        assert rig.core.phase is Phase.LEFT
+        after = rig.start(rig.operations.topics(None))
+        assert len(late) == 1
+        rig.core.received(encode(messages.Done(late[0].correlation)))
+        assert before.done
+        assert not after.done
+        broker.before = lambda request, data: None
+        rig.cut("end of file")
+        assert not rig.core.connection_due()
+        assert rig.core.wakeup() == pytest.approx(rig.now + 1.5)
+        assert rig.core.reason == "the broker said: 'it is stopping'"
+        rig.connect()
+        assert [topic.name for topic in after.result()] == ["t", "t2"]
+
+    def test_after_that_a_lost_connection_is_one_again(self, rig):
+        rig.core.received(self.GOING)
+        rig.cut()
+        rig.connect()
+        rig.cut("pulled")
+        assert rig.core.reason == "pulled"
+        assert rig.core.wakeup() < rig.now + 0.1
+
+    def test_a_client_with_little_time_tries_again_as_soon_as_it_would_by_itself(self, broker):
+        rig = Rig(broker, timeout=1.0)
+        assert rig.core.options.longest_pause < 1.5
+        rig.core.received(self.GOING)
+        rig.cut()
+        assert rig.core.wakeup() <= rig.now + rig.core.options.longest_pause
+
+    def test_a_transaction_that_was_begun_before_is_not_decided_on_the_next_connection(self, rig):
+        transaction = rig.transaction()
+        rig.run(bulk.send_many(transaction, "t", [b"1"]))
+        rig.core.received(self.GOING)
+        decided = rig.start(transaction.commit())
+        with pytest.raises(errors.TransactionRolledBack):
+            decided.result()
+
+    def test_the_text_of_a_hostile_broker_is_bounded(self, rig):
+        rig.core.received(encode(messages.GoingAway(0, "x" * 100_000, 1 << 62)))
+        rig.cut()
+        assert len(rig.core.reason) < 300
+        assert rig.core.wakeup() <= rig.now + rig.core.options.longest_pause
+
+    def test_before_a_session_and_on_a_closed_client_it_says_nothing(self, rig):
+        rig.core.stop(errors.ConnectionClosed("closed"))
+        rig.core.received(self.GOING)
+        assert rig.core.phase is Phase.CLOSED

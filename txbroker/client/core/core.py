@@ -26,7 +26,7 @@ from txbroker.client.core.promise import Promise, ended, settled
 from txbroker.client.core.waits import Waits
 from txbroker.wire import messages
 from txbroker.wire.codec import encode
-from txbroker.wire.messages import AnyAnswer, Done, Hello, Ping, Refused, Request, Welcome
+from txbroker.wire.messages import AnyAnswer, Done, GoingAway, Hello, Ping, Refused, Request, Welcome
 
 log = logging.getLogger("txbroker.client")
 
@@ -68,6 +68,8 @@ class Core:
     """Whether output is to go out before the caller goes on."""
     held_until = math.inf
     """When output that waits for other requests must go out without them; infinity if none waits."""
+    _parting: GoingAway | None = None
+    """The broker's last words on this connection."""
     _held_bytes = 0
     _alone_since = math.inf
     """Since when the last request that may be held has met no other; infinity if it has."""
@@ -324,6 +326,9 @@ class Core:
         """
         call = self._pending.get(head.correlation)
         if call is None:
+            if type(head) is GoingAway and self.phase is Phase.OPEN:
+                self.phase, self._parting = Phase.LEFT, head
+                self.release()
             return 0  # its caller ran out of time
         waiting = call.waiting
         if type(head) is Refused:
@@ -340,11 +345,14 @@ class Core:
         if self.phase is Phase.CLOSED:
             return
         self.answers.drain()
-        self.reason = reason
-        self.phase = Phase.DOWN
+        pause = self._backoff.next()
+        if (parting := self._parting) is not None:
+            reason = f"the broker said: {parting.reason[:200]!r}"
+            pause = max(pause, min(parting.after / 1e6, self.options.longest_pause))
+        self.phase, self.reason, self._parting = Phase.DOWN, reason, None
         self.abort = ""
         self.take_output()
-        self._connect_at = self.clock() + self._backoff.next()
+        self._connect_at = self.clock() + pause
         pending, self._pending = self._pending, {}
         over = [call for call in pending.values() if call.is_over]
         pending = {number: call for number, call in pending.items() if not call.is_over}

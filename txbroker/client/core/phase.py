@@ -12,4 +12,5 @@ class Phase(enum.Enum):
     CONNECTING = "the socket is being connected"
     GREETING = "hello has been sent"
     OPEN = "there is a session"
+    LEFT = "there is a session, on which the broker takes no more"
     CLOSED = "for good"
