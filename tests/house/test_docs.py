@@ -172,7 +172,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
 def test_every_figure_of_the_status_is_documented() -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
-    section = text.partition("## Status")[2].partition("## Settings")[0]
+    section = text.partition("## Status")[2].partition("\n## ")[0]
     engine = recover(MemoryFilesystem(), ManualClock(), folds=client_folds())
     status = Broker(engine, BrokerSettings())._status()
     of_the_client = {"client_build"}

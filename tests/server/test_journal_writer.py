@@ -74,7 +74,7 @@ class FakeEngine:
 
 @pytest.fixture
 def made():
-    clock, worker, engine, failures = Turns(), ManualWorker(), FakeEngine(), []
+    clock, worker, engine, failures, forces = Turns(), ManualWorker(), FakeEngine(), [], []
     writer = Writer(
         engine,
         worker,
@@ -83,8 +83,11 @@ def made():
         lambda: engine.log.append(("flush",)),
         lambda doing, error: failures.append((doing, error)),
         SlowForces(engine),
+        forces.append,
     )
-    return SimpleNamespace(clock=clock, worker=worker, engine=engine, failures=failures, writer=writer)
+    return SimpleNamespace(
+        clock=clock, worker=worker, engine=engine, failures=failures, forces=forces, writer=writer
+    )
 
 
 def test_what_was_accepted_is_taken_when_the_turns_of_the_sessions_are_over(made):

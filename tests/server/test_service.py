@@ -12,7 +12,6 @@ import pytest
 from benchmarks.fair.certificate import write_certificate
 from tests.support.broker_process import PATIENCE, told_broker
 from tests.support.peer import Peer, frames
-from txbroker.server.service import with_backlog
 from txbroker.wire.messages import AskStatus, Done, GoingAway, Ping, Send, Sent
 
 pytestmark = pytest.mark.slow
@@ -215,7 +214,7 @@ def test_what_cannot_be_a_directory_is_not_taken_for_a_failing_disk(tmp_path, pl
 
 
 def test_a_socket_in_a_missing_folder_is_refused_with_the_folder(data, tmp_path):
-    with told_broker(data, "--listen", f"unix:{tmp_path}/no/s") as broker:
+    with told_broker(data, "--listen", f"unix:{tmp_path}/no/s:mode=600") as broker:
         assert broker.wait() == 1
         assert f"(the folder {tmp_path}/no is missing; make it" in broker.output
         assert "Traceback" not in broker.output
@@ -240,7 +239,7 @@ def test_a_failed_write_ends_the_process_and_loses_nothing_acknowledged(data):
 
 def test_it_listens_on_every_endpoint_that_it_is_given(data, tmp_path):
     path = tmp_path / "s"
-    with told_broker(data, "--listen", f"unix:{path}") as broker:
+    with told_broker(data, "--listen", f"unix:{path}:mode=600") as broker:
         port = broker.ready()
         assert f",unix:{path} " in broker.ready_line
         with Peer(port) as one, Peer(path) as other:
@@ -284,8 +283,8 @@ def test_what_is_missing_of_the_way_to_the_directory_is_said(tmp_path):
         assert "FileNotFoundError" in broker.output
 
 
-def test_endpoints_get_a_backlog_unless_they_have_one_or_know_none():
-    assert with_backlog("tcp:7654:interface=127.0.0.1") == "tcp:7654:interface=127.0.0.1:backlog=1024"
-    assert with_backlog("unix:/s") == "unix:/s:backlog=1024"
-    assert with_backlog("tcp:7654:backlog=5") == "tcp:7654:backlog=5"
-    assert with_backlog("systemd:domain=INET:index=0") == "systemd:domain=INET:index=0"
+def test_an_endpoint_that_is_open_to_others_is_told_of_at_every_start(data):
+    with told_broker(data, "--listen", "tcp:0", "--insecure-open") as broker:
+        broker.ready()
+        assert "can be reached by whoever can reach this machine" in broker.output
+        assert "whoever connects can read, write and decide transactions (insecure_open)" in broker.output

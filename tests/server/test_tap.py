@@ -31,21 +31,33 @@ def test_the_directory_is_asked_for():
 
 
 def test_endpoints_may_be_several():
-    made = parsed("--data", "d", "--listen", "tcp:0", "-l", "unix:/s")
-    assert made.service.listen == ("tcp:0", "unix:/s")
+    made = parsed("--data", "d", "--listen", "tcp:0:interface=127.0.0.1", "-l", "unix:/s:mode=600")
+    assert made.service.listen == ("tcp:0:interface=127.0.0.1", "unix:/s:mode=600")
     assert parsed("--data", "d", "-l", "tcp:interface=127.0.0.1:port=65535").service.listen
     assert parsed("--data", "d").service.listen == ("tcp:7654:interface=127.0.0.1",)
 
 
 def test_any_setting_can_be_set_and_wins_over_the_file(tmp_path):
     file = tmp_path / "b.toml"
-    file.write_text('data = "there"\nlisten = "tcp:1"\nmax_sessions = 5\nmax_topics = 6\n')
+    file.write_text('data = "there"\nlisten = "unix:/1:mode=600"\nmax_sessions = 5\nmax_topics = 6\n')
     made = parsed("--config", file, "--set", "max-sessions=7", "-s", "hello_timeout = 3s")
     assert (made.broker.max_sessions, made.broker.max_topics) == (7, 6)
     assert made.broker.hello_timeout == 3_000_000
     assert made.service.data == str(tmp_path / "there")
-    assert made.service.listen == ("tcp:1",)
-    assert parsed("--config", file, "--listen", "tcp:2").service.listen == ("tcp:2",)
+    assert made.service.listen == ("unix:/1:mode=600",)
+    assert parsed("--config", file, "--listen", "unix:/2:mode=600").service.listen == ("unix:/2:mode=600",)
+
+
+def test_what_others_can_reach_must_be_allowed_in_words(tmp_path):
+    said = refusal("--data", "d", "--listen", "tcp:7654")
+    assert said.startswith("--listen tcp:7654 can be reached by whoever can reach this machine")
+    assert "Nothing was started" in said
+    assert parsed("--data", "d", "--listen", "tcp:7654", "--insecure-open").service.insecure_open
+    file = tmp_path / "b.toml"
+    file.write_text('data = "d"\nlisten = "tcp:7654"\n')
+    assert "can be reached by" in refusal("--config", file)
+    file.write_text('data = "d"\nlisten = "tcp:7654"\ninsecure_open = true\n')
+    assert parsed("--config", file).service.listen == ("tcp:7654",)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from txbroker.broker.fetches import Fetching, RunBlocking, run_inline
 from txbroker.broker.file_pins import Pinning
 from txbroker.broker.group_description import GroupDescription
 from txbroker.broker.hello import Greeting
+from txbroker.broker.latencies import Latencies
 from txbroker.broker.message_search import MessageSearch
 from txbroker.broker.orphan_policy import Orphans
 from txbroker.broker.parked_requests import LARGE, Disconnected, ParkedRequests
@@ -134,7 +135,7 @@ class Broker:
         self._when_forced = engine.when_forced
         self.producers = _fold(engine, ProducersFold)
         self.groups = _fold(engine, GroupsFold)
-        self.accounts = Accounts(engine)
+        self.accounts, self.latencies = Accounts(engine), Latencies(engine)
         self.parked_requests = ParkedRequests(
             engine, self.sessions, self.accounts, self._carry_out, self._give_up, call_later
         )
@@ -177,6 +178,7 @@ class Broker:
         coordinator = self.coordinator
         coordinator.on_failure = self._failed
         self.dead_letters.settle = self.consuming.settle
+        self.fetching.on_read = self.latencies.read
         self.fetching.filtering.settle = self.consuming.settle
         self.consuming.catch_up = self.fetching.filtering.catch_up
         self.consuming.filter_begins = self.fetching.filtering.begins
@@ -373,6 +375,8 @@ class Broker:
             self._broke(session, command, error)
             return
         self._deliver(session, encoded)
+        if type(command) in self.latencies.wanted:
+            self.latencies.measure(type(command))
 
     def _deliver(self, session: Session, encoded: bytes) -> None:
         """Deliver an answer once everything that has been accepted is forced."""

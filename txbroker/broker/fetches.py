@@ -18,6 +18,7 @@ from twisted.logger import Logger
 
 from journal.constants import KIB
 from journal.folds.groups import GroupsFold
+from journal.formats.frame import append_time
 from journal.log.read_plan import Frames, always
 from txbroker.broker.accounts import Accounts
 from txbroker.broker.fetch_attempt import CallLater, Part, PendingFetch, Reading, run_plans, unreadable
@@ -95,6 +96,8 @@ class Fetching:
         """Whether the present read may take longer; the scheduler sets it."""
         self.bytes = 0
         self.fetches = 0
+        self.on_read: Callable[[int], object] = bool
+        """Called with when the first message of an answer was appended."""
         self._logged: set[str] = set()
 
     @property
@@ -394,6 +397,8 @@ class Fetching:
         self.fetches += 1
         self.bytes += reading.found
         session.work += reading.found
+        if reading.found:
+            self.on_read(append_time(next(part.data for part in reading.parts if part.data)))
         if self._is_undecided(fetch, reading):
             for each in reading.parts:
                 if isinstance(each.error, CorruptData | StorageUnavailable):

@@ -33,11 +33,14 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "assembly_bytes": (MIB, 1 << 40),
     "reader_threads": (1, 64),
     "switch_interval": (10, 100_000),
+    "metrics_series": (0, 1_000_000),
     "scrub_rate": (0, 1 << 40),
     "scrub_interval": (SECOND, 366 * DAY),
 }
 """Least and greatest value of each number, both allowed."""
 
+
+_PATHS: Final = ("data", "http_token_file")
 
 _Part = TypeVar("_Part", bound=msgspec.Struct)
 
@@ -45,7 +48,10 @@ _Part = TypeVar("_Part", bound=msgspec.Struct)
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of the process; sizes in bytes, times in µs.
 
-    ``data`` is the directory that holds everything, ``listen`` the Twisted endpoints. A message must be
+    ``data`` is the directory that holds everything, ``listen`` the Twisted endpoints; ``insecure_open`` allows those
+    that others than this machine's meant users can reach. ``http`` are the endpoints for health and metrics; whoever
+    reaches one of them over a network shows the token in ``http_token_file``. Metrics have at most
+    ``metrics_series`` series of topics and groups. A message must be
     complete ``message_timeout`` after its first byte. A peer that has read nothing for ``unsent_timeout`` is
     dropped, one that is being closed gets ``close_timeout`` for reading its last answers. Stopping takes
     ``stop_timeout`` at most. ``unsent_bytes`` bounds the answers that all peers have not read,
@@ -56,6 +62,10 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     data: str
     listen: tuple[str, ...] = (DEFAULT_LISTEN,)
+    insecure_open: bool = False
+    http: tuple[str, ...] = ()
+    http_token_file: str = ""
+    metrics_series: int = 0
     message_timeout: Micros = 60 * SECOND
     unsent_timeout: Micros = 60 * SECOND
     close_timeout: Micros = 10 * SECOND
@@ -146,9 +156,10 @@ def read_file(path: str) -> dict[str, Any]:
         raise InvalidSetting(f"the file {path} is not TOML: {error}") from error
     for name in values:
         check_known(name, f"in {path}")
-    if isinstance(values.get("data"), str):
-        # relative to the file, as people expect, wherever the process was started
-        values["data"] = os.path.join(os.path.dirname(os.path.abspath(path)), values["data"])
+    for name in _PATHS:
+        if isinstance(values.get(name), str) and values[name]:
+            # relative to the file, as people expect, wherever the process was started
+            values[name] = os.path.join(os.path.dirname(os.path.abspath(path)), values[name])
     return values
 
 
@@ -170,8 +181,9 @@ def merged(*sources: Mapping[str, Any]) -> Config:
         values.update({name: _plain(name, value) for name, value in source.items()})
     if "data" not in values:
         raise InvalidSetting("setting data is missing: say where the data is to be kept (--data DIRECTORY)")
-    if isinstance(values["data"], str) and values["data"]:
-        values["data"] = os.path.abspath(values["data"])
+    for name in _PATHS:
+        if isinstance(values.get(name), str) and values[name]:
+            values[name] = os.path.abspath(values[name])
     limits = _part(TransactionLimits, values)
     broker = _part(BrokerSettings, values)
     journal = msgspec.structs.replace(_part(JournalSettings, values), limits=limits).check()
@@ -212,7 +224,7 @@ def _typed(name: str, value: Any, part: type[msgspec.Struct], field: str) -> Any
 def _plain(name: str, value: Any) -> Any:
     """Return the value as the setting's type; numbers are parsed by their quantity (:mod:`journal.quantities`)."""
     place = KNOWN[name]
-    if name == "listen" and isinstance(value, str):
+    if name in ("listen", "http") and isinstance(value, str):
         return (value,)
     kind = get_type_hints(place.part)[place.field]
     if bool in (kind, *get_args(kind)) and value in ("on", "off"):
@@ -228,10 +240,24 @@ def _plain(name: str, value: Any) -> Any:
         raise InvalidSetting(f"setting {name}: {error}") from None
 
 
+def value_of(made: Config, name: str) -> Any:
+    """Return the value of a setting."""
+    place = KNOWN[name]
+    limits = made.journal.limits
+    part = next(part for part in (*made, limits) if isinstance(part, place.part))
+    return getattr(part, place.field)
+
+
 def readable(name: str, value: Any) -> str:
     """Return a setting's value as it is given in a file or on the command line."""
     if value is None or isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
     place = KNOWN[name]
     quantity = quantities_of(place.part).get(place.field)
-    return str(value) if quantity is None else written(quantity, value)
+    return (
+        str(value or "none" if isinstance(value, str) else value)
+        if quantity is None
+        else written(quantity, value)
+    )

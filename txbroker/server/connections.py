@@ -104,7 +104,7 @@ class Connections:
         self.served: set[Connected] = set()
         intake.connections = self.served
         self.over_limit: set[OverLimit] = set()
-        self.refused = 0
+        self.refused = self.refused_ever = 0
         self._unix_peers = 0
         self._on_empty: Callable[[], None] | None = None
 

@@ -24,4 +24,5 @@ class BrokerFactory(ServerFactory):
         if len(connections.served) < connections.max_connections:
             return BrokerProtocol(connections)
         connections.refused += 1
+        connections.refused_ever += 1
         return RefusingProtocol(connections) if len(connections.over_limit) < MAX_REFUSED else None

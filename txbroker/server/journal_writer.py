@@ -40,9 +40,12 @@ class Writer:
         after_publish: Callable[[], None],
         on_failure: OnFailure,
         slow_forces: SlowForces,
+        on_forced: Callable[[float], object],
         forcing: ForceThread | None = None,
     ) -> None:
-        """``worker`` writes and forces what ``forcing`` does not: large groups, and those before which a file ends."""
+        """``worker`` writes and forces what ``forcing`` does not: large groups, and those before which a file ends.
+        ``on_forced`` is called with the seconds that each group took.
+        """
         self._forcing = forcing
         self._engine = engine
         self._worker = worker
@@ -51,6 +54,7 @@ class Writer:
         self._after_publish = after_publish
         self._on_failure = on_failure
         self._slow_forces = slow_forces
+        self._on_forced = on_forced
         self._at_work = False
         self._waits = False
         self._applying = False
@@ -121,6 +125,7 @@ class Writer:
             return
         if took >= SLOW_FORCE:
             self._slow_forces.ended(took)
+        self._on_forced(took)
         self._before_publish()
         try:
             self._engine.publish(group)

@@ -75,7 +75,7 @@ class RunningBroker:
         self.factory = BrokerFactory(self.connections)
         self.writer = Writer(
             engine, self._writing, reactor, self._before_publish, self._after_publish, on_failure,
-            self.broker.describing.slow_forces, self._forcing,
+            self.broker.describing.slow_forces, self.broker.latencies.forced, self._forcing,
         )  # fmt: skip
         self.connections.scheduler.on_rest = self.writer.take_now
         self.flusher = Flusher(engine, self._flushing, reactor, on_failure)

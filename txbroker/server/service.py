@@ -20,7 +20,6 @@ from twisted.internet.defer import (
     inlineCallbacks,
     maybeDeferred,
 )
-from twisted.internet.endpoints import serverFromString
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
@@ -34,10 +33,13 @@ from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from journal.vfs.linux import resource
 from txbroker.broker.settings import SECOND
+from txbroker.monitoring.health import Phase
+from txbroker.server import listening
 from txbroker.server.config import Config
 from txbroker.server.force_thread import ForceThread
 from txbroker.server.refused_connections import MAX_REFUSED
 from txbroker.server.running_broker import RunningBroker
+from txbroker.server.watching import Watching
 from txbroker.server.worker_thread import WorkerThread
 
 PROGRESS_INTERVAL: Final = 2.0
@@ -53,9 +55,6 @@ LEAST_CONNECTIONS: Final = 16
 
 FULL_COLLECTIONS_EVERY: Final = 100
 """Collections of the middle generation between two full collections; Python's own number is 10."""
-
-BACKLOG: Final = 1024
-"""Connections that may wait to be accepted. With Twisted's 50 a client that finds the queue full loses a second."""
 
 
 class Stopped(Exception):
@@ -75,6 +74,7 @@ class TxBrokerService(Service):
         self.config = config
         self.serving: RunningBroker | None = None
         self.ports: list[Any] = []
+        self.watching = Watching(config.service, reactor)
         self._reactor = reactor
         self._end_process = end_process
         self._recovering: Deferred[None] | None = None
@@ -85,9 +85,19 @@ class TxBrokerService(Service):
     # -- starting --------------------------------------------------------------------------------------
 
     def startService(self) -> None:
-        """Begin: recovery runs on a thread, and the service listens only after it is done."""
+        """Begin: recovery runs on a thread, and the service listens only after it is done. Who watches it may come
+        before.
+        """
         super().startService()  # type: ignore[no-untyped-call]
-        self._reactor.callWhenRunning(self._recover)
+        self._reactor.callWhenRunning(self._begin)
+
+    def _begin(self) -> None:
+        self.watching.start().addCallbacks(lambda _: self._recover(), self._not_watching)
+
+    def _not_watching(self, failure: Failure) -> None:
+        error = cast(BaseException, failure.value)
+        description = "".join(getattr(error, "__notes__", [])[-1:])
+        self._end(f"{description} cannot be listened to{_in_folder(error)}", error)
 
     def _recover(self) -> None:
         if self._stopping:
@@ -112,7 +122,12 @@ class TxBrokerService(Service):
         now = time.monotonic()
         if now - self._said_at >= PROGRESS_INTERVAL:
             self._said_at = now
-            self._reactor.callFromThread(self.log.info, "recovering: {what}", what=" ".join(map(str, what)))
+            self._reactor.callFromThread(self._say_progress, " ".join(map(str, what)))
+
+    def _say_progress(self, what: str) -> None:
+        self.log.info("recovering: {what}", what=what)
+        if not self._stopping:
+            self.watching.health.is_now(Phase.RECOVERING, what)
 
     def _refused(self, error: BaseException) -> None:
         if not isinstance(error, Stopped):
@@ -139,6 +154,7 @@ class TxBrokerService(Service):
         )
         self.serving.connections.max_connections = self._connections_allowed()
         self.serving.start()
+        self.watching.serving = self.serving
         self._listen().addErrback(self._not_listening)
 
     def _not_listening(self, failure: Failure) -> None:
@@ -148,9 +164,8 @@ class TxBrokerService(Service):
     def _listen(self) -> Generator[Deferred[Any], Any, None]:
         assert self.serving is not None
         for description in self.config.service.listen:
-            endpoint = serverFromString(self._reactor, with_backlog(description))
             try:
-                port = yield endpoint.listen(self.serving.factory)
+                port = yield listening.endpoint_of(self._reactor, description).listen(self.serving.factory)
             except Exception as error:  # noqa: BLE001  (whatever an endpoint's plugin raises)
                 self._end(f"{description} cannot be listened to{_in_folder(error)}", error)
                 return
@@ -161,13 +176,20 @@ class TxBrokerService(Service):
     def _say_ready(self, engine: Engine) -> None:
         for note in getattr(engine.report, "notes", ()):
             self.log.warn("recovery: {note}", note=note)
+        for sentence in listening.open_ones(self._reactor, self.config.service.listen):
+            self.log.warn(
+                "{sentence}, and there is no login: whoever connects can read, write and decide transactions "
+                "(insecure_open)",
+                sentence=sentence,
+            )
         if self.serving is not None:
             self.serving.broker.transacting.say_contradicted()
         kinds = [description.partition(":")[0] for description in self.config.service.listen]
-        listening = ",".join(map(address, kinds, self.ports))
+        addresses = ",".join(map(listening.address, kinds, self.ports))
+        self.watching.health.is_now(Phase.SERVING)
         self.log.info(
             "txbroker ready listening={listening} start={start} {report}",
-            listening=listening, start=engine.start_number, report=engine.report,
+            listening=addresses, start=engine.start_number, report=engine.report,
         )  # fmt: skip
 
     def _connections_allowed(self) -> int:
@@ -200,6 +222,7 @@ class TxBrokerService(Service):
         if self._failed:
             return
         self._failed = True
+        self.watching.health.is_now(Phase.FAILED, what)
         if isinstance(error, TxBrokerError | OSError | CannotListenError):
             self.log.critical("{what}: {error}", what=what, error=f"{type(error).__name__}: {error}")
         else:
@@ -217,19 +240,21 @@ class TxBrokerService(Service):
         """Stop listening, answer requests in flight, checkpoint, and release the directory."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._stopping = True
+        self.watching.health.is_now(Phase.STOPPING)
         begun = time.monotonic()
         if self._recovering is not None:
             yield self._recovering
         ports, self.ports = self.ports, []
         yield DeferredList([maybeDeferred(port.stopListening) for port in ports], consumeErrors=True)
         serving, self.serving = self.serving, None
-        if serving is None:
-            return
-        if not self._failed:
-            yield self._stop_serving(serving)
-        serving.end(JOIN_PATIENCE)
-        serving.engine.close()
-        if not self._failed:
+        if serving is not None:
+            if not self._failed:
+                yield self._stop_serving(serving)
+            serving.end(JOIN_PATIENCE)
+            self.watching.serving = None
+            serving.engine.close()
+        yield self.watching.stop()
+        if serving is not None and not self._failed:
             self.log.info("txbroker stopped after {seconds:.2f} s", seconds=time.monotonic() - begun)
 
     @inlineCallbacks
@@ -276,7 +301,7 @@ def _unopened(data: str) -> str:
     )
 
 
-def _in_folder(error: Exception) -> str:
+def _in_folder(error: BaseException) -> str:
     """Return the folder at fault for a UNIX socket whose lock cannot be made beside it: Twisted names only the lock."""
     if not isinstance(error, OSError) or error.filename2 is None:
         return ""
@@ -284,20 +309,3 @@ def _in_folder(error: Exception) -> str:
     if not os.path.isdir(folder):
         return f" (the folder {folder} is missing; make it, owned by this user, and start again)"
     return f" (see whether this user may write into the folder {folder}, then start again)"
-
-
-def address(kind: str, port: Any) -> str:
-    """Return the address to connect to, as an endpoint string: ``tcp:127.0.0.1:7654``, ``unix:/run/txbroker``."""
-    host = port.getHost()
-    if hasattr(host, "port"):
-        name = host.host.replace(":", "\\:")
-        return f"{kind}:{name}:{host.port}"
-    return f"{kind}:{os.fsdecode(getattr(host, 'name', str(host)))}"
-
-
-def with_backlog(description: str) -> str:
-    """Return the endpoint with our backlog, if it is of a kind that has one and names none."""
-    kind = description.partition(":")[0]
-    if kind in ("tcp", "tcp6", "ssl", "unix") and ":backlog=" not in description:
-        return f"{description}:backlog={BACKLOG}"
-    return description

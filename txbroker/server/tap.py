@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
 from twisted.application.service import IService
 from twisted.internet import reactor
-from twisted.internet.endpoints import serverFromString
 from twisted.python import usage
 
 from journal.quantities import SIZE_UNITS, TIME_UNITS
 from txbroker.errors import InvalidSetting
-from txbroker.server import config
+from txbroker.server import config, given_settings, listening
 from txbroker.server.exit_status import end_process, end_well_on_sigterm
 from txbroker.server.service import TxBrokerService
 
@@ -29,6 +27,12 @@ class Options(usage.Options):
         ["data", "d", None, "Directory that holds everything; made if it is missing. One process at a time."],
         ["config", "c", None, "TOML file with settings; what is on the command line wins over it."],
     ]
+    optFlags: Final = [
+        [
+            "insecure-open", None,
+            "Allow endpoints that others can reach, though nobody has to log in: whoever connects may do everything.",
+        ],
+    ]  # fmt: skip
 
     config: config.Config
 
@@ -50,15 +54,11 @@ class Options(usage.Options):
 
     def opt_set(self, assignment: str) -> None:
         """Any setting, as NAME=VALUE: max_sessions=500, message_timeout=30s, ... May be repeated."""
-        name, equals, value = assignment.partition("=")
-        if not equals:
-            raise usage.UsageError(f"--set {assignment}: it must be NAME=VALUE")
-        name = name.strip().replace("-", "_")
         try:
-            config.check_known(name, "--set")
+            name, value = given_settings.assignment(assignment)
         except InvalidSetting as error:
             raise usage.UsageError(str(error)) from error
-        self._set[name] = value.strip()
+        self._set[name] = value
 
     opt_s = opt_set
 
@@ -69,13 +69,12 @@ class Options(usage.Options):
             given["data"] = self["data"]
         if self._listen:
             given["listen"] = self._listen
+        if self["insecure-open"]:
+            given[listening.INSECURE] = True
         try:
-            from_file = config.read_file(self["config"]) if self["config"] is not None else {}
-            self.config = config.merged(from_file, given)
+            self.config = given_settings.checked(given_settings.from_file(self["config"]), given)
         except InvalidSetting as error:
             raise usage.UsageError(str(error)) from error
-        for endpoint in self.config.service.listen:
-            _check_endpoint(endpoint)
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
         """Parse as usual. Within ``twistd`` a mistake ends it with status 1, as Twisted itself does from 26.10 on."""
@@ -98,29 +97,6 @@ class Options(usage.Options):
         """Display this help and exit."""
         self._asked = True
         super().opt_help()  # type: ignore[no-untyped-call]
-
-
-def _check_endpoint(description: str) -> None:
-    try:
-        serverFromString(reactor, description)
-    except Exception as error:
-        raise usage.UsageError(
-            f"--listen {description}: not an endpoint: {error}. One is tcp:{_port(description)}:interface=127.0.0.1, "
-            "another unix:/run/txbroker.sock:mode=600"
-        ) from error
-    kind, first, *fields = re.split(r"(?<!\\):", description)
-    port = next((field for field in fields if field.startswith("port=")), first).removeprefix("port=")
-    # it is a number, or Twisted would have refused it
-    if kind in ("tcp", "tcp6", "ssl") and not 0 <= int(port) < 65_536:
-        raise usage.UsageError(
-            f"--listen {description}: {port} is not a port; those are 1 to 65535, and 0 for any that is free"
-        )
-
-
-def _port(description: str) -> str:
-    """Return the port that was probably meant, if only a port or an address was given."""
-    last = description.rpartition(":")[2]
-    return last if last.isascii() and last.isdigit() else "7654"
 
 
 def _settings() -> str:

@@ -1,0 +1,54 @@
+"""How long things take, for those who watch: forces, requests until their answers, and the age of what is read.
+
+Of each group of the journal one request of a kind is measured, the first that comes: it waits longest, and to measure
+each would cost as much as a thirtieth of a send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from txbroker.broker.histogram import AGES, LATENCIES, Histogram
+from txbroker.wire.messages import Commit, Prepare, Send
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+
+KINDS: Final[Mapping[type, str]] = {Send: "send", Prepare: "prepare", Commit: "commit"}
+SECOND: Final = 1_000_000
+
+
+class Latencies:
+    """The histograms of a broker, in seconds."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.forces = Histogram(LATENCIES)
+        self.requests = {name: Histogram(LATENCIES) for name in KINDS.values()}
+        self.ages = Histogram(AGES)
+        self.wanted: set[type] = set(KINDS)
+        """The kinds of requests of which the next one is measured."""
+
+    def forced(self, seconds: float) -> None:
+        """Note how long a group took to be written and forced, and measure the next requests."""
+        self.forces.observe(seconds)
+        self.wanted.update(KINDS)
+
+    def measure(self, kind: type) -> None:
+        """Measure a request of a wanted kind that was accepted just now, until what it waits for is forced and shown;
+        one that waits for nothing, as a refusal on an idle broker, leaves that to the next.
+        """
+        engine = self._engine
+        if engine.forced_lsn + 1 != engine.next_lsn:
+            self.wanted.discard(kind)
+            engine.when_forced(self._answered, (kind, engine.clock.monotonic()))
+
+    def _answered(self, request: tuple[type, int]) -> None:
+        kind, begun = request
+        self.requests[KINDS[kind]].observe((self._engine.clock.monotonic() - begun) / SECOND)
+
+    def read(self, appended: int) -> None:
+        """Note that messages were read of which the first was appended at this time, in µs since 1970."""
+        engine = self._engine
+        self.ages.observe((engine.now() + engine.wall_offset - appended) / SECOND)

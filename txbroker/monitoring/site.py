@@ -1,0 +1,184 @@
+"""The HTTP listener for those who watch: ``/livez``, ``/readyz`` and ``/metrics``, answered by Twisted's own server.
+
+It is open before recovery begins, so that a start that takes minutes can be told from one that hangs. Whoever reaches
+the endpoint may come: requests have no body, heads and connections are bounded, and what goes to a peer that does not
+read waits as a generator, not as bytes.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterator
+from typing import Any, Final, cast
+
+from twisted.internet.interfaces import IAddress, IPullProducer, IReactorTime
+from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Request, Site
+from zope.interface import implementer
+
+from txbroker.monitoring.exposition import CONTENT_TYPE
+from txbroker.monitoring.health import Health
+
+MAX_CONNECTIONS: Final = 64
+"""Connections at a time; one more is closed at once. A Prometheus has one, a probe for a moment."""
+
+PATIENCE: Final = 10
+"""Seconds for which a connection may be silent, or a peer may not read."""
+
+PIECE: Final = 16 << 10
+"""Bytes that are made in one turn of the reactor, about."""
+
+
+class Listener(WrappingFactory):
+    """The factory of the connections to the listener; a connection too many is closed at once."""
+
+    noisy = False
+
+    def __init__(self, root: Resource) -> None:
+        site: Any = Site(root, requestFactory=BodylessRequest, timeout=PATIENCE)
+        site.displayTracebacks = site.noisy = False
+        site.log = _no_access_log
+        super().__init__(site)  # type: ignore[no-untyped-call]
+
+    def buildProtocol(self, addr: IAddress | None) -> ProtocolWrapper:
+        """Make the protocol of a connection."""
+        if len(self.protocols) >= MAX_CONNECTIONS:
+            return cast(ProtocolWrapper, None)  # which Twisted takes, though its types do not say so
+        return super().buildProtocol(addr)
+
+    def close(self) -> None:
+        """Close all connections at once."""
+        for connection in list(self.protocols):
+            connection.transport.abortConnection()
+
+
+def _no_access_log(request: Request) -> None:
+    """Write nothing: a probe comes every second."""
+
+
+class BodylessRequest(Request):
+    """A request that has no body: the connection is closed when one is announced, before it is read."""
+
+    def gotLength(self, length: int | None) -> None:
+        """Take the length of the body that was announced; None if it comes in pieces."""
+        super().gotLength(0)  # type: ignore[no-untyped-call]
+        if length is None or length > 0:
+            cast(Any, self.channel.transport).write(
+                b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            )
+            self.channel.loseConnection()
+
+
+class Answer(Resource):
+    """A page that is one line of text, with its status."""
+
+    isLeaf = True
+
+    def __init__(self, answer: Callable[[], tuple[int, str]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._answer = answer
+
+    def render_GET(self, request: Request) -> bytes:
+        """Answer GET, and HEAD."""
+        status, text = self._answer()
+        request.setResponseCode(status)
+        request.setHeader(b"content-type", b"text/plain; charset=utf-8")
+        request.setHeader(b"cache-control", b"no-store")
+        return f"{text}\n".encode()
+
+
+class Metrics(Resource):
+    """The page of all metrics, made while the peer reads it."""
+
+    isLeaf = True
+
+    def __init__(self, families: Callable[[], Iterator[str]], clock: IReactorTime) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._families = families
+        self._clock = clock
+
+    def render_GET(self, request: Request) -> int:
+        """Begin an answer that goes on in further turns."""
+        request.setHeader(b"content-type", CONTENT_TYPE.encode())
+        request.setHeader(b"cache-control", b"no-store")
+        if request.method == b"HEAD":
+            request.finish()
+        else:
+            request.registerProducer(Pieces(request, self._families(), self._clock), False)
+        return NOT_DONE_YET
+
+
+@implementer(IPullProducer)
+class Pieces:
+    """The pieces of a page, each made when the peer has taken the one before. One that takes none for
+    :data:`PATIENCE` seconds loses its connection.
+    """
+
+    def __init__(self, request: Request, lines: Iterator[str], clock: IReactorTime) -> None:
+        self._request = request
+        self._lines = lines
+        self._late = clock.callLater(PATIENCE, self._is_late)
+
+    def resumeProducing(self) -> None:
+        """Make the next piece and send it."""
+        self._late.reset(PATIENCE)
+        made, size = list[str](), 0
+        for line in self._lines:
+            if not line and made:
+                break  # others may be served now
+            made.append(line)
+            size += len(line)
+            if size >= PIECE:
+                break
+        if made:
+            self._request.write("".join(made).encode())
+        else:
+            self._late.cancel()
+            self._request.unregisterProducer()
+            self._request.finish()
+
+    def stopProducing(self) -> None:
+        """Make no more: the peer is gone."""
+        self._lines = iter(())
+        if self._late.active():
+            self._late.cancel()
+
+    def _is_late(self) -> None:
+        cast(Any, self._request.transport).abortConnection()
+
+
+class Pages(Resource):
+    """The pages: metrics for who shows the token, if there is one. ``/livez`` and ``/readyz`` say nothing that is
+    secret, and probes cannot show one.
+    """
+
+    def __init__(
+        self, health: Health, families: Callable[[], Iterator[str]], clock: IReactorTime, token: bytes = b""
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._token = token
+        self._pages = {
+            b"livez": Answer(lambda: (200, "alive")),
+            b"readyz": Answer(lambda: (200 if health.is_ready else 503, health.sentence)),
+            b"metrics": Metrics(families, clock),
+        }
+
+    def getChild(self, path: bytes, request: Request) -> Resource:
+        """Return a page by its name."""
+        page = self._pages.get(path)
+        if page is None or request.postpath:
+            return Answer(lambda: (404, "there are /livez, /readyz and /metrics"))
+        if path == b"metrics" and self._token and not self._is_shown(request):
+            return _refusal(request)
+        return page
+
+    def _is_shown(self, request: Request) -> bool:
+        shown = request.getHeader(b"authorization") or b""
+        kind, _, token = shown.partition(b" ")
+        return kind.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
+
+
+def _refusal(request: Request) -> Resource:
+    request.setHeader(b"www-authenticate", b'Bearer realm="txbroker"')
+    return Answer(lambda: (401, "this page is for who shows the bearer token (http_token_file)"))

@@ -1,0 +1,133 @@
+"""Listening: endpoints from their descriptions, whom they let in, and what they are called when they listen.
+
+While nobody has to log in, whoever reaches an endpoint may do everything. So an endpoint that others than the users of
+this machine can reach, or all of these, must be allowed in so many words.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Iterable
+from typing import Any, Final
+
+from twisted.internet.endpoints import (
+    AdoptedStreamServerEndpoint,
+    SSL4ServerEndpoint,
+    TCP4ServerEndpoint,
+    TCP6ServerEndpoint,
+    UNIXServerEndpoint,
+    serverFromString,
+)
+
+from txbroker.errors import InvalidSetting
+
+BACKLOG: Final = 1024
+"""Connections that may wait to be accepted. With Twisted's 50 a client that finds the queue full loses a second."""
+
+INSECURE: Final = "insecure_open"
+
+_OTHERS: Final = 0o007
+"""The bits of a mode for users who are neither the owner nor of the group."""
+
+
+def endpoint_of(reactor: Any, description: str) -> Any:
+    """Return the endpoint of a description, as ``tcp:7654:interface=127.0.0.1``; raises InvalidSetting."""
+    try:
+        endpoint = serverFromString(reactor, _with_backlog(description))
+    except Exception as error:
+        raise InvalidSetting(
+            f"{description}: not an endpoint: {error}. One is tcp:{_port(description)}:interface=127.0.0.1, another "
+            "unix:/run/txbroker.sock:mode=600"
+        ) from error
+    kind, first, *fields = re.split(r"(?<!\\):", description)
+    port = next((field for field in fields if field.startswith("port=")), first).removeprefix("port=")
+    # it is a number, or Twisted would have refused it
+    if kind in ("tcp", "tcp6", "ssl") and not 0 <= int(port) < 65_536:
+        raise InvalidSetting(
+            f"{description}: {port} is not a port; those are 1 to 65535, and 0 for any that is free"
+        )
+    return endpoint
+
+
+def exposure(endpoint: Any) -> str:
+    """Return who can reach an endpoint beside users of this machine that were meant, as words; "" if nobody can.
+
+    Judged by what will listen, not by the text that it was made of. An unknown kind counts as reachable by anybody.
+    """
+    if isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint | SSL4ServerEndpoint):
+        return _reach(getattr(endpoint, "_interface", ""))
+    if isinstance(endpoint, UNIXServerEndpoint):
+        mode = getattr(endpoint, "_mode", 0o666)
+        return f"every user of this machine (its mode is {mode:o}; say mode=600)" if mode & _OTHERS else ""
+    if isinstance(endpoint, AdoptedStreamServerEndpoint):
+        return _reach_of_socket(endpoint.fileno)
+    return "nobody knows whom (this kind of endpoint is not known to txbroker)"
+
+
+def _reach(interface: str) -> str:
+    if not interface or interface in ("::", "0.0.0.0"):
+        return "whoever can reach this machine (it listens on every interface; say interface=127.0.0.1)"
+    try:
+        is_loopback = ipaddress.ip_address(interface).is_loopback
+    except ValueError:
+        return f"whoever can reach {interface} (for this machine alone say interface=127.0.0.1)"
+    return "" if is_loopback else f"whoever can reach {interface}"
+
+
+def _reach_of_socket(descriptor: int) -> str:
+    """Return the same for a socket that another process, as systemd, has opened and listens on already."""
+    try:
+        with socket.socket(fileno=os.dup(descriptor)) as adopted:
+            address = adopted.getsockname()
+            if adopted.family != socket.AF_UNIX:
+                return _reach(address[0])
+        mode = os.stat(address).st_mode & 0o777
+    except OSError as error:
+        return f"nobody knows whom (its socket cannot be looked at: {error})"
+    return f"every user of this machine (the mode of {address} is {mode:o})" if mode & _OTHERS else ""
+
+
+def open_ones(reactor: Any, descriptions: Iterable[str]) -> list[str]:
+    """Return a sentence for each endpoint that lets in others than were meant; raises InvalidSetting."""
+    found = []
+    for description in descriptions:
+        if who := exposure(endpoint_of(reactor, description)):
+            found.append(f"{description} can be reached by {who}")
+    return found
+
+
+def check(reactor: Any, descriptions: Iterable[str], insecure_open: bool) -> None:
+    """Raise InvalidSetting for what is no endpoint, and for one that lets others in, unless that was said in words."""
+    found = open_ones(reactor, descriptions)
+    if found and not insecure_open:
+        raise InvalidSetting(
+            f"{found[0]}, and there is no login: whoever connects can read, write and decide transactions. Nothing was "
+            "started. Listen on the loopback interface or on a UNIX socket with mode=600; if something in front of the "
+            f"broker checks who connects, say --insecure-open (in a file: {INSECURE} = true)"
+        )
+
+
+def address(kind: str, port: Any) -> str:
+    """Return the address to connect to, as an endpoint string: ``tcp:127.0.0.1:7654``, ``unix:/run/txbroker``."""
+    host = port.getHost()
+    if hasattr(host, "port"):
+        name = host.host.replace(":", "\\:")
+        return f"{kind}:{name}:{host.port}"
+    return f"{kind}:{os.fsdecode(getattr(host, 'name', str(host)))}"
+
+
+def _with_backlog(description: str) -> str:
+    """Return the endpoint with our backlog, if it is of a kind that has one and names none."""
+    kind = description.partition(":")[0]
+    if kind in ("tcp", "tcp6", "ssl", "unix") and ":backlog=" not in description:
+        return f"{description}:backlog={BACKLOG}"
+    return description
+
+
+def _port(description: str) -> str:
+    """Return the port that was probably meant, if only a port or an address was given."""
+    last = description.rpartition(":")[2]
+    return last if last.isascii() and last.isdigit() else "7654"

@@ -1,0 +1,113 @@
+"""The listener for health and metrics, from before recovery until the process ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, DeferredList, inlineCallbacks, maybeDeferred
+from twisted.logger import Logger
+
+from txbroker.errors import InvalidSetting
+from txbroker.monitoring import broker_metrics, process_metrics
+from txbroker.monitoring.exposition import COUNTER, Metric
+from txbroker.monitoring.health import Health
+from txbroker.monitoring.site import Listener, Pages
+from txbroker.server import listening
+from txbroker.server.config import ServiceSettings
+from txbroker.server.running_broker import RunningBroker
+
+MAX_TOKEN: Final = 4096
+
+OF_CONNECTIONS: Final[dict[Metric, Callable[[RunningBroker], float]]] = {
+    Metric("txbroker_sessions_in_line", "Sessions that wait for their turn."): (
+        lambda serving: serving.connections.scheduler.waiting
+    ),
+    Metric("txbroker_held_bytes", "Requests and answers that wait for a force (pending_bytes)."): (
+        lambda serving: serving.broker.accounts.held
+    ),
+    Metric("txbroker_assembled_bytes", "Parts of messages that have arrived (assembly_bytes)."): (
+        lambda serving: serving.intake.assembled
+    ),
+    Metric("txbroker_unsent_bytes", "Answers that peers have not read (unsent_bytes)."): (
+        lambda serving: serving.send_buffers.unsent
+    ),
+    Metric(
+        "txbroker_refused_connections_total", "Connections refused because there were too many.", COUNTER
+    ): (lambda serving: serving.connections.refused_ever),
+}
+
+
+class Watching:
+    """Health and metrics of a process, and the listener that shows them."""
+
+    log = Logger()
+
+    def __init__(self, settings: ServiceSettings, reactor: Any) -> None:
+        self.health = Health()
+        self.serving: RunningBroker | None = None
+        """What serves clients, once there is one."""
+        self.ports: list[Any] = []
+        self._settings = settings
+        self._reactor = reactor
+        self._listener: Listener | None = None
+
+    @inlineCallbacks
+    def start(self) -> Generator[Deferred[Any], Any, None]:
+        """Listen to all endpoints. Raises what an endpoint does, with its description in a note."""
+        settings = self._settings
+        if settings.http:
+            pages = Pages(self.health, self._families, self._reactor, read_token(settings.http_token_file))
+            self._listener = Listener(pages)
+        for description in settings.http:
+            try:
+                port = yield listening.endpoint_of(self._reactor, description).listen(self._listener)
+            except Exception as error:
+                error.add_note(description)
+                raise
+            self.ports.append(port)
+            address = listening.address(description.partition(":")[0], port)
+            self.log.info("health and metrics at {address}", address=address)
+
+    def stop(self) -> Deferred[Any]:
+        """Close it, with its connections."""
+        ports, self.ports = self.ports, []
+        if self._listener is not None:
+            self._listener.close()
+        return DeferredList([maybeDeferred(port.stopListening) for port in ports], consumeErrors=True)
+
+    def _families(self) -> Iterator[str]:
+        yield broker_metrics.READY.only(self.health.is_ready)
+        yield from process_metrics.families()
+        serving = self.serving
+        if serving is not None:
+            others = {metric: value(serving) for metric, value in OF_CONNECTIONS.items()}
+            yield from broker_metrics.families(serving.broker, others, self._settings.metrics_series)
+
+
+def read_token(path: str) -> bytes:
+    """Return the token in a file, b"" for no file. Raises InvalidSetting, which does not repeat it."""
+    if not path:
+        return b""
+    try:
+        with open(path, "rb") as file:
+            token = file.read(MAX_TOKEN + 1).strip()
+    except OSError as error:
+        raise InvalidSetting(f"http_token_file {path} cannot be read: {error.strerror}") from error
+    if not token or len(token) > MAX_TOKEN or not all(0x21 <= byte <= 0x7E for byte in token):
+        raise InvalidSetting(
+            f"http_token_file {path} must hold one token of at most {MAX_TOKEN} visible ASCII characters, as of "
+            "'openssl rand -hex 32'; nothing was started"
+        )
+    return token
+
+
+def check(settings: ServiceSettings, reactor: Any) -> None:
+    """Raise InvalidSetting if metrics could be read by whom nobody meant to."""
+    has_token = bool(read_token(settings.http_token_file))
+    found = listening.open_ones(reactor, settings.http)
+    if found and not has_token and not settings.insecure_open:
+        raise InvalidSetting(
+            f"{found[0]}, who could read all metrics. Nothing was started. Listen on the loopback interface, or say "
+            "http_token_file with a file that holds the bearer token of those who may"
+        )
