@@ -25,6 +25,7 @@ COMMANDS = (
     "resolve",
     "outbox",
     "coordinator",
+    "config",
     "verify",
     "dump",
     "repair",
