@@ -110,9 +110,14 @@ format: .venv/.ready  ## sort the imports and format every file
 	$(RUN) ruff check --select I --fix .
 	$(RUN) ruff format .
 
+# Brokers and clients are measured as they are installed: compiled, where there is a compiler; BUILD=pure measures the source.
+BUILD ?= compiled
+MEASURED := $(if $(filter pure,$(BUILD)),,$(CURDIR)/.make/compiled:)$(CURDIR)
+MEASURE = PYTHONSAFEPATH=1 PYTHONPATH=$(MEASURED) .venv/bin/python -m
+
 .PHONY: bench
-bench: .venv/.ready  ## measure, beside the limits of this machine
-	$(RUN) benchmarks $(ARGS)
+bench: compiled  ## measure, beside the limits of this machine
+	$(MEASURE) benchmarks $(ARGS)
 
 .PHONY: bench-builds
 bench-builds: compiled  ## measure Python's source and the compiled build in turn
@@ -123,46 +128,46 @@ bench-buffers: .venv/.ready  ## measure the buffer pool beside plain memory
 	$(RUN) benchmarks.buffers $(ARGS)
 
 .PHONY: bench-recovery
-bench-recovery: .venv/.ready  ## measure restarts after kills and clean stops
-	$(RUN) benchmarks recovery $(ARGS)
+bench-recovery: compiled  ## measure restarts after kills and clean stops
+	$(MEASURE) benchmarks recovery $(ARGS)
 
 .PHONY: bench-scale
-bench-scale: .venv/.ready  ## measure how cost grows with numbers of things
-	$(RUN) benchmarks.scale $(ARGS)
+bench-scale: compiled  ## measure how cost grows with numbers of things
+	$(MEASURE) benchmarks.scale $(ARGS)
 
 .PHONY: bench-atomic
-bench-atomic: debian .venv/.ready  ## measure a row with its message, and other ways
-	$(RUN) benchmarks.atomic $(ARGS)
+bench-atomic: debian compiled  ## measure a row with its message, and other ways
+	$(MEASURE) benchmarks.atomic $(ARGS)
 
 .PHONY: bench-fair
-bench-fair: .venv/.ready  ## measure what one client has beside greedy ones
-	$(RUN) benchmarks.fair $(ARGS)
+bench-fair: compiled  ## measure what one client has beside greedy ones
+	$(MEASURE) benchmarks.fair $(ARGS)
 
 .PHONY: bench-holds
 bench-holds: .venv/.ready  ## measure how long the largest requests hold the reactor
 	$(RUN) benchmarks.holds $(ARGS)
 
 .PHONY: bench-groups
-bench-groups: .venv/.ready  ## measure workers of a group whose handler waits
-	$(RUN) benchmarks.groups $(ARGS)
+bench-groups: compiled  ## measure workers of a group whose handler waits
+	$(MEASURE) benchmarks.groups $(ARGS)
 
 .PHONY: bench-guard
 bench-guard: debian compiled  ## count instructions per message against their budget
 	$(RUN) benchmarks.guard $(ARGS)
 
 .PHONY: bench-spark
-bench-spark: .venv/.ready  ## measure Spark's reads, writes and audits beside Kafka's
+bench-spark: compiled  ## measure Spark's reads, writes and audits beside Kafka's
 	@.ci/need-debian java=openjdk-17-jre-headless mvn=maven
-	$(RUN) benchmarks.spark $(ARGS)
+	$(MEASURE) benchmarks.spark $(ARGS)
 
 # Kafka, Artemis and the clients in Java come from Maven Central, NATS from Go's modules: Debian's cannot force.
 PEERS := redis-server=redis-server redis-benchmark=redis-tools '/usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server' \
 	javac=openjdk-17-jdk-headless mvn=maven '/usr/lib/*/libaio.so.1*=libaio1' strace=strace
 
 .PHONY: bench-peers
-bench-peers: debian .venv/.ready  ## measure, beside Kafka, Redis, RabbitMQ and others
+bench-peers: debian compiled  ## measure, beside Kafka, Redis, RabbitMQ and others
 	@.ci/need-debian $(PEERS) || echo 'what is missing is left out of the figures, and named in the report' >&2
-	$(RUN) benchmarks.peers $(ARGS)
+	$(MEASURE) benchmarks.peers $(ARGS)
 
 .PHONY: model
 model: debian .venv/.ready  ## check the protocols of `atomic` and of outboxes

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+import journal
 from benchmarks.figures import Result, Samples
 from benchmarks.runs import Usage
 
@@ -62,7 +63,12 @@ def usage_table(usages: Mapping[str, Sequence[Usage]]) -> Table:
 
 def machine() -> dict[str, Any]:
     """Return a description of the machine."""
-    return {"processors": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
+    return {
+        "processors": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "build": journal.BUILD.value,
+    }
 
 
 def document(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 
@@ -35,14 +35,19 @@ def main() -> None:
     with psycopg.connect(database_url) as database, txbroker.connect(broker_url) as broker:
         threading.Thread(target=wait_for_end, daemon=True).start()
         print("ready", flush=True)
-        while True:
+        rows: list[Any] = []
+        is_last = False
+        while rows or not is_last:
+            is_last = (
+                ended.is_set()
+            )  # before the look, which may take long, and does not see what comes meanwhile
             rows = database.execute(TAKE, (BATCH,)).fetchall()
             for _, topic, key, body in sorted(rows):
                 broker.send_async(topic, body, key=key)
             broker.flush()  # acknowledged, so forced: then the rows may go
             database.commit()
-            if not rows and ended.wait(PAUSE):
-                break
+            if not rows:
+                ended.wait(PAUSE)
     print("closed", flush=True)
 
 
