@@ -38,6 +38,10 @@ class UnknownGroup(RequestRefused):
     """There is no group of that name, or it is another one than was meant: that one was deleted, and a new one made."""
 
 
+class UnknownSession(RequestRefused):
+    """There is no session of that number, or it has ended; nothing was done."""
+
+
 class GroupKindConflict(RequestRefused):
     """A group is read by members, or by consumers that name their partitions: not by both. Nothing has changed."""
 

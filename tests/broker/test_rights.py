@@ -76,6 +76,8 @@ NOBODYS = Secret(bytes(16))
         (messages.ClaimStream(1, bytes(16), "t", 1), ["prepare"]),
         (messages.ReleaseStream(1, bytes(16), b"", 0, 1), ["prepare"]),
         (messages.ListStreams(1), ["describe"]),
+        (messages.ListSessions(1), ["describe"]),
+        (messages.CloseSession(1, 7), ["administer"]),
         (messages.ReleaseParked(1, "g", bytes(16), 1, [1]), ["read"]),
         (messages.AlterGroup(1, "g", GroupSettings(), ["retry"]), ["read", "alter"]),
         (messages.AlterGroup(1, "g", GroupSettings(), ["retry"], messages.Whether.NONE_OR_SAME), ["read"]),

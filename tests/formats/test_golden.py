@@ -159,6 +159,8 @@ REQUESTS = [
     c.ClaimStream(44, ID, "0123456789abcdef", 1 << 33),
     c.ReleaseStream(45, ID, EPOCH, 1 << 40, 1 << 33),
     c.ListStreams(46, "0123456789abcdef", 1 << 36),
+    c.ListSessions(47, SESSION),
+    c.CloseSession(48, SESSION, "ann", "it hangs"),
 ]
 ANSWERS = [
     c.Welcome(1, 2, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000),
@@ -199,6 +201,8 @@ ANSWERS = [
     c.Parked(27, [c.ParkedOffset(1 << 40, 3, 1 << 33, "why", False, True)], True, ID),
     c.StreamHeld(44, EPOCH, 1 << 40, EPOCH),
     c.Streams(46, [c.StreamInfo(ID, "0123456789abcdef", 1 << 40, 1 << 36, "me", 7)], True),
+    c.GoingAway(0, "it is stopping", 1_000_000),
+    c.Sessions(47, [c.SessionInfo(SESSION, "me", "anonymous", "[::1]:7", 1 << 40, 2, 3, 4, 5, 6)], True),
 ]
 
 MESSAGE = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})

@@ -77,12 +77,24 @@ def test_all_of_the_protocol_is_used_from_its_document_alone(own_broker):
     new = grown["topics"][0]["partitions"][2]["number"]
     assert stranger.ask("Send", FRAME, partition=new)["base_offset"] == 0
     assert stranger.ask("DeleteTopic", name="t", id=topic["id"])[""] == "Done"
+    _sessions(stranger, broker.port)
     broker.stop()
     going, _ = stranger.hear()
     assert (going[""], going["correlation"], going["after"]) == ("GoingAway", 0, 1_000_000)
     assert "stopping" in going["reason"]
     stranger.close()
     assert stranger.asked | stranger.told == BY_NAME.keys()
+
+
+def _sessions(stranger, port):
+    other = Stranger(port)
+    number = hello(other)["session"]
+    [mine, others] = stranger.ask("ListSessions")["sessions"]
+    assert (others["session"], others["client"], mine["client"]) == (number, "a stranger", "a stranger")
+    assert stranger.ask("CloseSession", session=number, by="ada", why="a test")[""] == "Done"
+    assert "ada: a test" in other.hear()[0]["reason"]
+    other.close()
+    assert stranger.ask("CloseSession", session=1)["error"] == "UnknownSession"
 
 
 def _topics_and_sends(stranger):

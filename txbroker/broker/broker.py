@@ -47,6 +47,7 @@ from txbroker.broker.session import (
     input_of,
     judge_hello,
 )
+from txbroker.broker.session_list import SessionList
 from txbroker.broker.settings import BrokerSettings
 from txbroker.broker.staged_proof import Proving
 from txbroker.broker.stepwise_answers import Stepwise
@@ -230,6 +231,7 @@ class Broker:
             **self.delivering.handlers,
             AskStatus: describing.ask_status,
             **self.pinning.handlers,
+            **SessionList(self.engine, self.sessions, self._finish).handlers,
             Disconnected: self._disconnect,
         }
         return handlers | {Timed: Timing(self.engine, handlers).carry_out}
@@ -309,8 +311,12 @@ class Broker:
     def _supersede(self, session: Session) -> None:
         """End a session whose client continues on another one: its unjudged requests must not follow that one's."""
         self.parked_requests.drop(session)
+        self._finish(session, "its client has connected anew")
+
+    def _finish(self, session: Session, reason: str) -> None:
+        """End a session for a reason that is not its peer's: the connection is closed behind the answers."""
         if session.step(SessionInput.DISCONNECT) is SessionAction.END:
-            session.close("its client has connected anew")
+            session.close(reason)
             self._end(session)
 
     # -- requests ---------------------------------------------------------------------------------
@@ -407,9 +413,7 @@ class Broker:
         if self.engine.failed:
             self._failed(f"{kind} of {session.peer}", error)
             return
-        if session.step(SessionInput.DISCONNECT) is SessionAction.END:
-            session.close(f"{kind} broke the broker; see its log")
-            self._end(session)
+        self._finish(session, f"{kind} broke the broker; see its log")
 
     def _failed(self, doing: str, error: BaseException) -> None:
         if self.on_failure is not None:

@@ -27,12 +27,14 @@ from txbroker.wire.messages import (
     AskStatus,
     Cancel,
     ClaimPartitions,
+    CloseSession,
     Commit,
     CommitOffsets,
     DescribeTopics,
     Fetch,
     FetchOffsets,
     FindMessages,
+    ListSessions,
     OffsetsForTime,
     OpenProducer,
     PinFiles,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
 READING: Final = frozenset(
     {Ping, Fetch, Cancel, DescribeTopics, OffsetsForTime, FindMessages, AskStatus, PinFiles, UnpinFiles}
+    | {ListSessions, CloseSession}
 )
 """Requests that decide nothing and do not depend on what a commit under way is changing."""
 

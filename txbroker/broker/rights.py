@@ -22,6 +22,7 @@ from txbroker.wire.messages import (
     Cancel,
     ClaimPartitions,
     ClaimStream,
+    CloseSession,
     Commit,
     CommitOffsets,
     CreateTopic,
@@ -38,6 +39,7 @@ from txbroker.wire.messages import (
     LeaveGroup,
     ListGroups,
     ListParked,
+    ListSessions,
     ListStreams,
     ListTransactions,
     OffsetsForTime,
@@ -70,6 +72,7 @@ class Right(Enum):
     DECIDE = "decide"
     FORCE = "force"
     BACKUP = "backup"
+    ADMINISTER = "administer"
 
 
 class Resource(Enum):
@@ -167,6 +170,8 @@ NEEDS: Final[Mapping[type, tuple[Need, ...]]] = {
     ReleaseStream: (Need(Right.PREPARE, Resource.TRANSACTION),),
     ListStreams: (Need(Right.DESCRIBE, Resource.TRANSACTION),),
     AskStatus: (Need(Right.DESCRIBE, Resource.BROKER),),
+    ListSessions: (Need(Right.DESCRIBE, Resource.BROKER),),
+    CloseSession: (Need(Right.ADMINISTER, Resource.BROKER),),
     Timed: (),
     Cancel: (),
     PinFiles: (Need(Right.BACKUP, Resource.BROKER),),

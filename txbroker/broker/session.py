@@ -90,14 +90,15 @@ class Session:
     goes on in its next turns, and what is called for it: fetches, and answers that take several turns, of which
     ``making`` are under way. For these ``wake`` gets it in line;
     without a line (None) they go on at once. ``hold(True)`` keeps requests from coming until ``hold(False)``;
-    ``is_read()`` says whether requests that the peer has sent would be read now. ``members`` are the members of groups
+    ``is_read()`` says whether requests that the peer has sent would be read now, ``unsent()`` how many bytes of answers
+    it has not read. ``members`` are the members of groups
     that were heard of on it last.
     """
 
     __slots__ = (
         "_congested", "client", "close", "deliver", "due", "fetches", "held", "hold", "is_read", "last_serial",
         "making", "members", "number", "on_drained", "opened_at", "owner", "parked", "peer", "principal",
-        "producer_owner", "reading", "rights", "secret", "state", "uncounted", "wake", "work",
+        "producer_owner", "reading", "rights", "secret", "state", "uncounted", "unsent", "wake", "work",
     )  # fmt: skip
 
     def __init__(
@@ -132,6 +133,7 @@ class Session:
         self.wake: Callable[[], object] | None = None
         self.hold: Callable[[bool], object] = bool
         self.is_read: Callable[[], bool] = lambda: True
+        self.unsent: Callable[[], int] = int
         self.members: dict[Any, None] = {}
         self.reading = False
         self.on_drained: Callable[[Session], None] | None = None

@@ -18,6 +18,7 @@ COMMANDS = (
     "tail",
     "find",
     "status",
+    "sessions",
     "groups",
     "dead",
     "work",

@@ -23,6 +23,7 @@ from txbroker.errors import (
     TxBrokerError,
     UnknownGroup,
     UnknownPartition,
+    UnknownSession,
     UnknownTopic,
     UnknownTransaction,
 )
@@ -62,9 +63,9 @@ WORST: Final = (Exit.UNKNOWN, Exit.UNREACHABLE, Exit.CORRUPT, Exit.REFUSED, Exit
 
 _EXITS: tuple[tuple[type[TxBrokerError], Exit], ...] = (
     (UnknownTopic, Exit.NO),
-    (UnknownGroup, Exit.NO),
     (UnknownPartition, Exit.NO),
     (UnknownGroup, Exit.NO),
+    (UnknownSession, Exit.NO),
     (UnknownTransaction, Exit.NO),
     (OutcomeForgotten, Exit.NO),
     (RequestRefused, Exit.REFUSED),

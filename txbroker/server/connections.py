@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from journal.constants import KIB
 from txbroker.broker.scheduler import Scheduler
+from txbroker.broker.session_list import COME_AGAIN
 from txbroker.broker.settings import SECOND, BrokerSettings
 from txbroker.server.read_limits import Intake, Pause, Readable
 from txbroker.server.send_buffer import SendBuffers
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 
 LEAST_UNSENT = 64 * KIB
 """A connection with no more unsent bytes than this is read, however many connections there are."""
-
-
-COME_AGAIN: Final = SECOND
-"""µs after which clients connect again when the broker has stopped: by then it is back, if it was only restarted."""
 
 
 class Limits(NamedTuple):

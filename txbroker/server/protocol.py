@@ -71,6 +71,7 @@ class BrokerProtocol(Protocol, Flow):
         self.session.wake = partial(connections.scheduler.add, self)
         self.session.hold = self._hold_requests
         self.session.is_read = lambda: not self._pauses
+        self.session.unsent = lambda: self.send_buffer.unsent
         self._accounts, self._pending = connections.broker.accounts, connections.intake.pending
         self._scheduler, self._send_buffers = connections.scheduler, connections.send_buffers
         connections.served.add(self)

@@ -28,6 +28,7 @@ from txbroker.wire.answers import (
     TransactionShown,
     Welcome,
 )
+from txbroker.wire.sessions import Sessions
 from txbroker.wire.streams import StreamHeld, Streams
 
 AnyAnswer = (
@@ -57,4 +58,5 @@ AnyAnswer = (
     | StreamHeld
     | Streams
     | GoingAway
+    | Sessions
 )

@@ -41,6 +41,7 @@ from txbroker.wire.requests import (
     Timed,
     UnpinFiles,
 )
+from txbroker.wire.sessions import CloseSession, ListSessions
 from txbroker.wire.streams import ClaimStream, ListStreams, ReleaseStream
 
 AnyRequest = (
@@ -86,4 +87,6 @@ AnyRequest = (
     | ClaimStream
     | ReleaseStream
     | ListStreams
+    | ListSessions
+    | CloseSession
 )

@@ -17,6 +17,7 @@ from txbroker.wire.any_request import *  # noqa: F403
 from txbroker.wire.delivery import *  # noqa: F403
 from txbroker.wire.parked_offsets import *  # noqa: F403
 from txbroker.wire.requests import *  # noqa: F403
+from txbroker.wire.sessions import *  # noqa: F403
 from txbroker.wire.streams import *  # noqa: F403
 
 MAGIC = "txbroker"

@@ -67,6 +67,8 @@ RULES: dict[type[Request], Lost] = {
     commands.ClaimStream: Lost.REPEAT,  # the last one counts, and its answer is the one that is waited for
     commands.ReleaseStream: Lost.REPEAT,  # of one epoch: a stream that is not known is released
     commands.ListStreams: Lost.READ,
+    commands.ListSessions: Lost.READ,
+    commands.CloseSession: Lost.REPEAT,  # if it is gone by then, the repetition says so
     commands.Timed: Lost.ASK,  # never of a call: a repetition sends the measured request itself
 }
 

@@ -37,9 +37,13 @@ from txbroker.client.operations.topic_creation import create_topic, described
 from txbroker.client.operations.topic_lookup import no_partition, number_of, one_topic
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import (
+    CloseSession,
     Done,
     Fetched,
     FetchedPartition,
+    ListSessions,
+    SessionInfo,
+    Sessions,
     TopicInfo,
 )
 
@@ -267,6 +271,27 @@ class Operations(GroupOperations):
         """Return the broker's counters and gauges by name."""
         core = self.core
         return (await core.request(commands.AskStatus(core.correlation()), commands.Status)).values
+
+    @client_method
+    async def sessions(self) -> list[SessionInfo]:
+        """Return the broker's open sessions, by their numbers; this one is among them."""
+        core, found, after = self.core, list[SessionInfo](), 0
+        while True:
+            page = await core.request(ListSessions(core.correlation(), after), Sessions)
+            found += page.sessions
+            if not page.more or not page.sessions:
+                return found
+            after = found[-1].session
+
+    @client_method
+    async def close_session(self, session: int, *, by: str = "", why: str = "") -> None:
+        """End another session, by its number. Its client is told ``why``, and connects again by itself, as a rule.
+
+        ``by`` says who wants that, "" for this client's name; both are logged by the broker. Raises UnknownSession.
+        """
+        number = whole("session", session, "nothing was done", least=1)
+        by, why = text("by", by, "nothing was done"), text("why", why, "nothing was done")
+        await self.core.request(CloseSession(self.core.correlation(), number, by, why), Done)
 
     @client_method
     async def pin_files(self) -> int:
