@@ -21,6 +21,7 @@ from journal.errors import InvalidSetting
 from journal.quantities import Bytes, Micros, Quantity, check_range, quantities_of, read, written
 from journal.transactions.limits import TransactionLimits
 from txbroker.broker.settings import DAY, SECOND, BrokerSettings
+from txbroker.server.log_names import Level, LogFormat
 
 DEFAULT_LISTEN: Final = "tcp:7654:interface=127.0.0.1"
 
@@ -33,6 +34,8 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "assembly_bytes": (MIB, 1 << 40),
     "reader_threads": (1, 64),
     "switch_interval": (10, 100_000),
+    "log_file_bytes": (64 * 1024, 1 << 40),
+    "log_files": (1, 1000),
     "metrics_series": (0, 1_000_000),
     "scrub_rate": (0, 1 << 40),
     "scrub_interval": (SECOND, 366 * DAY),
@@ -40,7 +43,7 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
 """Least and greatest value of each number, both allowed."""
 
 
-_PATHS: Final = ("data", "http_token_file")
+_PATHS: Final = ("data", "http_token_file", "log_file")
 
 _Part = TypeVar("_Part", bound=msgspec.Struct)
 
@@ -51,7 +54,9 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ``data`` is the directory that holds everything, ``listen`` the Twisted endpoints; ``insecure_open`` allows those
     that others than this machine's meant users can reach. ``http`` are the endpoints for health and metrics; whoever
     reaches one of them over a network shows the token in ``http_token_file``. Metrics have at most
-    ``metrics_series`` series of topics and groups. A message must be
+    ``metrics_series`` series of topics and groups. The log has lines of ``log_level`` and above, in ``log_format``.
+    With ``log_file`` it is written there, and begun anew after ``log_file_bytes``; ``log_files`` older ones are kept.
+    A message must be
     complete ``message_timeout`` after its first byte. A peer that has read nothing for ``unsent_timeout`` is
     dropped, one that is being closed gets ``close_timeout`` for reading its last answers. Stopping takes
     ``stop_timeout`` at most. ``unsent_bytes`` bounds the answers that all peers have not read,
@@ -66,6 +71,11 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     http: tuple[str, ...] = ()
     http_token_file: str = ""
     metrics_series: int = 0
+    log_file: str = ""
+    log_file_bytes: Bytes = 64 * MIB
+    log_files: int = 10
+    log_format: LogFormat = LogFormat.TEXT
+    log_level: Level = Level.INFO
     message_timeout: Micros = 60 * SECOND
     unsent_timeout: Micros = 60 * SECOND
     close_timeout: Micros = 10 * SECOND
@@ -86,6 +96,11 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise InvalidSetting("setting data is empty, it must name the directory for the data")
         if not self.listen:
             raise InvalidSetting("setting listen is empty, it must hold at least one endpoint")
+        if self.log_file and os.path.dirname(self.log_file) == self.data:
+            raise InvalidSetting(
+                f"setting log_file is {self.log_file}, in the directory of the data, where only the broker's own files "
+                "may be; nothing was started"
+            )
 
 
 class Config(NamedTuple):

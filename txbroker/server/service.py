@@ -21,11 +21,11 @@ from twisted.internet.defer import (
     maybeDeferred,
 )
 from twisted.internet.error import CannotListenError
-from twisted.logger import Logger, LogLevel
+from twisted.logger import ILogObserver, Logger, LogLevel
 from twisted.python.failure import Failure
 
 from journal.engine.engine import Engine
-from journal.errors import TxBrokerError
+from journal.errors import InvalidSetting, TxBrokerError
 from journal.folds.table import client_folds
 from journal.recovery.start import recover
 from journal.vfs.c_library import keep_freed_memory
@@ -34,7 +34,7 @@ from journal.vfs.filesystem import OSFilesystem
 from journal.vfs.linux import resource
 from txbroker.broker.settings import SECOND
 from txbroker.monitoring.health import Phase
-from txbroker.server import listening
+from txbroker.server import listening, log_output
 from txbroker.server.config import Config
 from txbroker.server.force_thread import ForceThread
 from txbroker.server.refused_connections import MAX_REFUSED
@@ -81,6 +81,16 @@ class TxBrokerService(Service):
         self._finishing: Deferred[Any] | None = None
         self._stopping = self._failed = False
         self._said_at = 0.0
+
+    def setServiceParent(self, parent: Any) -> None:
+        """Join twistd's application, and say where it logs, if the settings do."""
+        super().setServiceParent(parent)  # type: ignore[no-untyped-call]
+        settings = self.config.service
+        if hasattr(parent, "setComponent") and log_output.is_set(settings):
+            try:
+                parent.setComponent(ILogObserver, log_output.observer_of(settings))
+            except InvalidSetting as error:
+                raise SystemExit(f"txbroker: {error}") from error  # twistd would show a traceback
 
     # -- starting --------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from twisted.python import usage
 
 from journal.quantities import SIZE_UNITS, TIME_UNITS
 from txbroker.errors import InvalidSetting
-from txbroker.server import config, given_settings, listening
+from txbroker.server import config, given_settings, listening, log_output
 from txbroker.server.exit_status import end_process, end_well_on_sigterm
 from txbroker.server.service import TxBrokerService
 
@@ -75,6 +75,15 @@ class Options(usage.Options):
             self.config = given_settings.checked(given_settings.from_file(self["config"]), given)
         except InvalidSetting as error:
             raise usage.UsageError(str(error)) from error
+        self._check_log()
+
+    def _check_log(self) -> None:
+        settings, twistd = self.config.service, getattr(self, "parent", None) or {}
+        if log_output.is_set(settings) and not settings.log_file and not twistd.get("nodaemon", True):
+            raise usage.UsageError(
+                "log_format and log_level are for standard output or log_file, and a daemon has no output: say "
+                "--set log_file=/var/log/txbroker.log, or run it in the foreground (twistd -n)"
+            )
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
         """Parse as usual. Within ``twistd`` a mistake ends it with status 1, as Twisted itself does from 26.10 on."""
