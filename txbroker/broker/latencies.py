@@ -1,7 +1,7 @@
 """How long things take, for those who watch: forces, requests until their answers, and the age of what is read.
 
-Of each group of the journal one request of a kind is measured, the first that comes: it waits longest, and to measure
-each would cost as much as a thirtieth of a send.
+Of each group of the journal one request of a kind is measured, the first that comes: it waits longest. To measure each
+would make a send a sixth dearer (2.5 of 15 µs, on a slow machine).
 """
 
 from __future__ import annotations
