@@ -1,5 +1,6 @@
 """Test the alert rules and the metrics as the tools of Prometheus judge them."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -62,6 +63,16 @@ def test_each_rule_is_over_metrics_that_there_are(page):
     used = set(re.findall(r"txbroker_\w+", ALERTS)) - {"txbroker_"}
     shown = set(re.findall(r"^# TYPE (\w+)", page, re.MULTILINE))
     assert used - shown == set()
+
+
+def test_the_dashboard_shows_metrics_that_there_are(page):
+    dashboard = json.loads((RULES / "dashboard.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    used = {name for query in queries for name in re.findall(r"\b(?:txbroker|process)_\w+", query)}
+    shown = set(re.findall(r"^# TYPE (\w+)", page, re.MULTILINE)) | {"txbroker_group_lag_messages"}
+    assert {name.removesuffix("_bucket") for name in used} - shown == set()
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in dashboard["panels"]]
+    assert len(set(places)) == len(places)
 
 
 def test_each_rule_has_cases_in_which_it_fires_and_in_which_it_does_not():
