@@ -69,6 +69,7 @@ def test_it_is_shown_where_each_value_comes_from(file):
         "message_timeout": {"value": "30s", "from": path},
     }
     assert shown["data"]["value"].endswith("/d")
+    assert "data" not in json.loads(run("config", "show", "--all", "--json").stdout)
     whole = json.loads(run("config", "show", path, "--all", "--json").stdout)
     assert whole["max_topics"] == {"value": "5000", "from": "default"}
     assert whole["http_token_file"] == {"value": "none", "from": "default"}
@@ -95,6 +96,7 @@ class TestTheSchema:
         assert schema.is_valid(
             {"listen": ["tcp:1:interface=127.0.0.1"], "pool_bytes": "64MiB", "insecure_open": True}
         )
+        assert schema.is_valid({"rejoin_timeout": 0, "max_fetch_wait": "0"})
         assert schema.is_valid({})
 
     @pytest.mark.parametrize(

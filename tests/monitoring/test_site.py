@@ -170,6 +170,30 @@ def test_topics_and_groups_beyond_the_bound_have_no_series_and_are_counted(watch
     assert found["txbroker_group_lag_messages", ("group", "group-0"), ("topic", "many-0")] == 1
 
 
+def test_of_many_requests_in_one_read_the_first_is_answered_and_the_connection_ends(watched):
+    """Twisted would answer all of them in one turn, for a second and more."""
+    for page in (b"/livez", b"/metrics"):
+        said = raw(watched[1], b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % page * 2700)
+        assert said.count(b"HTTP/1.1 200 OK") == 1
+        assert b"connection: close" in said.lower()
+
+
+def test_a_page_that_is_not_read_ends_with_its_connection(watched, tmp_path_factory):
+    data = tmp_path_factory.mktemp("lazy") / "data"
+    with told_broker(data, *HTTP, "--set", "file_bytes=4MiB", "--set", "metrics_series=100000") as broker:
+        broker.ready()
+        with txbroker.connect(f"tcp:127.0.0.1:{broker.port}") as client:
+            for number in range(300):
+                client.create_topic(f"{number:03}-{'x' * 190}")
+        port = port_of(broker)
+        whole = ask(port, "/metrics")[1]
+        assert len(whole) > 100_000
+        with socket.create_connection(("127.0.0.1", port), PATIENCE) as lazy:
+            lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            lazy.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert ask(port, "/metrics")[1].count("\n") >= whole.count("\n")
+
+
 def test_a_peer_that_reads_nothing_holds_up_nobody(watched):
     _, port = watched
     with socket.create_connection(("127.0.0.1", port), PATIENCE) as lazy:

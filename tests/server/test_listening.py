@@ -87,6 +87,9 @@ class TestSocketsOfOthers:
             assert "every user of this machine" in self.exposure(listens)
             os.remove(tmp_path / "s")
             assert "cannot be looked at" in self.exposure(listens)
+        with socket.socket(socket.AF_UNIX) as listens:
+            listens.bind("\0txbroker-test")
+            assert "cannot be looked at" in self.exposure(listens)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +99,8 @@ class TestSocketsOfOthers:
         ("tcp:port", "tcp:port: not an endpoint"),
         ("7655", "One is tcp:7655:interface=127.0.0.1"),
         ("tcp:80000", "80000 is not a port"),
+        (r"tcp:port=\70000:interface=127.0.0.1", "is not a port"),
+        ("unix:\0abstract:mode=600:lockfile=0", "it has a NUL"),
     ],
 )
 def test_what_is_no_endpoint_is_refused_whoever_may_come(description, said):

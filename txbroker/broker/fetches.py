@@ -375,6 +375,7 @@ class Fetching:
                 unmatched = None if fetch.examined is None else fetch.examined.unmatched.get(place)
                 told = position.told(part.end, unmatched)
             except TxBrokerError as error:
+                reading.found -= len(part.data)
                 part.error, part.data, reading.failed = error, b"", True
                 continue
             room -= len(told.finished) + len(told.waiting) + SIZE_OF_ATTEMPTS * len(told.attempts)
@@ -397,16 +398,16 @@ class Fetching:
         self.fetches += 1
         self.bytes += reading.found
         session.work += reading.found
-        if reading.found:
-            self.on_read(append_time(next(part.data for part in reading.parts if part.data)))
         if self._is_undecided(fetch, reading):
             for each in reading.parts:
                 if isinstance(each.error, CorruptData | StorageUnavailable):
                     self._tell(str(each.error))
             self._answers.put(session, b"".join(parts))
-            return
-        for part in parts:
-            deliver(part)
+        else:
+            for part in parts:
+                deliver(part)
+        if (first := next((part.data for part in reading.parts if part.data), None)) is not None:
+            self.on_read(append_time(first))
 
     def _is_undecided(self, fetch: PendingFetch, reading: Reading) -> bool:
         """Return whether an answer tells of a decision that is not on disk yet.

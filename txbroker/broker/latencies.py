@@ -49,6 +49,9 @@ class Latencies:
         self.requests[KINDS[kind]].observe((self._engine.clock.monotonic() - begun) / SECOND)
 
     def read(self, appended: int) -> None:
-        """Note that messages were read of which the first was appended at this time, in µs since 1970."""
+        """Note that messages were read of which the first was appended at this time, in µs since 1970; 0 if that is not
+        known.
+        """
         engine = self._engine
-        self.ages.observe((engine.now() + engine.wall_offset - appended) / SECOND)
+        if appended:
+            self.ages.observe((engine.now() + engine.wall_offset - appended) / SECOND)

@@ -43,7 +43,7 @@ class Charge:
         self.due = 0.0
         self.sweep_due = 0.0
         self.used = 0.0
-        self.failure = ""
+        self.failure = self.look_failure = ""
         self.last = Resolution([], [], [], [], 0, 0)
 
     @property

@@ -32,6 +32,10 @@ JUST_NOW = 100_000
 """µs for which living programs usually have transactions prepared."""
 
 
+LISTED_WITHIN = 1.0
+"""Seconds for which a pass that is one of many waits for the list of what programs have left in the database."""
+
+
 class Told(enum.Enum):
     """The broker's reaction to a decision."""
 
@@ -102,6 +106,14 @@ def goes_on(error: errors.TxBrokerError) -> bool:
         errors.OutboxSetBack,
     )
     return isinstance(error, passing)
+
+
+def _looked(lookout: Lookout) -> Swept:
+    swept = lookout.look(LISTED_WITHIN)
+    error, lookout.failed = lookout.failed, None
+    if error is not None:
+        raise error
+    return swept
 
 
 class Resolver:
@@ -192,7 +204,7 @@ class Resolver:
         removed, contradicted = self.sweep() if sweep else (0, done.contradicted)
         swept = Swept()
         if self._outbox and sweep and (lookout := self.lookout) is not None:
-            swept = lookout.look() if patient else lookout.sweep()
+            swept = _looked(lookout) if patient else lookout.sweep()
         if failures:
             raise failures[0]
         return done._replace(

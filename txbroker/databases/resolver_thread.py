@@ -32,6 +32,7 @@ from txbroker.client.loop.connection import LoopConnection
 from txbroker.databases.adapters.database import Connector
 from txbroker.databases.charge import TIDY, Charge
 from txbroker.databases.charge import drive as take_in_answers
+from txbroker.databases.outbox.lookout import Lookout
 from txbroker.databases.outbox.streams import Streams, outcome_in_process
 from txbroker.databases.resolver import Resolver
 from txbroker.databases.resolver_status import Status
@@ -47,6 +48,9 @@ INTERVAL = 10.0
 
 GRACE = 1.0
 """Seconds for which a prepared transaction is left to its program. A pass that met such a one is soon repeated."""
+
+LONG = 300.0
+"""Seconds after which a listing of what others have left is reported while it is under way."""
 
 MOST_IN_MEMORY = 64 << 20
 """Bytes of undelivered messages in memory, by default; those beyond are read from the database again."""
@@ -202,6 +206,9 @@ class Background:
         charges = self._charges
         failures = [self._failure] if self._failure else []
         failures += [f"{name}: {charge.failure}" for name, charge in charges.items() if charge.failure]
+        failures += [
+            f"{name}: {charge.look_failure}" for name, charge in charges.items() if charge.look_failure
+        ]
         keepers = [charge.keeper for charge in charges.values() if charge.keeper is not None]
         return Status(
             self._thread is not None and self._thread.is_alive(),
@@ -344,7 +351,22 @@ class Background:
         self._rolled_back += len(found.rolled_back)
         self._removed += found.removed
         if (lookout := charge.resolver.lookout) is not None:
-            lookout.look()
+            self._look(lookout, charge)
+
+    def _look(self, lookout: Lookout, charge: Charge) -> None:
+        """Look for what others have left. If that cannot be listed, nothing else is the worse for it."""
+        before = charge.look_failure
+        lookout.look()
+        charge.look_failure = ""
+        if lookout.failed is not None:
+            why = f"{type(lookout.failed).__name__}: {str(lookout.failed).strip()}"
+            charge.look_failure = f"what others have left in the outbox cannot be listed: {why}"
+        elif lookout.looking > LONG:
+            charge.look_failure = (
+                f"what others have left in the outbox has not been listed for {LONG:g} s and more"
+            )
+        if charge.look_failure and not before:
+            log.warning("%s; blocks of this process are delivered all the same", charge.look_failure)
 
     def _tidy(self) -> None:
         """Collect acknowledgements, then delete their rows, many at once."""

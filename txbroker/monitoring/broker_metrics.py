@@ -177,11 +177,10 @@ def _of_topics_and_groups(broker: Broker, most: int) -> Iterator[str]:
     for group in sorted(broker.groups.groups):
         behind = dict[str, int]()
         yield from _lags(broker, group, behind)
-        for topic_name, lag in behind.items():
-            if len(lags) < most // 2:
-                lags.append(({"group": group, "topic": topic_name}, lag))
-            else:
-                omitted += 1
+        room = most // 2 - len(lags)
+        lags += [({"group": group, "topic": name}, lag) for name, lag in list(behind.items())[:room]]
+        omitted += max(len(behind) - room, 0)
+        yield ""
     yield from GROUP_LAG.all(lags)
     yield OMITTED.only(omitted)
 

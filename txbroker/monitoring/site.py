@@ -11,7 +11,7 @@ import hmac
 from collections.abc import Callable, Iterator
 from typing import Any, Final, cast
 
-from twisted.internet.interfaces import IAddress, IPullProducer, IReactorTime
+from twisted.internet.interfaces import IAddress, IDelayedCall, IPushProducer, IReactorTime
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
@@ -26,16 +26,40 @@ MAX_CONNECTIONS: Final = 64
 PATIENCE: Final = 10
 """Seconds for which a connection may be silent, or a peer may not read."""
 
+LIFETIME: Final = 60
+"""Seconds that a connection lasts at most, whatever its peer does: each is for one request."""
+
 PIECE: Final = 16 << 10
 """Bytes that are made in one turn of the reactor, about."""
+
+
+class Bounded(ProtocolWrapper):
+    """A connection that ends after :data:`LIFETIME` seconds."""
+
+    def makeConnection(self, transport: Any) -> None:
+        """Begin."""
+        super().makeConnection(transport)  # type: ignore[no-untyped-call]
+        factory = cast(Listener, self.factory)
+        self._over = factory.clock.callLater(LIFETIME, self._is_over)
+
+    def connectionLost(self, reason: Any = None) -> None:
+        """End."""
+        if self._over.active():
+            self._over.cancel()
+        super().connectionLost(reason)  # type: ignore[no-untyped-call]
+
+    def _is_over(self) -> None:
+        cast(Any, self.transport).abortConnection()
 
 
 class Listener(WrappingFactory):
     """The factory of the connections to the listener; a connection too many is closed at once."""
 
     noisy = False
+    protocol = Bounded
 
-    def __init__(self, root: Resource) -> None:
+    def __init__(self, root: Resource, clock: IReactorTime) -> None:
+        self.clock = clock
         site: Any = Site(root, requestFactory=BodylessRequest, timeout=PATIENCE)
         site.displayTracebacks = site.noisy = False
         site.log = _no_access_log
@@ -58,11 +82,16 @@ def _no_access_log(request: Request) -> None:
 
 
 class BodylessRequest(Request):
-    """A request that has no body: the connection is closed when one is announced, before it is read."""
+    """The only request of its connection, without a body: when one is announced, that is refused before it is read.
+
+    Twisted answers all requests that come in one read in one turn: a thousand of them would hold up everybody else.
+    """
 
     def gotLength(self, length: int | None) -> None:
         """Take the length of the body that was announced; None if it comes in pieces."""
         super().gotLength(0)  # type: ignore[no-untyped-call]
+        self.channel.persistent = False
+        self.responseHeaders.setRawHeaders(b"connection", [b"close"])
         if length is None or length > 0:
             cast(Any, self.channel.transport).write(
                 b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -105,44 +134,64 @@ class Metrics(Resource):
         if request.method == b"HEAD":
             request.finish()
         else:
-            request.registerProducer(Pieces(request, self._families(), self._clock), False)
+            Pieces(request, self._families(), self._clock).begin()
         return NOT_DONE_YET
 
 
-@implementer(IPullProducer)
+@implementer(IPushProducer)
 class Pieces:
-    """The pieces of a page, each made when the peer has taken the one before. One that takes none for
+    """The pieces of a page, one in a turn of the reactor, while the peer takes them. One that takes none for
     :data:`PATIENCE` seconds loses its connection.
     """
 
     def __init__(self, request: Request, lines: Iterator[str], clock: IReactorTime) -> None:
         self._request = request
         self._lines = lines
+        self._clock = clock
+        self._next: IDelayedCall | None = None
         self._late = clock.callLater(PATIENCE, self._is_late)
 
+    def begin(self) -> None:
+        """Begin to send."""
+        self._request.registerProducer(self, True)
+        self.resumeProducing()
+
     def resumeProducing(self) -> None:
-        """Make the next piece and send it."""
-        self._late.reset(PATIENCE)
-        made, size = list[str](), 0
-        for line in self._lines:
-            if not line and made:
-                break  # others may be served now
-            made.append(line)
-            size += len(line)
-            if size >= PIECE:
-                break
-        if made:
-            self._request.write("".join(made).encode())
-        else:
-            self._late.cancel()
-            self._request.unregisterProducer()
-            self._request.finish()
+        """Go on: the peer has read."""
+        if self._next is None and self._late.active():
+            self._late.reset(PATIENCE)
+            self._next = self._clock.callLater(0, self._make)
+
+    def pauseProducing(self) -> None:
+        """Make nothing until the peer has read."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
 
     def stopProducing(self) -> None:
         """Make no more: the peer is gone."""
-        self._lines = iter(())
+        self.pauseProducing()
         if self._late.active():
             self._late.cancel()
+
+    def _make(self) -> None:
+        """Make the next piece and send it."""
+        self._next = None
+        made, size, is_all = list[str](), 0, True
+        for line in self._lines:
+            made.append(line)
+            size += len(line)
+            if not line or size >= PIECE:
+                is_all = False  # others are served first
+                break
+        if is_all:
+            self.stopProducing()
+            self._request.unregisterProducer()
+            self._request.write("".join(made).encode())
+            self._request.finish()
+            return
+        self.resumeProducing()
+        self._request.write("".join(made).encode())  # may have it paused
 
     def _is_late(self) -> None:
         cast(Any, self._request.transport).abortConnection()

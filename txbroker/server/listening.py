@@ -36,6 +36,8 @@ _OTHERS: Final = 0o007
 def endpoint_of(reactor: Any, description: str) -> Any:
     """Return the endpoint of a description, as ``tcp:7654:interface=127.0.0.1``; raises InvalidSetting."""
     try:
+        if "\0" in description:
+            raise ValueError("it has a NUL, as the name of an abstract socket, which has no mode")
         endpoint = serverFromString(reactor, _with_backlog(description))
     except Exception as error:
         raise InvalidSetting(
@@ -45,7 +47,7 @@ def endpoint_of(reactor: Any, description: str) -> Any:
     kind, first, *fields = re.split(r"(?<!\\):", description)
     port = next((field for field in fields if field.startswith("port=")), first).removeprefix("port=")
     # it is a number, or Twisted would have refused it
-    if kind in ("tcp", "tcp6", "ssl") and not 0 <= int(port) < 65_536:
+    if kind in ("tcp", "tcp6", "ssl") and not (port.isdigit() and int(port) < 65_536):
         raise InvalidSetting(
             f"{description}: {port} is not a port; those are 1 to 65535, and 0 for any that is free"
         )
@@ -85,7 +87,7 @@ def _reach_of_socket(descriptor: int) -> str:
             if adopted.family != socket.AF_UNIX:
                 return _reach(address[0])
         mode = os.stat(address).st_mode & 0o777
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: the name of an abstract socket begins with a NUL
         return f"nobody knows whom (its socket cannot be looked at: {error})"
     return f"every user of this machine (the mode of {address} is {mode:o})" if mode & _OTHERS else ""
 

@@ -57,8 +57,7 @@ def _values(name: str) -> dict[str, Any]:
     quantity = quantities_of(place.part).get(place.field)
     if quantity is not None:
         choices: list[dict[str, Any]] = [{"type": "string", "pattern": _TEXTS[quantity]}]
-        if quantity is not Quantity.DURATION:
-            choices.append({"type": "integer", "minimum": 0})
+        choices.append({"const": 0} if quantity is Quantity.DURATION else {"type": "integer", "minimum": 0})
         return {"anyOf": [*choices, _OFF] if type(None) in kinds else choices}
     if str in kinds and tuple in (getattr(one, "__origin__", one) for one in kinds):
         return {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}

@@ -80,6 +80,7 @@ class TxBrokerService(Service):
         self._recovering: Deferred[None] | None = None
         self._finishing: Deferred[Any] | None = None
         self._stopping = self._failed = False
+        self._open_ones: list[str] = []
         self._said_at = 0.0
 
     def setServiceParent(self, parent: Any) -> None:
@@ -106,8 +107,13 @@ class TxBrokerService(Service):
 
     def _not_watching(self, failure: Failure) -> None:
         error = cast(BaseException, failure.value)
-        description = "".join(getattr(error, "__notes__", [])[-1:])
-        self._end(f"{description} cannot be listened to{_in_folder(error)}", error)
+        notes = getattr(error, "__notes__", [])
+        what = (
+            f"{notes[-1]} cannot be listened to"
+            if notes
+            else "the listener for health and metrics cannot be opened"
+        )
+        self._end(f"{what}{_in_folder(error)}", error)
 
     def _recover(self) -> None:
         if self._stopping:
@@ -173,6 +179,8 @@ class TxBrokerService(Service):
     @inlineCallbacks
     def _listen(self) -> Generator[Deferred[Any], Any, None]:
         assert self.serving is not None
+        # Before they listen: the descriptor of a socket that was handed over is closed then.
+        self._open_ones = listening.open_ones(self._reactor, self.config.service.listen)
         for description in self.config.service.listen:
             try:
                 port = yield listening.endpoint_of(self._reactor, description).listen(self.serving.factory)
@@ -186,7 +194,7 @@ class TxBrokerService(Service):
     def _say_ready(self, engine: Engine) -> None:
         for note in getattr(engine.report, "notes", ()):
             self.log.warn("recovery: {note}", note=note)
-        for sentence in listening.open_ones(self._reactor, self.config.service.listen):
+        for sentence in self._open_ones:
             self.log.warn(
                 "{sentence}, and there is no login: whoever connects can read, write and decide transactions "
                 "(insecure_open)",

@@ -58,7 +58,7 @@ class Watching:
         settings = self._settings
         if settings.http:
             pages = Pages(self.health, self._families, self._reactor, read_token(settings.http_token_file))
-            self._listener = Listener(pages)
+            self._listener = Listener(pages, self._reactor)
         for description in settings.http:
             try:
                 port = yield listening.endpoint_of(self._reactor, description).listen(self._listener)

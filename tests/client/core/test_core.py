@@ -360,6 +360,31 @@ class TestGoingAway:
         assert len(rig.core.reason) < 300
         assert rig.core.wakeup() <= rig.now + rig.core.options.longest_pause
 
+    def test_a_connection_whose_end_does_not_come_is_given_up(self, rig):
+        """As behind a proxy that keeps it, or a machine that was switched off."""
+        rig.core.received(self.GOING)
+        assert rig.core.reason == "the broker said: 'it is stopping'"
+        rig.wait(29)
+        assert not rig.core.abort
+        rig.wait(2)
+        assert rig.core.abort == "the connection that the broker leaves does not end"
+        rig.cut(rig.core.abort)
+        rig.connect()
+        assert rig.core.phase is Phase.OPEN
+
+    def test_as_long_as_answers_come_it_is_not(self, rig, broker):
+        late = []
+        broker.before = lambda request, data: late.append(request) or broker.SWALLOW
+        pings = [rig.start(rig.core.ping()) for _ in range(3)]
+        rig.core.received(self.GOING)
+        rig.wait(25)
+        rig.core.received(encode(messages.Done(late[0].correlation)))
+        rig.wait(4)
+        assert pings[0].done
+        assert not rig.core.abort
+        rig.wait(31)
+        assert rig.core.abort
+
     def test_before_a_session_and_on_a_closed_client_it_says_nothing(self, rig):
         rig.core.stop(errors.ConnectionClosed("closed"))
         rig.core.received(self.GOING)

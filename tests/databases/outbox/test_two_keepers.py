@@ -221,6 +221,39 @@ def test_while_a_listing_takes_long_blocks_are_delivered_and_afterwards_what_oth
     eventually(lambda: 2 in all_of(broker, topic))
 
 
+def test_when_nothing_can_be_listed_blocks_are_delivered_over_the_same_connection_and_it_is_told_once(
+    lite, broker, topic, monkeypatch, caplog
+):
+    """As where a role may have one connection only."""
+    monkeypatch.setattr(lookout, "LOOK", 0.01)
+    looks = []
+
+    def fails(table, identity):
+        looks.append(identity)
+        raise sqlite3.OperationalError("too many connections")
+
+    monkeypatch.setattr(OutboxTable, "streams", fails)
+    send(lite, broker, topic, 1, wait="commit")
+    charge = next(iter(broker.resolver._charges.values()))
+    life = charge.resolver.connection.life
+    broker.resolver.interval = 0.01
+    eventually(lambda: len(looks) >= 3)
+    assert "cannot be listed: OperationalError: too many connections" in broker.resolver.status.failure
+    send(lite, broker, topic, 2, wait="commit")
+    assert all_of(broker, topic) == [1, 2]
+    assert charge.resolver.connection.life == life
+    assert len([each for each in caplog.records if "cannot be listed" in each.getMessage()]) == 1
+
+
+def test_a_listing_that_does_not_end_is_told_of(lite, broker, topic, monkeypatch, listing):
+    monkeypatch.setattr("txbroker.databases.resolver_thread.LONG", 0.05)
+    send(lite, broker, topic, 1, wait="commit")
+    broker.resolver.interval = 0.02
+    eventually(lambda: "has not been listed" in broker.resolver.status.failure)
+    listing.set()
+    eventually(lambda: not broker.resolver.status.failure)
+
+
 def test_a_resolver_that_watches_ends_transactions_while_a_listing_takes_long(url, broker, topic, listing):
     with txbroker.Resolver(connector(url), broker) as resolver:
         xid = xids.make(resolver.look().name, "shop", broker.identity)

@@ -58,6 +58,8 @@ def show(invocation: Invocation, file: str | None, words: tuple[str, ...], shows
     rows = []
     for name in sorted(settings.KNOWN):
         origin = next((origin for origin, values in reversed(sources.items()) if name in values), DEFAULT)
+        if origin == DEFAULT and name not in settings.defaults():
+            continue  # the directory of the data, if none is named
         if shows_all or origin != DEFAULT:
             rows.append((name, settings.readable(name, settings.value_of(made, name)), origin))
     emit(

@@ -12,17 +12,19 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from journal.constants import MAX_FRAME, MAX_REQUEST_DATA
 from txbroker import errors
 from txbroker.client.core.answers import Answers
+from txbroker.client.core.attends import Attends
 from txbroker.client.core.call import AnswerLost, AnswerType, Call, check, error_of, in_doubt, name_of
 from txbroker.client.core.hello import Greeting, replaced
 from txbroker.client.core.options import Backoff, Lost, Options, repetition
+from txbroker.client.core.parting import Parting, parting
 from txbroker.client.core.phase import Phase
-from txbroker.client.core.promise import Promise, ended, settled
+from txbroker.client.core.promise import ended, settled
 from txbroker.client.core.waits import Waits
 from txbroker.wire import messages
 from txbroker.wire.codec import encode
@@ -41,23 +43,6 @@ HELD = 0.002
 """Seconds for which a request that may be sent with the next one waits for that at most."""
 
 
-class Attends(Protocol):
-    """Part of a consumer that says something to the broker without a caller: while there is one, the connection is
-    looked after.
-    """
-
-    def mend(self) -> None:
-        """Repair what an interrupt left half done."""
-
-    def committed(self) -> None:
-        """Look whether what a transaction has committed was all that a partition waited for."""
-
-    def leave(self) -> Promise[Any] | None:
-        """Say what is left, for the last time. Returns a promise for when the broker knows, None if there is nothing to
-        say.
-        """
-
-
 class Core:
     """Connection, session, unanswered requests.
 
@@ -68,7 +53,7 @@ class Core:
     """Whether output is to go out before the caller goes on."""
     held_until = math.inf
     """When output that waits for other requests must go out without them; infinity if none waits."""
-    _parting: GoingAway | None = None
+    _parting: Parting | None = None
     """The broker's last words on this connection."""
     _held_bytes = 0
     _alone_since = math.inf
@@ -327,8 +312,10 @@ class Core:
         call = self._pending.get(head.correlation)
         if call is None:
             if type(head) is GoingAway and self.phase is Phase.OPEN:
-                self.phase, self._parting = Phase.LEFT, head
+                self.phase, self._parting = Phase.LEFT, parting(head, self.options)
+                self.reason = self._parting.reason
                 self.release()
+                self.expire_by(self._heard + self.options.timeout)
             return 0  # its caller ran out of time
         waiting = call.waiting
         if type(head) is Refused:
@@ -346,9 +333,8 @@ class Core:
             return
         self.answers.drain()
         pause = self._backoff.next()
-        if (parting := self._parting) is not None:
-            reason = f"the broker said: {parting.reason[:200]!r}"
-            pause = max(pause, min(parting.after / 1e6, self.options.longest_pause))
+        if self._parting is not None:
+            reason, pause = self._parting.reason, max(pause, self._parting.pause)
         self.phase, self.reason, self._parting = Phase.DOWN, reason, None
         self.abort = ""
         self.take_output()
@@ -471,10 +457,13 @@ class Core:
         if now >= self._drain_by and not self._drained.is_free:
             self.abort = f"the broker has taken no bytes for {self.options.timeout} s"
             self._drain_by = math.inf
+        silent_at = self._heard + self.options.timeout if self.phase is Phase.LEFT else math.inf
+        if now >= silent_at:  # nothing more is sent, so nothing else would find out
+            self.abort, silent_at = "the connection that the broker leaves does not end", math.inf
         self._next_expiry = math.inf
         later = [callback(now) for callback in self.on_tick]  # which may begin new waits
         rest = [call.deadline for call in (*self._pending.values(), *self._waiting.values())]
-        self._next_expiry = min([self._next_expiry, self._drain_by, *rest, *later])
+        self._next_expiry = min([self._next_expiry, self._drain_by, silent_at, *rest, *later])
 
     def expire_by(self, deadline: float) -> None:
         """Have ``on_tick`` called at ``deadline`` at the latest."""

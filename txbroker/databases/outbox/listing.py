@@ -29,8 +29,11 @@ class Listing:
         """How long it took, connecting included."""
         self._connection = connection
         self._broker = broker
-        self._rows: list[StreamRows] = []
-        self._error: BaseException | None = None
+        self.rows: list[StreamRows] = []
+        """What it has found, once it has ended."""
+        self.failed: BaseException | None = None
+        """The error that ended it."""
+        self.began = time.monotonic()
         self._ended = threading.Event()
         threading.Thread(target=self._run, name="txbroker-listing", daemon=True).start()
 
@@ -38,20 +41,13 @@ class Listing:
         """Wait for its end for so many seconds at most; return whether it has ended."""
         return self._ended.wait(timeout)
 
-    def rows(self) -> list[StreamRows]:
-        """Return what it has found. Raises the error that ended it."""
-        if self._error is not None:
-            raise self._error
-        return self._rows
-
     def _run(self) -> None:
-        began = time.monotonic()
         try:
             self._connection.look()
-            self._rows = OutboxTable(self._connection).streams(self._broker)
-        except BaseException as error:  # noqa: BLE001 - for the keeper, which raises it on its own thread
-            self._error = error
+            self.rows = OutboxTable(self._connection).streams(self._broker)
+        except BaseException as error:  # noqa: BLE001 - for the keeper, which tells of it
+            self.failed = error
         finally:
             self._connection.close()
-            self.seconds = time.monotonic() - began
+            self.seconds = time.monotonic() - self.began
             self._ended.set()

@@ -54,6 +54,8 @@ class Lookout:
     def __init__(self, keeper: Keeper, connection: ResolverConnection) -> None:
         self._keeper = keeper
         self._database = connection
+        self.failed: BaseException | None = None
+        """Why what others have left could not be listed; None if it was. The keeper's own connection is as it was."""
         self._listing: Listing | None = None
         self._due = 0.0
         self._seen: dict[str, tuple[int, int]] = {}
@@ -65,9 +67,10 @@ class Lookout:
         listed = self._keeper.table.streams(self._keeper.broker.identity)
         return self._go_over(known, listed, is_patient=False)
 
-    def look(self) -> Swept:
+    def look(self, patience: float = FOUND_SOON) -> Swept:
         """Go on with streams of others that have not moved since the last look (their programs may live), as a listing
-        has found them that is made meanwhile. It may be called often: it waits for no listing that takes long.
+        has found them that is made meanwhile. It may be called often: it waits for a listing for ``patience`` seconds,
+        and a later call takes it up. If it cannot be made, ``failed`` says why, until one was.
         """
         now = time.monotonic()
         if self._listing is None and now >= self._due:
@@ -75,11 +78,19 @@ class Lookout:
             known = self._known()  # and with that the table's name
             self._listing = Listing(self._database.another(), self._keeper.broker.identity, known)
         listing = self._listing
-        if listing is None or not listing.wait(FOUND_SOON):
+        if listing is None or not listing.wait(patience):
             return Swept()
         self._listing = None
         self._due = time.monotonic() + max(LOOK, listing.seconds / LOOKING)
-        return self._go_over(listing.known, listing.rows(), is_patient=True)
+        self.failed = listing.failed
+        if self.failed is not None:
+            return Swept()
+        return self._go_over(listing.known, listing.rows, is_patient=True)
+
+    @property
+    def looking(self) -> float:
+        """Seconds for which the present listing has been under way; 0 without one."""
+        return 0.0 if self._listing is None else time.monotonic() - self._listing.began
 
     def _known(self) -> dict[str, StreamInfo]:
         broker = self._keeper.broker
