@@ -70,7 +70,7 @@ class TestList:
         assert known["idle"] >= 0
         text = run("outbox", "list").stdout
         assert re.search(rf"{stream(1)} +3–7 +2 +0 +1h 1m +– +–", text)
-        assert re.search(rf"{mine} +1–2 +1 +1 +\d+ m?s +1 +\S+", text)
+        assert re.search(rf"{mine} +1–2 +1 +1 +\d+ ?m?s +1 +\S+", text)
 
     def test_refused_rows_are_told_with_their_errors(self, run, run_json, connection, topic, shop):
         leave_refused(shop, connection, stream(1), 5, packed("gone", b"a", b"b"))

@@ -38,13 +38,15 @@ def test_a_broker_answers_as_it_did_in_all_dialogues(dialogues):
 
 @pytest.mark.slow
 def test_the_dialogues_have_every_request_and_all_that_they_can_be_refused_with(dialogues):
-    """All kinds but the hello, which is a moment of its own; and errors of most kinds."""
+    """All kinds but the hello, which is a moment of its own, and what is about sessions, of which nothing is kept
+    (tests/broker/test_session_list.py); and errors of most kinds.
+    """
     moments = [moment for dialogue in dialogues for moment in dialogue["script"]]
     asked = {
         kind for what, *reads in moments if what == "hear" for _, *requests in reads for kind, _ in requests
     }
     kinds = {each.__name__ for each in messages.AnyRequest.__args__}
-    assert asked == kinds - {"Hello"}
+    assert asked == kinds - {"Hello", "ListSessions", "CloseSession"}
     told = [
         entry[2]
         for dialogue in dialogues
@@ -52,7 +54,8 @@ def test_the_dialogues_have_every_request_and_all_that_they_can_be_refused_with(
         for entry in heard
         if len(entry) == 3
     ]
-    assert {kind for kind, *_ in told} == {each.__name__ for each in messages.AnyAnswer.__args__}
+    kinds = {each.__name__ for each in messages.AnyAnswer.__args__}
+    assert {kind for kind, *_ in told} == kinds - {"GoingAway", "Sessions"}
     assert len({fields["error"] for kind, *rest in told if kind == "Refused" for fields in rest}) >= 20
     assert {dialogue["settings"] for dialogue in dialogues} == set(range(len(SETTINGS)))
 

@@ -131,7 +131,8 @@ def test_the_metrics_say_what_the_status_says_and_what_took_how_long(watched):
             client.send("watched", b"%d" % number)
         with client.transaction() as tx:
             tx.send("watched", b"20")
-        assert any(client.read("watched", part, 0) for part in range(3))
+        for _ in range(8):
+            assert sum(len(client.read("watched", part, 0)) for part in range(3)) == 21
         status = client.status()
     after = metrics(port)
     assert before["txbroker_ready",] == after["txbroker_ready",] == 1
@@ -146,7 +147,7 @@ def test_the_metrics_say_what_the_status_says_and_what_took_how_long(watched):
         return after[name, *labels] - before.get((name, *labels), 0)
 
     assert counted("txbroker_force_seconds_count") >= 21
-    assert counted("txbroker_request_seconds_count", ("request", "send")) >= 15
+    assert counted("txbroker_request_seconds_count", ("request", "send")) >= 1
     assert counted("txbroker_request_seconds_count", ("request", "commit")) >= 1
     assert 0 < counted("txbroker_request_seconds_sum", ("request", "send")) < PATIENCE
     assert counted("txbroker_delivery_age_seconds_count") >= 1

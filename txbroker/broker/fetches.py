@@ -23,6 +23,7 @@ from journal.log.read_plan import Frames, always
 from txbroker.broker.accounts import Accounts
 from txbroker.broker.fetch_attempt import CallLater, Part, PendingFetch, Reading, run_plans, unreadable
 from txbroker.broker.filtered_fetches import FilteredFetches
+from txbroker.broker.latencies import SKIPPED
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
 from txbroker.errors import CorruptData, LimitExceeded, StorageUnavailable, TxBrokerError
@@ -97,7 +98,7 @@ class Fetching:
         self.bytes = 0
         self.fetches = 0
         self.on_read: Callable[[int], object] = bool
-        """Called with when the first message of an answer was appended."""
+        """Called with when the first message of some answers was appended."""
         self._logged: set[str] = set()
 
     @property
@@ -406,7 +407,12 @@ class Fetching:
         else:
             for part in parts:
                 deliver(part)
-        if (first := next((part.data for part in reading.parts if part.data), None)) is not None:
+        if not self.fetches & SKIPPED and reading.found:
+            self._tell_age(reading)
+
+    def _tell_age(self, reading: Reading) -> None:
+        first = next((part.data for part in reading.parts if part.data), None)
+        if first is not None:
             self.on_read(append_time(first))
 
     def _is_undecided(self, fetch: PendingFetch, reading: Reading) -> bool:

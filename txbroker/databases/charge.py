@@ -26,6 +26,10 @@ AGAIN: Final = 0.05
 """Seconds until a stream is looked at again whose block must end first."""
 
 
+LONG: Final = 300.0
+"""Seconds after which a listing of what others have left is reported while it is under way."""
+
+
 class Charge:
     """A decision table, how it is connected to, and when what is due. For one thread, but for its streams."""
 
@@ -85,6 +89,23 @@ class Charge:
                     self.questions[question] = keeper.outcome(*question)
                 except errors.RequestRefused as error:
                     self.questions[question] = error
+
+    def look(self) -> None:
+        """Look for what others have left. If that cannot be listed, nothing else is the worse for it."""
+        assert self.resolver is not None
+        if (lookout := self.resolver.lookout) is None:
+            return
+        lookout.look()
+        before, self.look_failure = self.look_failure, ""
+        if lookout.failed is not None:
+            why = f"{type(lookout.failed).__name__}: {str(lookout.failed).strip()}"
+            self.look_failure = f"what others have left in the outbox cannot be listed: {why}"
+        elif lookout.looking > LONG:
+            self.look_failure = (
+                f"what others have left in the outbox has not been listed for {LONG:g} s and more"
+            )
+        if self.look_failure and not before:
+            log.warning("%s; blocks of this process are delivered all the same", self.look_failure)
 
     def remove_delivered(self) -> None:
         """Delete the rows of delivered blocks."""

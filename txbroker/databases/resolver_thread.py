@@ -32,7 +32,6 @@ from txbroker.client.loop.connection import LoopConnection
 from txbroker.databases.adapters.database import Connector
 from txbroker.databases.charge import TIDY, Charge
 from txbroker.databases.charge import drive as take_in_answers
-from txbroker.databases.outbox.lookout import Lookout
 from txbroker.databases.outbox.streams import Streams, outcome_in_process
 from txbroker.databases.resolver import Resolver
 from txbroker.databases.resolver_status import Status
@@ -48,9 +47,6 @@ INTERVAL = 10.0
 
 GRACE = 1.0
 """Seconds for which a prepared transaction is left to its program. A pass that met such a one is soon repeated."""
-
-LONG = 300.0
-"""Seconds after which a listing of what others have left is reported while it is under way."""
 
 MOST_IN_MEMORY = 64 << 20
 """Bytes of undelivered messages in memory, by default; those beyond are read from the database again."""
@@ -350,23 +346,7 @@ class Background:
         self._committed += len(found.committed)
         self._rolled_back += len(found.rolled_back)
         self._removed += found.removed
-        if (lookout := charge.resolver.lookout) is not None:
-            self._look(lookout, charge)
-
-    def _look(self, lookout: Lookout, charge: Charge) -> None:
-        """Look for what others have left. If that cannot be listed, nothing else is the worse for it."""
-        before = charge.look_failure
-        lookout.look()
-        charge.look_failure = ""
-        if lookout.failed is not None:
-            why = f"{type(lookout.failed).__name__}: {str(lookout.failed).strip()}"
-            charge.look_failure = f"what others have left in the outbox cannot be listed: {why}"
-        elif lookout.looking > LONG:
-            charge.look_failure = (
-                f"what others have left in the outbox has not been listed for {LONG:g} s and more"
-            )
-        if charge.look_failure and not before:
-            log.warning("%s; blocks of this process are delivered all the same", charge.look_failure)
+        charge.look()
 
     def _tidy(self) -> None:
         """Collect acknowledgements, then delete their rows, many at once."""

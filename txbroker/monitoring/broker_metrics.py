@@ -114,12 +114,12 @@ READY: Final = Metric("txbroker_ready", "1 if clients should come, 0 while it re
 FORCES: Final = Metric("txbroker_force_seconds", "Writing and forcing a group of the journal.", HISTOGRAM)
 REQUESTS: Final = Metric(
     "txbroker_request_seconds",
-    "From taking a request to its answer, by kind: of each group of the journal one of a kind is measured.",
+    "From accepting a request to its answer, by kind; twenty times a second one of a kind is measured.",
     HISTOGRAM,
 )
 AGES: Final = Metric(
     "txbroker_delivery_age_seconds",
-    "Of each answered fetch with messages: how long ago the first of them was appended.",
+    "Of every eighth answered fetch: how long ago the first of its messages was appended.",
     HISTOGRAM,
 )
 TOPIC_MESSAGES: Final = Metric("txbroker_topic_messages_total", "Messages that a topic ever got.", COUNTER)

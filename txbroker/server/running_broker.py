@@ -14,6 +14,7 @@ from twisted.logger import Logger
 
 from journal.engine.engine import Engine
 from txbroker.broker.broker import Broker
+from txbroker.broker.latencies import INTERVAL
 from txbroker.broker.settings import SECOND
 from txbroker.server.config import Config
 from txbroker.server.connections import Connections
@@ -75,7 +76,7 @@ class RunningBroker:
         self.factory = BrokerFactory(self.connections)
         self.writer = Writer(
             engine, self._writing, reactor, self._before_publish, self._after_publish, on_failure,
-            self.broker.describing.slow_forces, self.broker.latencies.forced, self._forcing,
+            self.broker.describing.slow_forces, self.broker.latencies.forces.observe, self._forcing,
         )  # fmt: skip
         self.connections.scheduler.on_rest = self.writer.take_now
         self.flusher = Flusher(engine, self._flushing, reactor, on_failure)
@@ -121,6 +122,7 @@ class RunningBroker:
             PeriodicTask(
                 "marking an idle journal", MARK_INTERVAL, self._unless_busy(engine.housekeeping.mark_if_idle)
             ),
+            PeriodicTask("measuring requests", INTERVAL, broker.latencies.go_on),
             PeriodicTask("watching forces", WATCH_INTERVAL, broker.describing.slow_forces.look),
             PeriodicTask("flushing", FLUSH_INTERVAL, self.flusher.look),
             PeriodicTask("looking after connections", SWEEP_INTERVAL, self._sweep),

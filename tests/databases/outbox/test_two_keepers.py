@@ -246,7 +246,7 @@ def test_when_nothing_can_be_listed_blocks_are_delivered_over_the_same_connectio
 
 
 def test_a_listing_that_does_not_end_is_told_of(lite, broker, topic, monkeypatch, listing):
-    monkeypatch.setattr("txbroker.databases.resolver_thread.LONG", 0.05)
+    monkeypatch.setattr("txbroker.databases.charge.LONG", 0.05)
     send(lite, broker, topic, 1, wait="commit")
     broker.resolver.interval = 0.02
     eventually(lambda: "has not been listed" in broker.resolver.status.failure)

@@ -4,7 +4,7 @@ import pytest
 
 from journal.xid import Xid
 from txbroker import errors
-from txbroker.databases.outbox.keeper import Swept
+from txbroker.databases.outbox.lookout import Swept
 from txbroker.databases.resolver import Resolution, goes_on
 
 XID = Xid(1, b"a", b"b")
