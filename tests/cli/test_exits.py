@@ -31,9 +31,9 @@ def test_every_error_has_an_exit_code_that_tells_whether_the_outcome_is_known(ki
     assert code not in (Exit.OK, Exit.USAGE)
     nothing_there = (
         errors.UnknownTopic,
-        errors.UnknownGroup,
         errors.UnknownPartition,
         errors.UnknownGroup,
+        errors.UnknownSession,
         errors.UnknownTransaction,
         errors.OutcomeForgotten,
     )

@@ -11,9 +11,12 @@ import tomllib
 import click
 import pytest
 from twisted.application.service import IServiceMaker
+from twisted.internet.task import Clock
 from twisted.plugin import getPlugins
 
 from tests.support.repository import ROOT
+from txbroker.monitoring.health import Health
+from txbroker.monitoring.site import Pages
 
 
 class Understood(Exception):
@@ -30,11 +33,20 @@ def understand(words, monkeypatch):
         understand_module(*arguments[1:], monkeypatch=monkeypatch)
     elif program == "twistd":
         understand_twistd(arguments)
+    elif program == "curl":
+        understand_curl(arguments)
     elif program == "pip":
         assert arguments[0] == "install"
         understand_requirements(arguments[1:])
     else:
         pytest.fail(f"no test knows how to run {shlex.join(words)}")
+
+
+def understand_curl(arguments):
+    """A page of a broker's own listener."""
+    [address] = arguments
+    page = re.fullmatch(r"http://127\.0\.0\.1:\d+/(\w+)", address)[1]
+    assert page.encode() in Pages(Health(), lambda: iter(()), Clock())._pages
 
 
 def understand_make(words, monkeypatch):

@@ -154,6 +154,11 @@ class Resolver:
         """Return the identity of the decision table; raises DecisionTableMissing, DecisionTableRefused."""
         return self.connection.look()
 
+    def stop_looking(self, patience: float) -> None:
+        """Wait for so many seconds until what lists others' messages has ended, if it is under way."""
+        if self._lookout is not None:
+            self._lookout.end(patience)
+
     def close_database(self) -> None:
         """Close the database connection; the next pass opens one."""
         self.connection.close()

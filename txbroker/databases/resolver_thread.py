@@ -282,6 +282,7 @@ class Background:
                         ending.callback(PACER.forget, charge.streams)
                     if charge.resolver is not None:
                         ending.callback(charge.resolver.close_database)
+                        ending.callback(charge.resolver.stop_looking, TIDY)
 
     def _rest(self) -> None:
         if self._told or any(charge.is_busy for charge in self._charges.values()):

@@ -17,7 +17,7 @@ BLOCKS = 5
 OF_BLOCKS = ("before the row", "after the row", "before the commit", "after the commit", "before delivering")
 """Moments of the third block."""
 OF_KEEPERS = {
-    "claim": (Keeper, "_claim"),
+    "claim": (Keeper, "claim"),
     "read": (OutboxTable, "rows"),
     "deliver": (Keeper, "_deliver"),
     "delete": (OutboxTable, "delete"),

@@ -110,6 +110,10 @@ def test_the_end_of_the_thread_closes_all_that_it_has_whatever_is_raised(ended, 
         def __init__(self, name):
             self.name = name
 
+        def stop_looking(self, patience):
+            assert patience <= 1.0
+            raise SystemExit(self.name)
+
         def close_database(self):
             closed.append(self.name)
             raise SystemExit(self.name)

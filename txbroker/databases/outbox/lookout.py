@@ -87,6 +87,11 @@ class Lookout:
             return Swept()
         return self._go_over(listing.known, listing.rows, is_patient=True)
 
+    def end(self, patience: float) -> None:
+        """Look no more; wait for so many seconds until a listing that is under way has closed its connection."""
+        if self._listing is not None:
+            self._listing.wait(patience)
+
     @property
     def looking(self) -> float:
         """Seconds for which the present listing has been under way; 0 without one."""

@@ -98,6 +98,8 @@ class ResolverConnection:
 
     def roll_back(self) -> None:
         """End a transaction whose end decides nothing. A broken connection shows at the next statement."""
+        if self._database is None:
+            return  # there was none: to connect for this would be in vain
         try:
             run(self.database.rollback())
         except Exception as error:  # noqa: BLE001
