@@ -38,9 +38,7 @@ def main() -> None:
         rows: list[Any] = []
         is_last = False
         while rows or not is_last:
-            is_last = (
-                ended.is_set()
-            )  # before the look, which may take long, and does not see what comes meanwhile
+            is_last = ended.is_set()  # asked before the look, which does not see what comes meanwhile
             rows = database.execute(TAKE, (BATCH,)).fetchall()
             for _, topic, key, body in sorted(rows):
                 broker.send_async(topic, body, key=key)

@@ -407,7 +407,7 @@ class Fetching:
         else:
             for part in parts:
                 deliver(part)
-        if not self.fetches & SKIPPED and reading.found:
+        if not self.fetches & SKIPPED:
             self._tell_age(reading)
 
     def _tell_age(self, reading: Reading) -> None:

@@ -12,22 +12,8 @@ LATENCIES: Final = (
 """Upper bounds in seconds for what a disk decides: a force takes 0.1 ms on the best, and seconds on one that fails."""
 
 AGES: Final = (
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    5.0,
-    30.0,
-    300.0,
-    3600.0,
-    86400.0,
-)
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0, 86400.0,
+)  # fmt: skip
 """Upper bounds in seconds for the age of messages that are read, which may have waited for days."""
 
 

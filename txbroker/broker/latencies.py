@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from txbroker.broker.histogram import AGES, LATENCIES, Histogram
+from txbroker.broker.settings import SECOND
 from txbroker.wire.messages import Commit, Prepare, Send
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
 
 KINDS: Final[Mapping[type, str]] = {Send: "send", Prepare: "prepare", Commit: "commit"}
-SECOND: Final = 1_000_000
 
 INTERVAL: Final = 0.05
 """Seconds after which the next request of each kind is measured."""

@@ -268,11 +268,9 @@ def readable(name: str, value: Any) -> str:
     if value is None or isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, tuple):
-        return ", ".join(value) or "none"
+        value = ", ".join(value)
+    if isinstance(value, str):
+        return str(value) or "none"
     place = KNOWN[name]
     quantity = quantities_of(place.part).get(place.field)
-    return (
-        str(value or "none" if isinstance(value, str) else value)
-        if quantity is None
-        else written(quantity, value)
-    )
+    return str(value) if quantity is None else written(quantity, value)

@@ -88,7 +88,7 @@ class Lookout:
         return self._go_over(listing.known, listing.rows, is_patient=True)
 
     def end(self, patience: float) -> None:
-        """Look no more; wait for so many seconds until a listing that is under way has closed its connection."""
+        """Wait for so many seconds at the end until a listing that is under way has closed its connection."""
         if self._listing is not None:
             self._listing.wait(patience)
 
