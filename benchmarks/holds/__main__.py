@@ -45,6 +45,8 @@ FOLDER: Final = Path("build/bench/holds")
 GOAL: Final = 0.005
 """The most seconds that a request may hold the reactor."""
 PATIENCE: Final = 0.02
+END: Final = 60.0
+"""The most seconds that the threads have for the work in hand, until the folder is removed."""
 AFTERMATH: Final = 0.2
 """Seconds for work that a request has started and that goes on after its answer."""
 
@@ -189,7 +191,7 @@ def main(words: tuple[str, ...], file: Path | None, folder: Path) -> None:
     if not words or any(word in snapshot.NAME for word in words):
         took = snapshot.snapshot_time()
         holds.append(Hold(snapshot.NAME, took, took, 1, ""))
-    broker.serving.end(2.0)
+    broker.serving.end(END)
     shutil.rmtree(folder)
     console = Console()
     (console if console.is_terminal else Console(width=120)).print(table(holds))

@@ -65,5 +65,7 @@ def test_partitions_that_a_worker_is_given_have_their_turn_soon(broker, url, att
             eventually(lambda: len({*handled[had:]}) == 6)
             assert max(Counter(handled).values()) < 3 * BATCH, "all of one came before the first of another"
             had = len(handled)
-            eventually(lambda: len(handled) > had + 3 * 16 * 6)
-    assert len({*handled[had : had + 3 * 16 * 6]}) == 6
+            eventually(lambda: len(handled) > had + 2 * BATCH)
+    # in less than two blocks, which would be two partitions' if one came whole before the next; less is a matter of how
+    # soon a busy machine fetches the next block
+    assert len({*handled[had : had + 2 * BATCH]}) == 6

@@ -189,6 +189,7 @@ class MemberClient(WorkingClient):
                 )
                 for each in () if together else offsets:
                     self.world.members.begins_with(self._key(number), each, self.member)
+                    self.world.topics.handles(number)
         self.ask(messages.BeginMessages, self.group, self.member, self.secret, begun, then=self._was_told)
 
     def _was_told(self, answer: Any, data: bytes, since: int) -> None:

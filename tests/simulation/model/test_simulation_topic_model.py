@@ -45,6 +45,14 @@ class TestTopics:
         with pytest.raises(Violation, match=r"topics are \[\]"):
             topics.settle({"t": [1]})
 
+    def test_dead_letters_are_there_only_of_topics_whose_messages_were_handled(self, topics):
+        topics.made(self.make(topics), [1])
+        topics.made(self.make(topics, "u"), [2])
+        assert topics.dead == set()
+        topics.handles(1)
+        assert topics.dead == {"t.dead"}
+        assert topics.most_dead_partitions() == 1
+
     def test_what_was_not_answered_may_be_so_or_so(self, topics):
         assert topics.settle({"t": [1]} if self.make(topics) else {}) == {1}
         self.make(topics, "u")

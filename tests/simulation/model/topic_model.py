@@ -39,6 +39,18 @@ class TopicModel:
         self.model = model
         self.topics: list[Topic] = []
         self.homes: dict[int, Topic] = {}
+        self.dead: set[str] = set()
+
+    def handles(self, partition: int) -> None:
+        """A member says that it handles messages of a partition: when it is lost, they have failed once.
+
+        Before retention removes such a message, the broker moves it to the topic's dead letters, which are not judged.
+        """
+        self.dead.add(f"{self.homes[partition].name}.dead")
+
+    def most_dead_partitions(self) -> int:
+        """How many partitions the topics of dead letters have at most, together."""
+        return sum(topic.most for topic in self.topics if f"{topic.name}.dead" in self.dead)
 
     def made(self, topic: Topic, numbers: list[int]) -> None:
         """The topic is there, with these partitions; or it has got more since."""

@@ -49,11 +49,12 @@ def audit(world: World, random: Random) -> None:
         world.pump()
         auditor.settle()
     require(auditor.ready, "a session", "none")
-    topics, _, _ = auditor.wait(messages.DescribeTopics)
-    alive = world.topics.settle({each.name: [p.number for p in each.partitions] for each in topics.topics})
-    for each in topics.topics:
+    answer, _, _ = auditor.wait(messages.DescribeTopics)
+    topics = [each for each in answer.topics if each.name not in world.topics.dead]
+    alive = world.topics.settle({each.name: [p.number for p in each.partitions] for each in topics})
+    for each in topics:
         world.topics.named(each.name, each.id)
-    starts = {p.number: p.start_offset for each in topics.topics for p in each.partitions}
+    starts = {p.number: p.start_offset for each in topics for p in each.partitions}
     _read_all(auditor, starts)
     prepared = _transactions(auditor, random)
     for group in "gh":

@@ -61,6 +61,7 @@ def check_leftovers(world: World) -> None:
         "checkpoints": 2 + world.counts["rotten checkpoints"],  # a damaged one stays up to the next start
         "staged": sum(each.state == OPEN for each in world.model.transactions.values()),
         "partitions": 1
-        + sum(len(each.partitions or range(3)) for each in world.topics.topics if not each.gone),
+        + sum(len(each.partitions or range(3)) for each in world.topics.topics if not each.gone)
+        + world.topics.most_dead_partitions(),
     }
     require(all(found[name] <= most[name] for name in found), f"at most {most} files", found)
