@@ -7,6 +7,7 @@ from struct import error as StructError
 from typing import Any, Final, Protocol
 
 from journal.errors import InvalidFrame
+from journal.folds.access import AccessFold
 from journal.folds.groups import GroupsFold
 from journal.folds.identity import IdentityFold
 from journal.folds.producers import ProducersFold
@@ -51,7 +52,7 @@ class ReplayedFold(StoredFold, Protocol):
         """Yield all facts of the state, to be compared with another's."""
 
 
-CLIENT_FOLDS: Final = (ProducersFold, GroupsFold, IdentityFold, StreamsFold)
+CLIENT_FOLDS: Final = (ProducersFold, GroupsFold, IdentityFold, StreamsFold, AccessFold)
 """The folds that a broker adds to the engine's own."""
 
 REPLAYED_FOLDS: Final[tuple[type[ReplayedFold], ...]] = (Starts, *CLIENT_FOLDS)

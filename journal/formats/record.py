@@ -17,6 +17,7 @@ from crc32c import crc32c
 
 from journal.constants import MAX_PARTITIONS_PER_TOPIC
 from journal.errors import CorruptJournal, InvalidFrame
+from journal.formats.access_entries import AccessKey, Rule, User, UserName
 from journal.formats.checkpoint_rows import Count
 from journal.formats.checksum import Checksum
 from journal.formats.group_entries import ClaimKind, GroupPositions, GroupSettings, PartitionOffset, Settled
@@ -385,6 +386,48 @@ class StreamReleased(Record, frozen=True, tag=24):
     at: int
 
 
+class UserSet(Record, frozen=True, tag=25):
+    """A user is as it says from here on, and has no other ways in. ``by`` is who said so."""
+
+    user: User
+    by: Actor
+    at: int
+
+
+class UserRemoved(Record, frozen=True, tag=26):
+    """There is no user of that name any more; rules about it stay."""
+
+    name: UserName
+    by: Actor
+    at: int
+
+
+class RuleSet(Record, frozen=True, tag=27):
+    """A rule has these rights from here on; without any it is gone."""
+
+    rule: Rule
+    by: Actor
+    at: int
+
+
+class AccessSet(Record, frozen=True, tag=28):
+    """Whether everybody has to log in from here on, and whether a person has confirmed who may (decision 0053).
+
+    ``key``, 32 random bytes, is made with the first such record and stays.
+    """
+
+    is_on: bool
+    is_confirmed: bool
+    key: AccessKey
+    by: Actor
+    at: int
+
+    def __repr__(self) -> str:
+        return (
+            f"AccessSet(is_on={self.is_on}, is_confirmed={self.is_confirmed}, by={self.by!s}, at={self.at})"
+        )
+
+
 AnyRecord = (
     Started
     | Mark
@@ -410,6 +453,10 @@ AnyRecord = (
     | GroupAltered
     | StreamClaimed
     | StreamReleased
+    | UserSet
+    | UserRemoved
+    | RuleSet
+    | AccessSet
 )
 
 

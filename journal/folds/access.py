@@ -1,0 +1,101 @@
+"""The fold of users and rules: who may come in, how, and what they may do (decision 0053)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from zope.interface import implementer
+
+from journal.formats.access_entries import AccessRow, Rule, RuleKey, ScramVerifier, User
+from journal.formats.checkpoint_rows import Fact, RowReader
+from journal.formats.record import AccessSet, RuleSet, UserRemoved, UserSet
+from journal.interfaces import IFold
+
+
+@implementer(IFold)
+class AccessFold:
+    """All users by their names and all rules by their keys; and whether everybody has to log in.
+
+    ``is_on``: a login is demanded, and rules decide. ``is_confirmed`` is False in a directory that was repaired since:
+    what it says may be old, and nobody is let in by it before a person has seen it. ``changed`` is the LSN of the last
+    change of all this.
+    """
+
+    name = "access"
+    handles: tuple[type, ...] = (UserSet, UserRemoved, RuleSet, AccessSet)
+
+    def __init__(self) -> None:
+        self.users: dict[str, User] = {}
+        self.rules: dict[RuleKey, Rule] = {}
+        self.is_on = False
+        self.is_confirmed = True
+        self.key = b""
+        self.changed = 0
+
+    def apply(self, lsn: int, record: Any, data: bytes | memoryview) -> None:  # noqa: ARG002
+        """Apply one record to the state; asserts that the record continues it."""
+        match record:
+            case UserSet():
+                self.users[record.user.name] = record.user
+            case UserRemoved():
+                del self.users[record.name]
+            case RuleSet():
+                self._set(record.rule)
+            case AccessSet():
+                assert self.key in (b"", record.key), "the key of the logins was given a second time"
+                self.is_on, self.is_confirmed, self.key = record.is_on, record.is_confirmed, record.key
+        self.changed = lsn
+
+    def _set(self, rule: Rule) -> None:
+        if rule.rights:
+            self.rules[rule.key] = rule
+        else:
+            del self.rules[rule.key]
+
+    def snapshot(self) -> Iterator[Any]:
+        """Return the settings, then users and rules, which do not change; nothing before the first change."""
+        if not self.changed:
+            return iter(())
+        head = AccessRow(self.is_on, self.is_confirmed, self.key, self.changed, len(self.users))
+        return iter([head, *self.users.values(), *self.rules.values()])
+
+    @staticmethod
+    def read(rows: RowReader) -> None:
+        """Read the rows of a checkpoint."""
+        if rows.left:
+            for _ in range(rows.take(AccessRow).users):
+                rows.take(User)
+            rows.rest(Rule)
+
+    def facts(self) -> Iterator[tuple[Fact, object]]:
+        """Yield the settings, and each user and rule. Of what is secret only whether it is the same."""
+        if self.changed:
+            yield Fact("access (on, confirmed, key)"), (self.is_on, self.is_confirmed, _told(self.key))
+        for user in self.users.values():
+            ways = (_told_verifier(user.scram), user.certificates, sorted(user.tokens), user.roles)
+            yield Fact(f"user {user.name} (password, certificates, tokens, roles)"), ways
+        for rule in self.rules.values():
+            rights = sorted(right.value for right in rule.rights)
+            yield Fact(f"rule {msgspec.structs.replace(rule, rights=[])}"), rights
+
+    def restore(self, rows: Iterable[Any]) -> None:
+        """Replace the state by the rows of a :meth:`snapshot`."""
+        found = list(rows)
+        self.__init__()  # type: ignore[misc]
+        if found:
+            head, *rest = found
+            self.is_on, self.is_confirmed, self.key = head.is_on, head.is_confirmed, head.key
+            self.changed = head.changed
+            self.users = {user.name: user for user in rest[: head.users]}
+            self.rules = {rule.key: rule for rule in rest[head.users :]}
+
+
+def _told(secret: bytes) -> str:
+    return sha256(b"told:" + secret).hexdigest()[:16] if secret else ""
+
+
+def _told_verifier(scram: ScramVerifier | None) -> str:
+    return "" if scram is None else _told(msgspec.msgpack.encode(scram))
