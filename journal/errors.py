@@ -192,6 +192,17 @@ class OffsetPending(RequestRefused):
     """The group's offset is held by an undecided transaction; the message names it."""
 
 
+class AuthenticationFailed(RequestRefused):
+    """The login was refused, or none was possible. Nothing was done for the connection, which is closed.
+
+    A broker never says why, not even whether there is such a user: its log does.
+    """
+
+
+class WayInTaken(RequestRefused):
+    """Another user is recognised by that certificate or token already. Nothing has changed."""
+
+
 # -- storage or memory is unavailable: nothing has changed, a later try may succeed -----------------
 
 
@@ -205,6 +216,10 @@ class DiskFull(StorageUnavailable):
 
 class MemoryExhausted(StorageUnavailable):
     """The byte budget of the buffer pool is used up at present."""
+
+
+class TooManyLogins(StorageUnavailable):
+    """The broker has as many passwords to check as it may. None was judged; the next try may succeed."""
 
 
 class DirectoryLocked(StorageUnavailable):

@@ -12,6 +12,8 @@ import msgspec
 
 ANONYMOUS: Final = "anonymous"
 """The principal of a session that has not logged in."""
+ADMINISTRATOR: Final = "@admin"
+"""The principal of a session that came through the administrator's socket. No user can have this name."""
 MAX_PRINCIPAL: Final = 64
 MAX_CLIENT: Final = 255
 MAX_ADDRESS: Final = 255

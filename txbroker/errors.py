@@ -110,6 +110,12 @@ class CertificateRefused(RequestRefused):
     """The broker's certificate is not trusted here, or is for another host; nothing was sent."""
 
 
+class BrokerNotProven(RequestRefused):
+    """The broker did not prove that it knows the user's password, so another may answer in its place. Nothing was done
+    there, and the password was not sent.
+    """
+
+
 class ConnectionUnavailable(StorageUnavailable):
     """There is no connection to the broker; nothing was sent. A later try may succeed."""
 
