@@ -42,6 +42,28 @@ class UnknownSession(RequestRefused):
     """There is no session of that number, or it has ended; nothing was done."""
 
 
+class UnknownUser(RequestRefused):
+    """There is no user of that name; nothing has changed."""
+
+
+class UserExists(RequestRefused):
+    """There is a user of that name already; nothing has changed."""
+
+
+class AccessDenied(RequestRefused):
+    """The client's principal has not the right that this needs; nothing was done. It does not tell whether there is
+    such a thing.
+
+    ``right`` and ``resource`` are what is missing, as ``txbroker access allow`` takes it.
+    """
+
+    def __init__(self, message: str, right: str = "", resource: str = "") -> None:
+        super().__init__(message)
+        self.right = right
+        self.resource = resource
+        self.texts = {"right": right, "resource": resource}
+
+
 class GroupKindConflict(RequestRefused):
     """A group is read by members, or by consumers that name their partitions: not by both. Nothing has changed."""
 

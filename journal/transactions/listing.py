@@ -7,6 +7,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from journal.formats.outcome import Outcome
+from journal.parties import ANONYMOUS, Owner
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.state import Transaction
 from journal.transactions.table import TransactionTable
@@ -19,16 +20,20 @@ _ENDED = (State.COMMITTED, State.ROLLED_BACK)
 class Wanted(NamedTuple):
     """The wanted transactions. ``states`` empty: the undecided ones, or all heuristic outcomes if ``heuristic``.
 
-    ``format_id`` and ``global_prefix`` select by xid: its format, and the beginning of its global id.
+    ``format_id`` and ``global_prefix`` select by xid: its format, and the beginning of its global id; ``principal`` by
+    who began it.
     """
 
     states: Sequence[State] = ()
     format_id: int | None = None
     global_prefix: bytes = b""
     heuristic: bool = False
+    principal: str | None = None
 
-    def has(self, xid: Xid | None) -> bool:
-        """Return whether a transaction with this xid is wanted."""
+    def has(self, xid: Xid | None, owner: Owner | None) -> bool:
+        """Return whether a transaction with this xid and owner is wanted."""
+        if self.principal not in (None, ANONYMOUS if owner is None else owner.principal):
+            return False
         if self.format_id is None and not self.global_prefix:
             return True
         if xid is None or not xid.global_id.startswith(self.global_prefix):
@@ -49,7 +54,7 @@ def page(
     found: list[Transaction | Outcome] = []
     for number in sorted([each for each in _candidates(table, states, wanted.heuristic) if each > after]):
         each = live.get(number) or ended[number]
-        if each.state in states and wanted.has(each.xid):
+        if each.state in states and wanted.has(each.xid, each.owner):
             if len(found) == limit:
                 return found, True
             found.append(each)

@@ -45,8 +45,9 @@ class Peer:
         self.session = room.broker.opened(name, self._deliver, self.closed.append)
         self._correlation = 0
         if hello:
-            self.tell(messages.Hello, messages.MAGIC, [2], "tester", after)
-            [welcome] = self.answers or [None]
+            self.tell(messages.Hello, messages.MAGIC, list(messages.VERSIONS), "tester")
+            self.tell(messages.Login, "ANONYMOUS", b"", after)
+            _, welcome = self.answers or [None, None]
             if isinstance(welcome, messages.Welcome):
                 self.former = messages.FormerSession(welcome.session, welcome.start, welcome.secret)
             self.answers.clear()

@@ -36,7 +36,11 @@ class Peer:
         self._answers = []
         self.correlation = 0
         if hello:
-            answer = self.ask(commands.Hello, commands.MAGIC, [2], "tester")
+            self.say(commands.Hello, commands.MAGIC, list(commands.VERSIONS), "tester")
+            self.say(commands.Login, "ANONYMOUS")
+            answer = (self.read() or [None])[0]
+            if isinstance(answer, commands.Offered):
+                answer = (self.read() or [None])[0]
             if not isinstance(answer, commands.Welcome):
                 self.socket.close()
                 pytest.fail(f"instead of a welcome the broker says {answer}")

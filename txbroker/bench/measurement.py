@@ -91,7 +91,7 @@ class Bench:
                 txbroker.connect(plan.url, client="txbroker-bench", timeout=plan.timeout) as broker,
                 _ground_for(broker, plan, bool(plan.topic), self._append) as (plan, ground),
             ):
-                server = str(broker.core.server)
+                server = str(broker.core.entering.server)
                 builds["broker"] = str(broker.status().get("build", "unknown"))
                 filled = self._fill(plan) if plan.kind is Kind.CONSUME and ground.own else []
                 counted = self._measured(plan)

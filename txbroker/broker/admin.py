@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from journal.errors import reserved
+from journal.formats.access_entries import Resource, Right
 from journal.formats.filenames import is_internal
 from journal.formats.outcome import Outcome
 from journal.formats.record import LogStartMoved, TopicAltered, TopicCreated, TopicDeleted
@@ -19,6 +20,7 @@ from journal.transactions import listing
 from journal.transactions.listing import Wanted
 from journal.transactions.state import Transaction
 from txbroker.broker.accounts import Accounts
+from txbroker.broker.rights import described, partition_of
 from txbroker.broker.sends import disk_full
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
@@ -223,24 +225,27 @@ class Describing:
         """Describe all topics or some; the broker's own topics only if they are named."""
         topics = self._catalog.topics
         if command.names is None:
-            names = {name for name in topics if not is_internal(name)}
+            shown = described(Resource.TOPIC, topics, session.rights)
+            names = {name for name in shown if not is_internal(name)}
         else:
             check_entries("names", len(command.names))
             names = topics.keys() & set(command.names)
-        steps = _topics(command.correlation, [topics[name] for name in sorted(names)])
+        is_filtered = command.names is None and session.rights is not None
+        steps = _topics(command.correlation, [topics[name] for name in sorted(names)], is_filtered)
         self._stepwise.answer(session, command, steps)
 
     # -- transactions -----------------------------------------------------------------------------
 
     def list_transactions(
         self,
-        session: Session,  # noqa: ARG002
+        session: Session,
         command: ListTransactions,
         data: memoryview,  # noqa: ARG002
     ) -> Transactions:
         """Return a page of transactions; a shorter one if it would not fit into an answer."""
         limit = max(1, min(command.limit, MAX_LISTED))
-        wanted = Wanted(command.states, command.format_id, command.global_prefix, command.forced)
+        principal = session.principal if command.own else None
+        wanted = Wanted(command.states, command.format_id, command.global_prefix, command.forced, principal)
         found, more = listing.page(self._engine.transactions.table, wanted, command.after, limit)
         infos = [self._info(each) for each in found]
         size = 0
@@ -267,6 +272,7 @@ class Describing:
             self._answers.put(session, encode(answer))
             return
         parts, obstacle = self._preview(number, command.max_bytes)
+        parts, obstacle = self._readable(session, parts, obstacle)
         shown = TransactionShown(
             command.correlation,
             self._info(known),
@@ -292,6 +298,21 @@ class Describing:
         except CorruptData as error:
             return [], str(error)
         return parts, ""
+
+    def _readable(
+        self, session: Session, parts: list[tuple[int, bytes]], obstacle: str
+    ) -> tuple[list[tuple[int, bytes]], str]:
+        """Leave out the frames for topics that the session's principal may not read, and say so."""
+        rights = session.rights
+        if rights is None:
+            return parts, obstacle
+        allowed = [
+            part for part in parts if rights.allows(Right.READ, Resource.TOPIC, partition_of(part[0], rights))
+        ]
+        left_out = (
+            "" if len(allowed) == len(parts) else "messages of topics that you may not read are left out"
+        )
+        return allowed, obstacle or left_out
 
     def _info(self, each: Transaction | Outcome) -> TransactionInfo:
         now = self._engine.now()
@@ -362,7 +383,7 @@ class Describing:
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def _topics(correlation: int, topics: Sequence[Topic]) -> Steps:
+def _topics(correlation: int, topics: Sequence[Topic], is_filtered: bool) -> Steps:
     """Describe topics: the ends of their logs are of one moment, however many steps the rest takes."""
     ends = [[store.high_watermark for store in topic.partitions] for topic in topics]
     found = ArrayPieces()
@@ -373,7 +394,7 @@ def _topics(correlation: int, topics: Sequence[Topic]) -> Steps:
             parts.add([_partition_info(store, end) for store, end in some])
             yield None
         found.add([TopicInfo(topic.name, parts.joined(), topic.settings, topic.id)])
-    return encode_bounded(Topics(correlation, found.joined()))
+    return encode_bounded(Topics(correlation, found.joined(), is_filtered))
 
 
 def _topic_info(topic: Topic) -> TopicInfo:

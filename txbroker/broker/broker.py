@@ -13,51 +13,55 @@ connection. If it is raised inside a fold, the state disagrees with the journal:
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
 import journal
+from journal.folds.access import AccessFold
 from journal.folds.groups import GroupsFold
 from journal.folds.identity import IdentityFold
 from journal.folds.producers import ProducersFold
 from journal.folds.streams import StreamsFold
+from txbroker.broker.access_admin import AccessAdministration
+from txbroker.broker.access_policy import AccessPolicy
 from txbroker.broker.accounts import SMALL, Accounts
 from txbroker.broker.admin import Describing, nothing_scrubbed
 from txbroker.broker.consumer_groups import Consuming
+from txbroker.broker.entrance import Entrance
 from txbroker.broker.fetch_attempt import CallLater, unreadable
 from txbroker.broker.fetches import Fetching, RunBlocking, run_inline
 from txbroker.broker.file_pins import Pinning
 from txbroker.broker.group_description import GroupDescription
-from txbroker.broker.hello import Greeting
 from txbroker.broker.latencies import Latencies
 from txbroker.broker.message_search import MessageSearch
 from txbroker.broker.orphan_policy import Orphans
 from txbroker.broker.parked_requests import LARGE, Disconnected, ParkedRequests
 from txbroker.broker.request_times import Timing
-from txbroker.broker.rights import Policy, Rights, Unrestricted, needs_of
+from txbroker.broker.rights import Policy, Rights, needs_of
 from txbroker.broker.sends import Sending
 from txbroker.broker.session import (
     OPEN,
     Session,
     SessionAction,
     SessionInput,
-    SessionState,
-    input_of,
-    judge_hello,
 )
-from txbroker.broker.session_list import SessionList
+from txbroker.broker.session_list import COME_AGAIN, SessionList
 from txbroker.broker.settings import BrokerSettings
 from txbroker.broker.staged_proof import Proving
 from txbroker.broker.stepwise_answers import Stepwise
 from txbroker.broker.streams import Delivering
 from txbroker.broker.time_offsets import TimeOffsets
 from txbroker.broker.transactions import Transacting
-from txbroker.errors import JournalPoisoned, LimitExceeded, MemoryExhausted, PeerViolation, TxBrokerError
+from txbroker.broker.welcome import Greeting
+from txbroker.errors import JournalPoisoned, MemoryExhausted, TxBrokerError
 from txbroker.groups.dead_letters import DeadLetters
 from txbroker.groups.idle_groups import IdleGroups
 from txbroker.groups.parked_offsets import ParkedOffsets
+from txbroker.login.facts import ConnectionFacts
+from txbroker.login.logins import Logins
+from txbroker.login.tokens import TokenIssuer
 from txbroker.members.coordinator import Coordinator
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
@@ -84,9 +88,11 @@ from txbroker.wire.messages import (
     FetchOffsets,
     FindMessages,
     Forget,
+    GoingAway,
     Hello,
     ListGroups,
     ListTransactions,
+    Login,
     OffsetsForTime,
     OpenProducer,
     Ping,
@@ -111,7 +117,8 @@ class Broker:
 
     ``run_blocking(work, done, failed)`` runs work on the reader pool, ``call_later(seconds, call)`` is the
     reactor's, ``random`` gives random bytes, ``policy`` says who may do what; ``on_failure(doing,
-    error)`` must end the process. ``sessions`` has those that go on, by number.
+    error)`` must end the process. ``run_passwords`` is as ``run_blocking``, on threads that judge passwords; the tokens
+    of ``issuers`` are accepted. ``sessions`` has those that go on, by number.
     """
 
     log = Logger()
@@ -124,13 +131,15 @@ class Broker:
         call_later: CallLater | None = None,
         random: Callable[[int], bytes] = secrets.token_bytes,
         policy: Policy | None = None,
+        run_passwords: RunBlocking | None = None,
+        issuers: Sequence[TokenIssuer] = (),
     ) -> None:
         self.engine = engine
         self.settings = settings
-        self.policy: Policy = policy or Unrestricted()
         self.sessions: dict[int, Session] = {}
         self.on_failure: Callable[[str, BaseException], None] | None = None
         self._started_at = engine.now()
+        self._random = random
         self._transactions, self._large_commits = engine.transactions, engine.large_commits
         self._with_files = engine.transactions.table.with_files
         self._when_forced = engine.when_forced
@@ -164,6 +173,14 @@ class Broker:
         self.transacting.next_session = (engine.start_number << 32) + 1
         identity: IdentityFold = _fold(engine, IdentityFold)
         self.greeting = Greeting(engine, settings, self.sessions, self.transacting, identity, random)
+        self.access: AccessFold = _fold(engine, AccessFold)
+        self.access_policy = AccessPolicy(engine, self.access, self.delivering.fold)
+        self.policy: Policy = policy or self.access_policy
+        logins = Logins(self.access, run_passwords or run_blocking, engine.clock, random, issuers)
+        self.entrance = Entrance(
+            engine, settings, self.sessions, self.greeting, self.access, logins, lambda: self.policy, call_later,
+            self._supersede, self._end, self._finish,
+        )  # fmt: skip
         self._handlers = self._make_handlers()
         self._tell_each_other()
 
@@ -231,29 +248,33 @@ class Broker:
             **self.delivering.handlers,
             AskStatus: describing.ask_status,
             **self.pinning.handlers,
-            **SessionList(self.engine, self.sessions, self._finish).handlers,
+            **SessionList(self.engine, self.sessions, self._send_away).handlers,
+            **AccessAdministration(
+                self.engine, self.access, self.access_policy, self.sessions, self._random, self._send_away
+            ).handlers,
             Disconnected: self._disconnect,
         }
-        return handlers | {Timed: Timing(self.engine, handlers).carry_out}
+        return handlers | {
+            Timed: Timing(self.engine, handlers).carry_out,
+            Hello: self.entrance.take,
+            Login: self.entrance.take,
+        }
 
     # -- sessions ---------------------------------------------------------------------------------
 
-    def opened(self, peer: str, deliver: Callable[[bytes], None], close: Callable[[str], None]) -> Session:
-        """Open a session for a connection. ``deliver`` takes bytes of answers, ``close`` ends it after those
-        for a reason.
+    def opened(
+        self,
+        peer: str,
+        deliver: Callable[[bytes], None],
+        close: Callable[[str], None],
+        facts: ConnectionFacts | None = None,
+    ) -> Session:
+        """Take a connection, of which ``facts`` are known. It has a session, with a number, once its client has logged
+        in. ``deliver`` takes bytes of answers, ``close`` ends it after those for a reason.
         """
-        number = self.transacting.new_session()
-        secret = self.greeting.new_secret()
-        session = Session(number, secret, peer, deliver, close, self.engine.now())
+        known = facts or ConnectionFacts(address=peer)
+        session = Session(self.greeting.new_secret(), peer, deliver, close, self.engine.now(), known)
         session.on_drained = self.fetching.drained
-        limit = self.settings.max_sessions
-        if len(self.sessions) >= limit:
-            session.state = SessionState.CLOSED
-            self._dismiss(
-                session, 0, LimitExceeded(f"there are {limit} sessions (max_sessions); try again later")
-            )
-        else:
-            self.sessions[number] = session
         return session
 
     def closed(self, session: Session) -> None:
@@ -262,6 +283,7 @@ class Broker:
             self._end(session)
 
     def _end(self, session: Session) -> None:
+        self.entrance.forget(session)
         self.fetching.forget(session)
         self.pinning.forget(session)
         self.coordinator.forget(session)
@@ -275,39 +297,6 @@ class Broker:
             self._transactions.disconnect(session.number)
         self.sessions.pop(session.number, None)
 
-    def _dismiss(self, session: Session, correlation: int, error: TxBrokerError) -> None:
-        """Send the peer the reason, and close."""
-        session.deliver(encode(refusal(correlation, error)))
-        session.close(str(error))
-
-    def _greet(self, session: Session, command: Any) -> None:
-        """Take commands that the table does not pass to a handler: hellos, and commands before or after their time."""
-        what, error = input_of(command), None
-        if what is SessionInput.HELLO and session.state is SessionState.AWAITING_HELLO:
-            error = judge_hello(command) or self.greeting.judge(command.after)
-            what = SessionInput.REFUSED_HELLO if error else what
-        before = session.state
-        action = session.step(what)
-        if action is SessionAction.WELCOME:
-            self._welcome(session, command)
-        elif action is SessionAction.REFUSE_AND_CLOSE:
-            unexpected = PeerViolation(
-                f"{type(command).__name__} is not possible: the session is {before.value}"
-            )
-            self._dismiss(session, command.correlation, error or unexpected)
-            self._end(session)
-
-    def _welcome(self, session: Session, command: Hello) -> None:
-        if (before := self.greeting.former(command)) is not None:
-            self._supersede(before)
-        session.name(command.client)
-        session.rights = self.policy.rights_of(session.principal)
-        welcome = encode(self.greeting.welcome(session, command))
-        if self.greeting.may_be_told:
-            session.deliver(welcome)
-        else:
-            self._when_forced(session.deliver, welcome)
-
     def _supersede(self, session: Session) -> None:
         """End a session whose client continues on another one: its unjudged requests must not follow that one's."""
         self.parked_requests.drop(session)
@@ -319,13 +308,18 @@ class Broker:
             session.close(reason)
             self._end(session)
 
+    def _send_away(self, session: Session, reason: str) -> None:
+        """End a session, and tell its client why, and that it may connect again."""
+        session.deliver(encode(GoingAway(0, reason, COME_AGAIN)))
+        self._finish(session, reason)
+
     # -- requests ---------------------------------------------------------------------------------
 
     def received(self, session: Session, command: AnyRequest, data: memoryview) -> None:
         """Take a request with its data, valid for good. Answers come through the session's ``deliver``."""
         kind = type(command)
-        if session.state is not OPEN or kind is Hello:
-            self._greet(session, command)
+        if session.state is not OPEN:
+            self.entrance.take(session, command, data)
             return
         if kind is Commit and self._with_files and self._proving.takes(session, command, data):
             return

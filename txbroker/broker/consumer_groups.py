@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from journal.constants import MAX_REQUEST_ENTRIES
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
+from journal.formats.access_entries import Resource
 from journal.formats.group_entries import (
     ClaimKind,
     GroupPositions,
@@ -19,6 +20,7 @@ from journal.formats.group_entries import (
 from journal.formats.record import GroupAltered, GroupDeleted, OffsetsCommitted, PartitionsClaimed
 from journal.transaction_states import TransactionNumber
 from journal.words import count_text
+from txbroker.broker.rights import Rights, described
 from txbroker.broker.sends import disk_full
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
@@ -343,11 +345,11 @@ class Consuming:
 
     def list_groups(self, session: Session, command: ListGroups, data: memoryview) -> None:  # noqa: ARG002
         """Return every group with its lag."""
-        self._stepwise.answer(session, command, self._listed(command.correlation))
+        self._stepwise.answer(session, command, self._listed(command.correlation, session.rights))
 
-    def _listed(self, correlation: int) -> Steps:
+    def _listed(self, correlation: int, rights: Rights | None) -> Steps:
         groups, found = self._groups.groups, ArrayPieces()
-        for name in sorted(groups):
+        for name in sorted(described(Resource.GROUP, groups, rights)):
             group = groups.get(name)
             if group is not None:  # it may have been deleted since
                 lags = ArrayPieces()
@@ -357,7 +359,7 @@ class Consuming:
                     yield None
                 found.add([GroupInfo(name, lags.joined(), group.id)])
             yield None
-        return encode_bounded(Groups(correlation, found.joined()))
+        return encode_bounded(Groups(correlation, found.joined(), rights is not None))
 
     def _places(self, group: Group) -> list[int]:
         """Return the partitions that it has positions in, sorted by the name of the topic, and by index."""

@@ -7,14 +7,16 @@ other nonces (:mod:`txbroker.broker.hello`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
+from itertools import product
 from typing import Any, Final
 
 from journal.parties import ANONYMOUS, MAX_CLIENT, Actor, Owner
 from txbroker.broker.rights import Rights
 from txbroker.errors import InvalidName, PeerViolation, TxBrokerError, VersionRefused
-from txbroker.wire.messages import MAGIC, VERSIONS, Hello
+from txbroker.login.facts import ConnectionFacts
+from txbroker.wire.messages import MAGIC, VERSIONS, Hello, Login
 from txbroker.wire.secret import Secret
 
 
@@ -22,6 +24,7 @@ class SessionState(Enum):
     """The state of a session."""
 
     AWAITING_HELLO = "awaiting hello"
+    LOGGING_IN = "logging in"
     OPEN = "open"
     CLOSED = "closed"
 
@@ -31,10 +34,13 @@ OPEN: Final = SessionState.OPEN
 
 
 class SessionInput(Enum):
-    """An event that may happen to a session."""
+    """An event that may happen to a session. ``PROVEN``: a login has shown who the peer is."""
 
     HELLO = "hello"
     REFUSED_HELLO = "refused hello"
+    LOGIN = "login"
+    PROVEN = "proven"
+    REFUSED_LOGIN = "refused login"
     REQUEST = "request"
     DISCONNECT = "disconnect"
 
@@ -42,35 +48,29 @@ class SessionInput(Enum):
 class SessionAction(Enum):
     """What the broker does after an input."""
 
-    WELCOME = "answer with the version and the session's number"
+    OFFER = "answer with the version and the mechanisms of a login"
+    EXAMINE = "have the authenticator judge, and answer what it says"
+    WELCOME = "answer with the session's number"
     HANDLE = "judge and answer the request"
     REFUSE_AND_CLOSE = "say why, then close the connection"
     END = "roll its active transactions back, forget its waiting fetches"
     IGNORE = "nothing"
 
 
-TRANSITIONS: dict[tuple[SessionState, SessionInput], tuple[SessionState, SessionAction]] = {
-    (SessionState.AWAITING_HELLO, SessionInput.HELLO): (SessionState.OPEN, SessionAction.WELCOME),
-    (SessionState.AWAITING_HELLO, SessionInput.REFUSED_HELLO): (
-        SessionState.CLOSED,
-        SessionAction.REFUSE_AND_CLOSE,
-    ),
-    (SessionState.AWAITING_HELLO, SessionInput.REQUEST): (
-        SessionState.CLOSED,
-        SessionAction.REFUSE_AND_CLOSE,
-    ),
-    (SessionState.AWAITING_HELLO, SessionInput.DISCONNECT): (SessionState.CLOSED, SessionAction.END),
-    (SessionState.OPEN, SessionInput.HELLO): (SessionState.CLOSED, SessionAction.REFUSE_AND_CLOSE),
-    (SessionState.OPEN, SessionInput.REFUSED_HELLO): (SessionState.CLOSED, SessionAction.REFUSE_AND_CLOSE),
-    (SessionState.OPEN, SessionInput.REQUEST): (SessionState.OPEN, SessionAction.HANDLE),
-    (SessionState.OPEN, SessionInput.DISCONNECT): (SessionState.CLOSED, SessionAction.END),
-    (SessionState.CLOSED, SessionInput.HELLO): (SessionState.CLOSED, SessionAction.IGNORE),
-    (SessionState.CLOSED, SessionInput.REFUSED_HELLO): (SessionState.CLOSED, SessionAction.IGNORE),
-    (SessionState.CLOSED, SessionInput.REQUEST): (SessionState.CLOSED, SessionAction.IGNORE),
-    (SessionState.CLOSED, SessionInput.DISCONNECT): (SessionState.CLOSED, SessionAction.IGNORE),
-}
+_STATE, _INPUT, _ACTION = SessionState, SessionInput, SessionAction
 
-assert len(TRANSITIONS) == len(SessionState) * len(SessionInput)
+TRANSITIONS: dict[tuple[SessionState, SessionInput], tuple[SessionState, SessionAction]] = {
+    # whatever is not named below is a violation of the protocol
+    **dict.fromkeys(product(SessionState, SessionInput), (_STATE.CLOSED, _ACTION.REFUSE_AND_CLOSE)),
+    **{(state, _INPUT.DISCONNECT): (_STATE.CLOSED, _ACTION.END) for state in SessionState},
+    (_STATE.AWAITING_HELLO, _INPUT.HELLO): (_STATE.LOGGING_IN, _ACTION.OFFER),
+    (_STATE.LOGGING_IN, _INPUT.LOGIN): (_STATE.LOGGING_IN, _ACTION.EXAMINE),
+    (_STATE.LOGGING_IN, _INPUT.PROVEN): (_STATE.OPEN, _ACTION.WELCOME),
+    (_STATE.OPEN, _INPUT.REQUEST): (_STATE.OPEN, _ACTION.HANDLE),
+    (_STATE.OPEN, _INPUT.LOGIN): (_STATE.OPEN, _ACTION.EXAMINE),
+    (_STATE.OPEN, _INPUT.PROVEN): (_STATE.OPEN, _ACTION.WELCOME),
+    **{(_STATE.CLOSED, what): (_STATE.CLOSED, _ACTION.IGNORE) for what in SessionInput},
+}
 
 
 class Session:
@@ -79,6 +79,8 @@ class Session:
     ``owner`` has all three: whose its transactions are. ``rights`` is what its principal may do, looked up once (None:
     everything).
 
+    ``facts`` are what is known of its connection, ``login`` is the exchange that goes on, ``valid_until`` is when it
+    ends unless the client logs in anew (journal time, None: never). Its ``number`` is 0 until its client has logged in.
     ``secret`` is told to its client alone: who shows it with a later hello had this session, and has it again in the
     new one; ``producer_owner`` is its hash, which the client's producers have as theirs. ``deliver`` takes the
     bytes of answers, ``close`` ends the connection for a reason. ``last_serial`` is the highest transaction serial
@@ -96,24 +98,27 @@ class Session:
     """
 
     __slots__ = (
-        "_congested", "client", "close", "deliver", "due", "fetches", "held", "hold", "is_read", "last_serial",
-        "making", "members", "number", "on_drained", "opened_at", "owner", "parked", "peer", "principal",
-        "producer_owner", "reading", "rights", "secret", "state", "uncounted", "unsent", "wake", "work",
+        "_congested", "client", "close", "deliver", "due", "facts", "fetches", "held", "hold", "is_read", "last_serial",
+        "login", "making", "members", "number", "on_drained", "opened_at", "owner", "parked", "peer", "principal",
+        "producer_owner", "reading", "rights", "secret", "state", "uncounted", "unsent", "valid_until", "wake", "work",
     )  # fmt: skip
 
     def __init__(
         self,
-        number: int,
         secret: Secret,
         peer: str,
         deliver: Callable[[bytes], None],
         close: Callable[[str], None],
         now: int,
+        facts: ConnectionFacts,
     ) -> None:
-        self.number = number
+        self.number = 0
         self.secret = secret
-        self.producer_owner = secret.owner
+        self.producer_owner = secret.owner(ANONYMOUS)
         self.peer = peer
+        self.facts = facts
+        self.login: Any = None
+        self.valid_until: int | None = None
         self.client = ""
         self.principal = ANONYMOUS
         self.owner = Owner(ANONYMOUS, "", peer)
@@ -155,19 +160,16 @@ class Session:
         if not congested and self.fetches and self.on_drained is not None:
             self.on_drained(self)
 
-    def name(self, client: str) -> None:
-        """Note the name that the client has given itself."""
-        self.client = client
-        self.owner = Owner(self.principal, client, self.peer)
+    def begin(self, number: int, principal: str, secret: Secret | None) -> None:
+        """Note who its client has proven to be. With a ``secret`` it is the session of one that had that before."""
+        self.number, self.principal = number, principal
+        self.owner = Owner(principal, self.client, self.peer)
+        self.secret = secret or self.secret
+        self.producer_owner = self.secret.owner(principal)
 
     def as_actor(self) -> Actor:
         """Return the actor that is recorded when this session decides what another one began."""
         return Actor(f"{self.client}@{self.peer}" if self.client else self.peer, self.principal)
-
-    def go_on_with(self, secret: Secret) -> None:
-        """Make it a session of the client that had this secret before."""
-        self.secret = secret
-        self.producer_owner = secret.owner
 
     def go_on(self) -> None:
         """Go on with the first piece of due work."""
@@ -180,9 +182,12 @@ class Session:
         return action
 
 
+INPUTS: Final[Mapping[type, SessionInput]] = {Hello: SessionInput.HELLO, Login: SessionInput.LOGIN}
+
+
 def input_of(command: object) -> SessionInput:
     """Return the input for a command, before it has been examined."""
-    return SessionInput.HELLO if type(command) is Hello else SessionInput.REQUEST
+    return INPUTS.get(type(command), SessionInput.REQUEST)
 
 
 def judge_hello(hello: Hello) -> TxBrokerError | None:

@@ -16,7 +16,6 @@ from txbroker.wire.messages import (
     MAX_SESSIONS_LISTED,
     CloseSession,
     Done,
-    GoingAway,
     ListSessions,
     Request,
     SessionInfo,
@@ -90,6 +89,5 @@ class SessionList:
             number=other.number, client=other.client, peer=other.peer, by=by, why=command.why,
         )  # fmt: skip
         reason = f"the session was closed by {by}" + (f": {command.why}" if command.why else "")
-        other.deliver(encode(GoingAway(0, reason, COME_AGAIN)))
         self._end(other, reason)
         session.deliver(encode(Done(command.correlation)))

@@ -28,7 +28,11 @@ class RunBlocking(Protocol):
     """
 
     def __call__(
-        self, work: Callable[[], Any], done: Callable[[Any], None], failed: Callable[[BaseException], None]
+        self,
+        work: Callable[[], Any],
+        done: Callable[[Any], None],
+        failed: Callable[[BaseException], None],
+        /,
     ) -> None:
         """Queue the work."""
 

@@ -20,25 +20,6 @@ class Answer(msgspec.Struct, array_like=True, frozen=True, gc=False):
     correlation: int
 
 
-class Welcome(Answer, frozen=True, tag=64):
-    """Answers :class:`Hello`. ``session`` is this session's number; limits are in bytes.
-
-    ``identity`` is that of the broker's data: numbers and xids are valid only together with it. ``start``, the random
-    nonce of the broker's present start, and ``secret`` are for the client's next hello. A fetch may have
-    ``max_fetch_positions``.
-    """
-
-    version: int
-    session: int
-    server: str
-    max_frame: int
-    max_request: int
-    identity: str = ""
-    start: bytes = b""
-    secret: Secret = Secret(b"")
-    max_fetch_positions: int = 1000
-
-
 class Done(Answer, frozen=True, tag=65):
     """The request has been carried out, and is forced if it changed anything."""
 
@@ -99,9 +80,13 @@ class TopicInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Topics(Answer, frozen=True, tag=69):
-    """Answers :class:`DescribeTopics`, sorted by name. Unknown names are left out."""
+    """Answers :class:`DescribeTopics`, sorted by name. Unknown names are left out.
+
+    ``is_filtered``: all were asked for, and there may be others, which the client's principal may not describe.
+    """
 
     topics: list[TopicInfo]
+    is_filtered: bool = False
 
 
 class FetchedPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -300,9 +285,12 @@ class GroupInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Groups(Answer, frozen=True, tag=78):
-    """Answers :class:`ListGroups`, sorted by name."""
+    """Answers :class:`ListGroups`, sorted by name. ``is_filtered``: there may be others, which the client's principal
+    may not describe.
+    """
 
     groups: list[GroupInfo]
+    is_filtered: bool = False
 
 
 class Status(Answer, frozen=True, tag=79):

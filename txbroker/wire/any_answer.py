@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from txbroker.wire.access import AccessChecked, Rules, Users
 from txbroker.wire.answers import (
     Attended,
     Claimed,
@@ -26,8 +27,8 @@ from txbroker.wire.answers import (
     Topics,
     Transactions,
     TransactionShown,
-    Welcome,
 )
+from txbroker.wire.login import Challenge, Offered, Welcome
 from txbroker.wire.sessions import Sessions
 from txbroker.wire.streams import StreamHeld, Streams
 
@@ -59,4 +60,9 @@ AnyAnswer = (
     | Streams
     | GoingAway
     | Sessions
+    | Offered
+    | Challenge
+    | Users
+    | Rules
+    | AccessChecked
 )

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from txbroker.wire.access import (
+    AlterRule,
+    AlterUser,
+    CheckAccess,
+    ListRules,
+    ListUsers,
+    RemoveUser,
+    SwitchAccess,
+)
+from txbroker.wire.login import Login
 from txbroker.wire.parked_offsets import AlterGroup, ListParked, ReleaseParked
 from txbroker.wire.requests import (
     Add,
@@ -89,4 +99,12 @@ AnyRequest = (
     | ListStreams
     | ListSessions
     | CloseSession
+    | Login
+    | AlterUser
+    | RemoveUser
+    | ListUsers
+    | AlterRule
+    | ListRules
+    | SwitchAccess
+    | CheckAccess
 )

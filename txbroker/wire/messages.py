@@ -11,17 +11,19 @@ Times are µs: ``at`` and ``age`` journal time, ``wall`` and what is said to be 
 
 from __future__ import annotations
 
+from txbroker.wire.access import *  # noqa: F403
 from txbroker.wire.answers import *  # noqa: F403
 from txbroker.wire.any_answer import *  # noqa: F403
 from txbroker.wire.any_request import *  # noqa: F403
 from txbroker.wire.delivery import *  # noqa: F403
+from txbroker.wire.login import *  # noqa: F403
 from txbroker.wire.parked_offsets import *  # noqa: F403
 from txbroker.wire.requests import *  # noqa: F403
 from txbroker.wire.sessions import *  # noqa: F403
 from txbroker.wire.streams import *  # noqa: F403
 
 MAGIC = "txbroker"
-VERSIONS = (2,)
+VERSIONS = (3,)
 """The protocol versions this code speaks."""
 
 LENGTH_BYTES = 4

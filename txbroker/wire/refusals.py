@@ -48,7 +48,7 @@ def extras(error: TxBrokerError) -> tuple[dict[str, int], dict[str, str]]:
             return {"position": error.position, **offsets}, {"path": error.path}
         case CorruptData():
             return {"position": error.position}, {"path": error.path}
-    return getattr(error, "numbers", {}), {}
+    return getattr(error, "numbers", {}), getattr(error, "texts", {})
 
 
 def encode_bounded(answer: Answer, data: bytes = b"") -> bytes:

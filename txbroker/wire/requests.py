@@ -32,16 +32,13 @@ class FormerSession(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Hello(Request, frozen=True, tag=1):
-    """The first request. ``versions`` are those the client speaks, ``client`` names it for operators.
-
-    ``after`` is the session that the client had before: it is ended, and its later requests will not be taken. Refused
-    (BrokerReplaced), without ending any session, if these data never gave out such a session.
+    """The first request. Answered by :class:`Offered`. ``versions`` are those the client speaks, ``client`` names it
+    for operators.
     """
 
     magic: str
     versions: list[int]
     client: str = ""
-    after: FormerSession | None = None
 
 
 class Ping(Request, frozen=True, tag=2):
@@ -230,7 +227,8 @@ class ListTransactions(Request, frozen=True, tag=16):
 
     ``after`` is the last (session, serial) of the page before, ``limit`` at most 1,000. ``format_id`` (None: any) and
     ``global_prefix`` select by xid: its format, and the beginning of its global id; transactions without an xid are
-    left out then. ``forced`` selects only outcomes that a person or policy forced.
+    left out then. ``forced`` selects only outcomes that a person or policy forced, ``own`` only transactions of the
+    principal that asks.
     """
 
     states: list[State] = []
@@ -239,6 +237,7 @@ class ListTransactions(Request, frozen=True, tag=16):
     format_id: int | None = None
     global_prefix: bytes = b""
     forced: bool = False
+    own: bool = False
 
 
 class ShowTransaction(Request, frozen=True, tag=17):

@@ -26,10 +26,9 @@ class Secret(msgspec.Struct, array_like=True, frozen=True, gc=False):
         """Compare in a time that does not depend on how many bytes agree."""
         return compare_digest(self.value, other.value)
 
-    @property
-    def owner(self) -> bytes:
-        """The secret's hash, for records: it identifies a producer's owner without revealing the secret."""
-        return sha256(self.value).digest()[:SECRET_HASH_BYTES]
+    def owner(self, principal: str) -> bytes:
+        """A hash for records: it identifies a producer's owner, who is that principal, without revealing the secret."""
+        return sha256(self.value + principal.encode()).digest()[:SECRET_HASH_BYTES]
 
     def __repr__(self) -> str:
         return "Secret(hidden)"

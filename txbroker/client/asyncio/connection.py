@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from journal.xid import Xid
@@ -16,6 +17,7 @@ from txbroker.client.core.promise import Promise
 from txbroker.client.core.waits import Turn
 from txbroker.client.core.worker import Worker, worker_of
 from txbroker.client.loop import tls
+from txbroker.client.loop.channel import channel_of, host_of
 from txbroker.client.loop.connection import LoopConnection
 from txbroker.client.loop.consumer import LoopConsumer
 from txbroker.client.loop.loop_method import Take
@@ -76,10 +78,18 @@ class Connection(LoopConnection):
         if self.core.fatal is not None:
             self._drop()
             return
+        shown = transport.get_extra_info("ssl_object")
+        certificate = None if shown is None else shown.getpeercert(binary_form=True)
+        host = host_of(transport.get_extra_info("peername"))
+        self.core.entering.channel = channel_of(self.address, host, certificate)
         self._made()
 
     def _may_write_here(self) -> bool:
         return not self._loop.is_running() or self._loop is asyncio._get_running_loop()
+
+    def _call_from_thread(self, call: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the loop has been closed
+            self._loop.call_soon_threadsafe(call)
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None:

@@ -6,6 +6,7 @@ time. Between ``tpc_begin`` and the end of that transaction only the thread that
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -95,7 +96,8 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
     """
 
     def __init__(self, address: urls.Address, options: Options) -> None:
-        self.core = Core(options, time.monotonic, random.random, lambda: time.time_ns() // 1000)
+        credentials = options.credentials(os.environ)
+        self.core = Core(options, time.monotonic, random.random, lambda: time.time_ns() // 1000, credentials)
         self.core.thread = threading.get_ident
         self.core.on_held = self._hurry_resolver
         self._shared_fetch = SharedFetch(self.core)

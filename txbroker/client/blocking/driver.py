@@ -29,6 +29,8 @@ from txbroker.client.core.promise import Promise
 from txbroker.client.core.url import Address
 from txbroker.client.core.waits import Turn
 from txbroker.client.loop import fork, tls
+from txbroker.client.loop.apart import apart, call_under_lock
+from txbroker.client.loop.channel import channel_of_socket
 from txbroker.client.loop.poller import LONGEST, Poller, check_system
 from txbroker.client.producer.producer import Producer
 
@@ -72,6 +74,7 @@ class Driver:
         self._thread: threading.Thread | None = None
         self._work = BinarySemaphore()
         self._closed = False
+        core.entering.apart = apart(partial(call_under_lock, self))
         fork.register(self)
 
     # -- for callers -------------------------------------------------------------------------------
@@ -79,8 +82,7 @@ class Driver:
     def wait(self, promise: Promise[T], timeout: float | None = None) -> T:
         """Return a promise's result; drive if no other thread does. Raises ``TimeoutError`` after ``timeout``."""
         if not promise.done:
-            if self.is_forked or self.core.asking:
-                self.check_process()
+            self.check_process()
             deadline = None if timeout is None else time.monotonic() + timeout
             me = threading.get_ident()
             if self._calling == me:
@@ -416,6 +418,7 @@ class Driver:
         if self._closed:
             connection.close()
         else:
+            self.core.entering.channel = channel_of_socket(self._address, connection)
             self.link.take(connection)
 
     # -- the background thread ---------------------------------------------------------------------

@@ -20,15 +20,16 @@ from txbroker import errors
 from txbroker.client.core.answers import Answers
 from txbroker.client.core.attends import Attends
 from txbroker.client.core.call import AnswerLost, AnswerType, Call, check, error_of, in_doubt, name_of
-from txbroker.client.core.hello import Greeting, replaced
+from txbroker.client.core.login import Entering, Step, replaced
 from txbroker.client.core.options import Backoff, Lost, Options, repetition
 from txbroker.client.core.parting import Parting, parting
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.promise import ended, settled
 from txbroker.client.core.waits import Waits
+from txbroker.client.login.credentials import Credentials
 from txbroker.wire import messages
 from txbroker.wire.codec import encode
-from txbroker.wire.messages import AnyAnswer, Done, GoingAway, Hello, Ping, Refused, Request, Welcome
+from txbroker.wire.messages import AnyAnswer, Done, GoingAway, Ping, Refused, Request, Welcome
 
 log = logging.getLogger("txbroker.client")
 
@@ -67,16 +68,17 @@ class Core:
         clock: Callable[[], float],
         random: Callable[[], float],
         wall: Callable[[], int],
+        credentials: Credentials | None = None,
     ) -> None:
         self.options = options.check()
         self.clock, self.wall, self.random = clock, wall, random
         self.phase = Phase.DOWN
         self.session = 0
         self.former: messages.FormerSession | None = None
-        """The session that the next hello shows: that of the last welcome, or one of another connection."""
+        """The session that the next login shows: that of the last welcome, or one of another connection."""
         self.max_frame, self.max_request = MAX_FRAME, MAX_REQUEST_DATA
         self.max_fetch_positions = 1  # every broker takes one, until it reports its limit
-        self.server = self.identity = ""
+        self.identity = ""
         self.later: deque[Callable[[], object]] = deque()
         self.on_changed: list[Callable[[str, bool], None]] = []
         """Told of topics that this client has altered or deleted: the name, and whether it is still there."""
@@ -111,6 +113,9 @@ class Core:
         """The thread that calls the user's partitioner just now: it must not use the client meanwhile."""
         self._told, self._heard = False, 0.0
         self.answers = Answers(self)
+        self.entering = Entering(self, credentials)
+        self.on_tick.append(self.entering.tick)
+        self.on_lost.append(self.entering.lost)
 
     # -- for the operations ------------------------------------------------------------------------
 
@@ -157,11 +162,12 @@ class Core:
         if call.deadline < self._next_expiry:
             self._next_expiry = call.deadline
         if self.phase is Phase.OPEN:
-            self._send(call)
+            self.send(call)
         else:
             self._waiting[call.request.correlation] = call
 
-    def _send(self, call: Call[Any]) -> None:
+    def send(self, call: Call[Any]) -> None:
+        """Send a call on the present connection."""
         if call.attempts:
             call.request = repetition(call.request)
         message = self.packed(call.request, call.data)
@@ -267,12 +273,7 @@ class Core:
         self.abort = ""
         self.take_output()
         self.answers.begin()
-        hello = Hello(
-            self.correlation(), messages.MAGIC, list(messages.VERSIONS), self.options.client, self.former
-        )
-        greeting = Greeting(self, hello, self.clock() + self.options.timeout)
-        self._next_expiry = min(self._next_expiry, greeting.deadline)
-        self._send(greeting)
+        self.entering.begin()
 
     def welcomed(self, welcome: Welcome) -> None:
         """Begin a session: send the waiting requests, in order."""
@@ -288,14 +289,13 @@ class Core:
             self._told = False
         self.session = welcome.session
         self.former = messages.FormerSession(welcome.session, welcome.start, welcome.secret)
-        self.server = welcome.server
         self.max_frame = welcome.max_frame
         self.max_request = welcome.max_request
         self.max_fetch_positions = welcome.max_fetch_positions
         self._backoff.reset()
         waiting, self._waiting = self._waiting, {}
         for call in waiting.values():
-            self._send(call)
+            self.send(call)
         for callback in self.on_open:
             callback()
         self._opened.move()
@@ -449,7 +449,7 @@ class Core:
             )
             if call.attempts:
                 error = in_doubt(call, f"no answer to {name_of(call)} in {self.options.timeout} s")
-                if type(call) is Greeting or now - self._heard >= self.options.timeout:
+                if type(call) is Step or now - self._heard >= self.options.timeout:
                     self.abort = f"the broker has not answered for {self.options.timeout} s"
             if call.expired(error):
                 self._pending.pop(call.request.correlation, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +13,7 @@ from journal.arguments import LONGEST, text, truth, whole, wrong_type, wrong_val
 from journal.random_id import new_id
 from txbroker import errors
 from txbroker.client.core.partitioner import Partitioner
+from txbroker.client.login.credentials import Credentials
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import Request
 
@@ -27,6 +28,7 @@ class Lost(enum.Enum):
 
 RULES: dict[type[Request], Lost] = {
     commands.Hello: Lost.ASK,
+    commands.Login: Lost.ASK,  # of one connection
     commands.Ping: Lost.READ,
     commands.Send: Lost.REPEAT,  # always with a producer id and a sequence
     commands.OpenProducer: Lost.REPEAT,
@@ -69,6 +71,13 @@ RULES: dict[type[Request], Lost] = {
     commands.ListStreams: Lost.READ,
     commands.ListSessions: Lost.READ,
     commands.CloseSession: Lost.REPEAT,  # if it is gone by then, the repetition says so
+    commands.AlterUser: Lost.REPEAT,  # of a new one: UserExists on a repetition is success
+    commands.RemoveUser: Lost.REPEAT,  # UnknownUser on a repetition is success
+    commands.ListUsers: Lost.READ,
+    commands.AlterRule: Lost.REPEAT,  # of rights that it has, or has not, already
+    commands.ListRules: Lost.READ,
+    commands.SwitchAccess: Lost.REPEAT,
+    commands.CheckAccess: Lost.READ,
     commands.Timed: Lost.ASK,  # never of a call: a repetition sends the measured request itself
 }
 
@@ -109,6 +118,7 @@ class Backoff:
 
 
 _STATE: Final = "nothing was opened"
+_SECRETS: Final = ("password", "password_file", "token", "token_file")
 
 
 class Options(NamedTuple):
@@ -124,6 +134,12 @@ class Options(NamedTuple):
     ``reports`` is a topic in which the client reports every ``report_interval`` what it has sent, counted in
     windows of ``report_window``. ``compression`` ("zstd", "lz4" or None) compresses batches, at
     ``compression_level`` (None: the codec's default).
+
+    ``user`` logs in with ``password`` (text, or a function that returns it) or with what is in ``password_file``; a
+    ``token`` (the same) or ``token_file`` needs no user. Functions are called, and files read, at each login: so they
+    may change. With neither, and no ``user``, the environment names them: ``TXBROKER_USER`` with
+    ``TXBROKER_PASSWORD_FILE``, or ``TXBROKER_TOKEN_FILE``. ``channel_binding`` ("disable", "prefer" or "require") ties
+    a password's login to the broker's certificate.
 
     ``partitioner(topic, key, partitions)`` returns the index of the partition for a message without an explicit
     one, or None to leave the choice to the key. It is called for each message, while the connection's lock is held:
@@ -144,6 +160,35 @@ class Options(NamedTuple):
     compression: str | None = None
     compression_level: int | None = None
     partitioner: Partitioner | None = None
+    user: str = ""
+    password: str | Callable[[], str] | None = None
+    password_file: str | None = None
+    token: str | Callable[[], str] | None = None
+    token_file: str | None = None
+    channel_binding: str = "prefer"
+
+    def __repr__(self) -> str:
+        """All but what is secret."""
+        shown = self._asdict()
+        for name in ("password", "token"):
+            shown[name] = None if shown[name] is None else "(hidden)"
+        return f"Options({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    def credentials(self, environment: Mapping[str, str], certificate: bool = False) -> Credentials | None:
+        """Return how the client logs in, None if it has nothing to show. ``certificate``: it shows one in TLS.
+
+        Raises ``Misuse`` for parts that contradict each other.
+        """
+        given = {name: getattr(self, name) for name in _SECRETS if getattr(self, name) is not None}
+        user = self.user
+        if not given and not user and not certificate:
+            user = environment.get("TXBROKER_USER", "")
+            for name in ("password_file", "token_file"):
+                if value := environment.get(f"TXBROKER_{name.upper()}"):
+                    given[name] = value
+        if not given and not user and not certificate:
+            return None
+        return Credentials(user=user, use_certificate=certificate and not given, **given)
 
     @property
     def longest_pause(self) -> float:
@@ -163,6 +208,10 @@ class Options(NamedTuple):
             _check(name, getattr(self, name), lambda n: n >= 0, "a number of bytes, 0 or more")
         if text("when_full", self.when_full, _STATE) not in ("wait", "raise"):
             raise wrong_value("when_full", self.when_full, "'wait' or 'raise'", _STATE)
+        if text("channel_binding", self.channel_binding, _STATE) not in ("disable", "prefer", "require"):
+            wanted = "'disable', 'prefer' or 'require'"
+            raise wrong_value("channel_binding", self.channel_binding, wanted, _STATE)
+        text("user", self.user, _STATE)
         if self.compression is not None:
             text("compression", self.compression, _STATE)
         if self.compression_level is not None:

@@ -10,7 +10,7 @@ class Phase(enum.Enum):
 
     DOWN = "waiting to connect"
     CONNECTING = "the socket is being connected"
-    GREETING = "hello has been sent"
+    GREETING = "hello has been sent, and the client logs in"
     OPEN = "there is a session"
     LEFT = "there is a session, on which the broker takes no more"
     CLOSED = "for good"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import random
 import time
 from abc import ABC, abstractmethod
@@ -30,6 +31,7 @@ from txbroker.client.core.promise import Promise, Task, settled, start
 from txbroker.client.core.results import Durability, Receipt
 from txbroker.client.core.waits import Turn
 from txbroker.client.loop import fork
+from txbroker.client.loop.apart import apart
 from txbroker.client.loop.loop_method import Take, loop_method
 from txbroker.client.loop.poller import check_system
 from txbroker.client.operations.operations import Operations
@@ -56,7 +58,9 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         check_system(address)
         self.address = address
         named = options._replace(client=fork.process_name() if options.client == "" else options.client)
-        self.core = Core(named, time.monotonic, random.random, lambda: time.time_ns() // 1000)
+        credentials = options.credentials(os.environ)
+        self.core = Core(named, time.monotonic, random.random, lambda: time.time_ns() // 1000, credentials)
+        self.core.entering.apart = apart(self._call_here)
         self.core.answers.most = MOST_AT_ONCE
         self.core.on_held = self._hurry_resolver
         self._shared_fetch = SharedFetch(self.core)
@@ -77,6 +81,10 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
     @abstractmethod
     def _write(self, data: bytes) -> None:
         """Give bytes to the transport."""
+
+    @abstractmethod
+    def _call_from_thread(self, call: Callable[[], object]) -> None:
+        """Have a call made on the loop's thread, from any other; nothing happens if the loop has ended."""
 
     @abstractmethod
     def _drop(self) -> None:
@@ -133,6 +141,17 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
     @abstractmethod
     def _may_write_here(self) -> bool:
         """Return whether the transport may be used on this thread: it is the loop's, or the loop has ended."""
+
+    def _call_here(self, call: Callable[[], object]) -> None:
+        """Make a call on the loop's thread, and what follows from it."""
+
+        def made() -> None:
+            try:
+                call()
+            finally:
+                self._settle()
+
+        self._call_from_thread(made)
 
     def send_held(self) -> None:
         """Send the output that is held, before a fork or at the interpreter's end, if this thread may."""

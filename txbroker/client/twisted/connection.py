@@ -23,10 +23,12 @@ from twisted.python.threadable import isInIOThread
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.core import url as urls
+from txbroker.client.core.login import Channel
 from txbroker.client.core.options import Options
 from txbroker.client.core.promise import Cancelled, Promise, Task
 from txbroker.client.core.worker import Worker, worker_of
 from txbroker.client.loop import tls
+from txbroker.client.loop.channel import channel_of
 from txbroker.client.loop.connection import LoopConnection
 from txbroker.client.loop.consumer import LoopConsumer
 from txbroker.client.loop.loop_method import Take
@@ -93,10 +95,14 @@ class Connection(LoopConnection):
             self._drop()
             return
         protocol.transport.registerProducer(protocol, True)
+        self.core.entering.channel = _channel(self.address, protocol.transport)
         self._made()
 
     def _may_write_here(self) -> bool:
         return not self._reactor.running or isInIOThread()
+
+    def _call_from_thread(self, call: Callable[[], object]) -> None:
+        self._reactor.callFromThread(call)
 
     def _write(self, data: bytes) -> None:
         if self._protocol is not None:
@@ -227,6 +233,17 @@ class _Protocol(Protocol):
 
     def stopProducing(self) -> None:
         pass
+
+
+def _channel(address: urls.Address, transport: Any) -> Channel:
+    peer = transport.getPeer()
+    shown = transport.getPeerCertificate() if hasattr(transport, "getPeerCertificate") else None
+    certificate = None
+    if shown is not None:
+        from OpenSSL.crypto import FILETYPE_ASN1, dump_certificate
+
+        certificate = dump_certificate(FILETYPE_ASN1, shown)
+    return channel_of(address, getattr(peer, "host", ""), certificate)
 
 
 def _fire(deferred: Deferred[T], task: Task[T]) -> None:

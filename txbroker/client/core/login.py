@@ -1,0 +1,240 @@
+"""The login of a client: from its hello to a session, and again before what it has shown ends.
+
+A mechanism may call back the program, read files or compute for long. So its steps run apart (:attr:`Entering.apart`),
+on a thread of their own, and what they return comes back as an event like any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from journal.parties import ANONYMOUS
+from txbroker import errors
+from txbroker.client.core.call import AnswerLost, Call
+from txbroker.client.core.options import REFUSED_FOR_GOOD, Options
+from txbroker.client.core.phase import Phase
+from txbroker.client.login.choice import ChannelBinding, ClientExchange, choose
+from txbroker.client.login.credentials import Credentials
+from txbroker.client.login.end_point import end_point_hash
+from txbroker.wire import messages
+from txbroker.wire.messages import Answer, Challenge, Hello, Login, Offered, Request, Welcome
+
+T = TypeVar("T")
+
+Done = Callable[[Any, BaseException | None], None]
+Apart = Callable[[Callable[[], Any], Done], None]
+"""Runs work where it may block, then calls back with its result or its error, as an event of the client."""
+
+RENEW_AFTER: Final = 0.8
+"""The part of a login's time after which the client logs in anew."""
+
+
+class Channel(NamedTuple):
+    """What a front end knows of a connection. ``secure``: it has TLS or does not leave the machine; ``certificate`` is
+    the one that the broker has shown (DER), None without TLS.
+    """
+
+    secure: bool = False
+    certificate: bytes | None = None
+
+
+def at_once(work: Callable[[], Any], done: Done) -> None:
+    """Run work here and now: for a front end that may block."""
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001  (it is told)
+        done(None, error)
+    else:
+        done(result, None)
+
+
+class Enters(Protocol):
+    """The part of the core that a login needs."""
+
+    options: Options
+    phase: Phase
+    abort: str
+    session: int
+    former: messages.FormerSession | None
+    clock: Callable[[], float]
+
+    def correlation(self) -> int:
+        """Return a number for the next request."""
+
+    def send(self, call: Call[Any]) -> None:
+        """Send a call on the present connection."""
+
+    def welcomed(self, welcome: Welcome) -> None:
+        """Begin the session."""
+
+    def stop(self, error: errors.TxBrokerError) -> None:
+        """End the client: there will be no session."""
+
+    def expire_by(self, deadline: float) -> None:
+        """Have the time looked at then."""
+
+
+class Entering:
+    """A client's logins, one for each connection and more before a token ends. ``credentials`` None: it has none.
+
+    ``channel`` is what is known of the present connection; the front end says so before the hello.
+    """
+
+    def __init__(self, core: Enters, credentials: Credentials | None) -> None:
+        self._core = core
+        self.credentials = credentials
+        self._binding = ChannelBinding(core.options.channel_binding)
+        self.channel = Channel()
+        self.apart: Apart = at_once
+        self._attempt = object()
+        self._exchange: ClientExchange | None = None
+        self._mechanisms: list[str] = []
+        self.server = ""
+        """The broker's program, as it calls itself."""
+        self._by = self._again_at = math.inf
+
+    def begin(self) -> None:
+        """Say hello on a new connection; without credentials log in with it, which costs no time for a round trip."""
+        core = self._core
+        self._by = core.clock() + core.options.timeout
+        core.expire_by(self._by)
+        hello = Hello(core.correlation(), messages.MAGIC, list(messages.VERSIONS), core.options.client)
+        core.send(Step(self, hello, Offered, self._by))
+        if self.credentials is None:
+            self._say(ANONYMOUS.upper(), b"")
+
+    def answered(self, head: Answer) -> None:
+        """Take an answer, and go on."""
+        match head:
+            case Offered():
+                self._mechanisms, self.server = head.mechanisms, head.server
+                self._begin_exchange()
+            case Challenge() if self._exchange is not None:
+                self._run(self._exchange.answer, lambda data: self._say("", data), head.data)
+            case Welcome() if self._exchange is not None:
+                self._run(self._exchange.finish, lambda _: self._entered(head), head.data)
+            case Welcome():
+                self._entered(head)
+
+    def _begin_exchange(self) -> None:
+        if self.credentials is not None:
+            begin = partial(_begun, self._mechanisms, self.credentials, self.channel, self._binding)
+            self._run(begin, self._go_on)
+
+    def _go_on(self, begun: tuple[ClientExchange, bytes]) -> None:
+        self._exchange, first = begun
+        self._say(self._exchange.mechanism, first)
+
+    def _say(self, mechanism: str, data: bytes) -> None:
+        core = self._core
+        after = core.former if mechanism and core.phase is not Phase.OPEN else None
+        core.send(
+            Step(self, Login(core.correlation(), mechanism, data, after), (Challenge, Welcome), self._by)
+        )
+
+    def _run(self, work: Callable[..., T], then: Callable[[T], None], *args: Any) -> None:
+        """Run work apart, then go on with its result, unless the connection is another one by then."""
+        attempt = self._attempt
+
+        def done(result: Any, error: BaseException | None) -> None:
+            if attempt is self._attempt:
+                if error is None:
+                    then(result)
+                else:
+                    self.refused(_told(error))
+
+        self.apart(lambda: work(*args), done)
+
+    def _entered(self, welcome: Welcome) -> None:
+        core = self._core
+        self._exchange, self._by = None, math.inf
+        if welcome.valid_for:
+            self._again_at = core.clock() + RENEW_AFTER * welcome.valid_for / 1e6
+            core.expire_by(self._again_at)
+        if core.phase is not Phase.OPEN:
+            core.welcomed(welcome)
+
+    def refused(self, error: errors.TxBrokerError) -> None:
+        """End the client if another try would be refused, too, else the connection."""
+        core = self._core
+        self.lost()
+        is_first = not core.session and isinstance(error, errors.AuthenticationFailed | errors.Misuse)
+        if is_first or isinstance(error, REFUSED_FOR_GOOD):
+            core.stop(error)
+            core.abort = str(error)
+        elif not isinstance(error, AnswerLost):
+            core.abort = f"the broker refused the session: {error}"
+
+    def lost(self) -> None:
+        """Forget the login of a connection that is lost."""
+        self._attempt, self._exchange = object(), None
+        self._by = self._again_at = math.inf
+
+    def tick(self, now: float) -> float:
+        """Log in anew if it is time, or give up the connection on which the login takes too long; return when to look
+        next.
+        """
+        core = self._core
+        if now >= self._by:
+            core.abort = f"the login has not ended for {core.options.timeout} s"
+            self._by = math.inf
+        if now >= self._again_at:
+            self._again_at = math.inf
+            if core.phase is Phase.OPEN:
+                self._by = now + core.options.timeout
+                self._begin_exchange()
+        return min(self._by, self._again_at)
+
+
+class Step(Call[Any]):
+    """A request of a login, which is sent on one connection and never again."""
+
+    __slots__ = ("_entering",)
+
+    def __init__(self, entering: Entering, request: Request, expected: Any, deadline: float) -> None:
+        super().__init__(request, expected, b"", deadline)
+        self._entering = entering
+
+    def answered(self, head: Answer, data: memoryview) -> None:
+        """Go on with the login."""
+        super().answered(head, data)
+        self._entering.answered(head)
+
+    def refused(self, error: errors.TxBrokerError) -> None:
+        """End the client or the connection."""
+        self.fail(error)
+        self._entering.refused(error)
+
+
+def _begun(
+    mechanisms: list[str], credentials: Credentials, channel: Channel, binding: ChannelBinding
+) -> tuple[ClientExchange, bytes]:
+    hashed = None if channel.certificate is None else end_point_hash(channel.certificate)
+    exchange = choose(
+        mechanisms, credentials, secure=channel.secure, certificate_hash=hashed, channel_binding=binding
+    )
+    return exchange, exchange.first()
+
+
+def _told(error: BaseException) -> errors.TxBrokerError:
+    """Return the error of a step: its own, or that a function of the program has failed."""
+    if isinstance(error, errors.TxBrokerError):
+        return error
+    failed = errors.AuthenticationFailed(
+        f"what gives the password or token failed ({type(error).__name__}: {error}); nothing was sent that tells "
+        "it. See the program's function, or file"
+    )
+    failed.__cause__ = error
+    return failed
+
+
+def replaced(identity: str, known: str) -> errors.BrokerReplaced:
+    """Return the error for another broker behind the address, where numbers and xids mean other transactions."""
+    return errors.BrokerReplaced(
+        f"the broker behind the address has other data ({identity}) than the one this connection was made to "
+        f"({known}); nothing was sent to it. Open a new connection to work with it. What is undecided at the old one "
+        "can be ended only there, when it is back"
+    )
