@@ -20,6 +20,11 @@ Holder = Annotated[str, msgspec.Meta(pattern=rf"\A({ROLE})?[A-Za-z0-9._-]{{1,{MA
 
 LEAST_ITERATIONS: Final = 4_096
 MOST_ITERATIONS: Final = 1_000_000
+DEFAULT_ITERATIONS: Final = 15_000
+"""Of verifiers that are made, and of those that are made up for users that do not exist: so they look the same."""
+DEFAULT_SALT_BYTES: Final = 16
+MAX_PASSWORD: Final = 1_024
+"""Most bytes of a password, in UTF-8."""
 HASH_BYTES: Final = 32
 AccessKey = Annotated[bytes, msgspec.Meta(min_length=HASH_BYTES, max_length=HASH_BYTES)]
 _Hash = Annotated[bytes, msgspec.Meta(min_length=HASH_BYTES, max_length=HASH_BYTES)]
