@@ -13,6 +13,7 @@
     checkpoints/<LSN>.checkpoint                    with .tmp behind while it is being written
     staged/<session>-<serial>.staged                likewise
     partitions/<topic>-<index>.<number>/<base offset>.log, .index, .time, .keys
+    admin.sock                                      where its owner may do everything, while a broker runs
     repairs.json                                    what repairs have done here, oldest first
     repair.plan                                     a repair that has been decided and is being carried out
     repair.new/<number>                             files that it will put in place
@@ -35,6 +36,7 @@ from journal.errors import InvalidName
 LOCK = "lock"
 BALLAST = "ballast"
 WITNESS = "witness"
+ADMIN_SOCKET = "admin.sock"
 JOURNAL_DIRECTORY = "journal"
 CHECKPOINT_DIRECTORY = "checkpoints"
 STAGED_DIRECTORY = "staged"
@@ -53,7 +55,7 @@ REPAIR_FILES = (REPAIR_PLAN, REPAIR_PLAN + ".tmp", REPAIRS + ".tmp", REPAIR_DIRE
 RESERVED_PREFIX = "txbroker."
 """The beginning of the names of the engine's own topics."""
 
-IN_ROOT = frozenset((LOCK, BALLAST, WITNESS, REPAIRS, *REPAIR_FILES, *DIRECTORIES))
+IN_ROOT = frozenset((LOCK, BALLAST, WITNESS, ADMIN_SOCKET, REPAIRS, *REPAIR_FILES, *DIRECTORIES))
 """All fixed names in the data directory itself."""
 
 SPARE_NEXT = f"{JOURNAL_DIRECTORY}/spare.next"

@@ -2,16 +2,14 @@
 
 from twisted.internet.testing import StringTransport
 
-from tests.support.broker_room import Room
+from tests.support.broker_room import Room, opening
 from tests.support.builders import small_files
 from txbroker.server.config import ServiceSettings
 from txbroker.server.connections import Connections
 from txbroker.server.factory import BrokerFactory
 from txbroker.server.read_limits import Intake
 from txbroker.server.send_buffer import SendBuffers
-from txbroker.wire import messages as commands
-from txbroker.wire.codec import answer_decoder, encode
-from txbroker.wire.messages import MAGIC
+from txbroker.wire.codec import answer_decoder
 
 
 class Door:
@@ -27,7 +25,7 @@ class Door:
         self.transport = StringTransport()
         self.protocol.makeConnection(self.transport)
         if hello:
-            self.protocol.dataReceived(encode(commands.Hello(1, MAGIC, [2])))
+            self.protocol.dataReceived(opening())
         self.carry()
         self.transport.clear()
         self.records = []

@@ -23,10 +23,14 @@ def room():
 
 
 class TestHello:
-    def test_a_hello_is_answered_with_version_and_session_number(self, room):
+    def test_a_hello_is_answered_with_version_and_mechanisms_and_a_login_with_session_number(self, room):
         peer = room.peer(hello=False)
-        welcome = peer.ask(messages.Hello, messages.MAGIC, [1, 2, 7], "billing")
-        assert (welcome.version, welcome.session) == (2, peer.session.number)
+        offered = peer.ask(messages.Hello, messages.MAGIC, [1, 3, 7], "billing")
+        assert (offered.version, offered.server) == (3, "txbroker")
+        assert offered.mechanisms[-1] == "ANONYMOUS"
+        assert (peer.session.number, room.broker.sessions) == (0, {})
+        welcome = peer.ask(messages.Login, "ANONYMOUS")
+        assert (welcome.session, welcome.principal) == (peer.session.number, "anonymous")
         assert welcome.max_request == room.settings.max_request
         assert peer.session.owner == Owner("anonymous", "billing", "10.0.0.1:5")
 
@@ -57,7 +61,7 @@ class TestHello:
     )
     def test_a_hello_that_is_not_one_is_refused_and_closed(self, room, magic, client, error):
         peer = room.peer(hello=False)
-        refused(peer.ask(messages.Hello, magic, [2], client), error)
+        refused(peer.ask(messages.Hello, magic, list(messages.VERSIONS), client), error)
         assert len(peer.closed) == 1
 
     def test_anything_else_first_is_refused_closed_and_not_carried_out(self, room):
@@ -72,7 +76,7 @@ class TestHello:
         [partition] = room.topic()
         peer = room.peer()
         peer.tell(messages.Add, 1, partition, data=frames(b"a"))
-        refused(peer.ask(messages.Hello, messages.MAGIC, [2]), "PeerViolation")
+        refused(peer.ask(messages.Hello, messages.MAGIC, list(messages.VERSIONS)), "PeerViolation")
         assert room.engine.transactions.live == {}
         assert peer.session.number not in room.broker.sessions
 
@@ -80,8 +84,7 @@ class TestHello:
         [partition] = room.topic()
         old, other = room.peer(), room.peer()
         old.tell(messages.Add, 1, partition, data=frames(b"a"))
-        new = room.peer(hello=False)
-        new.ask(messages.Hello, messages.MAGIC, [2], "tester", old.former)
+        new = old.again()
         assert len(old.closed) == 1
         assert new.ask(messages.AskOutcome, old.session.number, 1).state is State.ROLLED_BACK
         assert old.ask(messages.DeleteTopic, "orders", room.topic_id()) is None
@@ -94,8 +97,7 @@ class TestHello:
         room.broker.parked_requests.park(
             old.session, messages.Send(7, partition), memoryview(frames(b"late"))
         )
-        new = room.peer(hello=False)
-        new.ask(messages.Hello, messages.MAGIC, [2], "tester", old.former)
+        new = old.again()
         room.engine.on_idle()
         room.engine.sync()
         assert (old.answers, room.broker.parked_requests.bytes, len(room.broker.parked_requests.line)) == (
@@ -109,14 +111,15 @@ class TestHello:
         room = Room(max_sessions=1)
         first = room.peer()
         second = room.peer(hello=False)
-        refused(second.answers[0], "LimitExceeded")
+        second.ask(messages.Hello, messages.MAGIC, list(messages.VERSIONS))
+        refused(second.ask(messages.Login, "ANONYMOUS"), "LimitExceeded")
         assert len(second.closed) == 1
         first.leave()
         assert room.peer().session.state is SessionState.OPEN
 
     def test_a_ping_is_answered_at_once(self, room):
         peer = room.peer()
-        assert peer.answer(peer.tell(messages.Ping)) == messages.Done(2)
+        assert peer.answer(peer.tell(messages.Ping)) == messages.Done(3)
 
 
 class TestAnswers:
@@ -139,7 +142,7 @@ class TestAnswers:
 
     def test_every_request_has_a_meaning(self, room):
         kinds = set(messages.AnyRequest.__args__)
-        assert kinds - {messages.Hello} == {kind for kind in room.broker._handlers if kind in kinds}
+        assert kinds == {kind for kind in room.broker._handlers if kind in kinds}
 
     def test_an_answer_too_large_for_the_protocol_is_refused_instead(self, room, monkeypatch):
         room.topic("small", 10)

@@ -1,5 +1,5 @@
-"""Test that a hello ends the session that its client had, and no other: not in a restored copy, not with a wrong
-secret.
+"""Test that a client which connects again ends the session that it had, and no other: not in a restored copy, not with
+a wrong secret.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from journal.constants import STARTS_KEPT
 from journal.formats.record import NONCE_BYTES, Started
+from journal.parties import ANONYMOUS
 from journal.transaction_states import State
 from tests.broker.transactions.transaction_scene import totals
 from tests.client.rig import Rig
@@ -31,7 +32,8 @@ def greeted(
     room: Room, after: FormerSession | None = None
 ) -> tuple[Peer, messages.Welcome | messages.Refused]:
     peer = room.peer(hello=False)
-    return peer, peer.ask(messages.Hello, messages.MAGIC, [2], "tester", after)
+    peer.tell(messages.Hello, messages.MAGIC, list(messages.VERSIONS), "tester")
+    return peer, peer.ask(messages.Login, "ANONYMOUS", b"", after)
 
 
 def client(room: Room) -> tuple[Peer, FormerSession]:
@@ -78,10 +80,10 @@ class TestWelcome:
         peer, former = client(room)
         peer.leave()
         welcome = greeted(room, former)[1]
-        refusal = room.broker.greeting.judge(replace(former, session=1 << 40))
+        refusal = room.broker.greeting.judge(replace(former, session=1 << 40), ANONYMOUS)
         for holder, secret in (
             (former.secret, former.secret), (former, former.secret), (refusal, former.secret),
-            (messages.Hello(1, messages.MAGIC, [2], "c", former), former.secret), (welcome, welcome.secret),
+            (messages.Login(1, "ANONYMOUS", b"", former), former.secret), (welcome, welcome.secret),
         ):  # fmt: skip
             for text in (repr(holder), str(holder), f"{holder}"):
                 assert repr(secret.value)[2:-1] not in text
@@ -202,7 +204,8 @@ class TestFormerSessions:
     def test_a_hello_that_is_refused_for_another_reason_ends_nobody(self, room):
         peer, former = client(room)
         other = room.peer(hello=False)
-        refused(other.ask(messages.Hello, messages.MAGIC, [99], "tester", former), "VersionRefused")
+        refused(other.ask(messages.Hello, messages.MAGIC, [99], "tester"), "VersionRefused")
+        assert other.ask(messages.Login, "ANONYMOUS", b"", former) is None
         assert peer.closed == []
 
 
@@ -211,12 +214,15 @@ class Cable:
 
     def __init__(self, room: Room) -> None:
         self.room = room
-        self.session = 0
+
+    @property
+    def session(self) -> int:
+        return self.peer.session.number
 
     def connection(self):
         peer, out = self.room.peer(hello=False), []
         peer.session.deliver = out.append
-        self.peer, self.session = peer, peer.session.number
+        self.peer = peer
         decoder = request_decoder(1 << 26)
 
         def feed(data: bytes) -> bytes:
@@ -260,7 +266,7 @@ class TestClients:
         assert (first.result().base_offset, second.result().base_offset) == (0, 1)
         assert (rig.producer.identity != before) is is_forgotten
 
-    def test_a_client_whose_broker_was_set_back_stops_for_good_and_says_nothing_but_hello(self, room):
+    def test_a_client_whose_broker_was_set_back_stops_for_good_and_says_nothing_but_its_login(self, room):
         copy = room.filesystem.crash_clone(1)
         room.restart()
         room.topic("t")
@@ -307,7 +313,10 @@ def test_a_brokers_randomness_comes_from_where_it_is_told():
     broker = Broker(room.engine, room.settings, random=random)
     said = []
     session = broker.opened("peer", said.append, said.append)
-    broker.received(session, messages.Hello(1, messages.MAGIC, [2]), memoryview(b""))
-    [(welcome, _)] = answer_decoder(1 << 20).feed(said[0])
-    assert welcome.secret == Secret(bytes([1]) * SECRET_BYTES)
-    assert drawn == [SECRET_BYTES]
+    for command in (messages.Hello(1, messages.MAGIC, list(messages.VERSIONS)), messages.Login(2, "ANONYMOUS")):
+        broker.received(session, command, memoryview(b""))
+    [_, (welcome, _)] = answer_decoder(1 << 20).feed(b"".join(said))
+    *of_logins, of_session = drawn
+    assert welcome.secret == Secret(bytes([len(drawn)]) * SECRET_BYTES)
+    assert of_session == SECRET_BYTES
+    assert len(of_logins) == 2, "of keys that no connection sees"

@@ -30,7 +30,8 @@ class Room:
         self.session = self.broker.opened(
             "here", lambda data: self.answers.extend(head for head, _ in decoder.feed(data)), print
         )
-        self.ask(messages.Hello(1, messages.MAGIC, [2]))
+        self.ask(messages.Hello(1, messages.MAGIC, list(messages.VERSIONS)))
+        self.ask(messages.Login(1, "ANONYMOUS"))
         self.partition = (
             self.ask(messages.CreateTopic(2, "t", 1, TopicSettings())).topics[0].partitions[0].number
         )

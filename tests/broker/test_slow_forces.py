@@ -76,7 +76,8 @@ class Broker:
             "here", lambda data: self.answers.extend(head for head, _ in decoder.feed(data)), print
         )
         self.number = 0
-        self.ask(messages.Hello, messages.MAGIC, [2])
+        self.ask(messages.Hello, messages.MAGIC, list(messages.VERSIONS))
+        self.ask(messages.Login, "ANONYMOUS")
 
     def _worker(self, name, *arguments):
         return self.workers.setdefault(name, ManualWorker(name, *arguments))

@@ -52,9 +52,9 @@ class Rig:
             assert self.core.connection_due()
         self.core.connecting()
         self.feed = self.broker.connection()
-        self.session = self.broker.session
         self.core.connected()
         self.pump()
+        self.session = self.broker.session
 
     def pump(self) -> None:
         """Move bytes both ways until there are none, and have the core do what is due, as a client does."""

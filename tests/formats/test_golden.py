@@ -22,6 +22,7 @@ from journal.formats import (
     outcome_entry,
     record,
 )
+from journal.formats import access_entries as a
 from journal.formats import group_entries as g
 from journal.formats import record as r
 from journal.formats.checkpoint import CheckpointHeader
@@ -62,6 +63,12 @@ EPOCH = bytes(range(24))
 SETTINGS = TopicSettings(10, 1_000_000, 1 << 20, 1 << 30, None, 4096, 0)
 ME = Owner("anonymous", "me", "host:1")
 ANN = Actor("ann", "ops")
+VERIFIER = a.ScramVerifier(bytes(range(16)), 15_000, bytes(range(32, 64)), bytes(range(64, 96)))
+TOKEN = a.TokenSubject("https://login.example", "alice@example")
+ALICE = a.User("alice", VERIFIER, ["CN=alice", "DNS:a.example"], [TOKEN], ["loaders"])
+RULE = a.Rule(
+    "role:loaders", a.Effect.DENY, a.Resource.TOPIC, "orders-", True, [a.Right.READ, a.Right.DESCRIBE]
+)
 INFO = c.TransactionInfo(
     SESSION, 7, State.PREPARED, XID, "me", 5, 3, 300, ["t"], ["g"], Cause.OPERATOR, "ann", "why", True,
     c.CoordinatorWord(State.COMMITTED, TIME, "me@host:1", "ops"), "host:1", 4, TIME, TIME + 1, TIME + 2,
@@ -95,9 +102,13 @@ RECORDS = [
     r.GroupAltered("group", g.GroupSettings(RULES, 86_400_000_000, ["eu"]), 1021, ID),
     r.StreamClaimed(ID, "0123456789abcdef", 1 << 33, NONCE, "me", 1022),
     r.StreamReleased(ID, 1 << 33, 1023),
+    r.UserSet(ALICE, ANN, 1024),
+    r.UserRemoved("alice", ANN, 1025),
+    r.RuleSet(RULE, ANN, 1026),
+    r.AccessSet(True, False, bytes(range(32)), ANN, 1027),
 ]
 REQUESTS = [
-    c.Hello(1, c.MAGIC, [2], "example", c.FormerSession(SESSION, NONCE, SECRET)),
+    c.Hello(1, c.MAGIC, [3], "example"),
     c.Ping(2),
     c.Send(3, 1, 2, 3, 4),
     c.OpenProducer(4, "name"),
@@ -132,7 +143,7 @@ REQUESTS = [
     ),
     c.Rollback(14, SESSION, 7, XID, 6, True, "ann", "why"),
     c.AskOutcome(15, SESSION, 7, XID),
-    c.ListTransactions(16, [State.PREPARED], (SESSION, 7), 10, 1, b"day-", True),
+    c.ListTransactions(16, [State.PREPARED], (SESSION, 7), 10, 1, b"day-", True, True),
     c.ShowTransaction(17, SESSION, 7, XID, 1 << 16),
     c.Forget(18, SESSION, 7, XID, "ann", "why"),
     c.CommitOffsets(19, "group", OFFSETS, ID, [1 << 39, None], SETTLED, True),
@@ -161,14 +172,24 @@ REQUESTS = [
     c.ListStreams(46, "0123456789abcdef", 1 << 36),
     c.ListSessions(47, SESSION),
     c.CloseSession(48, SESSION, "ann", "it hangs"),
+    c.Login(49, "SCRAM-SHA-256", b"n,,n=alice,r=abc", c.FormerSession(SESSION, NONCE, SECRET)),
+    c.AlterUser(50, ALICE, ["scram", "roles"], c.Existing.NO),
+    c.RemoveUser(51, "alice"),
+    c.ListUsers(52, "alice"),
+    c.AlterRule(53, RULE, True),
+    c.ListRules(54, 1000),
+    c.SwitchAccess(55, c.Switch.ENABLE),
+    c.CheckAccess(56, "alice", a.Right.DECIDE, a.Resource.TRANSACTION, "day-"),
 ]
 ANSWERS = [
-    c.Welcome(1, 2, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000),
+    c.Welcome(
+        1, SESSION, 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000, "alice", b"v=abc", 1 << 33
+    ),
     c.Done(2),
     c.Refused(3, "HeuristicallyCommitted", "text", {"wall": 3}, {"by": "ann"}),
     c.Sent(4, 1 << 40),
     c.ProducerOpened(5, 3, 4, [(1, 5)]),
-    c.Topics(6, [c.TopicInfo("orders", [c.PartitionInfo(0, 1, 2, 3, 4, 5)], SETTINGS, ID)]),
+    c.Topics(6, [c.TopicInfo("orders", [c.PartitionInfo(0, 1, 2, 3, 4, 5)], SETTINGS, ID)], True),
     c.Fetched(
         7, [c.FetchedPartition(1, 0, 2, 2, 3, "UnknownPartition", "text", None, None, b"\2\5", b"\2\2")]
     ),
@@ -179,7 +200,7 @@ ANSWERS = [
     c.TransactionShown(12, INFO, [(1, 57)], [("group", OFFSETS[0])], [(1, 3, 300)], PLACED, "damaged"),
     c.GroupOffsets(13, [c.GroupOffset(1, None, 2, "note", "4294967297-7 1:x:y")], ID),
     c.Claimed(14, [(1, 2)]),
-    c.Groups(15, [c.GroupInfo("group", [("orders", 0, 5, 2)], ID)]),
+    c.Groups(15, [c.GroupInfo("group", [("orders", 0, 5, 2)], ID)], True),
     c.Status(16, {"sends": 1, "rate": 0.5, "state": "up"}),
     c.TimedAnswer(17, c.Sent(17, 1 << 40), c.Times(1, 2, 3, 4, 5, 6)),
     c.FilesPinned(18, 1 << 40, True),
@@ -203,6 +224,11 @@ ANSWERS = [
     c.Streams(46, [c.StreamInfo(ID, "0123456789abcdef", 1 << 40, 1 << 36, "me", 7)], True),
     c.GoingAway(0, "it is stopping", 1_000_000),
     c.Sessions(47, [c.SessionInfo(SESSION, "me", "anonymous", "[::1]:7", 1 << 40, 2, 3, 4, 5, 6)], True),
+    c.Offered(1, 3, "txbroker", ["SCRAM-SHA-256", "ANONYMOUS"]),
+    c.Challenge(49, b"r=abcdef,s=AAAA,i=15000"),
+    c.Users(52, [c.UserInfo("alice", 15_000, ["CN=alice"], [TOKEN], ["loaders"], 2)], True),
+    c.Rules(54, [RULE], True, True, False),
+    c.AccessChecked(56, True, [RULE]),
 ]
 
 MESSAGE = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})

@@ -18,9 +18,15 @@ from tests.support.builders import small_files
 from txbroker.broker.broker import Broker
 from txbroker.broker.settings import BrokerSettings
 from txbroker.wire import messages
-from txbroker.wire.codec import answer_decoder
+from txbroker.wire.codec import answer_decoder, encode
 
 NOTHING = memoryview(b"")
+
+
+def opening(client: str = "tester", after: messages.FormerSession | None = None) -> bytes:
+    """Return the bytes of a hello, and of the login of who need not log in, which may come with it."""
+    hello = messages.Hello(1, messages.MAGIC, list(messages.VERSIONS), client)
+    return encode(hello) + encode(messages.Login(2, "ANONYMOUS", b"", after))
 
 
 def frames(*values: bytes) -> bytes:
@@ -158,4 +164,4 @@ def recorded(room: Room) -> list[Any]:
     return records
 
 
-__all__ = ["NOTHING", "Iterator", "Peer", "Room", "frames", "recorded", "refused"]
+__all__ = ["NOTHING", "Iterator", "Peer", "Room", "frames", "opening", "recorded", "refused"]

@@ -90,7 +90,7 @@ def meaning(kind: type) -> str:
 
 
 def structures() -> list[type]:
-    """Those that requests and answers are made of, but for these themselves, by name; numbered kinds too."""
+    """Those that requests and answers are made of, but for these themselves, by name; numbered and worded kinds too."""
     found: dict[str, type] = {}
 
     def look(kind: typing.Any) -> None:
@@ -98,7 +98,7 @@ def structures() -> list[type]:
             look(part)
         if not isinstance(kind, type) or kind.__name__ in found:
             return
-        if issubclass(kind, enum.IntEnum) or (
+        if issubclass(kind, enum.Enum) or (
             issubclass(kind, msgspec.Struct) and not kind.__struct_config__.tag
         ):
             found[kind.__name__] = kind
@@ -127,13 +127,26 @@ def _of_structures() -> list[str]:
 
 
 def _of_numbers() -> list[str]:
-    kinds = [kind for kind in structures() if issubclass(kind, enum.IntEnum)]
+    kinds = _numbered()
     head = ["| of | number | name | meaning |", "|---|---|---|---|"]
     return head + [
         f"| `{kind.__name__}` | {each.value} | {each.name} | {of_members(kind)[each.name]} |"
         for kind in kinds
         for each in kind
     ]
+
+
+def _of_words() -> list[str]:
+    head = ["| of | words | meaning |", "|---|---|---|"]
+    kinds = [kind for kind in structures() if issubclass(kind, enum.Enum) and kind not in _numbered()]
+    return head + [
+        f"| `{kind.__name__}` | {', '.join(f'`{each.value}`' for each in kind)} | {meaning(kind)} |"
+        for kind in kinds
+    ]
+
+
+def _numbered() -> list[type]:
+    return [kind for kind in structures() if issubclass(kind, enum.IntEnum)]
 
 
 def of_members(kind: type) -> dict[str, str]:
@@ -169,6 +182,7 @@ def tables() -> dict[str, str]:
         "answers": _of_union(messages.AnyAnswer, "answer"),
         "structures": _of_structures(),
         "numbers": _of_numbers(),
+        "words": _of_words(),
         "errors": _of_errors(),
     }
     return {name: "\n".join(lines) + "\n" for name, lines in made.items()}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
@@ -267,13 +268,13 @@ class Broker:
         peer: str,
         deliver: Callable[[bytes], None],
         close: Callable[[str], None],
-        facts: ConnectionFacts | None = None,
+        learn: Callable[[], ConnectionFacts] | None = None,
     ) -> Session:
-        """Take a connection, of which ``facts`` are known. It has a session, with a number, once its client has logged
-        in. ``deliver`` takes bytes of answers, ``close`` ends it after those for a reason.
+        """Take a connection. It has a session, with a number, once its client has logged in. ``deliver`` takes bytes
+        of answers, ``close`` ends it after those for a reason, ``learn`` finds out what is known of it.
         """
-        known = facts or ConnectionFacts(address=peer)
-        session = Session(self.greeting.new_secret(), peer, deliver, close, self.engine.now(), known)
+        found = learn or partial(ConnectionFacts, address=peer)
+        session = Session(self.greeting.new_secret(), peer, deliver, close, self.engine.now(), found)
         session.on_drained = self.fetching.drained
         return session
 

@@ -150,7 +150,7 @@ class Entrance:
             self._dismiss(session, command.correlation, error or unexpected)
 
     def _offer(self, session: Session, command: Hello) -> None:
-        session.client = command.client
+        session.client, session.facts = command.client, session.learn()
         version = max(set(command.versions) & set(VERSIONS))
         mechanisms = self.logins.mechanisms(self.facts(session))
         session.deliver(encode(Offered(command.correlation, version, SERVER, mechanisms)))
@@ -177,6 +177,7 @@ class Entrance:
 
     def facts(self, session: Session) -> ConnectionFacts:
         """Return what is known of a connection, with what is demanded just now."""
+        assert session.facts is not None, "it has said hello"
         return msgspec.structs.replace(session.facts, login_required=self._access.is_on)
 
     def after(self, delay: float, call: Callable[[], None]) -> None:

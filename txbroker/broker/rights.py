@@ -387,10 +387,3 @@ class Policy(Protocol):
 
     def rights_of(self, principal: str) -> Rights | None:
         """Return the rights of a principal; None if it may do everything, which then costs its requests nothing."""
-
-
-class Unrestricted:
-    """The policy where nobody has to log in: every principal may do everything."""
-
-    def rights_of(self, principal: str) -> None:
-        """Return None: every principal may do everything."""

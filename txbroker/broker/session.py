@@ -2,7 +2,7 @@
 
 The documents' diagram and the test of every pair are made from the table. A session number is ``start number << 32 |
 counter``, so none is given twice, over restarts too. A copy of the data gives its own starts' numbers out again, with
-other nonces (:mod:`txbroker.broker.hello`).
+other nonces (:mod:`txbroker.broker.welcome`).
 """
 
 from __future__ import annotations
@@ -79,28 +79,28 @@ class Session:
     ``owner`` has all three: whose its transactions are. ``rights`` is what its principal may do, looked up once (None:
     everything).
 
-    ``facts`` are what is known of its connection, ``login`` is the exchange that goes on, ``valid_until`` is when it
-    ends unless the client logs in anew (journal time, None: never). Its ``number`` is 0 until its client has logged in.
-    ``secret`` is told to its client alone: who shows it with a later hello had this session, and has it again in the
-    new one; ``producer_owner`` is its hash, which the client's producers have as theirs. ``deliver`` takes the
-    bytes of answers, ``close`` ends the connection for a reason. ``last_serial`` is the highest transaction serial
-    seen. ``held`` is what it has waiting for a force (:mod:`txbroker.broker.accounts`), ``uncounted`` is to be added to
-    that, ``parked`` counts its requests that wait for the engine. ``fetches`` are its unanswered fetches, in the
-    order in which they came; ``reading`` says that one of them is at the disk. ``work`` is what was done in the
-    session's present turn beside its requests' bytes: the messages in them, and what fetches were answered with.
-    ``due`` is what
-    goes on in its next turns, and what is called for it: fetches, and answers that take several turns, of which
-    ``making`` are under way. For these ``wake`` gets it in line;
-    without a line (None) they go on at once. ``hold(True)`` keeps requests from coming until ``hold(False)``;
-    ``is_read()`` says whether requests that the peer has sent would be read now, ``unsent()`` how many bytes of answers
-    it has not read. ``members`` are the members of groups
-    that were heard of on it last.
+    ``facts`` are what ``learn()`` has found out of its connection when it said hello, ``login`` is the exchange
+    that goes on, ``valid_until`` is when it ends unless the client logs in anew (journal time, None: never). Its
+    ``number`` is 0 until its client has logged in. ``secret`` is told to its client alone: who shows it with a
+    later login had this session, and has it again in the new one; ``producer_owner`` is its hash, which the
+    client's producers have as theirs. ``deliver`` takes the bytes of answers, ``close`` ends the connection for a
+    reason. ``last_serial`` is the highest transaction serial seen. ``held`` is what it has waiting for a force
+    (:mod:`txbroker.broker.accounts`), ``uncounted`` is to be added to that, ``parked`` counts its requests that
+    wait for the engine. ``fetches`` are its unanswered fetches, in the order in which they came; ``reading`` says
+    that one of them is at the disk. ``work`` is what was done in the session's present turn beside its requests'
+    bytes: the messages in them, and what fetches were answered with. ``due`` is what goes on in its next turns, and
+    what is called for it: fetches, and answers that take several turns, of which ``making`` are under way. For
+    these ``wake`` gets it in line; without a line (None) they go on at once. ``hold(True)`` keeps requests from
+    coming until ``hold(False)``; ``is_read()`` says whether requests that the peer has sent would be read now,
+    ``unsent()`` how many bytes of answers it has not read. ``members`` are the members of groups that were heard of
+    on it last.
     """
 
     __slots__ = (
-        "_congested", "client", "close", "deliver", "due", "facts", "fetches", "held", "hold", "is_read", "last_serial",
-        "login", "making", "members", "number", "on_drained", "opened_at", "owner", "parked", "peer", "principal",
-        "producer_owner", "reading", "rights", "secret", "state", "uncounted", "unsent", "valid_until", "wake", "work",
+        "_congested", "client", "close", "deliver", "due", "facts", "fetches", "held", "hold", "is_read",
+        "last_serial", "learn", "login", "making", "members", "number", "on_drained", "opened_at", "owner",
+        "parked", "peer", "principal", "producer_owner", "reading", "rights", "secret", "state", "uncounted",
+        "unsent", "valid_until", "wake", "work",
     )  # fmt: skip
 
     def __init__(
@@ -110,13 +110,14 @@ class Session:
         deliver: Callable[[bytes], None],
         close: Callable[[str], None],
         now: int,
-        facts: ConnectionFacts,
+        learn: Callable[[], ConnectionFacts],
     ) -> None:
         self.number = 0
         self.secret = secret
         self.producer_owner = secret.owner(ANONYMOUS)
         self.peer = peer
-        self.facts = facts
+        self.learn = learn
+        self.facts: ConnectionFacts | None = None
         self.login: Any = None
         self.valid_until: int | None = None
         self.client = ""

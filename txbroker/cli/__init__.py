@@ -19,6 +19,8 @@ COMMANDS = (
     "find",
     "status",
     "sessions",
+    "users",
+    "access",
     "groups",
     "dead",
     "work",

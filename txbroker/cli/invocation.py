@@ -16,7 +16,13 @@ from journal.quantities import duration
 from txbroker.cli.arguments import Parsed
 from txbroker.cli.exits import Exit, Failure, errors_as_exits
 from txbroker.cli.output import wrapped
-from txbroker.errors import CertificateRefused, CompressionUnavailable, ConnectionUnavailable, Misuse
+from txbroker.errors import (
+    AuthenticationFailed,
+    CertificateRefused,
+    CompressionUnavailable,
+    ConnectionUnavailable,
+    Misuse,
+)
 
 DEFAULT_BROKER = "tcp:127.0.0.1:7654"
 DEFAULT_TIMEOUT = 30_000_000
@@ -30,6 +36,8 @@ class Invocation:
     broker: str = DEFAULT_BROKER
     as_json: bool = False
     timeout: int = DEFAULT_TIMEOUT
+    user: str = ""
+    login_file: str | None = None
 
     @contextmanager
     def connect(self, compression: str | None = None) -> Iterator[txbroker.Connection]:
@@ -37,14 +45,30 @@ class Invocation:
         seconds = self.timeout / 1_000_000
         try:
             connection = txbroker.connect(
-                self.broker, client="txbroker-cli", timeout=seconds, compression=compression
+                self.broker,
+                client="txbroker-cli",
+                timeout=seconds,
+                compression=compression,
+                user=self.user,
+                **self._secret(),
             )
         except ConnectionUnavailable as error:
             raise ConnectionUnavailable(f"{error}. Is there a broker at {self.broker}?") from error
+        except AuthenticationFailed as error:
+            raise AuthenticationFailed(
+                f"{error}. Say --user and --login-file; whoever may read the data directory comes in over its socket, "
+                "--broker unix:DATA/admin.sock"
+            ) from error
         except (Misuse, CertificateRefused, CompressionUnavailable) as error:
             raise Failure(str(error), Exit.USAGE) from error
         with connection:
             yield connection
+
+    def _secret(self) -> dict[str, Any]:
+        """Return where the secret is, as :class:`Options` has it: a password of the user, else a token."""
+        if self.login_file is None:
+            return {}
+        return {"password_file" if self.user else "token_file": self.login_file}
 
 
 class Notes(logging.Handler):
@@ -83,6 +107,18 @@ def _shared_options() -> list[click.Parameter]:
             metavar="URL",
             envvar="TXBROKER_URL",
             help=f"Address of the broker, a Twisted endpoint (or TXBROKER_URL). Default {DEFAULT_BROKER}.",
+            **shared,
+        ),
+        click.Option(
+            ["--user"],
+            metavar="NAME",
+            help="Log in as this user (or TXBROKER_USER, with TXBROKER_PASSWORD_FILE).",
+            **shared,
+        ),
+        click.Option(
+            ["--login-file"],
+            type=click.Path(dir_okay=False),
+            help="File with the password of --user; without it, with a token (or TXBROKER_TOKEN_FILE).",
             **shared,
         ),
         click.Option(

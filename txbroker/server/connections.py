@@ -14,6 +14,7 @@ from txbroker.broker.session_list import COME_AGAIN
 from txbroker.broker.settings import SECOND, BrokerSettings
 from txbroker.server.read_limits import Intake, Pause, Readable
 from txbroker.server.send_buffer import SendBuffers
+from txbroker.server.strangers import Strangers
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import GoingAway
 
@@ -101,6 +102,7 @@ class Connections:
         self.served: set[Connected] = set()
         intake.connections = self.served
         self.over_limit: set[OverLimit] = set()
+        self.strangers = Strangers()
         self.refused = self.refused_ever = 0
         self._unix_peers = 0
         self._on_empty: Callable[[], None] | None = None
@@ -131,8 +133,10 @@ class Connections:
             refusal.check(now)
         if self.refused:
             self.log.warn(
-                "refused {refused} connections: there are {limit} (max_sessions, or what the system allows)",
-                refused=self.refused, limit=self.max_connections,
+                "refused {refused} connections: there are {served} of at most {limit} (max_sessions, or what the "
+                "system allows), of which {strangers} have not logged in",
+                refused=self.refused, served=len(self.served), limit=self.max_connections,
+                strangers=len(self.strangers),
             )  # fmt: skip
             self.refused = 0
 

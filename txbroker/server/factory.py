@@ -6,7 +6,8 @@ from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Protocol, ServerFactory
 
 from txbroker.server.connections import Connections
-from txbroker.server.protocol import BrokerProtocol
+from txbroker.server.peer_facts import facts_of
+from txbroker.server.protocol import BrokerProtocol, Learn
 from txbroker.server.refused_connections import MAX_REFUSED, RefusingProtocol
 
 
@@ -15,14 +16,18 @@ class BrokerFactory(ServerFactory):
 
     noisy = False
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, learn: Learn = facts_of) -> None:
         self.connections = connections
+        self._learn = learn
 
-    def buildProtocol(self, addr: IAddress | None) -> Protocol | None:  # noqa: ARG002
+    def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
         """Make one that serves its peer, or one that only says that there are too many connections."""
         connections = self.connections
-        if len(connections.served) < connections.max_connections:
-            return BrokerProtocol(connections)
+        why = connections.strangers.obstacle(str(getattr(addr, "host", "")))
+        if not why and len(connections.served) >= connections.max_connections:
+            why = f"there are {connections.max_connections} connections already"
+        if not why:
+            return BrokerProtocol(connections, self._learn)
         connections.refused += 1
         connections.refused_ever += 1
-        return RefusingProtocol(connections) if len(connections.over_limit) < MAX_REFUSED else None
+        return RefusingProtocol(connections, why) if len(connections.over_limit) < MAX_REFUSED else None

@@ -5,6 +5,7 @@ Only time-outs and bounds are decided here; :mod:`txbroker.broker.broker` define
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,14 +20,17 @@ from journal.constants import KIB
 from txbroker.broker.accounts import UNCOUNTED
 from txbroker.broker.scheduler import AT_ONCE, QUANTUM, REQUEST, Flow
 from txbroker.errors import PeerViolation, TxBrokerError
+from txbroker.login.facts import ConnectionFacts
 from txbroker.server.connections import LEAST_UNSENT, Connections
+from txbroker.server.peer_facts import facts_of
 from txbroker.server.read_limits import Pause
 from txbroker.server.send_buffer import SendBuffer
 from txbroker.wire.codec import encode, request_decoder
 from txbroker.wire.messages import AnyRequest, Refused
 
-MAX_STRANGER = 64 * KIB
-"""Most bytes of an unfinished message from a peer that has not sent a whole one yet."""
+MAX_HELLO = 8 * KIB
+MAX_STRANGER = 24 * KIB
+"""Most bytes of an unfinished message from a peer before its hello, and before it has logged in: a token has 20 KiB."""
 
 BULK_READ = 256 * KIB
 """How many bytes are read at a time from a peer in the middle of a message; from others Twisted's 64 KiB.
@@ -38,6 +42,9 @@ for all, because Twisted also lets this many bytes of answers wait before it rep
 SHORT_READ = 4 * KIB
 """How many bytes are read at a time from any peer while the memory for parts of messages is short."""
 
+Learn = Callable[[Any], ConnectionFacts]
+"""Finds out the facts of a connection from its transport."""
+
 Requests = list[tuple[AnyRequest, memoryview]]
 
 
@@ -46,8 +53,9 @@ class BrokerProtocol(Protocol, Flow):
 
     log = Logger()
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, learn: Learn = facts_of) -> None:
         self.connections = connections
+        self._learn = learn
 
     def connectionMade(self) -> None:
         """Open a session."""
@@ -67,7 +75,8 @@ class BrokerProtocol(Protocol, Flow):
             transport, connections.send_buffers, connections.clock, self._on_congestion, self._on_fault
         )
         transport.registerProducer(self.send_buffer, True)  # type: ignore[attr-defined]
-        self.session = connections.broker.opened(self.peer, self.send_buffer.deliver, self._on_close)
+        learn = partial(self._learn, transport)
+        self.session = connections.broker.opened(self.peer, self.send_buffer.deliver, self._on_close, learn)
         self.session.wake = partial(connections.scheduler.add, self)
         self.session.hold = self._hold_requests
         self.session.is_read = lambda: not self._pauses
@@ -75,6 +84,7 @@ class BrokerProtocol(Protocol, Flow):
         self._accounts, self._pending = connections.broker.accounts, connections.intake.pending
         self._scheduler, self._send_buffers = connections.scheduler, connections.send_buffers
         connections.served.add(self)
+        connections.strangers.add(self, str(getattr(transport.getPeer(), "host", "")))
         if connections.intake.short:
             self.read_less(True)
 
@@ -159,8 +169,10 @@ class BrokerProtocol(Protocol, Flow):
             if decoder.begun and not decoder.uncut:
                 self._hold(len(decoder.begun), bool(messages), decoder.missing)
             elif messages:
-                self._since = None
-                self._greeted = True
+                if not self._greeted and session.number:
+                    self._greet()
+                if self._greeted:
+                    self._since = None
                 if self._counted:
                     self._count(0)
                 if self._bulk:
@@ -226,14 +238,21 @@ class BrokerProtocol(Protocol, Flow):
 
     def _hold(self, held: int, begun_now: bool, missing: int) -> None:
         """Note that a message has begun, and that its bytes take memory."""
-        self._greeted = self._greeted or begun_now
-        if not self._greeted and held > MAX_STRANGER:
-            raise PeerViolation(f"its first message is longer than {MAX_STRANGER} bytes")
+        if not self._greeted and self.session.number:
+            self._greet()
+        most = MAX_HELLO if self.session.facts is None else MAX_STRANGER
+        if not self._greeted and held > most:
+            raise PeerViolation(f"a message of more than {most} bytes before it has logged in")
         if self._greeted and (begun_now or self._since is None):
             self._since = self.connections.clock.seconds()
         self._count(held, missing)
         if not self._bulk and self._greeted:
             self._read_bulk(True)
+
+    def _greet(self) -> None:
+        """Note that the peer has logged in."""
+        self._greeted = True
+        self.connections.strangers.discard(self)
 
     def _read_bulk(self, bulk: bool) -> None:
         """Read more at a time, or as much as usual again. Only sockets without TLS do this."""
@@ -327,7 +346,7 @@ class BrokerProtocol(Protocol, Flow):
                 self.abort()
         elif since is not None and not self._pauses & ~Pause.ASSEMBLY:
             if not self._greeted and now - since > limits.hello:
-                self.drop(PeerViolation(f"it has not said hello within {limits.hello:g} s"))
+                self.drop(PeerViolation(f"it has not logged in within {limits.hello:g} s (hello_timeout)"))
             elif self._greeted and now - since > limits.message:
                 held = len(self._decoder.begun)
                 self.drop(
@@ -392,6 +411,7 @@ class BrokerProtocol(Protocol, Flow):
         self.send_buffer.stopProducing()
         connections = self.connections
         connections.served.discard(self)
+        connections.strangers.discard(self)
         connections.intake.gone(self)
         connections.broker.closed(self.session)
         connections.gone()

@@ -22,17 +22,16 @@ class RefusingProtocol(Protocol):
     is up.
     """
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, why: str) -> None:
         self._connections = connections
+        self._why = why
         self._since = connections.clock.seconds()
 
     def connectionMade(self) -> None:
         """Say why."""
         connections, transport = self._connections, self.transport
         assert transport is not None
-        error = LimitExceeded(
-            f"there are {connections.max_connections} connections already; close some, or try again later"
-        )
+        error = LimitExceeded(f"{self._why}; nothing was read. Try again later")
         connections.over_limit.add(self)
         transport.write(encode(Refused(0, type(error).__name__, str(error))))
 

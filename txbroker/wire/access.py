@@ -22,7 +22,9 @@ class Existing(IntEnum):
     """Whether the user must be there already."""
 
     NO = 0
+    """There is none of that name: it is made."""
     YES = 1
+    """It is changed."""
 
 
 class AlterUser(Request, frozen=True, tag=50):

@@ -162,13 +162,13 @@ class TestRequests:
         room = BrokerRoom()
         room.topic()
         peer = room.peer()
-        assert peer.ask(messages.UnpinFiles) == messages.FilesPinned(2, 0, False)
+        assert peer.ask(messages.UnpinFiles) == messages.FilesPinned(3, 0, False)
         room.engine.housekeeping.checkpoint_inline()
         lsn = room.engine.housekeeping.checkpoint_lsn
-        assert peer.ask(messages.PinFiles) == messages.FilesPinned(3, lsn, True)
         assert peer.ask(messages.PinFiles) == messages.FilesPinned(4, lsn, True)
+        assert peer.ask(messages.PinFiles) == messages.FilesPinned(5, lsn, True)
         assert peer.ask(messages.AskStatus).values["pins"] == 1
-        assert peer.ask(messages.UnpinFiles) == messages.FilesPinned(6, lsn, True)
+        assert peer.ask(messages.UnpinFiles) == messages.FilesPinned(7, lsn, True)
         assert peer.ask(messages.AskStatus).values["pins"] == 0
 
     def test_a_pin_ends_with_its_session(self):

@@ -16,9 +16,10 @@ from txbroker import errors
 from txbroker.client.core.call import AnswerLost, Call
 from txbroker.client.core.options import REFUSED_FOR_GOOD, Options
 from txbroker.client.core.phase import Phase
-from txbroker.client.login.choice import ChannelBinding, ClientExchange, choose
+from txbroker.client.login.choice import ChannelBinding, choose
 from txbroker.client.login.credentials import Credentials
 from txbroker.client.login.end_point import end_point_hash
+from txbroker.client.login.exchange import ClientExchange
 from txbroker.wire import messages
 from txbroker.wire.messages import Answer, Challenge, Hello, Login, Offered, Request, Welcome
 

@@ -31,6 +31,7 @@ from txbroker.client.core.results import (
     Message,
     decoded,
 )
+from txbroker.client.operations.access_operations import AccessOperations
 from txbroker.client.operations.group_operations import GroupOperations
 from txbroker.client.operations.message_search import checked_question, messages_found
 from txbroker.client.operations.topic_creation import create_topic, described
@@ -48,7 +49,7 @@ from txbroker.wire.messages import (
 )
 
 
-class Operations(GroupOperations):
+class Operations(GroupOperations, AccessOperations):
     """The methods of every client's connection that read or change something at the broker."""
 
     resolver: Companion | None = None

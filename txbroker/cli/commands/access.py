@@ -1,0 +1,221 @@
+"""``txbroker access``: what users may do."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Group as Together
+
+from journal.formats.access_entries import Effect, Resource, Right, Rule
+from txbroker.cli.exits import Exit, Failure
+from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
+from txbroker.cli.output import emit, table
+from txbroker.wire.messages import Rules, Switch
+
+COLUMNS = ("", "who", "rights", "on", "named")
+RIGHTS = ", ".join(right.value for right in Right)
+
+
+@click.group(cls=Group)
+def access() -> None:
+    """Show and change what users may do, and whether everybody has to log in.
+
+    Nothing is allowed that no rule allows, and a rule that denies wins. WHO is a user, or a role as role:NAME. NAME is
+    that of a topic, group or producer, or the global id of transactions; with a * at its end, all that begin so.
+    """
+
+
+class Rights(click.ParamType[list[Right]]):
+    """Rights, with commas between them."""
+
+    name = "rights"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> list[Right]:
+        """Return the rights that a text names."""
+        if value == "all":
+            return list(Right)
+        try:
+            return [Right(each) for each in value.split(",")]
+        except ValueError:
+            self.fail(
+                f"{value!r} are not rights with commas between them; known are {RIGHTS}, and all", param, ctx
+            )
+
+
+_WHO = click.argument("who")
+_RIGHTS = click.argument("rights", type=Rights())
+_ON = click.argument("resource", type=click.Choice([each.value for each in Resource]))
+_NAMED = click.argument("name", default="")
+
+
+def _rule(who: str, effect: Effect, rights: list[Right], resource: str, name: str) -> Rule:
+    kind = Resource(resource)
+    if kind is Resource.BROKER and name:
+        raise Failure("there is one broker: say no name of it; nothing was done", Exit.USAGE)
+    if kind is not Resource.BROKER and not name:
+        raise Failure(
+            f"which {resource}s? Say a name, one with a * at its end, or * for all of them; nothing was done",
+            Exit.USAGE,
+        )
+    return Rule(who, effect, kind, name.removesuffix("*"), name.endswith("*"), rights)
+
+
+@access.command()
+@_WHO
+@_RIGHTS
+@_ON
+@_NAMED
+@pass_invocation
+def allow(invocation: Invocation, who: str, rights: list[Right], resource: str, name: str) -> None:
+    """Allow something: txbroker access allow shop read,write topic 'orders*'."""
+    _add(invocation, _rule(who, Effect.ALLOW, rights, resource, name))
+
+
+@access.command()
+@_WHO
+@_RIGHTS
+@_ON
+@_NAMED
+@pass_invocation
+def deny(invocation: Invocation, who: str, rights: list[Right], resource: str, name: str) -> None:
+    """Deny something, whatever other rules allow; sessions of WHO are ended."""
+    _add(invocation, _rule(who, Effect.DENY, rights, resource, name))
+
+
+def _add(invocation: Invocation, rule: Rule) -> None:
+    with invocation.connect() as broker:
+        found = broker.allow(rule)
+    emit(invocation.as_json, rule_json(found), lambda: f"{found}".capitalize() + ".")
+
+
+@access.command()
+@click.argument("effect", type=click.Choice([each.value for each in Effect]))
+@_WHO
+@_RIGHTS
+@_ON
+@_NAMED
+@pass_invocation
+def forget(
+    invocation: Invocation, effect: str, who: str, rights: list[Right], resource: str, name: str
+) -> None:
+    """Take rights out of a rule: txbroker access forget allow shop write topic 'orders*'.
+
+    Sessions of who loses something by it are ended; they may log in again.
+    """
+    with invocation.connect() as broker:
+        left = broker.forget_rule(_rule(who, Effect(effect), rights, resource, name))
+    emit(
+        invocation.as_json,
+        rule_json(left),
+        lambda: f"Left: {left}." if left.rights else "That rule is gone.",
+    )
+
+
+@access.command("list")
+@pass_invocation
+def list_rules(invocation: Invocation) -> None:
+    """List all rules, and whether they decide."""
+    with invocation.connect() as broker:
+        found = broker.rules()
+    emit(
+        invocation.as_json,
+        {
+            "enabled": found.is_on,
+            "confirmed": found.is_confirmed,
+            "rules": [rule_json(each) for each in found.rules],
+        },
+        lambda: Together(table(COLUMNS, map(_row, found.rules), "There are no rules."), _state(found)),
+    )
+
+
+def _state(rules: Rules) -> str:
+    if not rules.is_on:
+        return "Nobody has to log in: the rules do not decide. 'txbroker access enable' has them decide."
+    if not rules.is_confirmed:
+        return "The directory was repaired: nobody is let in until 'txbroker access confirm'."
+    return "Everybody has to log in, and the rules decide."
+
+
+def _row(rule: Rule) -> tuple[object, ...]:
+    rights = ", ".join(right.value for right in rule.rights)
+    named = None if rule.resource is Resource.BROKER else f"{rule.pattern}{'*' if rule.is_prefix else ''}"
+    return (rule.effect.value, rule.holder, rights, rule.resource.value, named)
+
+
+def rule_json(rule: Rule) -> dict[str, object]:
+    """Return a rule as JSON."""
+    return {
+        "effect": rule.effect.value,
+        "who": rule.holder,
+        "rights": [right.value for right in rule.rights],
+        "resource": rule.resource.value,
+        "name": rule.pattern,
+        "prefix": rule.is_prefix,
+    }
+
+
+@access.command()
+@_WHO
+@click.argument("right", type=click.Choice([each.value for each in Right]))
+@_ON
+@_NAMED
+@pass_invocation
+def check(invocation: Invocation, who: str, right: str, resource: str, name: str) -> None:
+    """Ask whether a user may do something: exit code 0 if so, 1 if not. It shows the rules that say so."""
+    with invocation.connect() as broker:
+        found = broker.check_access(who, Right(right), Resource(resource), name)
+    verdict = "allowed" if found.is_allowed else "denied"
+    because = "".join(f"\n  {rule}" for rule in found.rules) or "\n  by no rule"
+    emit(
+        invocation.as_json,
+        {"allowed": found.is_allowed, "rules": [rule_json(each) for each in found.rules]},
+        lambda: f"{verdict.capitalize()}:{because}",
+    )
+    if not found.is_allowed:
+        raise click.exceptions.Exit(int(Exit.NO))
+
+
+@access.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_invocation
+def enable(invocation: Invocation, yes: bool) -> None:
+    """Have everybody log in, and the rules decide, from now on. Sessions that have not logged in are ended.
+
+    It is refused while no user that can log in may administer the broker.
+    """
+    confirm("Have everybody log in from now on?", yes)
+    _switch(invocation, Switch.ENABLE, "Everybody has to log in from now on, and the rules decide.")
+
+
+@access.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_invocation
+def disable(invocation: Invocation, yes: bool) -> None:
+    """Let everybody in who reaches the broker, to do everything; only over the socket in the data directory.
+
+    All sessions are ended. Endpoints that others than this machine's users can reach are closed.
+    """
+    confirm("Let everybody in without a login, to do everything?", yes)
+    _switch(invocation, Switch.DISABLE, "Nobody has to log in any more.")
+
+
+@access.command("confirm")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_invocation
+def confirm_access(invocation: Invocation, yes: bool) -> None:
+    """After a repair: look at users and rules, and let them count; only over the socket in the data directory.
+
+    A repair may have lost a change of them: the removal of a user, a rule that denies.
+    """
+    with invocation.connect() as broker:
+        found, known = broker.rules(), broker.users()
+    click.echo(f"Users: {', '.join(each.name for each in known) or 'none'}", err=True)
+    for rule in found.rules:
+        click.echo(f"  {rule}", err=True)
+    confirm("Are these the users and rules that there should be?", yes)
+    _switch(invocation, Switch.CONFIRM, "Users and rules count again.")
+
+
+def _switch(invocation: Invocation, what: Switch, said: str) -> None:
+    with invocation.connect() as broker:
+        broker.switch_access(what)
+    emit(invocation.as_json, {"done": what.value}, lambda: said)

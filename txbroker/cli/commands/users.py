@@ -1,0 +1,203 @@
+"""``txbroker users``: who may log in, and how."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from journal.formats.access_entries import DEFAULT_ITERATIONS, TokenSubject, User
+from txbroker.cli.exits import Exit, Failure
+from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
+from txbroker.cli.output import emit, table
+from txbroker.client.login.secret_file import read_secret
+from txbroker.client.login.verifier import verifier_of
+from txbroker.wire.messages import UserInfo
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+COLUMNS = ("user", "password", "certificates", "tokens", "roles", "sessions")
+
+
+@click.group(cls=Group)
+def users() -> None:
+    """Show, add, change and remove those who may log in.
+
+    A user is a name and its ways in: a password, certificates, tokens. What it may do is said with 'txbroker access'.
+    The first user is made over the socket in the data directory: --broker unix:DATA/admin.sock.
+    """
+
+
+_PASSWORD_FILE = click.option(
+    "--password-file", type=click.Path(dir_okay=False), help="File with the password; - reads standard input."
+)
+_ITERATIONS = click.option(
+    "--iterations", type=click.IntRange(4_096, 1_000_000), default=DEFAULT_ITERATIONS, show_default=True,
+    help="How often a guess has to hash, in whoever logs in, too.",
+)  # fmt: skip
+
+
+def _ways(command: T) -> T:
+    """Add the options of all ways in but the password."""
+    for option in reversed(
+        [
+            click.option(
+                "--certificate", "certificates", multiple=True, metavar="NAME",
+                help="Let in by a certificate with this subject (RFC 4514) or name, as DNS:app.example.",
+            ),
+            click.option(
+                "--token", "tokens", multiple=True, nargs=2, metavar="ISSUER SUBJECT",
+                help="Let in by a token of this issuer about this subject.",
+            ),
+            click.option("--role", "roles", multiple=True, metavar="ROLE", help="A role that it has."),
+        ]
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@users.command("list")
+@pass_invocation
+def list_users(invocation: Invocation) -> None:
+    """List all users. No password can be got from what is shown."""
+    with invocation.connect() as broker:
+        found = broker.users()
+    emit(
+        invocation.as_json,
+        [user_json(each) for each in found],
+        lambda: table(COLUMNS, map(_row, found), "There are no users."),
+    )
+
+
+def _row(user: UserInfo) -> tuple[object, ...]:
+    return (
+        user.name,
+        f"{user.iterations} iterations" if user.iterations else None,
+        ", ".join(user.certificates) or None,
+        ", ".join(f"{each.issuer} {each.subject}" for each in user.tokens) or None,
+        ", ".join(user.roles) or None,
+        user.sessions,
+    )
+
+
+def user_json(user: UserInfo) -> dict[str, object]:
+    """Return a user as JSON."""
+    return {
+        "name": user.name,
+        "iterations": user.iterations,
+        "certificates": user.certificates,
+        "tokens": [{"issuer": each.issuer, "subject": each.subject} for each in user.tokens],
+        "roles": user.roles,
+        "sessions": user.sessions,
+    }
+
+
+@users.command()
+@click.argument("name")
+@_PASSWORD_FILE
+@click.option("--scram", is_flag=True, help="Ask for a password, if there is no --password-file.")
+@_ITERATIONS
+@_ways
+@pass_invocation
+def add(
+    invocation: Invocation,
+    name: str,
+    password_file: str | None,
+    scram: bool,
+    iterations: int,
+    certificates: tuple[str, ...],
+    tokens: tuple[tuple[str, str], ...],
+    roles: tuple[str, ...],
+) -> None:
+    """Add a user with its ways in. Without any of them it is asked for a password.
+
+    The broker gets no password, only what proves one (SCRAM-SHA-256).
+    """
+    asks = scram or password_file is not None or not (certificates or tokens)
+    verifier = verifier_of(_password(name, password_file), iterations) if asks else None
+    user = User(name, verifier, list(certificates), [TokenSubject(*token) for token in tokens], list(roles))
+    with invocation.connect() as broker:
+        broker.add_user(user)
+    emit(invocation.as_json, {"added": name}, lambda: f"Added user {name}.")
+
+
+@users.command()
+@click.argument("name")
+@_PASSWORD_FILE
+@_ITERATIONS
+@pass_invocation
+def passwd(invocation: Invocation, name: str, password_file: str | None, iterations: int) -> None:
+    """Change a user's password. Its open sessions stay; 'txbroker sessions close' ends them."""
+    verifier = verifier_of(_password(name, password_file), iterations)
+    with invocation.connect() as broker:
+        broker.alter_user(User(name, verifier), ["scram"])
+    emit(invocation.as_json, {"changed": name}, lambda: f"Changed the password of {name}.")
+
+
+@users.command()
+@click.argument("name")
+@click.option("--no-password", is_flag=True, help="Let it in by its password no more.")
+@click.option("--no-certificates", is_flag=True, help="Let it in by no certificate any more.")
+@click.option("--no-tokens", is_flag=True, help="Let it in by no token any more.")
+@click.option("--no-roles", is_flag=True, help="Take all its roles away.")
+@_ways
+@pass_invocation
+def alter(
+    invocation: Invocation,
+    name: str,
+    no_password: bool,
+    no_certificates: bool,
+    no_tokens: bool,
+    no_roles: bool,
+    certificates: tuple[str, ...],
+    tokens: tuple[tuple[str, str], ...],
+    roles: tuple[str, ...],
+) -> None:
+    """Change a user's ways in, or roles: what is given replaces what there was of its kind.
+
+    Sessions of a user that loses a way in or a role are ended; it may log in again in another way.
+    """
+    given = {"certificates": certificates, "tokens": tokens, "roles": roles}
+    cleared = {"certificates": no_certificates, "tokens": no_tokens, "roles": no_roles}
+    for what, values in given.items():
+        if values and cleared[what]:
+            raise Failure(f"--no-{what} and new {what} contradict each other; nothing was done", Exit.USAGE)
+    names = [what for what, values in given.items() if values or cleared[what]]
+    names += ["scram"] if no_password else []
+    if not names:
+        raise Failure(
+            "nothing is to be changed: give --certificate, --token, --role or a --no-...", Exit.USAGE
+        )
+    user = User(name, None, list(certificates), [TokenSubject(*token) for token in tokens], list(roles))
+    with invocation.connect() as broker:
+        broker.alter_user(user, names)
+    emit(invocation.as_json, {"changed": name}, lambda: f"Changed {', '.join(names)} of {name}.")
+
+
+@users.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_invocation
+def remove(invocation: Invocation, name: str, yes: bool) -> None:
+    """Remove a user, and end its sessions. What it has prepared stays, and its coordinator can end it no more."""
+    confirm(f"Remove user {name}?", yes)
+    with invocation.connect() as broker:
+        broker.remove_user(name)
+    emit(invocation.as_json, {"removed": name}, lambda: f"Removed user {name}.")
+
+
+def _password(name: str, path: str | None) -> str:
+    """Return a password from a file, standard input or a prompt: never from the command line."""
+    if path == "-":
+        return sys.stdin.readline().rstrip("\r\n")
+    if path is not None:
+        return read_secret(path, f"the password of {name}")
+    if not sys.stdin.isatty():
+        raise Failure(
+            f"nobody can be asked for the password of {name}; nothing was done. Give --password-file",
+            Exit.USAGE,
+        )
+    entered: str = click.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True)
+    return entered

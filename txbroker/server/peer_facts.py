@@ -1,0 +1,43 @@
+"""What the server finds out of a connection before anybody logs in on it."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from typing import Any
+
+from twisted.internet.address import UNIXAddress
+
+from txbroker.login.facts import ConnectionFacts
+from txbroker.server.tls_facts import tls_facts
+
+
+def facts_of(transport: Any, administrator: bool = False) -> ConnectionFacts:
+    """Return the facts of a connection that has sent something, so that a handshake is over.
+
+    ``administrator``: it came over the administrator's socket, from somebody who may use that.
+    """
+    peer = transport.getPeer()
+    if isinstance(peer, UNIXAddress):
+        return ConnectionFacts(address="unix", secure=True, administrator=administrator)
+    address = str(getattr(peer, "host", ""))
+    found = tls_facts(transport)
+    if found is None:
+        return ConnectionFacts(address=address, secure=is_loopback(address))
+    name = found.server_signature_hash
+    return ConnectionFacts(
+        address=address,
+        secure=True,
+        certificate_hash=hashlib.new(name, found.server_certificate).digest() if name else None,
+        peer_names=tuple(filter(None, (found.peer_subject, *found.peer_names))),
+    )
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an IP address is one of this machine alone."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return (mapped or found).is_loopback
