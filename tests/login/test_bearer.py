@@ -34,8 +34,9 @@ def refused(made, data, facts=TLS):
 @pytest.mark.parametrize(
     "data",
     [
-        message(), message(header="y,,"), message(header="n,a=alice,"), message(before="host=a.example\x01port=143\x01"),
-        message(after="host=a.example\x01"), message().replace(b"Bearer", b"bEARER  "),
+        message(), message(header="y,,"), message(header="n,a=alice,"),
+        message(before="host=a.example\x01port=143\x01"), message(after="host=a.example\x01"),
+        message().replace(b"Bearer", b"bEARER  "),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("facts", [TLS, LOOPBACK])

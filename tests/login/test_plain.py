@@ -55,7 +55,7 @@ def test_what_is_not_right_is_refused(message, reason):
 
 def test_a_password_is_prepared_as_the_client_prepares_it():
     room = LoginRoom(User("alice", verifier_of("I\u00adX \u2168", 4096)))
-    assert success(room.step(PLAIN, "\0alice\0IX IX".encode())).principal == "alice"
+    assert success(room.step(PLAIN, b"\0alice\0IX IX")).principal == "alice"
 
 
 def test_a_client_without_an_initial_response_is_asked_for_it():
