@@ -194,14 +194,14 @@ drill-orders: debian .venv/.ready  ## the shop, with 200 kill -9 of all that tak
 .PHONY: venv
 venv: compiled  ## set up .venv with the pinned packages
 
-EXTRAS := $(addprefix --extra ,cli twisted tls postgresql sqlalchemy django zope zstd lz4 spark)
+EXTRAS := $(addprefix --extra ,cli twisted tls login tokens postgresql sqlalchemy django zope zstd lz4 spark)
 GROUPS := $(addprefix --group ,bench peers test)
 SHOWN := $(addprefix --extra ,cli twisted sqlalchemy django zope)
 
 .PHONY: lock
 lock: .make/lock/.ready  ## pin anew what pyproject.toml asks for
 	$(PIN) 3.11 --output-file requirements/client.txt
-	$(PIN) 3.11 --constraint requirements/client.txt --extra cli --extra twisted --output-file requirements/runtime.txt
+	$(PIN) 3.11 --constraint requirements/client.txt --extra cli --extra twisted --extra login --extra tokens --output-file requirements/runtime.txt
 	$(PIN) 3.11 --constraint requirements/runtime.txt $(EXTRAS) $(GROUPS) --output-file requirements/test.txt
 	$(PIN) 3.11 --upgrade --resolution lowest-direct $(EXTRAS) $(GROUPS) --output-file requirements/lowest.txt
 	$(PIN) 3.11 --constraint requirements/runtime.txt $(SHOWN) --group docs --output-file requirements/docs.txt

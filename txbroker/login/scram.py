@@ -81,7 +81,8 @@ class ScramExchange(Exchange):
             self._scram.set_client_final(_text(data))
             proof = self._scram.get_server_final().encode()
         except ScramException as error:
-            return self._fail_user(str(error) if self._known else "there is no such user with a password")
+            told = str(error)  # in either case, as all work here
+            return self._fail_user(told if self._known else "there is no such user with a password")
         if not self._verifiers.is_still(self._name, self._verifier):
             return self._fail_user("the user changed during the login")
         delay = self._failures.succeeded(self._facts.address, self._name)

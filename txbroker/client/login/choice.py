@@ -113,4 +113,4 @@ def _need(mechanism: str, offered: Sequence[str], has: str, advice: str) -> None
 
 def _shown(offered: Sequence[str]) -> str:
     """What a broker offers, for a person: it may be any text of any length."""
-    return ", ".join(ascii(name)[1:31] for name in offered[:8]) or "nothing"
+    return ", ".join(ascii(name[:30])[1:-1] for name in offered[:8]) or "nothing"
