@@ -252,10 +252,10 @@ def certificate(tmp_path_factory):
 
 
 def test_over_tls_not_a_byte_goes_in_the_clear(data, certificate):
-    endpoint = f"ssl:0:interface=127.0.0.1:privateKey={certificate}"
+    endpoint = f"tls:0:interface=127.0.0.1:cert={certificate}"
     with told_broker(data, "--listen", endpoint) as broker:
         broker.ready()
-        port = int(re.search(r"ssl:127\.0\.0\.1:(\d+)", broker.ready_line)[1])
+        port = int(re.search(r"tls:127\.0\.0\.1:(\d+)", broker.ready_line)[1])
         context = ssl.create_default_context(cafile=certificate)
         with socket.create_connection(("127.0.0.1", port), PATIENCE) as plain:
             secure = context.wrap_socket(plain, server_hostname="localhost")
