@@ -9,13 +9,8 @@ from twisted.logger import LogLevel, globalLogPublisher
 
 from tests.support.certificates import DAY, Folder, issuer
 from txbroker.errors import InvalidSetting
-from txbroker.server.certificates import (
-    CertificateFiles,
-    Certificates,
-    CertificatesRefused,
-    ClientCertificates,
-    KnownCertificates,
-)
+from txbroker.server.certificate_files import CertificateFiles, CertificatesRefused, ClientCertificates
+from txbroker.server.certificates import Certificates, KnownCertificates
 
 
 @pytest.fixture

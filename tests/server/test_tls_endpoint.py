@@ -15,7 +15,8 @@ from tests.support.certificates import DAY, Folder
 from tests.support.reactor_thread import reactor_thread
 from txbroker.errors import InvalidSetting
 from txbroker.server import listening
-from txbroker.server.certificates import CertificateFiles, ClientCertificates, KnownCertificates
+from txbroker.server.certificate_files import CertificateFiles, ClientCertificates
+from txbroker.server.certificates import KnownCertificates
 from txbroker.server.tls_endpoint import FORM, described
 
 

@@ -18,7 +18,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from OpenSSL import SSL, crypto
 from twisted.internet.ssl import CertificateOptions, TLSVersion
 
-from txbroker.server.certificates import CertificateFiles, CertificatesRefused, ClientCertificates, date_text
+from txbroker.server.certificate_files import (
+    CertificateFiles,
+    CertificatesRefused,
+    ClientCertificates,
+    date_text,
+)
 
 if not hasattr(x509.Certificate, "not_valid_after_utc"):  # up to 41 dates had no time zone
     raise ImportError("cryptography 42 or newer is needed")

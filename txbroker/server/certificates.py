@@ -1,66 +1,22 @@
-"""Certificates of listeners: the files that they come from, and the change to renewed ones while connections go on."""
+"""Certificates of listeners, and the change to renewed ones while connections go on."""
 
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from datetime import UTC, datetime
-from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
 from txbroker.errors import InvalidSetting
+from txbroker.server.certificate_files import CertificateFiles, CertificatesRefused, date_text
 
 if TYPE_CHECKING:
     from txbroker.server.certificate_proof import Proven
 
 LOOK_INTERVAL: Final = 10.0
 """Seconds between two looks whether files have changed."""
-
-Stamp = tuple[tuple[int, ...], ...]
-
-
-class ClientCertificates(Enum):
-    """Whether a listener wants certificates of its clients."""
-
-    NONE = "none"
-    OPTIONAL = "optional"
-    REQUIRED = "required"
-
-
-class CertificateFiles(NamedTuple):
-    """The files of a listener: its certificate with those that signed it, leaf first; the key; the issuers of clients.
-
-    All are in PEM. ``key`` may be the same file as ``certificate``; ``ca`` is "" without certificates of clients.
-    """
-
-    certificate: str
-    key: str
-    ca: str = ""
-    clients: ClientCertificates = ClientCertificates.NONE
-
-    def stamp(self) -> Stamp:
-        """Return what is different after any of the files was written, replaced, or made readable."""
-        found = []
-        for path in (self.certificate, self.key, self.ca):
-            one: tuple[int, ...] = ()
-            with suppress(OSError, ValueError):  # one that is missing is different from one that is there
-                state = os.stat(path)
-                one = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-            found.append(one)
-        return tuple(found)
-
-
-class CertificatesRefused(Exception):
-    """What is in the files cannot be used, for the reason in the text. ``again_at`` is when it can, by the dates."""
-
-    def __init__(self, reason: str, again_at: float = math.inf) -> None:
-        super().__init__(reason)
-        self.again_at = again_at
 
 
 class Certificates:
@@ -149,8 +105,3 @@ class KnownCertificates:
     def not_after(self) -> dict[str, float]:
         """Return by listener when its certificate, or one that signed it, expires, in seconds since 1970 UTC."""
         return {listener: self._known[files].proven.not_after for listener, files in self._listeners.items()}
-
-
-def date_text(seconds: float) -> str:
-    """Return a moment for people, in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -23,7 +23,8 @@ from twisted.internet.endpoints import (
 
 from txbroker.errors import InvalidSetting
 from txbroker.server import tls_endpoint
-from txbroker.server.certificates import ClientCertificates, KnownCertificates
+from txbroker.server.certificate_files import ClientCertificates
+from txbroker.server.certificates import KnownCertificates
 from txbroker.server.tls_endpoint import TlsServerEndpoint
 
 BACKLOG: Final = 1024

@@ -15,12 +15,8 @@ from twisted.internet.endpoints import TCP4ServerEndpoint, TCP6ServerEndpoint
 from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IStreamServerEndpoint
 from zope.interface import implementer
 
-from txbroker.server.certificates import (
-    CertificateFiles,
-    Certificates,
-    ClientCertificates,
-    KnownCertificates,
-)
+from txbroker.server.certificate_files import CertificateFiles, ClientCertificates
+from txbroker.server.certificates import Certificates, KnownCertificates
 
 KIND: Final = "tls"
 FORM: Final = r"tls:7655:interface=127.0.0.1:cert=FILE:key=FILE"
