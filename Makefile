@@ -26,7 +26,7 @@ demo: java postgresql .venv/.ready  ## run the main job on real data, with kills
 
 # Servers and tools that come with no Python package; the tests fail, and say so, where one is missing.
 DEBIAN := '/usr/lib/postgresql/15/bin/postgres=postgresql-15' '/usr/sbin/mariadbd=mariadb-server' spin=spin gcc=gcc \
-	'/usr/include/python3*/Python.h=python3-dev' java=openjdk-17-jre-headless valgrind=valgrind promtool=prometheus '/usr/share/java/postgresql.jar=libpostgresql-jdbc-java'
+	'/usr/include/python3*/Python.h=python3-dev' java=openjdk-17-jre-headless valgrind=valgrind openssl=openssl promtool=prometheus '/usr/share/java/postgresql.jar=libpostgresql-jdbc-java'
 
 .PHONY: java
 java:

@@ -129,7 +129,7 @@ class PositionMoved(RequestRefused):
 
 
 class CertificateRefused(RequestRefused):
-    """The broker's certificate is not trusted here, or is for another host; nothing was sent."""
+    """The broker's certificate is not trusted here or is for another host, or it refuses ours; nothing was sent."""
 
 
 class BrokerNotProven(RequestRefused):

@@ -29,6 +29,8 @@ BAD = {
     "message_timeout = 30\n": "message_timeout",
     'listen = "tcp:7654"\n': "--listen tcp:7654 can be reached by whoever can reach this machine",
     'http = "tcp:7655"\n': "who could read all metrics",
+    'http = "tls:7655:cert=/none.pem"\n': "/none.pem cannot be read: No such file",
+    'listen = "ssl:7655:privateKey=/none.pem"\n': "ssl: endpoints are not taken",
     'http_token_file = "/nothing/here"\n': "http_token_file /nothing/here cannot be read",
     'pool_bytes = "16MiB"\n': "at least twice max_request",
     "max_sessions = \n": "is not TOML",

@@ -230,14 +230,17 @@ class ScriptedServer:
     certificate: ClassVar[Path | None] = None
     """A file with a key and a certificate for 127.0.0.1: if there is one, every server speaks TLS."""
 
-    def __init__(self, broker: ScriptedBroker) -> None:
+    def __init__(self, broker: ScriptedBroker, context: ssl.SSLContext | None = None) -> None:
         self.broker = broker
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._tls = None
-        place = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._tls = context
+        self.port = self._listener.getsockname()[1]
+        self.shown: list[bytes | None] = []
+        """The certificates that clients have shown, in DER."""
+        place = f"127.0.0.1:{self.port}"
         self.url = f"tcp:{place}"
-        if self.certificate is not None:
+        if self.certificate is not None and context is None:
             self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             self._tls.load_cert_chain(self.certificate)
             self.url = f"tls:{place}:ca={self.certificate}"
@@ -266,6 +269,9 @@ class ScriptedServer:
         session = self.broker.session
         with connection:
             try:
+                if isinstance(connection, ssl.SSLSocket):
+                    connection.do_handshake()
+                    self.shown.append(connection.getpeercert(binary_form=True))
                 while data := connection.recv(1 << 18):
                     with self._lock:
                         answer = feed(data)

@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import re
 import ssl
 import subprocess
 import sys
@@ -14,7 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.client.rig import Rig
-from tests.client.scripted_broker import ScriptedBroker
+from tests.client.scripted_broker import ScriptedBroker, ScriptedServer
+from tests.support.broker_process import SMALL_FILES, told_broker
+from tests.support.certificates import Folder
 from tests.support.repository import PACKAGES, ROOT
 from txbroker.client import asyncio as asyncio_client
 from txbroker.client import blocking
@@ -158,3 +161,154 @@ def test_one_that_has_had_a_session_goes_on_for_the_certificate_may_be_renewed()
     rig.core.session = 0
     tls.end_if_untrusted(rig.core, Address("tls", "localhost", 1), refused)
     assert isinstance(rig.core.fatal, CertificateRefused)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(tmp_path)
+
+
+@pytest.fixture
+def wants(folder):
+    """The port of a scripted broker that wants certificates of its clients, by the newest TLS that it speaks."""
+    servers = []
+
+    def listen(most=ssl.TLSVersion.TLSv1_3):
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder.file("ca.pem"))
+        context.load_cert_chain(folder.file("broker.pem"), folder.file("broker.key"))
+        context.verify_mode, context.maximum_version = ssl.CERT_REQUIRED, most
+        servers.append(ScriptedServer(ScriptedBroker(), context))
+        return servers[-1]
+
+    yield listen
+    for server in servers:
+        server.close()
+
+
+def address(port, folder, shows=""):
+    return f"tls:localhost:{port}:ca={folder.file('ca.pem')}" + (
+        f":cert={folder.file(shows)}" if shows else ""
+    )
+
+
+VERSIONS = pytest.mark.parametrize("most", [ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2])
+
+
+@pytest.mark.sampled(3)
+@FACES
+@VERSIONS
+def test_a_client_shows_its_certificate(through, wants, folder, most):
+    server = wants(most)
+    through(address(server.port, folder, "client.pem"))
+    folder.write("alone.pem", folder.client.pem)
+    key = folder.write("alone.key", folder.client.key_pem())
+    through(f"{address(server.port, folder, 'alone.pem')}:key={key}")
+
+
+@pytest.mark.sampled(3)
+@FACES
+def test_a_certificate_is_shown_with_those_that_signed_it(through, wants, folder):
+    between = folder.issuer.sign("Between", is_issuer=True)
+    client = between.sign("client")
+    folder.write("chain.pem", client.pem, between.pem, client.key_pem())
+    through(address(wants().port, folder, "chain.pem"))
+
+
+@pytest.mark.sampled(3)
+@FACES
+@VERSIONS
+@pytest.mark.parametrize(
+    ("shows", "reason"),
+    [
+        ("", "a client without a certificate: "),
+        ("stranger.pem", r"the certificate in .*stranger\.pem: .*unknown ca"),
+    ],
+)
+def test_a_broker_that_refuses_the_client_is_not_asked_again(through, wants, folder, most, shows, reason):
+    """With TLS 1.3 the client is connected before it learns of it."""
+    with pytest.raises(
+        CertificateRefused, match=f"at tls:localhost:.* has refused {reason}.*nothing was done. Show"
+    ):
+        through(address(wants(most).port, folder, shows))
+
+
+def other_key(folder):
+    return folder.write("bad.pem", folder.client.pem, folder.stranger.key_pem())
+
+
+def encrypted(folder):
+    return folder.write("bad.pem", folder.client.pem, folder.client.key_pem(b"secret"))
+
+
+MISTAKES = {
+    "another key": (other_key, "key values mismatch"),
+    "encrypted": (encrypted, "the key is encrypted"),
+    "empty": (lambda folder: folder.write("bad.pem"), ""),
+    "no key": (lambda folder: folder.write("bad.pem", folder.client.pem), ""),
+    "none": (lambda folder: None, "No such file"),
+}
+
+
+@pytest.mark.sampled(3)
+@FACES
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_files_that_do_not_fit_are_said_before_anything_is_opened(through, folder, mistake):
+    make, reason = MISTAKES[mistake]
+    make(folder)
+    with pytest.raises(Misuse, match=rf"bad\.pem cannot be used \(.*{reason}.*nothing was opened"):
+        through(address(1, folder, "bad.pem"))
+
+
+def test_a_renewed_certificate_is_shown_at_the_next_connection(wants, folder):
+    server = wants()
+    old = folder.client.made.serial_number
+    with blocking.connect(address(server.port, folder, "client.pem")) as connection:
+        connection.send("t", b"x")
+        renewed = folder.issuer.sign("renewed")
+        folder.write("client.pem", renewed.pem, renewed.key_pem())
+        server.cut()
+        connection.send("t", b"x")
+    shown = [x509.load_der_x509_certificate(each).serial_number for each in server.shown]
+    assert shown == [old, renewed.made.serial_number]
+
+
+def test_one_that_has_had_a_session_goes_on_though_the_broker_refuses_it():
+    """Its certificate may be renewed."""
+    rig = Rig(ScriptedBroker())
+    refused = ssl.SSLError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert certificate required")
+    tls.end_if_untrusted(rig.core, Address("tls", "localhost", 1), refused)
+    assert rig.core.fatal is None
+    rig.core.session = 0
+    tls.end_if_untrusted(rig.core, Address("tls", "localhost", 1), ConnectionResetError("reset"))
+    assert rig.core.fatal is None, "that may be anything"
+    tls.end_if_untrusted(rig.core, Address("tls", "localhost", 1), refused)
+    assert isinstance(rig.core.fatal, CertificateRefused)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """A broker with a listener for clients with certificates, its files, and the port of that."""
+    folder = Folder(tmp_path_factory.mktemp("broker"))
+    with told_broker(
+        folder.path / "data", "--listen", folder.endpoint("required"), "--set", SMALL_FILES
+    ) as broker:
+        port = broker.ready()
+        with blocking.connect(f"tcp:127.0.0.1:{port}") as connection:
+            connection.create_topic("t")
+        yield int(re.search(r",tls:127\.0\.0\.1:(\d+)", broker.ready_line)[1]), folder
+
+
+@pytest.mark.slow
+@FACES
+class TestBroker:
+    """The broker itself, which closes a connection as soon as it has refused a certificate."""
+
+    def test_who_shows_a_certificate_is_let_in(self, through, broker):
+        port, folder = broker
+        through(address(port, folder, "client.pem"))
+
+    @pytest.mark.parametrize("shows", ["", "stranger.pem"])
+    def test_who_does_not_is_told_so_at_once(self, through, broker, shows):
+        port, folder = broker
+        with pytest.raises(CertificateRefused, match=r"has refused .*nothing was done\. Show one"):
+            through(address(port, folder, shows))

@@ -10,6 +10,7 @@ import pytest
 
 from tests.monitoring.test_site import HTTP, ask, port_of
 from tests.support.broker_process import told_broker
+from tests.support.certificates import Folder
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "packaging/monitoring"
@@ -33,8 +34,9 @@ def test_the_rules_are_rules_and_fire_when_they_should():
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     """The metrics of a broker that was just started."""
-    data = tmp_path_factory.mktemp("page") / "data"
-    with told_broker(data, *HTTP, "--set", "file_bytes=4MiB", "--set", "metrics_series=100") as broker:
+    folder = Folder(tmp_path_factory.mktemp("page"))
+    data, tls = folder.path / "data", ("--listen", folder.endpoint())
+    with told_broker(data, *tls, *HTTP, "--set", "file_bytes=4MiB", "--set", "metrics_series=100") as broker:
         broker.ready()
         yield ask(port_of(broker), "/metrics")[1]
 

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import re
 import socket
+import ssl
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import txbroker
 from tests.support.broker_process import PATIENCE, told_broker
+from tests.support.certificates import Folder
 from tests.support.waiting import eventually
 from txbroker.monitoring.site import MAX_CONNECTIONS
 
@@ -22,9 +24,11 @@ def port_of(broker):
     return int(re.search(r"at tcp:127\.0\.0\.1:(\d+)", line)[1])
 
 
-def ask(port, path, method="GET", **headers):
-    """The status and the text of a page."""
+def ask(port, path, method="GET", context=None, **headers):
+    """The status and the text of a page; over TLS if there is a context for it."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    if context is not None:
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=PATIENCE, context=context)
     with contextlib.closing(connection):
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
@@ -235,6 +239,55 @@ class TestTokens:
 
     def test_probes_need_none(self, guarded):
         assert ask(guarded, "/livez")[0] == ask(guarded, "/readyz")[0] == 200
+
+
+@pytest.fixture(scope="module")
+def proven(tmp_path_factory):
+    """The port of a listener that anybody can reach who has a certificate, and its files."""
+    folder = Folder(tmp_path_factory.mktemp("proven"))
+    endpoint = folder.endpoint("required", interface="::")
+    with told_broker(folder.path / "data", "--set", f"http={endpoint}", "--set", "file_bytes=4MiB") as broker:
+        broker.ready()
+        line = broker.wait_for("health and metrics at ")
+        yield int(re.search(r"at tls:\\:\\::(\d+)", line)[1]), folder
+
+
+class TestClientCertificates:
+    """With certificates of clients required no token is needed to be seen by others."""
+
+    @pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics"])
+    def test_who_has_one_sees_all_pages(self, proven, path):
+        port, folder = proven
+        context = ssl.create_default_context(cafile=folder.file("ca.pem"))
+        context.load_cert_chain(folder.file("client.pem"))
+        assert ask(port, path, context=context)[0] == 200
+
+    @pytest.mark.parametrize("shows", [None, "stranger.pem"])
+    def test_who_has_another_or_none_sees_nothing(self, proven, shows):
+        port, folder = proven
+        context = ssl.create_default_context(cafile=folder.file("ca.pem"))
+        if shows:
+            context.load_cert_chain(folder.file(shows))
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            ask(port, "/livez", context=context)
+
+    def test_a_connection_too_many_is_closed_there_too(self, proven):
+        port, folder = proven
+        context = ssl.create_default_context(cafile=folder.file("ca.pem"))
+        context.load_cert_chain(folder.file("client.pem"))
+        silent = [socket.create_connection(("127.0.0.1", port), PATIENCE) for _ in range(MAX_CONNECTIONS)]
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            ask(port, "/livez", context=context)
+        for each in silent:
+            each.close()
+        eventually(lambda: is_answered(port, context))
+
+
+def is_answered(port, context):
+    try:
+        return ask(port, "/livez", context=context)[0] == 200
+    except (ssl.SSLError, ConnectionError):
+        return False
 
 
 def test_it_is_there_before_recovery_and_until_the_process_ends(tmp_path):

@@ -62,9 +62,9 @@ def test_what_others_can_reach_is_refused_with_who_and_what_to_say(description):
 def test_over_tls_it_matters_as_much(tmp_path):
     """A certificate of the broker says nothing of who connects."""
     key = write_certificate(tmp_path / "both.pem")
-    check(reactor, [f"ssl:0:interface=127.0.0.1:privateKey={key}"], insecure_open=False)
+    check(reactor, [f"tls:0:interface=127.0.0.1:cert={key}"], insecure_open=False)
     with pytest.raises(InvalidSetting, match="every interface"):
-        check(reactor, [f"ssl:0:privateKey={key}"], insecure_open=False)
+        check(reactor, [f"tls:0:cert={key}"], insecure_open=False)
 
 
 class TestSocketsOfOthers:

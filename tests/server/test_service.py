@@ -252,10 +252,10 @@ def certificate(tmp_path_factory):
 
 
 def test_over_tls_not_a_byte_goes_in_the_clear(data, certificate):
-    endpoint = f"ssl:0:interface=127.0.0.1:privateKey={certificate}"
+    endpoint = f"tls:0:interface=127.0.0.1:cert={certificate}"
     with told_broker(data, "--listen", endpoint) as broker:
         broker.ready()
-        port = int(re.search(r"ssl:127\.0\.0\.1:(\d+)", broker.ready_line)[1])
+        port = int(re.search(r"tls:127\.0\.0\.1:(\d+)", broker.ready_line)[1])
         context = ssl.create_default_context(cafile=certificate)
         with socket.create_connection(("127.0.0.1", port), PATIENCE) as plain:
             secure = context.wrap_socket(plain, server_hostname="localhost")
@@ -265,6 +265,36 @@ def test_over_tls_not_a_byte_goes_in_the_clear(data, certificate):
                 for value in values:
                     assert isinstance(peer.ask(Send, partition, data=frames(value)), Sent)
                 assert peer.values(partition) == values
+
+
+def test_a_handshake_that_fails_is_logged_with_the_reason(data, certificate):
+    endpoint = f"tls:0:interface=127.0.0.1:cert={certificate}:ca={certificate}:clients=required"
+    with told_broker(data, "--listen", endpoint) as broker:
+        broker.ready()
+        port = int(re.search(r"tls:127\.0\.0\.1:(\d+)", broker.ready_line)[1])
+        context = ssl.create_default_context(cafile=certificate)
+        with (
+            socket.create_connection(("127.0.0.1", port), PATIENCE) as plain,
+            pytest.raises((ssl.SSLError, ConnectionError)),
+            context.wrap_socket(plain, server_hostname="localhost") as secure,
+        ):
+            secure.read(1)
+        broker.wait_for(
+            r"no TLS connection with 127\.0\.0\.1:\d+ was made: peer did not return a certificate"
+        )
+        assert "Traceback" not in broker.output
+
+
+@pytest.mark.parametrize("form", ["tcp", "tcp6", "tls"])
+def test_every_kind_of_listener_has_ipv6(data, certificate, form):
+    endpoint = rf"{form}:0:interface=\:\:1" + (f":cert={certificate}" if form == "tls" else "")
+    with told_broker(data, "--listen", endpoint, "--set", f"http={endpoint}") as broker:
+        broker.ready()
+        ports = re.findall(rf"{form}:\\:\\:1:(\d+)", broker.output)
+        assert len(ports) == 2
+        for port in map(int, ports):
+            with socket.create_connection(("::1", port), PATIENCE) as plain:
+                assert plain.getpeername()[1] == port
 
 
 def test_sigterm_while_it_recovers_ends_well_too(data):

@@ -206,7 +206,7 @@ class Pages(Resource):
         self, health: Health, families: Callable[[], Iterator[str]], clock: IReactorTime, token: bytes = b""
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._token = token
+        self.token = token
         self._pages = {
             b"livez": Answer(lambda: (200, "alive")),
             b"readyz": Answer(lambda: (200 if health.is_ready else 503, health.sentence)),
@@ -218,14 +218,14 @@ class Pages(Resource):
         page = self._pages.get(path)
         if page is None or request.postpath:
             return Answer(lambda: (404, "there are /livez, /readyz and /metrics"))
-        if path == b"metrics" and self._token and not self._is_shown(request):
+        if path == b"metrics" and self.token and not self._is_shown(request):
             return _refusal(request)
         return page
 
     def _is_shown(self, request: Request) -> bool:
         shown = request.getHeader(b"authorization") or b""
         kind, _, token = shown.partition(b" ")
-        return kind.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
+        return kind.lower() == b"bearer" and hmac.compare_digest(token.strip(), self.token)
 
 
 def _refusal(request: Request) -> Resource:

@@ -9,6 +9,7 @@ from twisted.internet import reactor
 
 from txbroker.errors import InvalidSetting
 from txbroker.server import config, listening, watching
+from txbroker.server.certificates import KnownCertificates
 
 
 def assignment(text: str) -> tuple[str, str]:
@@ -29,15 +30,16 @@ def from_file(path: str | None) -> dict[str, Any]:
 def checked(*sources: Mapping[str, Any]) -> config.Config:
     """Return the settings of all sources, of which later ones win, if a broker could be started with them.
 
-    Raises InvalidSetting, also for endpoints that are none or that let others in.
+    Raises InvalidSetting, also for endpoints that are none or that let others in, and for certificates that cannot be
+    used.
     """
-    made = config.merged(*sources)
+    made, known = config.merged(*sources), KnownCertificates()
     try:
-        listening.check(reactor, made.service.listen, made.service.insecure_open)
+        listening.check(reactor, made.service.listen, made.service.insecure_open, known)
     except InvalidSetting as error:
         raise InvalidSetting(f"--listen {error}") from error
     try:
-        watching.check(made.service, reactor)
+        watching.check(made.service, reactor, known)
     except InvalidSetting as error:
         raise InvalidSetting(f"--set http: {error}") from error
     return made

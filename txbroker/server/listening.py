@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from twisted.internet.endpoints import (
     AdoptedStreamServerEndpoint,
-    SSL4ServerEndpoint,
     TCP4ServerEndpoint,
     TCP6ServerEndpoint,
     UNIXServerEndpoint,
@@ -23,6 +22,10 @@ from twisted.internet.endpoints import (
 )
 
 from txbroker.errors import InvalidSetting
+from txbroker.server import tls_endpoint
+from txbroker.server.certificate_files import ClientCertificates
+from txbroker.server.certificates import KnownCertificates
+from txbroker.server.tls_endpoint import TlsServerEndpoint
 
 BACKLOG: Final = 1024
 """Connections that may wait to be accepted. With Twisted's 50 a client that finds the queue full loses a second."""
@@ -33,8 +36,19 @@ _OTHERS: Final = 0o007
 """The bits of a mode for users who are neither the owner nor of the group."""
 
 
-def endpoint_of(reactor: Any, description: str) -> Any:
-    """Return the endpoint of a description, as ``tcp:7654:interface=127.0.0.1``; raises InvalidSetting."""
+def endpoint_of(reactor: Any, description: str, known: KnownCertificates | None = None) -> Any:
+    """Return the endpoint of a description, as ``tcp:7654:interface=127.0.0.1``; raises InvalidSetting.
+
+    The certificates of one with TLS are loaded, unless they are among the ``known`` ones.
+    """
+    kind = description.partition(":")[0]
+    if kind == "ssl":
+        raise InvalidSetting(
+            f"{description}: ssl: endpoints are not taken, because their certificates could not be renewed while the "
+            f"broker runs. Say {tls_endpoint.FORM}"
+        )
+    if kind == tls_endpoint.KIND:
+        return _with_tls(reactor, description, known or KnownCertificates())
     try:
         if "\0" in description:
             raise ValueError("it has a NUL, as the name of an abstract socket, which has no mode")
@@ -42,16 +56,29 @@ def endpoint_of(reactor: Any, description: str) -> Any:
     except Exception as error:
         raise InvalidSetting(
             f"{description}: not an endpoint: {error}. One is tcp:{_port(description)}:interface=127.0.0.1, another "
-            "unix:/run/txbroker.sock:mode=600"
+            f"unix:/run/txbroker.sock:mode=600, and with TLS {tls_endpoint.FORM}"
         ) from error
     kind, first, *fields = re.split(r"(?<!\\):", description)
     port = next((field for field in fields if field.startswith("port=")), first).removeprefix("port=")
     # it is a number, or Twisted would have refused it
-    if kind in ("tcp", "tcp6", "ssl") and not (port.isdigit() and int(port) < 65_536):
+    if kind in ("tcp", "tcp6") and not (port.isdigit() and int(port) < 65_536):
         raise InvalidSetting(
             f"{description}: {port} is not a port; those are 1 to 65535, and 0 for any that is free"
         )
     return endpoint
+
+
+def _with_tls(reactor: Any, description: str, known: KnownCertificates) -> TlsServerEndpoint:
+    try:
+        said = tls_endpoint.described(description)
+    except ValueError as error:
+        raise InvalidSetting(
+            f"{description}: not an endpoint: {error}. One is {tls_endpoint.FORM}"
+        ) from error
+    try:
+        return TlsServerEndpoint(reactor, said, known, BACKLOG)
+    except InvalidSetting as error:
+        raise InvalidSetting(f"{description}: {error}") from error
 
 
 def exposure(endpoint: Any) -> str:
@@ -59,8 +86,10 @@ def exposure(endpoint: Any) -> str:
 
     Judged by what will listen, not by the text that it was made of. An unknown kind counts as reachable by anybody.
     """
-    if isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint | SSL4ServerEndpoint):
+    if isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint):
         return _reach(getattr(endpoint, "_interface", ""))
+    if isinstance(endpoint, TlsServerEndpoint):
+        return _reach(endpoint.interface)
     if isinstance(endpoint, UNIXServerEndpoint):
         mode = getattr(endpoint, "_mode", 0o666)
         return f"every user of this machine (its mode is {mode:o}; say mode=600)" if mode & _OTHERS else ""
@@ -92,18 +121,35 @@ def _reach_of_socket(descriptor: int) -> str:
     return f"every user of this machine (the mode of {address} is {mode:o})" if mode & _OTHERS else ""
 
 
-def open_ones(reactor: Any, descriptions: Iterable[str]) -> list[str]:
-    """Return a sentence for each endpoint that lets in others than were meant; raises InvalidSetting."""
+def open_ones(
+    reactor: Any,
+    descriptions: Iterable[str],
+    known: KnownCertificates | None = None,
+    but_proven: bool = False,
+) -> list[str]:
+    """Return a sentence for each endpoint that lets in others than were meant; raises InvalidSetting.
+
+    With ``but_proven`` one is left out whose peers must all have a certificate of its issuers.
+    """
     found = []
     for description in descriptions:
-        if who := exposure(endpoint_of(reactor, description)):
+        endpoint = endpoint_of(reactor, description, known)
+        if but_proven and _wants_certificates(endpoint):
+            continue
+        if who := exposure(endpoint):
             found.append(f"{description} can be reached by {who}")
     return found
 
 
-def check(reactor: Any, descriptions: Iterable[str], insecure_open: bool) -> None:
+def _wants_certificates(endpoint: Any) -> bool:
+    return isinstance(endpoint, TlsServerEndpoint) and endpoint.clients is ClientCertificates.REQUIRED
+
+
+def check(
+    reactor: Any, descriptions: Iterable[str], insecure_open: bool, known: KnownCertificates | None = None
+) -> None:
     """Raise InvalidSetting for what is no endpoint, and for one that lets others in, unless that was said in words."""
-    found = open_ones(reactor, descriptions)
+    found = open_ones(reactor, descriptions, known)
     if found and not insecure_open:
         raise InvalidSetting(
             f"{found[0]}, and there is no login: whoever connects can read, write and decide transactions. Nothing was "
@@ -124,7 +170,7 @@ def address(kind: str, port: Any) -> str:
 def _with_backlog(description: str) -> str:
     """Return the endpoint with our backlog, if it is of a kind that has one and names none."""
     kind = description.partition(":")[0]
-    if kind in ("tcp", "tcp6", "ssl", "unix") and ":backlog=" not in description:
+    if kind in ("tcp", "tcp6", "unix") and ":backlog=" not in description:
         return f"{description}:backlog={BACKLOG}"
     return description
 

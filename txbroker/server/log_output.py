@@ -38,6 +38,12 @@ class KeptFiles(LogFile):
         directory, name = os.path.split(os.path.abspath(path))
         super().__init__(name, directory, size, MODE, kept)  # type: ignore[no-untyped-call]
 
+    def reopen(self) -> None:
+        """Go on in the file of the name, made anew if it was moved away. After ``OSError`` it goes on as before."""
+        former = self._file
+        self._openFile()  # type: ignore[no-untyped-call]
+        former.close()
+
 
 def is_set(settings: ServiceSettings) -> bool:
     """Return whether the settings say something of the log that twistd does not do by itself."""
@@ -47,22 +53,27 @@ def is_set(settings: ServiceSettings) -> bool:
     )
 
 
-def observer_of(settings: ServiceSettings, output: IO[str] | None = None) -> ILogObserver:
-    """Return what writes the log as the settings say: to their file, or to standard output (or ``output``).
+def observer_of(settings: ServiceSettings, output: IO[str] | KeptFiles | None = None) -> ILogObserver:
+    """Return what writes the log as the settings say: to ``output``, to their file, or to standard output.
 
     Raises InvalidSetting if the file cannot be opened.
     """
-    target: Any = output or sys.stdout
-    if settings.log_file:
-        try:
-            target = KeptFiles(settings.log_file, settings.log_file_bytes, settings.log_files)
-        except OSError as error:
-            raise InvalidSetting(
-                f"log_file {settings.log_file} cannot be opened: {error.strerror}; nothing was started"
-            ) from error
+    target: Any = output or files_of(settings) or sys.stdout
     form = json_line if settings.log_format is LogFormat.JSON else formatEventAsClassicLogText
     least = LogLevelFilterPredicate(LogLevel.levelWithName(settings.log_level.value))
     return FilteringLogObserver(FileLogObserver(target, form), [least])
+
+
+def files_of(settings: ServiceSettings) -> KeptFiles | None:
+    """Return the open log file, if the settings name one. Raises InvalidSetting if it cannot be opened."""
+    if not settings.log_file:
+        return None
+    try:
+        return KeptFiles(settings.log_file, settings.log_file_bytes, settings.log_files)
+    except OSError as error:
+        raise InvalidSetting(
+            f"log_file {settings.log_file} cannot be opened: {error.strerror}; nothing was started"
+        ) from error
 
 
 def json_line(event: LogEvent) -> str:

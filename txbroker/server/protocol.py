@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.abstract import FileDescriptor
 from twisted.internet.address import UNIXAddress
@@ -405,9 +405,12 @@ class BrokerProtocol(Protocol, Flow):
         if self.transport is not None:
             self.transport.abortConnection()  # type: ignore[attr-defined]
 
-    def connectionLost(self, reason: Failure | None = None) -> None:  # noqa: ARG002
+    def connectionLost(self, reason: Failure | None = None) -> None:
         """Forget the session; its active transactions are rolled back by the broker."""
         self._ended = True
+        if reason is not None and not self._greeted and type(reason.value).__module__ == "OpenSSL.SSL":
+            said = _words(cast(Exception, reason.value))
+            self.log.info("no TLS connection with {peer} was made: {said}", peer=self.peer, said=said)
         self.send_buffer.stopProducing()
         connections = self.connections
         connections.served.discard(self)
@@ -415,6 +418,12 @@ class BrokerProtocol(Protocol, Flow):
         connections.intake.gone(self)
         connections.broker.closed(self.session)
         connections.gone()
+
+
+def _words(error: Exception) -> str:
+    """Return what OpenSSL says, which pyOpenSSL gives as tuples of library, function and reason."""
+    found = error.args[0] if error.args else ()
+    return "; ".join(each[-1] for each in found) if isinstance(found, list) and found else "it was cut off"
 
 
 def _tune(transport: Any) -> None:

@@ -35,8 +35,10 @@ from journal.vfs.linux import resource
 from txbroker.broker.settings import SECOND
 from txbroker.monitoring.health import Phase
 from txbroker.server import listening, log_output
+from txbroker.server.certificates import LOOK_INTERVAL, KnownCertificates
 from txbroker.server.config import Config
 from txbroker.server.force_thread import ForceThread
+from txbroker.server.periodic_tasks import PeriodicTask, PeriodicTasks
 from txbroker.server.refused_connections import MAX_REFUSED
 from txbroker.server.running_broker import RunningBroker
 from txbroker.server.watching import Watching
@@ -74,7 +76,8 @@ class TxBrokerService(Service):
         self.config = config
         self.serving: RunningBroker | None = None
         self.ports: list[Any] = []
-        self.watching = Watching(config.service, reactor)
+        self.certificates = KnownCertificates()
+        self.watching = Watching(config.service, reactor, self.certificates)
         self._reactor = reactor
         self._end_process = end_process
         self._recovering: Deferred[None] | None = None
@@ -82,6 +85,9 @@ class TxBrokerService(Service):
         self._stopping = self._failed = False
         self._open_ones: list[str] = []
         self._said_at = 0.0
+        self._log_file: log_output.KeptFiles | None = None
+        looking = PeriodicTask("looking for renewed certificates", LOOK_INTERVAL, self.certificates.look)
+        self._looking = PeriodicTasks(reactor, [looking])
 
     def setServiceParent(self, parent: Any) -> None:
         """Join twistd's application, and say where it logs, if the settings do."""
@@ -89,7 +95,8 @@ class TxBrokerService(Service):
         settings = self.config.service
         if hasattr(parent, "setComponent") and log_output.is_set(settings):
             try:
-                parent.setComponent(ILogObserver, log_output.observer_of(settings))
+                self._log_file = log_output.files_of(settings)
+                parent.setComponent(ILogObserver, log_output.observer_of(settings, self._log_file))
             except InvalidSetting as error:
                 raise SystemExit(f"txbroker: {error}") from error  # twistd would show a traceback
 
@@ -103,6 +110,16 @@ class TxBrokerService(Service):
         self._reactor.callWhenRunning(self._begin)
 
     def _begin(self) -> None:
+        try:
+            # Before recovery, which may take minutes. And before they listen: the descriptor of a socket that was
+            # handed over is closed then.
+            self._open_ones = listening.open_ones(
+                self._reactor, self.config.service.listen, self.certificates
+            )
+        except InvalidSetting as error:
+            self._end("an endpoint cannot be used", error)
+            return
+        self._looking.start()
         self.watching.start().addCallbacks(lambda _: self._recover(), self._not_watching)
 
     def _not_watching(self, failure: Failure) -> None:
@@ -179,11 +196,10 @@ class TxBrokerService(Service):
     @inlineCallbacks
     def _listen(self) -> Generator[Deferred[Any], Any, None]:
         assert self.serving is not None
-        # Before they listen: the descriptor of a socket that was handed over is closed then.
-        self._open_ones = listening.open_ones(self._reactor, self.config.service.listen)
         for description in self.config.service.listen:
             try:
-                port = yield listening.endpoint_of(self._reactor, description).listen(self.serving.factory)
+                endpoint = listening.endpoint_of(self._reactor, description, self.certificates)
+                port = yield endpoint.listen(self.serving.factory)
             except Exception as error:  # noqa: BLE001  (whatever an endpoint's plugin raises)
                 self._end(f"{description} cannot be listened to{_in_folder(error)}", error)
                 return
@@ -227,6 +243,24 @@ class TxBrokerService(Service):
             )  # fmt: skip
         return limit
 
+    # -- renewing --------------------------------------------------------------------------------------
+
+    def renew(self) -> None:
+        """Take what may have been renewed: certificates, the token of HTTP, and the log file, if it was moved away.
+
+        Nothing else is read again. Connections that there are go on, and so does a recovery.
+        """
+        if self._log_file is not None:
+            try:
+                self._log_file.reopen()
+            except OSError as error:
+                self.log.error(
+                    "log_file {path} cannot be opened again: {error}; the log goes on in the file that was open",
+                    path=self.config.service.log_file, error=error,
+                )  # fmt: skip
+        self.certificates.reload()
+        self.watching.reload()
+
     # -- failing ---------------------------------------------------------------------------------------
 
     def failed(self, doing: str, error: BaseException) -> None:
@@ -258,6 +292,7 @@ class TxBrokerService(Service):
         """Stop listening, answer requests in flight, checkpoint, and release the directory."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._stopping = True
+        self._looking.stop()
         self.watching.health.is_now(Phase.STOPPING)
         begun = time.monotonic()
         if self._recovering is not None:

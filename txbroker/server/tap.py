@@ -14,6 +14,7 @@ from journal.quantities import SIZE_UNITS, TIME_UNITS
 from txbroker.errors import InvalidSetting
 from txbroker.server import config, given_settings, listening, log_output
 from txbroker.server.exit_status import end_process, end_well_on_sigterm
+from txbroker.server.hangup import HANGUP
 from txbroker.server.service import TxBrokerService
 
 _ON_THE_COMMAND_LINE: Final = ("data", "listen")
@@ -44,8 +45,8 @@ class Options(usage.Options):
 
     def opt_listen(self, endpoint: str) -> None:
         """Twisted endpoint to listen on, as tcp:7654:interface=127.0.0.1 (the default; without an interface it
-        is all of them), unix:/run/txbroker.sock:mode=600 or ssl:7655:privateKey=key.pem:certKey=cert.pem. May be
-        repeated. TCP port 0 means any free port; the log names it.
+        is all of them), unix:/run/txbroker.sock:mode=600 or tls:7655:interface=127.0.0.1:cert=cert.pem:key=key.pem. May
+        be repeated. TCP port 0 means any free port; the log names it.
         """
         self._listen.append(endpoint)
 
@@ -86,7 +87,12 @@ class Options(usage.Options):
             )
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """Parse as usual. Within ``twistd`` a mistake ends it with status 1, as Twisted itself does from 26.10 on."""
+        """Parse as usual. Within ``twistd`` a mistake ends it with status 1, as Twisted itself does from 26.10 on.
+
+        From here on SIGHUP does not end it.
+        """
+        if getattr(self, "parent", None) is not None:
+            HANGUP.catch()
         try:
             super().parseOptions(options)  # type: ignore[no-untyped-call]
         except usage.UsageError as error:
@@ -121,4 +127,6 @@ def _settings() -> str:
 def makeService(options: Options) -> IService:
     """Return the service; nothing is opened, locked or started yet, because twistd forks in between."""
     reactor.callWhenRunning(end_well_on_sigterm, reactor)
-    return TxBrokerService(options.config, reactor, lambda: end_process(reactor))
+    service = TxBrokerService(options.config, reactor, lambda: end_process(reactor))
+    reactor.callWhenRunning(HANGUP.act, reactor, service.renew)
+    return service

@@ -9,11 +9,12 @@ from twisted.internet.defer import Deferred, DeferredList, inlineCallbacks, mayb
 from twisted.logger import Logger
 
 from txbroker.errors import InvalidSetting
-from txbroker.monitoring import broker_metrics, process_metrics
+from txbroker.monitoring import broker_metrics, certificate_metrics, process_metrics
 from txbroker.monitoring.exposition import COUNTER, Metric
 from txbroker.monitoring.health import Health
 from txbroker.monitoring.site import Listener, Pages
 from txbroker.server import listening
+from txbroker.server.certificates import KnownCertificates
 from txbroker.server.config import ServiceSettings
 from txbroker.server.running_broker import RunningBroker
 
@@ -43,13 +44,15 @@ class Watching:
 
     log = Logger()
 
-    def __init__(self, settings: ServiceSettings, reactor: Any) -> None:
+    def __init__(self, settings: ServiceSettings, reactor: Any, certificates: KnownCertificates) -> None:
         self.health = Health()
         self.serving: RunningBroker | None = None
         """What serves clients, once there is one."""
         self.ports: list[Any] = []
         self._settings = settings
         self._reactor = reactor
+        self._certificates = certificates
+        self._pages: Pages | None = None
         self._listener: Listener | None = None
 
     @inlineCallbacks
@@ -57,17 +60,27 @@ class Watching:
         """Listen to all endpoints. Raises what an endpoint does, with its description in a note."""
         settings = self._settings
         if settings.http:
-            pages = Pages(self.health, self._families, self._reactor, read_token(settings.http_token_file))
-            self._listener = Listener(pages, self._reactor)
+            token = read_token(settings.http_token_file)
+            self._pages = Pages(self.health, self._families, self._reactor, token)
+            self._listener = Listener(self._pages, self._reactor)
         for description in settings.http:
             try:
-                port = yield listening.endpoint_of(self._reactor, description).listen(self._listener)
+                endpoint = listening.endpoint_of(self._reactor, description, self._certificates)
+                port = yield endpoint.listen(self._listener)
             except Exception as error:
                 error.add_note(description)
                 raise
             self.ports.append(port)
             address = listening.address(description.partition(":")[0], port)
             self.log.info("health and metrics at {address}", address=address)
+
+    def reload(self) -> None:
+        """Read the token again; one that cannot be used changes nothing."""
+        if self._pages is not None and self._settings.http_token_file:
+            try:
+                self._pages.token = read_token(self._settings.http_token_file)
+            except InvalidSetting as error:
+                self.log.error("{error}; the old token stays in use", error=str(error))
 
     def stop(self) -> Deferred[Any]:
         """Close it, with its connections."""
@@ -79,6 +92,7 @@ class Watching:
     def _families(self) -> Iterator[str]:
         yield broker_metrics.READY.only(self.health.is_ready)
         yield from process_metrics.families()
+        yield from certificate_metrics.families(self._certificates.not_after(), self._certificates.has_failed)
         serving = self.serving
         if serving is not None:
             others = {metric: value(serving) for metric, value in OF_CONNECTIONS.items()}
@@ -97,17 +111,18 @@ def read_token(path: str) -> bytes:
     if not token or len(token) > MAX_TOKEN or not all(0x21 <= byte <= 0x7E for byte in token):
         raise InvalidSetting(
             f"http_token_file {path} must hold one token of at most {MAX_TOKEN} visible ASCII characters, as of "
-            "'openssl rand -hex 32'; nothing was started"
+            "'openssl rand -hex 32'"
         )
     return token
 
 
-def check(settings: ServiceSettings, reactor: Any) -> None:
+def check(settings: ServiceSettings, reactor: Any, known: KnownCertificates | None = None) -> None:
     """Raise InvalidSetting if metrics could be read by whom nobody meant to."""
     has_token = bool(read_token(settings.http_token_file))
-    found = listening.open_ones(reactor, settings.http)
+    found = listening.open_ones(reactor, settings.http, known, but_proven=True)
     if found and not has_token and not settings.insecure_open:
         raise InvalidSetting(
             f"{found[0]}, who could read all metrics. Nothing was started. Listen on the loopback interface, or say "
-            "http_token_file with a file that holds the bearer token of those who may"
+            "http_token_file with a file that holds the bearer token of those who may, or let only those in who have a "
+            "certificate: a tls endpoint with clients=required"
         )

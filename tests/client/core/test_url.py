@@ -18,6 +18,9 @@ from txbroker.errors import Misuse
         ("unix:/run/a:b", Address("unix", path="/run/a:b")),
         ("tls:broker.example:7655", Address("tls", "broker.example", 7655)),
         ("tls:broker.example:7655:ca=my:ca.pem", Address("tls", "broker.example", 7655, ca="my:ca.pem")),
+        ("tls:[::1]:7655:cert=both.pem", Address("tls", "::1", 7655, cert="both.pem")),
+        ("tls:a:1:key=k:k:cert=c:ca=i", Address("tls", "a", 1, ca="i", cert="c", key="k:k")),
+        ("tls:a:1:ca=i:cert=key=x", Address("tls", "a", 1, ca="i", cert="key=x")),
     ],
 )
 def test_an_address_is_read(url, address):
@@ -28,7 +31,9 @@ def test_an_address_is_read(url, address):
 @pytest.mark.parametrize(
     "url",
     ["", "tcp:", "tcp:host", "tcp:host:", "tcp:host:0", "tcp:host:65536", "tcp:host:x", "tcp::1", "unix:",
-     "http://host:1", "tcp:host:1:ca=a", "tls:host:1:ca=", "tls:host:1:key=a", "tcp:host:¹", "amqp://localhost",
+     "http://host:1", "tcp:host:1:ca=a", "tls:host:1:ca=", "tls:host:1:key=a", "tls:host:1:ca=a:key=b",
+     "tls:host:1:cert=a:ca=b:cert=c",
+     "tls:host:1:cert=", "tls:host:1:crt=a", "tls:host:1:cert=a:key=", "tcp:host:1:cert=a", "tcp:host:¹", "amqp://localhost",
      "kafka://host:9092", "tcp:a/b:1", "tcp:a b:1", "tcp:[::1]7654", "localhost:x", "a,b:7654", b"tcp:host:1", None,
      ["a", "b"], ("tcp:a:1", "tcp:b:1"), 7654],
 )  # fmt: skip

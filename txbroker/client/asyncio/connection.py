@@ -194,6 +194,7 @@ class _Protocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._owner._transport = None
+        tls.end_if_untrusted(self._owner.core, self._owner.address, error)
         self._owner._lost(str(error or "the broker closed the connection"))
 
     def pause_writing(self) -> None:

@@ -60,7 +60,7 @@ class Driver:
         self.is_forked = False
         self._address = address
         self._poller = Poller()
-        self.link = Link(core, self._poller, producer.mend)
+        self.link = Link(core, self._poller, producer.mend, address)
         self._driving = 0  # the thread that drives
         self._user = 0  # the first thread that has waited
         self._is_shared = False

@@ -22,13 +22,14 @@ class Link:
     ``mend`` repairs what an interrupt may have left half done.
     """
 
-    def __init__(self, core: Core, poller: Poller, mend: Callable[[], None]) -> None:
+    def __init__(self, core: Core, poller: Poller, mend: Callable[[], None], address: Address) -> None:
         self.socket: socket.socket | None = None
         self.unsent = memoryview(b"")
         self.wants_write = False
         self._core = core
         self._poller = poller
         self._mend = mend
+        self._address = address
 
     @property
     def is_up(self) -> bool:
@@ -58,6 +59,7 @@ class Link:
         except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
             pass
         except OSError as error:
+            tls.end_if_untrusted(core, self._address, self._alert(connection))
             self.drop(f"sending failed: {error}")
             return
         except BaseException as error:
@@ -84,11 +86,21 @@ class Link:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False
         except OSError as error:
+            tls.end_if_untrusted(core, self._address, error)
             self.drop(f"receiving failed: {error}")
             return False
         if core.abort:
             self.drop(core.abort)
         return True
+
+    def _alert(self, connection: socket.socket) -> OSError | None:
+        """Return why the broker has closed the connection, if that came before the bytes that it did not take."""
+        try:
+            while not self._core.session and connection.recv(RECEIVE_BYTES):
+                pass
+        except OSError as error:
+            return error
+        return None
 
     def torn(self, error: BaseException) -> None:
         """Drop the connection: an interrupt came in a step that must be done as a whole, and how much is done is

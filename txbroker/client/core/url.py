@@ -1,4 +1,4 @@
-"""Addresses of brokers: ``tcp:HOST:PORT``, ``unix:PATH``, ``tls:HOST:PORT[:ca=FILE]``."""
+"""Addresses of brokers: ``tcp:HOST:PORT``, ``unix:PATH``, ``tls:HOST:PORT[:ca=FILE][:cert=FILE][:key=FILE]``."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ from typing import NamedTuple
 
 from txbroker.errors import Misuse
 
+TLS_FORM = "tls:HOST:PORT[:ca=FILE][:cert=FILE][:key=FILE]"
+
 DEFAULT = "tcp:127.0.0.1:7654"
 
 _URLS = ("tcp", "tls", "txbroker")
 _HOST = re.compile(r"[^\s/@\[\]]+")
 _PLACE = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d+)?", re.ASCII)
 """A host, with a port or without."""
+_OPTION = re.compile(r":(?=(?:ca|cert|key)=)")
+"""The colon before an option. Others are of the file's name."""
 
 
 class Address(NamedTuple):
     """The address at which a broker listens. ``kind`` is tcp, unix or tls; ``path`` is the socket's for unix.
 
-    ``ca`` is a file of certificates to trust for tls ("": those of the system).
+    For tls, ``ca`` is a file of certificates to trust ("": those of the system); ``cert`` is the client's own, with
+    those that signed it ("": none), and ``key`` its key ("": it is in the same file).
     """
 
     kind: str
@@ -26,6 +31,8 @@ class Address(NamedTuple):
     port: int = 0
     path: str = ""
     ca: str = ""
+    cert: str = ""
+    key: str = ""
 
     @property
     def place(self) -> str:
@@ -49,12 +56,24 @@ def parse(url: str) -> Address:
     if kind not in ("tcp", "tls"):
         raise _bad(url, f"{kind!r} is not known")
     host, rest = _host(url, rest)
-    port, _, option = rest.partition(":")
+    port, _, options = rest.partition(":")
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise _bad(url, f"{port!r} is not a port")
-    if option and (kind != "tls" or not option.startswith("ca=") or option == "ca="):
-        raise _bad(url, f"{option!r} is not an option of {kind}")
-    return Address(kind, host, int(port), ca=option.removeprefix("ca="))
+    return Address(kind, host, int(port), **_options(url, kind, options))
+
+
+def _options(url: str, kind: str, options: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for option in _OPTION.split(options) if options else []:
+        name, _, value = option.partition("=")
+        if kind != "tls" or name not in ("ca", "cert", "key") or not value:
+            raise _bad(url, f"{option!r} is not an option of {kind}")
+        if name in found:
+            raise _bad(url, f"{name} is there twice")
+        found[name] = value
+    if "key" in found and "cert" not in found:
+        raise _bad(url, "a key is of no use without its certificate (cert=FILE)")
+    return found
 
 
 def _host(url: str, rest: str) -> tuple[str, str]:
@@ -94,5 +113,5 @@ def _with_port(place: str) -> str:
 def _bad(url: object, reason: str) -> Misuse:
     return Misuse(
         f"{url!r} is not a broker's address: {reason}; "
-        "known are tcp:HOST:PORT, unix:PATH and tls:HOST:PORT[:ca=FILE]; nothing was opened"
+        f"known are tcp:HOST:PORT, unix:PATH and {TLS_FORM}; nothing was opened"
     )

@@ -213,7 +213,7 @@ class BrokerProcess:
         entry = [*self._entry, *first] or [os.fspath(Path(sys.executable).with_name("twistd"))]
         listen = f"tcp:{self.port}:interface=127.0.0.1"
         if self._certificate is not None:
-            listen = f"ssl:{self.port}:interface=127.0.0.1:privateKey={self._certificate}"
+            listen = f"tls:{self.port}:interface=127.0.0.1:cert={self._certificate}"
         data = ["--data", os.fspath(self.data_dir), "--listen", listen]
         limit = ["sh", "-c", f'ulimit -n {self._descriptors}; exec "$@"', "sh"] if self._descriptors else []
         return [*limit, *entry, "-n", "--pidfile=", "txbroker", *data, *self._options]
