@@ -313,7 +313,10 @@ def test_a_brokers_randomness_comes_from_where_it_is_told():
     broker = Broker(room.engine, room.settings, random=random)
     said = []
     session = broker.opened("peer", said.append, said.append)
-    for command in (messages.Hello(1, messages.MAGIC, list(messages.VERSIONS)), messages.Login(2, "ANONYMOUS")):
+    for command in (
+        messages.Hello(1, messages.MAGIC, list(messages.VERSIONS)),
+        messages.Login(2, "ANONYMOUS"),
+    ):
         broker.received(session, command, memoryview(b""))
     [_, (welcome, _)] = answer_decoder(1 << 20).feed(b"".join(said))
     *of_logins, of_session = drawn

@@ -63,7 +63,9 @@ EPOCH = bytes(range(24))
 SETTINGS = TopicSettings(10, 1_000_000, 1 << 20, 1 << 30, None, 4096, 0)
 ME = Owner("anonymous", "me", "host:1")
 ANN = Actor("ann", "ops")
-VERIFIER = a.ScramVerifier(bytes(range(16)), 15_000, bytes(range(32, 64)), bytes(range(64, 96)))
+VERIFIER = a.ScramVerifier(  # its text hides the fields
+    salt=bytes(range(16)), iterations=15_000, stored_key=bytes(range(32, 64)), server_key=bytes(range(64, 96))
+)
 TOKEN = a.TokenSubject("https://login.example", "alice@example")
 ALICE = a.User("alice", VERIFIER, ["CN=alice", "DNS:a.example"], [TOKEN], ["loaders"])
 RULE = a.Rule(
@@ -183,7 +185,17 @@ REQUESTS = [
 ]
 ANSWERS = [
     c.Welcome(
-        1, SESSION, 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000, "alice", b"v=abc", 1 << 33
+        1,
+        SESSION,
+        1 << 24,
+        1 << 24,
+        "0123456789abcdef" * 2,
+        NONCE,
+        SECRET,
+        10_000,
+        "alice",
+        b"v=abc",
+        1 << 33,
     ),
     c.Done(2),
     c.Refused(3, "HeuristicallyCommitted", "text", {"wall": 3}, {"by": "ann"}),

@@ -68,16 +68,15 @@ def worked_bytes() -> dict[str, bytes]:
     frame.stamp(memoryview(entry), 5, TIME)
     prepare = commands.Prepare(3, 1, Xid(1, b"day-2013-01-01", b"flights"), Totals(1, 1, 0x12345678), 0)
     welcome = commands.Welcome(
-        1,
         2,
         (1 << 32) + 1,
-        "txbroker 0.1.0",
         16777216,
         16777216,
         "0123456789abcdef" * 2,
         NONCE,
         SECRET,
         10_000,
+        "anonymous",
     )
     former = commands.FormerSession((1 << 32) + 1, NONCE, SECRET)
     join = commands.JoinGroup(4, "billing", NONCE, ["orders"], id=bytes(range(32, 48)))
@@ -95,9 +94,11 @@ def worked_bytes() -> dict[str, bytes]:
         "outcome": bytes(entry),
         "file-header": header[:56],
         "group-header": journal_headers.pack_group_header(len(whole), 1, LSN, LSN - 1, body_crc, SALT),
-        "hello": codec.encode(commands.Hello(1, "txbroker", [2], "example")),
+        "hello": codec.encode(commands.Hello(1, "txbroker", [3], "example")),
+        "offered": codec.encode(commands.Offered(1, 3, "txbroker", ["SCRAM-SHA-256", "ANONYMOUS"])),
+        "login": codec.encode(commands.Login(2, "ANONYMOUS")),
         "welcome": codec.encode(welcome),
-        "hello-again": codec.encode(commands.Hello(1, "txbroker", [2], "example", former)),
+        "login-again": codec.encode(commands.Login(2, "ANONYMOUS", b"", former)),
         "send": codec.encode(commands.Send(2, 1, 3, 0, 7), message),
         "sent": codec.encode(commands.Sent(2, 7)),
         "prepare": codec.encode(prepare),

@@ -15,6 +15,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from journal.constants import MAX_FRAME, MAX_PARTITIONS_PER_TOPIC, MIB
+from journal.formats.access_entries import (
+    HASH_BYTES,
+    LEAST_ITERATIONS,
+    MOST_ITERATIONS,
+    AccessKey,
+    Effect,
+    Resource,
+    Right,
+    Rule,
+    ScramVerifier,
+    TokenSubject,
+    User,
+    UserName,
+)
 from journal.formats.frame import encode
 from journal.formats.frame_check import check_run
 from journal.formats.group_entries import (
@@ -49,7 +63,7 @@ from txbroker.wire.codec import encode as encode_message
 
 MAX_DATA = 16 * MIB
 KINDS = [*typing.get_args(commands.AnyRequest), *typing.get_args(commands.AnyAnswer)]
-HELLO = encode_message(commands.Hello(1, commands.MAGIC, [2], "tester"))
+HELLO = encode_message(commands.Hello(1, commands.MAGIC, list(commands.VERSIONS), "tester"))
 
 
 def requests():
@@ -73,6 +87,32 @@ PARTS = (
     commands.Reader,
 )
 """What records and messages have lists of; each after those that it has."""
+
+NAMES = st.text("aZ09._-", min_size=1, max_size=4)
+HASHES = st.binary(min_size=HASH_BYTES, max_size=HASH_BYTES)
+
+
+def register_access_entries(words):
+    """Have users and rules made with what they may have."""
+    identities, effects, resources = (
+        st.text(min_size=1, max_size=4),
+        st.sampled_from(Effect),
+        st.sampled_from(Resource),
+    )
+    iterations = st.integers(LEAST_ITERATIONS, MOST_ITERATIONS)
+    verifiers = st.builds(ScramVerifier, st.binary(min_size=16, max_size=64), iterations, HASHES, HASHES)
+    subjects = st.builds(TokenSubject, identities, identities)
+    ways, roles = (
+        (st.lists(identities, max_size=2), st.lists(subjects, max_size=2)),
+        st.lists(NAMES, max_size=2),
+    )
+    holders = NAMES | NAMES.map("role:{}".format)
+    rights = st.lists(st.sampled_from(Right), max_size=3)
+    st.register_type_strategy(TokenSubject, subjects)
+    st.register_type_strategy(User, st.builds(User, NAMES, st.none() | verifiers, *ways, roles))
+    st.register_type_strategy(
+        Rule, st.builds(Rule, holders, effects, resources, words, st.booleans(), rights)
+    )
 
 
 def values_of(kind):
@@ -99,6 +139,8 @@ def values_of(kind):
         RetryRules, st.integers(1, MAX_ATTEMPTS), pauses, pauses, st.sampled_from(Ending), words
     )
     st.register_type_strategy(RetryRules, rules)
+    register_access_entries(words)
+    bounded |= {UserName: NAMES, AccessKey: HASHES}
     known = {
         name: bounded[hint] if hint in bounded else st.from_type(hint)
         for name, hint in hints

@@ -68,6 +68,8 @@ class AccessAdministration:
         self._sessions = sessions
         self._random = random
         self._end = end
+        self.on_switched: Callable[[], object] = lambda: None
+        """Called once it is forced whether one has to log in."""
         self.handlers: dict[type[Request], Any] = {
             AlterUser: self.alter_user,
             RemoveUser: self.remove_user,
@@ -186,7 +188,14 @@ class AccessAdministration:
             self._accept(self._set(is_on, is_confirmed, session))
             if is_on:
                 self._end_those_of({ANONYMOUS}, "a login is needed from now on")
+            else:
+                everybody = {each.principal for each in self._sessions.values()}
+                self._end_those_of(everybody - {ADMINISTRATOR}, "no login is needed any more")
+            self._engine.when_forced(self._has_switched, None)
         return Done(command.correlation)
+
+    def _has_switched(self, _: object) -> None:
+        self.on_switched()
 
     def _check_administrator(self) -> None:
         """Raise unless a user that can log in may administer: nobody is to be locked out."""

@@ -140,7 +140,6 @@ class Broker:
         self.sessions: dict[int, Session] = {}
         self.on_failure: Callable[[str, BaseException], None] | None = None
         self._started_at = engine.now()
-        self._random = random
         self._transactions, self._large_commits = engine.transactions, engine.large_commits
         self._with_files = engine.transactions.table.with_files
         self._when_forced = engine.when_forced
@@ -182,6 +181,9 @@ class Broker:
             engine, settings, self.sessions, self.greeting, self.access, logins, lambda: self.policy, call_later,
             self._supersede, self._end, self._finish,
         )  # fmt: skip
+        self.access_admin = AccessAdministration(
+            engine, self.access, self.access_policy, self.sessions, random, self._send_away
+        )
         self._handlers = self._make_handlers()
         self._tell_each_other()
 
@@ -250,9 +252,7 @@ class Broker:
             AskStatus: describing.ask_status,
             **self.pinning.handlers,
             **SessionList(self.engine, self.sessions, self._send_away).handlers,
-            **AccessAdministration(
-                self.engine, self.access, self.access_policy, self.sessions, self._random, self._send_away
-            ).handlers,
+            **self.access_admin.handlers,
             Disconnected: self._disconnect,
         }
         return handlers | {

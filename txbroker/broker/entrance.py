@@ -13,7 +13,7 @@ import msgspec
 from twisted.logger import Logger
 
 from journal.folds.access import AccessFold
-from journal.parties import ANONYMOUS
+from journal.parties import ADMINISTRATOR, ANONYMOUS
 from txbroker.broker.session import (
     Session,
     SessionAction,
@@ -235,7 +235,8 @@ class Entrance:
         error = self._greeting.judge(first.after, proven.principal)
         limit = self._settings.max_sessions
         goes_on = error is None and self._greeting.former(first.after) is not None
-        if error is None and len(self._sessions) >= limit and not goes_on:
+        is_bound = proven.principal != ADMINISTRATOR  # who must be able to come in and close some
+        if error is None and is_bound and len(self._sessions) >= limit and not goes_on:
             error = LimitExceeded(f"there are {limit} sessions (max_sessions); try again later")
         return error
 

@@ -79,7 +79,7 @@ class Logins:
     def mechanisms(self, facts: ConnectionFacts) -> list[str]:
         """Return the names of the mechanisms to offer on a connection, the strongest first."""
         offered = {
-            EXTERNAL: facts.administrator or bool(facts.peer_names),
+            EXTERNAL: facts.administrator or self._knows(facts),
             OAUTHBEARER: facts.secure and bool(self._issuers),
             SCRAM_PLUS: self._has_scramp and facts.certificate_hash is not None,
             SCRAM: self._has_scramp,
@@ -87,6 +87,11 @@ class Logins:
             ANONYMOUS_MECHANISM: not facts.login_required,
         }
         return [name for name, is_offered in offered.items() if is_offered]
+
+    def _knows(self, facts: ConnectionFacts) -> bool:
+        """Whether a certificate may be of use: where no login is needed, one that no user names is none."""
+        names = facts.peer_names
+        return bool(names) and (facts.login_required or bool(self._ways.by_certificate(names)))
 
     def begin(self, facts: ConnectionFacts, mechanism: str, done: Callable[[Outcome], None]) -> Exchange:
         """Begin an attempt. ``done`` is called with its outcome if a step returned ``Pending``, and only then.

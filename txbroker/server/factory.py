@@ -16,15 +16,18 @@ class BrokerFactory(ServerFactory):
 
     noisy = False
 
-    def __init__(self, connections: Connections, learn: Learn = facts_of) -> None:
+    def __init__(self, connections: Connections, learn: Learn = facts_of, is_limited: bool = True) -> None:
         self.connections = connections
         self._learn = learn
+        self._is_limited = is_limited
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
         """Make one that serves its peer, or one that only says that there are too many connections."""
         connections = self.connections
         why = connections.strangers.obstacle(str(getattr(addr, "host", "")))
-        if not why and len(connections.served) >= connections.max_connections:
+        if not self._is_limited:
+            why = ""
+        elif not why and len(connections.served) >= connections.max_connections:
             why = f"there are {connections.max_connections} connections already"
         if not why:
             return BrokerProtocol(connections, self._learn)

@@ -35,7 +35,7 @@ def checked(*sources: Mapping[str, Any]) -> config.Config:
     """
     made, known = config.merged(*sources), KnownCertificates()
     try:
-        listening.check(reactor, made.service.listen, made.service.insecure_open, known)
+        listening.open_ones(reactor, made.service.listen, known)  # raises for what is no endpoint
     except InvalidSetting as error:
         raise InvalidSetting(f"--listen {error}") from error
     try:

@@ -126,36 +126,24 @@ def open_ones(
     descriptions: Iterable[str],
     known: KnownCertificates | None = None,
     but_proven: bool = False,
-) -> list[str]:
-    """Return a sentence for each endpoint that lets in others than were meant; raises InvalidSetting.
+) -> dict[str, str]:
+    """Return a sentence for each endpoint that lets in others than were meant, by its description; raises
+    InvalidSetting.
 
     With ``but_proven`` one is left out whose peers must all have a certificate of its issuers.
     """
-    found = []
+    found = {}
     for description in descriptions:
         endpoint = endpoint_of(reactor, description, known)
         if but_proven and _wants_certificates(endpoint):
             continue
         if who := exposure(endpoint):
-            found.append(f"{description} can be reached by {who}")
+            found[description] = f"{description} can be reached by {who}"
     return found
 
 
 def _wants_certificates(endpoint: Any) -> bool:
     return isinstance(endpoint, TlsServerEndpoint) and endpoint.clients is ClientCertificates.REQUIRED
-
-
-def check(
-    reactor: Any, descriptions: Iterable[str], insecure_open: bool, known: KnownCertificates | None = None
-) -> None:
-    """Raise InvalidSetting for what is no endpoint, and for one that lets others in, unless that was said in words."""
-    found = open_ones(reactor, descriptions, known)
-    if found and not insecure_open:
-        raise InvalidSetting(
-            f"{found[0]}, and there is no login: whoever connects can read, write and decide transactions. Nothing was "
-            "started. Listen on the loopback interface or on a UNIX socket with mode=600; if something in front of the "
-            f"broker checks who connects, say --insecure-open (in a file: {INSECURE} = true)"
-        )
 
 
 def address(kind: str, port: Any) -> str:

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, inlineCallbacks
@@ -16,17 +17,24 @@ from journal.engine.engine import Engine
 from txbroker.broker.broker import Broker
 from txbroker.broker.latencies import INTERVAL
 from txbroker.broker.settings import SECOND
+from txbroker.login.facts import ConnectionFacts
+from txbroker.login.tokens import TokenIssuer
+from txbroker.server.admin_socket import may_administer
 from txbroker.server.config import Config
 from txbroker.server.connections import Connections
 from txbroker.server.factory import BrokerFactory
 from txbroker.server.flusher import Flusher
 from txbroker.server.force_thread import ForceThread
 from txbroker.server.journal_writer import OnFailure, Writer
+from txbroker.server.peer_facts import facts_of
 from txbroker.server.periodic_tasks import PeriodicTask, PeriodicTasks
 from txbroker.server.read_limits import Intake
 from txbroker.server.scrubber import Scrubber
 from txbroker.server.send_buffer import SendBuffers
 from txbroker.server.worker_thread import WorkerThread
+
+PASSWORD_THREADS: Final = 2
+"""Threads that judge passwords which clients send as they are: each takes 10 ms and more of a processor."""
 
 MARK_INTERVAL: Final = 0.05
 """Seconds between checks whether the engine is idle; it is marked after twice that."""
@@ -41,9 +49,9 @@ RETENTION_INTERVAL: Final = 10.0
 class RunningBroker:
     """Everything that serves, from :meth:`start` to :meth:`stop`. ``on_failure`` must end the process.
 
-    ``make_lane`` makes a thread, from a name and the function that calls back on the reactor; a test may run the work
-    by hand, and give its own ``random``. ``make_forcing`` makes what forces small groups; without it the writer's
-    thread does.
+    ``make_lane`` makes a thread, from a name and the function that calls back on the reactor; a test may run the
+    work by hand, and give its own ``random``. The tokens of ``issuers`` let in. ``make_forcing`` makes what forces
+    small groups; without it the writer's thread does.
     """
 
     log = Logger()
@@ -57,6 +65,7 @@ class RunningBroker:
         make_lane: Callable[..., WorkerThread] = WorkerThread,
         random: Callable[[int], bytes] = secrets.token_bytes,
         make_forcing: Callable[[Any], ForceThread] | None = None,
+        issuers: Sequence[TokenIssuer] = (),
     ) -> None:
         self.engine = engine
         self._reactor = reactor
@@ -66,9 +75,11 @@ class RunningBroker:
         self._forcing = None if make_forcing is None else make_forcing(reactor)
         self._flushing = make_lane("flusher", in_reactor)
         self._reading = make_lane("reader", in_reactor, config.service.reader_threads)
+        self._judging = make_lane("passwords", in_reactor, PASSWORD_THREADS)
         self.broker = Broker(
-            engine, config.broker, self._reading.submit, call_later=reactor.callLater, random=random
-        )
+            engine, config.broker, self._reading.submit, call_later=reactor.callLater, random=random,
+            run_passwords=self._judging.submit, issuers=issuers,
+        )  # fmt: skip
         self.broker.on_failure = on_failure
         self.send_buffers = SendBuffers(reactor, config.service.unsent_bytes)
         self.intake = Intake(self.broker.accounts, config.broker.pending_bytes, config.service.assembly_bytes)
@@ -88,6 +99,7 @@ class RunningBroker:
             self._flushing,
             self._reading,
             self._scrubbing,
+            self._judging,
         ]
         self._threads = workers if self._forcing is None else [*workers, self._forcing]
         self.scrubber = Scrubber(engine, self._scrubbing, reactor, service.scrub_rate, interval)
@@ -103,6 +115,11 @@ class RunningBroker:
         self.scrubber.start()
         self.writer.wake()
 
+    def admin_factory(self, data: str) -> BrokerFactory:
+        """Return the factory for the administrator's socket of a data directory, which knows no limits."""
+        learn = partial(_facts_of_administrator, data)
+        return BrokerFactory(self.connections, learn, is_limited=False)
+
     def _before_publish(self) -> None:
         self.send_buffers.hold()
         self.connections.scheduler.hold()
@@ -114,6 +131,7 @@ class RunningBroker:
 
     def _sweep(self) -> None:
         self.connections.sweep()
+        self.broker.entrance.look(self.engine.now())
         self.intake.published()  # what waited for memory may have been refused, which publishes nothing
 
     def _tasks(self) -> list[PeriodicTask]:
@@ -189,3 +207,7 @@ class RunningBroker:
                 self.log.warn(
                     "a thread is still at work after {seconds:g} s: {worker}", seconds=patience, worker=worker
                 )
+
+
+def _facts_of_administrator(data: str, transport: Any) -> ConnectionFacts:
+    return facts_of(transport, administrator=may_administer(transport, data))

@@ -16,6 +16,7 @@ from twisted.internet.defer import (
     CancelledError,
     Deferred,
     DeferredList,
+    DeferredLock,
     TimeoutError,
     inlineCallbacks,
     maybeDeferred,
@@ -27,6 +28,7 @@ from twisted.python.failure import Failure
 from journal.engine.engine import Engine
 from journal.errors import InvalidSetting, TxBrokerError
 from journal.folds.table import client_folds
+from journal.formats import filenames
 from journal.recovery.start import recover
 from journal.vfs.c_library import keep_freed_memory
 from journal.vfs.clock import SystemClock
@@ -35,12 +37,14 @@ from journal.vfs.linux import resource
 from txbroker.broker.settings import SECOND
 from txbroker.monitoring.health import Phase
 from txbroker.server import listening, log_output
+from txbroker.server.admin_socket import AdminSocket
 from txbroker.server.certificates import LOOK_INTERVAL, KnownCertificates
 from txbroker.server.config import Config
 from txbroker.server.force_thread import ForceThread
 from txbroker.server.periodic_tasks import PeriodicTask, PeriodicTasks
 from txbroker.server.refused_connections import MAX_REFUSED
 from txbroker.server.running_broker import RunningBroker
+from txbroker.server.strangers import MAX_STRANGERS
 from txbroker.server.watching import Watching
 from txbroker.server.worker_thread import WorkerThread
 
@@ -75,7 +79,9 @@ class TxBrokerService(Service):
     def __init__(self, config: Config, reactor: Any, end_process: Callable[[], None]) -> None:
         self.config = config
         self.serving: RunningBroker | None = None
-        self.ports: list[Any] = []
+        self.ports: dict[str, Any] = {}
+        """The open ports, by the descriptions of their endpoints."""
+        self._admin_socket = AdminSocket(reactor, config.service.data)
         self.certificates = KnownCertificates()
         self.watching = Watching(config.service, reactor, self.certificates)
         self._reactor = reactor
@@ -83,7 +89,8 @@ class TxBrokerService(Service):
         self._recovering: Deferred[None] | None = None
         self._finishing: Deferred[Any] | None = None
         self._stopping = self._failed = False
-        self._open_ones: list[str] = []
+        self._switching = DeferredLock()
+        self._open_ones: dict[str, str] = {}
         self._said_at = 0.0
         self._log_file: log_output.KeptFiles | None = None
         looking = PeriodicTask("looking for renewed certificates", LOOK_INTERVAL, self.certificates.look)
@@ -196,39 +203,99 @@ class TxBrokerService(Service):
     @inlineCallbacks
     def _listen(self) -> Generator[Deferred[Any], Any, None]:
         assert self.serving is not None
+        try:
+            self._admin_socket.listen(self.serving.admin_factory(self.config.service.data))
+        except Exception as error:  # noqa: BLE001  (as below)
+            self._end(f"{filenames.ADMIN_SOCKET} in the directory of the data cannot be listened to", error)
+            return
+        yield self._open_ports(is_start=True)
+        if not self._is_ending:
+            self.serving.broker.access_admin.on_switched = self._switched
+            self._say_ready(self.serving.engine)
+
+    @inlineCallbacks
+    def _open_ports(self, is_start: bool = False) -> Generator[Deferred[Any], Any, None]:
+        """Listen to the endpoints that may be: to those that others can reach only if they have to log in."""
         for description in self.config.service.listen:
+            if description in self.ports or (description in self._open_ones and not self._may_be_open()):
+                continue
+            assert self.serving is not None
             try:
                 endpoint = listening.endpoint_of(self._reactor, description, self.certificates)
                 port = yield endpoint.listen(self.serving.factory)
             except Exception as error:  # noqa: BLE001  (whatever an endpoint's plugin raises)
+                if not is_start:
+                    self.log.failure(
+                        "{endpoint} cannot be listened to; start again for it", endpoint=description
+                    )
+                    continue
                 self._end(f"{description} cannot be listened to{_in_folder(error)}", error)
                 return
-            self.ports.append(port)
-        if not self._stopping:
-            self._say_ready(self.serving.engine)
+            self.ports[description] = port
+
+    def _may_be_open(self) -> bool:
+        assert self.serving is not None
+        return self.config.service.insecure_open or self.serving.broker.access.is_on
+
+    def _switched(self) -> None:
+        """Open the endpoints that others can reach, or close them: whether one has to log in has changed."""
+        self._switching.run(self._switch)
+
+    @inlineCallbacks
+    def _switch(self) -> Generator[Deferred[Any], Any, None]:
+        if self._is_ending:
+            return
+        if self._may_be_open():
+            yield self._open_ports()
+        else:
+            for description in self._open_ones:
+                port = self.ports.pop(description, None)
+                if port is not None:
+                    yield maybeDeferred(port.stopListening)
+        if not self._is_ending:
+            self._say_listening()
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._stopping or self._failed
 
     def _say_ready(self, engine: Engine) -> None:
         for note in getattr(engine.report, "notes", ()):
             self.log.warn("recovery: {note}", note=note)
-        for sentence in self._open_ones:
-            self.log.warn(
-                "{sentence}, and there is no login: whoever connects can read, write and decide transactions "
-                "(insecure_open)",
-                sentence=sentence,
-            )
+        self._say_listening()
         if self.serving is not None:
             self.serving.broker.transacting.say_contradicted()
-        kinds = [description.partition(":")[0] for description in self.config.service.listen]
-        addresses = ",".join(map(listening.address, kinds, self.ports))
+        addresses = ",".join(
+            listening.address(description.partition(":")[0], port) for description, port in self.ports.items()
+        )
         self.watching.health.is_now(Phase.SERVING)
         self.log.info(
             "txbroker ready listening={listening} start={start} {report}",
             listening=addresses, start=engine.start_number, report=engine.report,
         )  # fmt: skip
 
+    def _say_listening(self) -> None:
+        """Log who can come in without a login, and what is not listened to therefore."""
+        assert self.serving is not None
+        if self.serving.broker.access.is_on:
+            return
+        for description, sentence in self._open_ones.items():
+            if description in self.ports:
+                self.log.warn(
+                    "{sentence}, and there is no login: whoever connects can read, write and decide transactions "
+                    "(insecure_open)",
+                    sentence=sentence,
+                )
+            else:
+                self.log.warn(
+                    "{sentence}, and there is no login yet: nobody listens there until 'txbroker access enable'. Make "
+                    "the first user over {socket} (txbroker users add --help), or say insecure_open",
+                    sentence=sentence, socket=f"unix:{self.config.service.data}/{filenames.ADMIN_SOCKET}",
+                )  # fmt: skip
+
     def _connections_allowed(self) -> int:
         """Return how many connections there can be without taking the file descriptors of journal and segments."""
-        limit = self.config.broker.max_sessions
+        limit = self.config.broker.max_sessions + MAX_STRANGERS
         reserved = self.config.journal.open_files + SPARE_DESCRIPTORS
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = limit + reserved
@@ -297,8 +364,9 @@ class TxBrokerService(Service):
         begun = time.monotonic()
         if self._recovering is not None:
             yield self._recovering
-        ports, self.ports = self.ports, []
-        yield DeferredList([maybeDeferred(port.stopListening) for port in ports], consumeErrors=True)
+        ports, self.ports = list(self.ports.values()), {}
+        stops = [self._admin_socket.stop, *(port.stopListening for port in ports)]
+        yield DeferredList([maybeDeferred(stop) for stop in stops], consumeErrors=True)
         serving, self.serving = self.serving, None
         if serving is not None:
             if not self._failed:

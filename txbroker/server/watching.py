@@ -122,7 +122,8 @@ def check(settings: ServiceSettings, reactor: Any, known: KnownCertificates | No
     found = listening.open_ones(reactor, settings.http, known, but_proven=True)
     if found and not has_token and not settings.insecure_open:
         raise InvalidSetting(
-            f"{found[0]}, who could read all metrics. Nothing was started. Listen on the loopback interface, or say "
+            f"{next(iter(found.values()))}, who could read all metrics. Nothing was started. Listen on the loopback "
+            "interface, or say "
             "http_token_file with a file that holds the bearer token of those who may, or let only those in who have a "
             "certificate: a tls endpoint with clients=required"
         )

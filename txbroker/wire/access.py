@@ -31,8 +31,8 @@ class AlterUser(Request, frozen=True, tag=50):
     """Make a user, or change what ``names`` says of one: fields of :class:`User`. Answered by :class:`Done` once
     forced.
 
-    A new one has all of ``user``. Refused with UserExists, UnknownUser, with InvalidSetting if another user has one of
-    its certificates or tokens. A user may change the own password without the right to administer.
+    A new one has all of ``user``. Refused with UserExists, UnknownUser, with WayInTaken if another user has one of its
+    certificates or tokens. A user may change the own password without the right to administer.
     """
 
     user: User

@@ -68,16 +68,25 @@ def connect(
     compression: str | None = None,
     compression_level: int | None = None,
     partitioner: Partitioner | None = None,
+    user: str = "",
+    password: str | Callable[[], str] | None = None,
+    password_file: str | None = None,
+    token: str | Callable[[], str] | None = None,
+    token_file: str | None = None,
+    channel_binding: str = "prefer",
 ) -> Connection:
     """Connect to a broker; see :class:`txbroker.client.core.options.Options` for the arguments.
 
-    Raises :class:`ConnectionUnavailable` if there is no broker within ``timeout`` seconds, and :class:`VersionRefused`
-    if the broker speaks another version of the protocol.
+    Raises :class:`ConnectionUnavailable` if there is no broker within ``timeout`` seconds,
+    :class:`AuthenticationFailed` if it does not let the client in, and :class:`VersionRefused` if it speaks another
+    version of the protocol.
     """
     name = process_name() if client == "" else client
-    sending = (timeout, reconnect, max_buffered, when_full, linger, batch_bytes)
-    reporting = (reports, report_interval, report_window)
-    options = Options(name, producer, *sending, *reporting, compression, compression_level, partitioner)
+    options = Options(
+        name, producer, timeout, reconnect, max_buffered, when_full, linger, batch_bytes,
+        reports, report_interval, report_window, compression, compression_level, partitioner,
+        user, password, password_file, token, token_file, channel_binding,
+    )  # fmt: skip
     connection = Connection(urls.parse(url), options)
     try:
         connection._begin(timeout)
@@ -96,7 +105,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
     """
 
     def __init__(self, address: urls.Address, options: Options) -> None:
-        credentials = options.credentials(os.environ)
+        credentials = options.credentials(os.environ, certificate=address.shows_who)
         self.core = Core(options, time.monotonic, random.random, lambda: time.time_ns() // 1000, credentials)
         self.core.thread = threading.get_ident
         self.core.on_held = self._hurry_resolver

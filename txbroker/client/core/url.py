@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import NamedTuple
 
+from journal.formats.filenames import ADMIN_SOCKET
 from txbroker.errors import Misuse
 
 TLS_FORM = "tls:HOST:PORT[:ca=FILE][:cert=FILE][:key=FILE]"
@@ -33,6 +35,13 @@ class Address(NamedTuple):
     ca: str = ""
     cert: str = ""
     key: str = ""
+
+    @property
+    def shows_who(self) -> bool:
+        """Whether a connection to it shows by itself who the client is: by its certificate, or as the owner of the data
+        whose administrator's socket this is.
+        """
+        return bool(self.cert) or (self.kind == "unix" and os.path.basename(self.path) == ADMIN_SOCKET)
 
     @property
     def place(self) -> str:

@@ -68,6 +68,8 @@ def choose(
             "Name the token's issuer in the broker's settings",
         )
         return Bearer(OAUTHBEARER, credentials)
+    if not credentials.user and EXTERNAL not in offered and ANONYMOUS in offered:
+        return Anonymous(ANONYMOUS, None)  # the certificate was for TLS alone
     _need(
         EXTERNAL, offered, "this client has nothing but its certificate",
         "Show it one, and name its authority in the broker's settings",

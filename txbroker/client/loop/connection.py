@@ -58,7 +58,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         check_system(address)
         self.address = address
         named = options._replace(client=fork.process_name() if options.client == "" else options.client)
-        credentials = options.credentials(os.environ)
+        credentials = options.credentials(os.environ, certificate=address.shows_who)
         self.core = Core(named, time.monotonic, random.random, lambda: time.time_ns() // 1000, credentials)
         self.core.entering.apart = apart(self._call_here)
         self.core.answers.most = MOST_AT_ONCE
