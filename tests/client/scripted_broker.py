@@ -82,7 +82,10 @@ class ScriptedBroker:
     # -- what it does --
 
     def on_hello(self, session, request, data):
-        return messages.Welcome(request.correlation, 1, session, "scripted", 1 << 20, 1 << 20)
+        return messages.Offered(request.correlation, messages.VERSIONS[-1], "scripted", ["ANONYMOUS"])
+
+    def on_login(self, session, request, data):
+        return messages.Welcome(request.correlation, session, 1 << 20, 1 << 20)
 
     def on_ping(self, session, request, data):
         return messages.Done(request.correlation)

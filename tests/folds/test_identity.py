@@ -15,7 +15,8 @@ from txbroker.wire import messages
 
 def told(room: Room) -> str:
     peer = room.peer(hello=False)
-    return peer.ask(messages.Hello, messages.MAGIC, [2], "tester").identity
+    peer.tell(messages.Hello, messages.MAGIC, list(messages.VERSIONS), "tester")
+    return peer.ask(messages.Login, "ANONYMOUS").identity
 
 
 def test_two_brokers_have_two_identities():
@@ -41,10 +42,11 @@ def test_nobody_is_told_an_identity_that_a_crash_could_take_back():
     engine = recover(type(room.filesystem)(), room.clock, room.journal, folds=client_folds())
     room.engine, room.broker = engine, Broker(engine, room.settings)
     peer = room.peer(hello=False)
-    peer.tell(messages.Hello, messages.MAGIC, [2], "tester")
-    assert peer.answers == []
+    peer.tell(messages.Hello, messages.MAGIC, list(messages.VERSIONS), "tester")
+    login = peer.tell(messages.Login, "ANONYMOUS")
+    assert peer.answer(login) is None
     engine.sync()
-    assert len(peer.answers[0].identity) == 32
+    assert len(peer.answer(login).identity) == 32
 
 
 @pytest.fixture
@@ -52,8 +54,8 @@ def scripted():
     broker = ScriptedBroker()
     broker.identity = "a" * 32
     broker.before = lambda request, data: (
-        messages.Welcome(request.correlation, 1, broker.session, "s", 1 << 20, 1 << 20, broker.identity)
-        if type(request) is messages.Hello
+        messages.Welcome(request.correlation, broker.session, 1 << 20, 1 << 20, broker.identity)
+        if type(request) is messages.Login
         else None
     )
     return broker
@@ -75,7 +77,7 @@ def test_a_client_says_nothing_to_another_broker_behind_the_same_address(scripte
     scripted.identity = "b" * 32
     seen = len(scripted.requests)
     rig.connect()
-    assert [type(request) for request in scripted.requests[seen:]] == [messages.Hello]
+    assert [type(request) for request in scripted.requests[seen:]] == [messages.Hello, messages.Login]
     with pytest.raises(errors.BrokerReplaced, match=f"{'b' * 32}.*{'a' * 32}.*Open a new connection"):
         waiting.result()
     assert rig.core.phase is Phase.CLOSED

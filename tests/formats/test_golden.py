@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from journal.constants import BLOCK
+from journal.formats import access_entries as a
 from journal.formats import (
     checkpoint,
     compression,
@@ -22,7 +23,6 @@ from journal.formats import (
     outcome_entry,
     record,
 )
-from journal.formats import access_entries as a
 from journal.formats import group_entries as g
 from journal.formats import record as r
 from journal.formats.checkpoint import CheckpointHeader

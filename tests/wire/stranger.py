@@ -185,6 +185,11 @@ class Stranger:
     def close(self) -> None:
         self._socket.close()
 
+    def log_in(self, client: str, **values: Any) -> dict[str, Any]:
+        """Say hello, and log in as one who need not; the welcome."""
+        self.ask("Hello", magic="txbroker", versions=[3], client=client)
+        return self.ask("Login", mechanism="ANONYMOUS", **values)
+
     def say(self, name: str, data: bytes = b"", /, **values: Any) -> int:
         """Send a request; its correlation."""
         self._correlation += 1

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -35,6 +35,9 @@ def console(stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else UNCUT
     return Console(file=stream, width=width, markup=False, highlight=False, emoji=False, soft_wrap=False)
+
+
+FILTERED: Final = "There may be others, which you may not describe."
 
 
 def emit(as_json: bool, data: Json, human: Callable[[], RenderableType]) -> None:

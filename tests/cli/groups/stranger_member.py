@@ -8,7 +8,7 @@ class StrangerMember:
 
     def __init__(self, url, group, topics, client="worker", **named):
         self._stranger = Stranger(int(url.rpartition(":")[2]))
-        self._stranger.ask("Hello", magic="txbroker", versions=[2], client=client)
+        self._stranger.log_in(client)
         nonce = named.pop("nonce", client.encode().ljust(16, b"."))
         joined = self._stranger.ask("JoinGroup", group=group, nonce=nonce, topics=topics, **named)
         self._who = {"group": group, "member": joined["member"], "secret": joined["secret"]}

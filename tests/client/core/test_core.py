@@ -12,7 +12,7 @@ from txbroker.client.core.phase import Phase
 from txbroker.client.transactions import bulk
 from txbroker.wire import messages
 from txbroker.wire.codec import encode
-from txbroker.wire.messages import Hello, Refused, Welcome
+from txbroker.wire.messages import Login, Refused, Welcome
 from txbroker.wire.secret import Secret
 
 
@@ -40,16 +40,16 @@ def test_a_session_opens_with_the_brokers_limits(rig):
 
 
 def test_a_new_connection_names_the_session_before(rig, broker):
-    welcome = messages.Welcome(1, 1, 70, "s", 1 << 20, 1 << 20, "", b"n" * 16, Secret(b"s" * 16))
+    welcome = messages.Welcome(1, 70, 1 << 20, 1 << 20, "", b"n" * 16, Secret(b"s" * 16))
     broker.before = lambda request, data: (
-        structs.replace(welcome, correlation=request.correlation) if type(request) is Hello else None
+        structs.replace(welcome, correlation=request.correlation) if type(request) is Login else None
     )
     for _ in range(2):
         rig.cut()
         rig.connect()
-    hellos = [request.after for request in broker.requests if type(request) is Hello]
-    assert hellos[0] is None
-    assert hellos[-1] == messages.FormerSession(70, b"n" * 16, Secret(b"s" * 16))
+    logins = [request.after for request in broker.requests if type(request) is Login]
+    assert logins[0] is None
+    assert logins[-1] == messages.FormerSession(70, b"n" * 16, Secret(b"s" * 16))
 
 
 def test_nothing_is_sent_before_the_welcome(broker):
@@ -59,7 +59,9 @@ def test_nothing_is_sent_before_the_welcome(broker):
     core.take_output()
     core.request(messages.Ping(core.correlation()), messages.Done)
     assert core.take_output() == []
-    core.received(encode(Welcome(1, 1, 5, "s", 100, 100)))
+    core.received(encode(messages.Offered(1, 3, "s", ["ANONYMOUS"])))
+    assert core.take_output() == []
+    core.received(encode(Welcome(2, 5, 100, 100)))
     assert len(core.take_output()) == 1
 
 

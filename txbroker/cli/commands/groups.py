@@ -22,7 +22,7 @@ from txbroker.cli.group_description import (
     settings_text,
 )
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
-from txbroker.cli.output import age_text, count_text, emit, table
+from txbroker.cli.output import FILTERED, age_text, count_text, emit, table
 from txbroker.cli.positions import nearest
 from txbroker.cli.retry_options import policy_in, retry_options, said_in
 from txbroker.client.core.group_settings import GroupChoices
@@ -50,7 +50,10 @@ def list_groups(invocation: Invocation) -> None:
     emit(
         invocation.as_json,
         [group_json(group) for group in found],
-        lambda: table(("group", "topics", "partitions", "lag"), rows, "There are no groups."),
+        lambda: Stack(
+            table(("group", "topics", "partitions", "lag"), rows, "There are no groups."),
+            *([FILTERED] if found.is_filtered else []),
+        ),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import click
@@ -16,9 +17,9 @@ from txbroker.cli.arguments import Parsed, setting
 from txbroker.cli.clock import TIME
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
-from txbroker.cli.output import age_text, count_text, emit, facts, size_text, table
+from txbroker.cli.output import FILTERED, age_text, count_text, emit, facts, size_text, table
 from txbroker.cli.positions import nearest
-from txbroker.errors import TopicExists
+from txbroker.errors import AccessDenied, TopicExists
 from txbroker.wire.messages import GroupInfo, TopicInfo
 
 
@@ -114,13 +115,16 @@ def list_topics(invocation: Invocation) -> None:
     """List all topics. The topics that the broker keeps for itself are listed separately."""
     with invocation.connect() as broker:
         found = broker.topics()
-        own = broker.topics([OUTCOMES_TOPIC])
+        own: Sequence[TopicInfo] = ()
+        with suppress(AccessDenied):
+            own = broker.topics([OUTCOMES_TOPIC])
 
     def shown() -> Stack:
         columns = ("topic", "partitions", "messages", "bytes")
         listed = table(columns, map(_row, found), "There are no topics.")
         kept = table(("kept by the broker itself", *columns[1:]), map(_row, own), "")
-        return Stack(listed, "", kept) if own else Stack(listed)
+        filtered = [FILTERED] if found.is_filtered else []
+        return Stack(listed, "", kept, *filtered) if own else Stack(listed, *filtered)
 
     emit(invocation.as_json, [topic_json(each) for each in (*found, *own)], shown)
 

@@ -121,7 +121,16 @@ class Entering:
                 self._entered(head)
 
     def _begin_exchange(self) -> None:
-        if self.credentials is not None:
+        if self.credentials is None:
+            if ANONYMOUS.upper() not in self._mechanisms:
+                self.refused(
+                    errors.AuthenticationFailed(
+                        f"the broker lets nobody in without a login, by {', '.join(self._mechanisms) or 'nothing'}; "
+                        "nothing was done. Give user and password_file, token_file, or a certificate: or name them in "
+                        "TXBROKER_USER and TXBROKER_PASSWORD_FILE, or TXBROKER_TOKEN_FILE"
+                    )
+                )
+        else:
             begin = partial(_begun, self._mechanisms, self.credentials, self.channel, self._binding)
             self._run(begin, self._go_on)
 

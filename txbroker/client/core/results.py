@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -11,6 +12,21 @@ from journal.formats import frame
 from journal.message_headers import ID_HEADER, Headers, last_value, tags_of
 from txbroker.client.core.retry_policy import RetryPolicy, policy_of
 from txbroker.wire.messages import GroupMembers, MemberInfo, MemberPartition, TransactionInfo
+
+T = TypeVar("T")
+
+
+class Listed(list[T]):
+    """A list of all that the client's principal may describe. ``is_filtered``: there may be others."""
+
+    is_filtered = False
+
+
+def listed(found: Iterable[T], is_filtered: bool) -> Listed[T]:
+    """Return a list, and say whether there may be others."""
+    result = Listed(found)
+    result.is_filtered = is_filtered
+    return result
 
 
 class Durability(enum.Enum):

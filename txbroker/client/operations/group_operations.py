@@ -12,7 +12,14 @@ from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
 from txbroker.client.core.group_settings import GroupChoices, alter_settings
 from txbroker.client.core.partitioner import named_index
-from txbroker.client.core.results import GroupDescription, GroupPosition, ParkedMessage, described_group
+from txbroker.client.core.results import (
+    GroupDescription,
+    GroupPosition,
+    Listed,
+    ParkedMessage,
+    described_group,
+)
+from txbroker.client.core.results import listed as listed_here
 from txbroker.client.operations.parked import parked_messages, release
 from txbroker.client.operations.topic_creation import described
 from txbroker.client.operations.topic_lookup import number_of, one_topic
@@ -29,10 +36,14 @@ class GroupOperations:
     core: Core
 
     @client_method
-    async def groups(self) -> list[GroupInfo]:
-        """Return all consumer groups with their positions and lags."""
+    async def groups(self) -> Listed[GroupInfo]:
+        """Return all consumer groups with their positions and lags: those that the client's principal may describe.
+
+        The list's ``is_filtered`` says whether there may be others.
+        """
         core = self.core
-        return (await core.request(commands.ListGroups(core.correlation()), commands.Groups)).groups
+        found = await core.request(commands.ListGroups(core.correlation()), commands.Groups)
+        return listed_here(found.groups, found.is_filtered)
 
     @client_method
     async def group_offsets(self, group: str) -> list[GroupPosition]:

@@ -28,6 +28,7 @@ from txbroker.client.core.positions import requests_of
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import (
     Frames,
+    Listed,
     Message,
     decoded,
 )
@@ -179,8 +180,12 @@ class Operations(GroupOperations, AccessOperations):
         return {p.index: max(p.start_offset, starts[p.index]) for p in info.partitions if p.index in starts}
 
     @client_method
-    async def topics(self, names: Iterable[str] | None = None) -> list[TopicInfo]:
-        """Return descriptions of topics, sorted by name. Names that do not exist are left out."""
+    async def topics(self, names: Iterable[str] | None = None) -> Listed[TopicInfo]:
+        """Return descriptions of topics, sorted by name. Names that do not exist are left out.
+
+        Without ``names`` they are those that the client's principal may describe; the list's ``is_filtered`` says
+        whether there may be others. Raises AccessDenied for a name that it may not.
+        """
         return await described(self.core, None if names is None else texts("names", names, NOTHING_READ))
 
     @client_method

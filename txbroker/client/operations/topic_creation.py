@@ -11,15 +11,17 @@ from journal.words import count_text
 from txbroker import errors
 from txbroker.client.core.call import AnswerLost
 from txbroker.client.core.core import Core
+from txbroker.client.core.results import Listed, listed
 from txbroker.wire import messages
 from txbroker.wire.messages import TopicInfo, Topics
 
 log = logging.getLogger("txbroker.client")
 
 
-async def described(core: Core, names: list[str] | None) -> list[TopicInfo]:
+async def described(core: Core, names: list[str] | None) -> Listed[TopicInfo]:
     """Return descriptions of topics, by name; unknown ones are left out."""
-    return (await core.request(messages.DescribeTopics(core.correlation(), names), Topics)).topics
+    found = await core.request(messages.DescribeTopics(core.correlation(), names), Topics)
+    return listed(found.topics, found.is_filtered)
 
 
 async def create_topic(
@@ -46,7 +48,7 @@ async def create_topic(
         except errors.TopicExists:
             if not exist_ok:
                 raise
-            found = await described(core, [name])
+            found = list(await described(core, [name]))
         except AnswerLost as error:
             found = await _after_loss(core, error, name)
         if found and found[0].id == request.id:
