@@ -81,6 +81,14 @@ def test_a_hundred_thousand_addresses_take_no_more_memory_than_ten_thousand(tabl
     assert table.failed("10.0.0.0", "u" * 64) == 0.25, "the first is forgotten"
 
 
+def test_an_address_that_goes_on_failing_is_not_forgotten_for_others(table):
+    for number in range(2 * MAX_ENTRIES):
+        table.failed(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", "alice")
+        if number % 5_000 == 0:
+            table.failed("192.0.2.1", "alice")
+    assert table.failed("192.0.2.1", "alice") == LONGEST_DELAY
+
+
 def test_an_address_whose_failures_are_forgotten_is_no_more_in_the_table(table):
     table.failed("a", "alice")
     table.succeeded("a", "alice")

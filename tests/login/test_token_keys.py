@@ -59,6 +59,7 @@ def private_pem():
         (lambda: jwks({"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}), "is damaged"),
         (lambda: b"", "neither a JWK set"),
         (lambda: b"[" * 100_000, "neither a JWK set"),
+        (lambda: b'{"keys": [], "x": ' + b"[" * 100_000, "neither a JWK set"),
         (lambda: b'{"keys": {}}', "neither a JWK set"),
         (lambda: b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", "no public key in PEM"),
     ],

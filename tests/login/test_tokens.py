@@ -3,6 +3,7 @@
 import hmac
 import json
 
+import jwt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,6 +86,17 @@ def test_times_are_judged_with_a_minute_of_leeway():
     refusal(f"{token().split('.')[0]}.{endless}.AA")
 
 
+@pytest.mark.parametrize("error", [ValueError, TypeError, RecursionError])
+def test_what_the_library_does_not_understand_is_refused(error, monkeypatch):
+    """Nothing is known that makes it raise these, other than bugs it had."""
+
+    def fails(*_, **__):
+        raise error("the library's own")
+
+    monkeypatch.setattr(jwt.PyJWS, "decode", fails)
+    assert "no key of" in refusal(token())
+
+
 @pytest.mark.parametrize("kid", ["other", "", "../../dev/null"])
 def test_a_key_that_is_not_named_verifies_nothing(kid):
     assert "no key of" in refusal(token(kid=kid), jwks(jwk("RSA", kid="new")))
@@ -155,8 +167,14 @@ def test_what_is_no_token_is_refused(shown):
 def test_what_is_nested_deep_is_refused(deep):
     assert refusal(f"{part(deep)}.{part(claims())}.AAAA")
     assert refusal(f"{part({'alg': 'RS256'})}.{part(deep)}.AAAA")
-    sound = b'{"alg":"RS256","x":' + b"[" * 900 + b"]" * 900 + b"}"
-    assert refusal(f"{part(sound)}.{part(claims())}.AAAA")
+
+
+def test_what_one_parser_takes_and_the_other_does_not_is_refused():
+    found = issuers()
+    for depth in range(700, 1_000):
+        nested = b'{"alg":"RS256","x":' + b"[" * depth + b"]" * depth + b"}"
+        with pytest.raises(TokenRefused):
+            prove(f"{part(nested)}.{part(claims())}.AAAA", found, NOW)
 
 
 JSON = st.recursive(

@@ -98,6 +98,12 @@ def test_a_challenge_with_a_wrong_part_breaks_the_protocol(change):
         client.answer(challenge)
 
 
+def test_a_challenge_of_any_length_is_not_looked_at():
+    client, challenge = challenged()
+    with pytest.raises(PeerViolation):
+        client.answer(challenge + b",x=" + b"y" * 5_000)
+
+
 def test_a_challenge_comes_once_and_after_the_first_message():
     client, challenge = challenged()
     client.answer(challenge)

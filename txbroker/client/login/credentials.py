@@ -16,7 +16,7 @@ Given = str | Callable[[], str] | None
 """A secret as text, or what returns it."""
 
 
-class Credentials(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     """How a client logs in: by user and password, by a token, or by the certificate that it shows in TLS.
 
     Passwords and tokens are given as text, as a callable that returns the text, or as the path of a file. Callables
