@@ -81,7 +81,12 @@ RULES: dict[type[Request], Lost] = {
     commands.Timed: Lost.ASK,  # never of a call: a repetition sends the measured request itself
 }
 
-REFUSED_FOR_GOOD: Final = (errors.VersionRefused, errors.InvalidName, errors.BrokerReplaced)
+REFUSED_FOR_GOOD: Final = (
+    errors.VersionRefused,
+    errors.InvalidName,
+    errors.BrokerReplaced,
+    errors.BrokerNotProven,
+)
 """Refusals of a hello that the same client would get again, however often it connects."""
 
 

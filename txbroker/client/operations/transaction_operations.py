@@ -45,13 +45,16 @@ class TransactionOperations:
         format_id: int | None = None,
         global_prefix: bytes = b"",
         forced: bool = False,
+        own: bool = False,
     ) -> Coroutine[Promise[Any], None, list[TransactionInfo]]:
         """Return all transactions in these states (without states: the undecided ones), with xids of this format and
         prefix.
 
-        With ``forced``, return only outcomes that a person or the orphan policy forced.
+        With ``forced``, return only outcomes that a person or the orphan policy forced; with ``own`` only transactions
+        of the client's principal. The list is whole: AccessDenied is raised if there may be others in it that the
+        client's principal may not describe.
         """
-        return transactions(self.core, states, format_id, global_prefix, forced)
+        return transactions(self.core, states, format_id, global_prefix, forced, own)
 
     @client_method
     async def show_transaction(self, which: Which, max_bytes: int = 1 << 16) -> TransactionDetails:
@@ -176,16 +179,22 @@ def is_of_outbox(which: Which) -> TypeGuard[Xid]:
 
 
 async def transactions(
-    core: Core, states: Iterable[State], format_id: int | None, global_prefix: bytes, forced: bool
+    core: Core,
+    states: Iterable[State],
+    format_id: int | None = None,
+    global_prefix: bytes = b"",
+    forced: bool = False,
+    own: bool = False,
 ) -> list[TransactionInfo]:
     """Return all transactions in these states, page by page; without states: the undecided ones."""
     found, after, wanted = list[TransactionInfo](), (0, 0), states_of(states)
     format_id = None if format_id is None else whole("format_id", format_id, NOTHING_READ)
     global_prefix = octets("global_prefix", global_prefix, NOTHING_READ)
     truth("forced", forced, NOTHING_READ)
+    truth("own", own, NOTHING_READ)
     while True:
         request = commands.ListTransactions(
-            core.correlation(), wanted, after, MAX_LISTED, format_id, global_prefix, forced
+            core.correlation(), wanted, after, MAX_LISTED, format_id, global_prefix, forced, own
         )
         page = await core.request(request, commands.Transactions)
         found += page.transactions

@@ -109,8 +109,8 @@ class TwoPhase:
             self._leave(transaction)
 
     async def recover(self) -> list[Xid]:
-        """Return the xids of all prepared transactions, of any session."""
-        found = await transactions(self._core, [State.PREPARED], None, b"", False)
+        """Return the xids of all prepared transactions of the client's principal, of any session."""
+        found = await transactions(self._core, [State.PREPARED], own=True)
         return [info.xid for info in found if info.xid is not None]
 
     def _mine(self, xid: Xid | None, call: str) -> Transaction | None:
@@ -154,7 +154,7 @@ class TwoPhaseOperations(Exceptions):
 
     @client_method
     def tpc_recover(self) -> Coroutine[Promise[Any], None, list[Xid]]:
-        """PEP 249: return the xids of prepared transactions, of any session."""
+        """PEP 249: return the xids of prepared transactions of the client's principal, of any session."""
         return self._two_phase.recover()
 
     @client_method
