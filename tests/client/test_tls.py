@@ -226,10 +226,12 @@ def test_a_certificate_is_shown_with_those_that_signed_it(through, wants, folder
 )
 def test_a_broker_that_refuses_the_client_is_not_asked_again(through, wants, folder, most, shows, reason):
     """With TLS 1.3 the client is connected before it learns of it."""
+    server = wants(most)
     with pytest.raises(
         CertificateRefused, match=f"at tls:localhost:.* has refused {reason}.*nothing was done. Show"
     ):
-        through(address(wants(most).port, folder, shows))
+        through(address(server.port, folder, shows))
+    assert len(server._connections) == 1
 
 
 def other_key(folder):
