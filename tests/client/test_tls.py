@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from cryptography import x509
@@ -21,8 +22,12 @@ from tests.support.certificates import Folder
 from tests.support.repository import PACKAGES, ROOT
 from txbroker.client import asyncio as asyncio_client
 from txbroker.client import blocking
-from txbroker.client.core.url import Address
+from txbroker.client.blocking.link import Link, open_socket
+from txbroker.client.core.core import Core
+from txbroker.client.core.options import Options
+from txbroker.client.core.url import Address, parse
 from txbroker.client.loop import tls
+from txbroker.client.loop.poller import Poller
 from txbroker.errors import CertificateRefused, Misuse
 
 
@@ -314,3 +319,21 @@ class TestBroker:
         port, folder = broker
         with pytest.raises(CertificateRefused, match=r"has refused .*nothing was done\. Show one"):
             through(address(port, folder, shows))
+
+
+def test_a_refusal_is_heard_though_writing_fails_before_anything_is_read(wants, folder):
+    server = wants()
+    where = parse(address(server.port, folder))
+    core = Core(Options(), time.monotonic, lambda: 0.5, lambda: 0)
+    poller = Poller()
+    link = Link(core, poller, lambda: None, where)
+    core.connecting()
+    connection = open_socket(where, 5.0)
+    server.wait_until_cut()
+    link.take(connection)  # its first bytes reach nobody, which is noticed at the next
+    for _ in range(2):
+        link.unsent = memoryview(b"more")
+        link.write()
+    assert isinstance(core.fatal, CertificateRefused)
+    assert not link.is_up
+    poller.close()
