@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from cryptography import x509
@@ -21,8 +22,12 @@ from tests.support.certificates import Folder
 from tests.support.repository import PACKAGES, ROOT
 from txbroker.client import asyncio as asyncio_client
 from txbroker.client import blocking
-from txbroker.client.core.url import Address
+from txbroker.client.blocking.link import Link, open_socket
+from txbroker.client.core.core import Core
+from txbroker.client.core.options import Options
+from txbroker.client.core.url import Address, parse
 from txbroker.client.loop import tls
+from txbroker.client.loop.poller import Poller
 from txbroker.errors import CertificateRefused, Misuse
 
 
@@ -226,10 +231,12 @@ def test_a_certificate_is_shown_with_those_that_signed_it(through, wants, folder
 )
 def test_a_broker_that_refuses_the_client_is_not_asked_again(through, wants, folder, most, shows, reason):
     """With TLS 1.3 the client is connected before it learns of it."""
+    server = wants(most)
     with pytest.raises(
         CertificateRefused, match=f"at tls:localhost:.* has refused {reason}.*nothing was done. Show"
     ):
-        through(address(wants(most).port, folder, shows))
+        through(address(server.port, folder, shows))
+    assert len(server._connections) == 1
 
 
 def other_key(folder):
@@ -312,3 +319,21 @@ class TestBroker:
         port, folder = broker
         with pytest.raises(CertificateRefused, match=r"has refused .*nothing was done\. Show one"):
             through(address(port, folder, shows))
+
+
+def test_a_refusal_is_heard_though_writing_fails_before_anything_is_read(wants, folder):
+    server = wants()
+    where = parse(address(server.port, folder))
+    core = Core(Options(), time.monotonic, lambda: 0.5, lambda: 0)
+    poller = Poller()
+    link = Link(core, poller, lambda: None, where)
+    core.connecting()
+    connection = open_socket(where, 5.0)
+    server.wait_until_cut()
+    link.take(connection)  # its first bytes reach nobody, which is noticed at the next
+    for _ in range(2):
+        link.unsent = memoryview(b"more")
+        link.write()
+    assert isinstance(core.fatal, CertificateRefused)
+    assert not link.is_up
+    poller.close()

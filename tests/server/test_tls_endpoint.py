@@ -9,6 +9,7 @@ import ssl
 import pytest
 from OpenSSL.SSL import OP_NO_TLSv1, OP_NO_TLSv1_1, OP_NO_TLSv1_2
 from twisted.internet.protocol import Factory, Protocol
+from twisted.logger import globalLogPublisher
 
 from tests.support.broker_process import PATIENCE
 from tests.support.certificates import DAY, Folder
@@ -157,7 +158,7 @@ def test_files_that_are_not_proven_are_refused_before_anything_listens(folder):
         ("localhost", "localhost"),
     ],
 )
-@pytest.mark.parametrize("clients", ["none", "required"])
+@pytest.mark.parametrize("clients", ["none", "optional", "required"])
 def test_who_can_reach_it_is_judged_by_the_interface(folder, interface, who, clients):
     """A certificate says who somebody is, and nobody asks yet what that one may do."""
     found = listening.open_ones(None, [folder.endpoint(clients, interface=interface)])
@@ -166,7 +167,7 @@ def test_who_can_reach_it_is_judged_by_the_interface(folder, interface, who, cli
         with pytest.raises(InvalidSetting, match="can be reached by"):
             listening.check(None, [folder.endpoint(clients, interface=interface)], insecure_open=False)
         proven = listening.open_ones(None, [folder.endpoint(clients, interface=interface)], but_proven=True)
-        assert bool(proven) is (clients == "none")
+        assert bool(proven) is (clients != "required")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -210,6 +211,15 @@ def test_an_issuer_is_trusted_that_another_has_signed(listen, folder):
     folder.write("ca.pem", broker)
     assert not is_refused(port, folder, "other.pem")
     assert is_refused(port, folder, "client.pem"), "its issuer is not among them"
+
+
+def test_the_brokers_certificate_is_shown_with_those_that_signed_it(listen, folder):
+    between = folder.issuer.sign("Between", is_issuer=True)
+    made = between.sign("localhost")
+    folder.write("broker.pem", made.pem, between.pem)
+    folder.write("broker.key", made.key_pem())
+    with connected(listen(), folder) as secure:
+        assert secure.getpeercert(binary_form=True) == made.der
 
 
 def test_nothing_older_than_tls_1_2_is_spoken(folder, known):
@@ -256,4 +266,8 @@ def test_a_connection_that_the_factory_does_not_want_is_closed_without_a_fault(l
         def buildProtocol(self, addr):
             return None
 
+    failures = []
+    globalLogPublisher.addObserver(failures.append)
     assert is_refused(listen(Full()), folder)
+    globalLogPublisher.removeObserver(failures.append)
+    assert [event for event in failures if event.get("isError")] == []
