@@ -30,6 +30,7 @@ from txbroker.wire.messages import (
     Fetched,
     Joined,
     JoinGroup,
+    Offered,
     Reader,
     Request,
     Welcome,
@@ -109,7 +110,7 @@ class Session(asyncio.Protocol):
         self._member: Joined | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say hello."""
+        """Say hello, and log in."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.write(HELLO)
 
@@ -142,6 +143,8 @@ class Session(asyncio.Protocol):
 
     def _take(self, answer: AnyAnswer) -> None:
         match answer:
+            case Offered():
+                pass
             case Welcome():
                 self.welcomed.set_result(None)
             case Joined():

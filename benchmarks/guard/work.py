@@ -49,6 +49,7 @@ from txbroker.wire.messages import (
     CreateTopic,
     Fetch,
     Hello,
+    Login,
     Prepare,
     Refused,
     Send,
@@ -133,7 +134,7 @@ class Transport:
 
 
 class Connection:
-    """A peer of the broker's real protocol that has said hello."""
+    """A peer of the broker's real protocol that has logged in."""
 
     def __init__(self, bench: Bench, factory: BrokerFactory) -> None:
         protocol = factory.buildProtocol(None)
@@ -144,6 +145,7 @@ class Connection:
         self.transport = Transport()
         protocol.makeConnection(self.transport)
         self.ask(encode(Hello(1, MAGIC, list(VERSIONS), "guard")))
+        self.ask(encode(Login(2, "ANONYMOUS")))
 
     def ask(self, data: bytes) -> Any:
         """Return the answer to one request; raises ``RuntimeError`` if it was refused."""

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from benchmarks.harness.peer import MAX_DATA, PATIENCE, UnexpectedAnswer, received
 from txbroker.wire.codec import Decoder, answer_decoder, encode
-from txbroker.wire.messages import MAGIC, VERSIONS, AnyAnswer, Hello, Refused, Welcome
+from txbroker.wire.messages import MAGIC, VERSIONS, AnyAnswer, Hello, Login, Offered, Refused, Welcome
 
-HELLO = encode(Hello(1, MAGIC, list(VERSIONS), "crowd"))
+HELLO = encode(Hello(1, MAGIC, list(VERSIONS), "crowd")) + encode(Login(2, "ANONYMOUS"))
 RECEIVE = 1 << 16
 
 
@@ -67,6 +67,8 @@ def _heard(crowd: Crowd, connection: socket.socket, decoder: Decoder[AnyAnswer])
             crowd.sockets.append(connection)
         elif isinstance(answer, Refused):
             crowd.refusals.append(answer)
+        elif isinstance(answer, Offered):
+            continue
         else:
             raise UnexpectedAnswer(f"a hello was answered by {answer}")
         return True

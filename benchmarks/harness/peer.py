@@ -18,6 +18,8 @@ from txbroker.wire.messages import (
     CreateTopic,
     DescribeTopics,
     Hello,
+    Login,
+    Offered,
     PartitionInfo,
     Refused,
     Request,
@@ -44,7 +46,8 @@ class Peer:
     def __init__(self, port: int, certificate: Path | None = None) -> None:
         self.socket = connect(port, certificate)
         self.decoder: Decoder[AnyAnswer] = answer_decoder(MAX_DATA)
-        self.session = self.ask(Hello(1, MAGIC, list(VERSIONS), "benchmark"), Welcome).session
+        self.ask(Hello(1, MAGIC, list(VERSIONS), "benchmark"), Offered)
+        self.session = self.ask(Login(2, "ANONYMOUS"), Welcome).session
 
     def __enter__(self) -> Self:
         return self

@@ -154,10 +154,10 @@ class Stage:
         self.lose(name)
         self.opened[name] = self.opened.get(name, 0) + 1
         client = self.clients[name] = Client(self, name, f"{name}.{self.opened[name]}")
-        hello = messages.Hello(
-            self.next(name, None), messages.MAGIC, [2], name, self.former.get(name) if shows else None
-        )
-        client.protocol.dataReceived(encode(hello))
+        hello = messages.Hello(0, messages.MAGIC, list(messages.VERSIONS), name)
+        former = self.former.get(name) if shows else None
+        login = messages.Login(self.next(name, None), "ANONYMOUS", b"", former)
+        client.protocol.dataReceived(encode(hello) + encode(login))
         return self.carry()
 
     def lose(self, name: str) -> list[Any]:

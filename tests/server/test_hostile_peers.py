@@ -13,11 +13,11 @@ from journal.constants import MIB
 from tests.support.broker_process import PATIENCE, told_broker
 from tests.support.peer import Peer, frames
 from txbroker.wire.codec import encode
-from txbroker.wire.messages import MAGIC, Done, Fetch, Fetched, Hello, Ping, Refused, Send, Sent
+from txbroker.wire.messages import MAGIC, VERSIONS, Done, Fetch, Fetched, Hello, Ping, Refused, Send, Sent
 
 pytestmark = pytest.mark.slow
 
-HELLO = encode(Hello(1, MAGIC, [2]))
+HELLO = encode(Hello(1, MAGIC, list(VERSIONS)))
 SEND = encode(Send(2, 1), bytes(MIB))
 
 GARBAGE = {
@@ -108,7 +108,7 @@ def test_frames_with_a_wrong_checksum_are_refused_and_the_connection_goes_on(por
 def test_a_peer_that_says_nothing_is_dropped(broker, port, witness):
     with Peer(port, hello=False) as peer:
         assert peer.is_closed()
-        broker.wait_for(f"dropping {peer.name}: .*has not said hello within 1 s")
+        broker.wait_for(f"dropping {peer.name}: .*has not logged in within 1 s")
 
 
 def test_a_peer_that_sends_a_byte_now_and_then_is_dropped(broker, port, witness):
@@ -202,7 +202,7 @@ def test_ten_thousand_connections_do_not_keep_one_more_from_working(tmp_path):
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         before = broker.resident_bytes()
         for _ in range(wanted):
-            stack.enter_context(Peer(port, hello=False).socket)
+            stack.enter_context(Peer(port).socket)
         with Peer(port) as peer:
             assert isinstance(peer.ask(Send, peer.topic(), data=frames(b"still here")), Sent)
         per_connection = (broker.resident_bytes() - before) / wanted

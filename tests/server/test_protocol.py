@@ -14,6 +14,7 @@ from txbroker.broker.settings import SECOND, BrokerSettings
 from txbroker.server.config import ServiceSettings
 from txbroker.server.connections import Connections
 from txbroker.server.factory import BrokerFactory
+from txbroker.server.protocol import MAX_HELLO, MAX_STRANGER
 from txbroker.server.read_limits import PACE, Intake
 from txbroker.server.refused_connections import LINGER, MAX_REFUSED
 from txbroker.server.send_buffer import CONGESTED, SendBuffers
@@ -43,7 +44,7 @@ class FakeAccounts:
 
 
 class FakeBroker:
-    """Answers every Ping at once, counts the rest; `Done` for a Hello."""
+    """Answers every Ping at once, counts the rest; `Done` for a Hello. ``logs_in``: the first request is a login, too."""
 
     def __init__(self, **settings):
         self.settings = BrokerSettings(**settings)
@@ -53,9 +54,13 @@ class FakeBroker:
         self.fetching = SimpleNamespace(bytes=0)
         self.accounts = FakeAccounts()
         self.stepwise = SimpleNamespace()
+        self.logs_in = True
 
-    def opened(self, peer, deliver, close):
+    def opened(self, peer, deliver, close, learn):
         return SimpleNamespace(
+            number=0,
+            facts=None,
+            learn=learn,
             peer=peer,
             deliver=deliver,
             close=close,
@@ -71,7 +76,9 @@ class FakeBroker:
         )
 
     def received(self, session, command, data):
-        session.is_open = True
+        session.facts = session.facts or session.learn()
+        if self.logs_in:
+            session.is_open, session.number = True, 1
         self.commands.append((session.peer, command, bytes(data)))
         if self.action:
             self.action(session, command)
@@ -113,6 +120,11 @@ class Rig:
         protocol = self.factory.buildProtocol(peer)
         if protocol is not None:
             protocol.makeConnection(TransportOf(protocol, peer))
+        return protocol
+
+    def connect_and_log_in(self):
+        protocol = self.connect()
+        protocol.dataReceived(HELLO)
         return protocol
 
     def wait(self, seconds):
@@ -272,7 +284,7 @@ class TestWhatHostilePeersMayNotDo:
         assert not one.transport.lost
         rig.wait(1)
         assert one.transport.lost
-        assert "has not said hello within 10 s" in lines(log)[-1]
+        assert "has not logged in within 10 s" in lines(log)[-1]
 
     def test_a_peer_that_begins_to_say_hello_is_not_given_longer(self, rig):
         one = rig.connect()
@@ -282,7 +294,15 @@ class TestWhatHostilePeersMayNotDo:
         rig.wait(2)
         assert one.transport.lost
 
-    def test_once_it_has_said_hello_a_peer_may_be_silent_for_long(self, rig):
+    def test_a_peer_that_says_hello_and_does_not_log_in_is_not_given_longer(self, rig):
+        rig.broker.logs_in = False
+        one = rig.connect()
+        rig.wait(9)
+        one.dataReceived(HELLO)
+        rig.wait(2)
+        assert one.transport.lost
+
+    def test_once_it_has_logged_in_a_peer_may_be_silent_for_long(self, rig):
         one = rig.connect()
         one.dataReceived(HELLO)
         rig.wait(1000)
@@ -317,12 +337,15 @@ class TestWhatHostilePeersMayNotDo:
         assert "not the rest in 60 s" in lines(log)[-1]
 
     def test_a_stranger_cannot_send_a_large_message(self, rig):
-        one = rig.connect()
+        rig.broker.logs_in = False
         message = encode(Send(1, 1), bytes(MIB))
-        one.dataReceived(message[: 64 * KIB])
-        assert not one.transport.lost
-        one.dataReceived(message[64 * KIB : 128 * KIB])
-        assert one.transport.lost
+        for said, most in ((b"", MAX_HELLO), (HELLO, MAX_STRANGER)):
+            one = rig.connect()
+            one.dataReceived(said)
+            one.dataReceived(message[:most])
+            assert not one.transport.lost
+            one.dataReceived(message[most : most + 1])
+            assert one.transport.lost
 
     def test_over_the_limit_a_connection_is_told_so_and_closed(self, log):
         rig = Rig(max_sessions=2)
@@ -448,11 +471,11 @@ class TestBackPressure:
         assert shares[3] * 4 == shares[0] == 64 * MIB
 
     def test_a_small_share_that_was_used_up_is_given_back_too(self, rig):
-        many = [rig.connect() for _ in range(1024)]
+        many = [rig.connect_and_log_in() for _ in range(1024)]
         one = many[0]
         one.send_buffer.pauseProducing()
         rig.broker.action = lambda session, command: session.deliver(bytes(70 * KIB))
-        one.dataReceived(HELLO)
+        one.dataReceived(encode(Ping(2)))
         assert not one.transport.reading
         one.send_buffer.resumeProducing()
         assert one.transport.reading

@@ -145,7 +145,7 @@ MUTANTS: Final = (
     # -- whose session it was
     Mutant(
         "end a session for whoever shows its number",
-        "txbroker/broker/hello.py",
+        "txbroker/broker/welcome.py",
         "before.secret.is_same(former.secret)",
         "former.secret",
     ),

@@ -51,18 +51,18 @@ _Part = TypeVar("_Part", bound=msgspec.Struct)
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of the process; sizes in bytes, times in µs.
 
-    ``data`` is the directory that holds everything, ``listen`` the Twisted endpoints; ``insecure_open`` allows those
-    that others than this machine's meant users can reach. ``http`` are the endpoints for health and metrics; whoever
-    reaches one of them over a network shows the token in ``http_token_file``. Metrics have at most
-    ``metrics_series`` series of topics and groups. The log has lines of ``log_level`` and above, in ``log_format``.
-    With ``log_file`` it is written there, and begun anew after ``log_file_bytes``; ``log_files`` older ones are kept.
-    A message must be
-    complete ``message_timeout`` after its first byte. A peer that has read nothing for ``unsent_timeout`` is
-    dropped, one that is being closed gets ``close_timeout`` for reading its last answers. Stopping takes
-    ``stop_timeout`` at most. ``unsent_bytes`` bounds the answers that all peers have not read,
-    ``assembly_bytes`` the unfinished messages of all. ``reader_threads`` serve reads that have to wait for
-    the disk. ``switch_interval`` is Python's. The scrubber reads ``scrub_rate`` bytes a second at most, none if that is
-    0; a pass over all files begins every ``scrub_interval``.
+    ``data`` is the directory that holds everything, ``listen`` the Twisted endpoints; ``insecure_open`` allows
+    those that others than this machine's meant users can reach. ``http`` are the endpoints for health and metrics;
+    whoever reaches one of them over a network shows the token in ``http_token_file``. Metrics have at most
+    ``metrics_series`` series of topics and groups. The tokens of ``token_issuers`` let in: each is an issuer, its
+    audience and a file of its keys, with spaces between them. The log has lines of ``log_level`` and above, in
+    ``log_format``. With ``log_file`` it is written there, and begun anew after ``log_file_bytes``; ``log_files``
+    older ones are kept. A message must be complete ``message_timeout`` after its first byte. A peer that has read
+    nothing for ``unsent_timeout`` is dropped, one that is being closed gets ``close_timeout`` for reading its last
+    answers. Stopping takes ``stop_timeout`` at most. ``unsent_bytes`` bounds the answers that all peers have not
+    read, ``assembly_bytes`` the unfinished messages of all. ``reader_threads`` serve reads that have to wait for
+    the disk. ``switch_interval`` is Python's. The scrubber reads ``scrub_rate`` bytes a second at most, none if
+    that is 0; a pass over all files begins every ``scrub_interval``.
     """
 
     data: str
@@ -71,6 +71,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     http: tuple[str, ...] = ()
     http_token_file: str = ""
     metrics_series: int = 0
+    token_issuers: tuple[str, ...] = ()
     log_file: str = ""
     log_file_bytes: Bytes = 64 * MIB
     log_files: int = 10

@@ -8,7 +8,7 @@ from typing import Any
 from twisted.internet import reactor
 
 from txbroker.errors import InvalidSetting
-from txbroker.server import config, listening, watching
+from txbroker.server import config, listening, token_issuers, watching
 from txbroker.server.certificates import KnownCertificates
 
 
@@ -30,10 +30,11 @@ def from_file(path: str | None) -> dict[str, Any]:
 def checked(*sources: Mapping[str, Any]) -> config.Config:
     """Return the settings of all sources, of which later ones win, if a broker could be started with them.
 
-    Raises InvalidSetting, also for endpoints that are none or that let others in, and for certificates that cannot be
+    Raises InvalidSetting, also for endpoints that are none, and for certificates and keys of issuers that cannot be
     used.
     """
     made, known = config.merged(*sources), KnownCertificates()
+    token_issuers.load(made.service.token_issuers)
     try:
         listening.open_ones(reactor, made.service.listen, known)  # raises for what is no endpoint
     except InvalidSetting as error:

@@ -35,8 +35,9 @@ from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from journal.vfs.linux import resource
 from txbroker.broker.settings import SECOND
+from txbroker.login.tokens import TokenIssuer
 from txbroker.monitoring.health import Phase
-from txbroker.server import listening, log_output
+from txbroker.server import listening, log_output, token_issuers
 from txbroker.server.admin_socket import AdminSocket
 from txbroker.server.certificates import LOOK_INTERVAL, KnownCertificates
 from txbroker.server.config import Config
@@ -90,6 +91,7 @@ class TxBrokerService(Service):
         self._finishing: Deferred[Any] | None = None
         self._stopping = self._failed = False
         self._switching = DeferredLock()
+        self._issuers: list[TokenIssuer] = []
         self._open_ones: dict[str, str] = {}
         self._said_at = 0.0
         self._log_file: log_output.KeptFiles | None = None
@@ -125,6 +127,11 @@ class TxBrokerService(Service):
             )
         except InvalidSetting as error:
             self._end("an endpoint cannot be used", error)
+            return
+        try:
+            self._issuers = token_issuers.load(self.config.service.token_issuers)
+        except InvalidSetting as error:
+            self._end("a token's issuer cannot be used", error)
             return
         self._looking.start()
         self.watching.start().addCallbacks(lambda _: self._recover(), self._not_watching)
@@ -190,7 +197,7 @@ class TxBrokerService(Service):
     def _serve(self, engine: Engine) -> None:
         tune(self.config.service.switch_interval / SECOND)
         self.serving = RunningBroker(
-            engine, self.config, self._reactor, self.failed, make_forcing=ForceThread
+            engine, self.config, self._reactor, self.failed, make_forcing=ForceThread, issuers=self._issuers
         )
         self.serving.connections.max_connections = self._connections_allowed()
         self.serving.start()
@@ -313,7 +320,8 @@ class TxBrokerService(Service):
     # -- renewing --------------------------------------------------------------------------------------
 
     def renew(self) -> None:
-        """Take what may have been renewed: certificates, the token of HTTP, and the log file, if it was moved away.
+        """Take what may have been renewed: certificates, keys of tokens' issuers, the token of HTTP, and the log file,
+        if it was moved away.
 
         Nothing else is read again. Connections that there are go on, and so does a recovery.
         """
@@ -327,6 +335,16 @@ class TxBrokerService(Service):
                 )  # fmt: skip
         self.certificates.reload()
         self.watching.reload()
+        self._reload_issuers()
+
+    def _reload_issuers(self) -> None:
+        try:
+            self._issuers = token_issuers.load(self.config.service.token_issuers)
+        except InvalidSetting as error:
+            self.log.error("{error}; the keys that were read before stay in use", error=str(error))
+            return
+        if self.serving is not None:
+            self.serving.broker.entrance.logins.trust(self._issuers)
 
     # -- failing ---------------------------------------------------------------------------------------
 

@@ -24,6 +24,9 @@ OF_CONNECTIONS: Final[dict[Metric, Callable[[RunningBroker], float]]] = {
     Metric("txbroker_sessions_in_line", "Sessions that wait for their turn."): (
         lambda serving: serving.connections.scheduler.waiting
     ),
+    Metric("txbroker_strangers", "Connections whose clients have not logged in yet."): (
+        lambda serving: len(serving.connections.strangers)
+    ),
     Metric("txbroker_held_bytes", "Requests and answers that wait for a force (pending_bytes)."): (
         lambda serving: serving.broker.accounts.held
     ),

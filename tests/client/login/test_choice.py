@@ -130,10 +130,22 @@ def test_a_client_without_credentials_is_anonymous_where_it_may():
         choose(made.logins.mechanisms(TLS), None, secure=True)
 
 
-@pytest.mark.parametrize("credentials", [Credentials(token="t"), Credentials(use_certificate=True)])
-def test_what_the_broker_does_not_take_is_not_sent(credentials):
+@pytest.mark.parametrize(
+    ("credentials", "offered"),
+    [
+        (Credentials(token="t"), [PLUS, SCRAM, PLAIN, "ANONYMOUS"]),
+        (Credentials(use_certificate=True), [PLUS, SCRAM, PLAIN]),
+        (Credentials(user="alice", use_certificate=True), [PLUS, SCRAM, PLAIN, "ANONYMOUS"]),
+    ],
+)
+def test_what_the_broker_does_not_take_is_not_sent(credentials, offered):
     with pytest.raises(AuthenticationFailed, match="Nothing was sent"):
-        choose([PLUS, SCRAM, PLAIN, "ANONYMOUS"], credentials, secure=True)
+        choose(offered, credentials, secure=True)
+
+
+def test_a_certificate_that_was_for_tls_alone_lets_its_client_in_where_nobody_has_to_log_in():
+    made = choose([PLUS, SCRAM, PLAIN, "ANONYMOUS"], Credentials(use_certificate=True), secure=True)
+    assert made.mechanism == "ANONYMOUS"
 
 
 def test_a_token_is_not_sent_where_others_can_listen():

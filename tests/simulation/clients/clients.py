@@ -48,7 +48,7 @@ class Client:
         self.connection: Connection | None = None
         self.session = 0
         self.former: commands.FormerSession | None = None
-        """What the last welcome told, to be shown by the next hello."""
+        """What the last welcome told, to be shown by the next login."""
         self.producer: Producer | None = None
         self._correlation = 0
         self._pending: dict[int, tuple[str, Then | None, int]] = {}
@@ -62,7 +62,7 @@ class Client:
     # -- the connection -------------------------------------------------------------------------------
 
     def connect(self, after: commands.FormerSession | None = None) -> None:
-        """Connect, and say hello. Nothing that is still on its way from the session before may come after that."""
+        """Connect, and log in. Nothing that is still on its way from the session before may come after that."""
         self.connection = self.world.connect()
         self._decoder = answer_decoder(1 << 26)
         self._pending.clear()
@@ -74,7 +74,13 @@ class Client:
         if self.producer is not None:
             self.producer.stale = True
             self.producer.foreign = self.producer.foreign or after is None
-        self.ask(commands.Hello, commands.MAGIC, [2], f"c{self.number}", after, then=self._welcomed)
+        self.ask(
+            commands.Hello, commands.MAGIC, list(commands.VERSIONS), f"c{self.number}", then=self._offered
+        )
+        self.ask(commands.Login, "ANONYMOUS", b"", after, then=self._welcomed)
+
+    def _offered(self, answer: Any, data: bytes, since: int) -> None:
+        require(isinstance(answer, commands.Offered), "a hello is answered with what is offered", answer)
 
     def _welcomed(self, answer: Any, data: bytes, since: int) -> None:
         if isinstance(answer, commands.Welcome):

@@ -9,13 +9,14 @@ from msgspec.structs import replace
 from journal.formats.record import NONCE_BYTES
 from tests.simulation.model.log_model import require
 from tests.simulation.world.world import World
+from tests.support.broker_room import opening
 from txbroker.wire import messages
-from txbroker.wire.codec import answer_decoder, encode
+from txbroker.wire.codec import answer_decoder
 from txbroker.wire.secret import SECRET_BYTES, Secret
 
 
 def turn_away(world: World) -> None:
-    """Let strangers say hello with what each client would show, one thing of it changed. Nothing else is going on."""
+    """Let strangers log in with what each client would show, one thing of it changed. Nothing else is going on."""
     for client in list(world.clients):
         if client.former is None:
             continue
@@ -46,9 +47,11 @@ def _changed(world: World, former: messages.FormerSession) -> list[tuple[str, me
 
 def _told(world: World, shown: messages.FormerSession) -> str:
     stranger, decoder = world.connect(), answer_decoder(1 << 20)
-    stranger.to_broker += encode(messages.Hello(1, messages.MAGIC, [2], "stranger", shown))
+    stranger.to_broker += opening("stranger", shown)
     world.pump()
-    answers: list[Any] = [answer for answer, _ in decoder.feed(stranger.take(1 << 30))]
+    answers: list[Any] = [
+        answer for answer, _ in decoder.feed(stranger.take(1 << 30)) if type(answer) is not messages.Offered
+    ]
     stranger.leave(0)
     world.pump()
     return getattr(answers[0], "error", type(answers[0]).__name__) if answers else "nothing"
