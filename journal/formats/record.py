@@ -1,4 +1,4 @@
-"""The bytes of a journal record, and every kind of record. Only this module packs or unpacks them.
+"""The bytes of a journal record, and the kinds of records. Only this module packs or unpacks them.
 
 A record is ``length u32 | crc u32 | head length u32 | head | data``. ``length`` counts the whole record. The head is a
 msgpack array beginning with the record's tag, data is a run of message frames or empty. ``crc`` is CRC-32C over all
@@ -17,10 +17,14 @@ from crc32c import crc32c
 
 from journal.constants import MAX_PARTITIONS_PER_TOPIC
 from journal.errors import CorruptJournal, InvalidFrame
-from journal.formats.access_entries import AccessKey, Rule, User, UserName
+from journal.formats.access_records import AccessSet as AccessSet
+from journal.formats.access_records import RuleSet as RuleSet
+from journal.formats.access_records import UserRemoved as UserRemoved
+from journal.formats.access_records import UserSet as UserSet
 from journal.formats.checkpoint_rows import Count
 from journal.formats.checksum import Checksum
 from journal.formats.group_entries import ClaimKind, GroupPositions, GroupSettings, PartitionOffset, Settled
+from journal.formats.record_base import Record
 from journal.formats.record_bytes import pack as pack
 from journal.formats.record_header import CRC_END, HEADER
 from journal.formats.record_header import HEADER_BYTES as HEADER_BYTES
@@ -33,10 +37,6 @@ from journal.xid import Xid
 
 Some = Annotated[int, msgspec.Meta(ge=1)]
 """How many there are of what there is at least one."""
-
-
-class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A decision already taken: it carries its results, and replaying it needs nothing else."""
 
 
 NONCE_BYTES = 16
@@ -384,48 +384,6 @@ class StreamReleased(Record, frozen=True, tag=24):
     stream: StreamId
     generation: Count
     at: int
-
-
-class UserSet(Record, frozen=True, tag=25):
-    """A user is as it says from here on, and has no other ways in. ``by`` is who said so."""
-
-    user: User
-    by: Actor
-    at: int
-
-
-class UserRemoved(Record, frozen=True, tag=26):
-    """There is no user of that name any more; rules about it stay."""
-
-    name: UserName
-    by: Actor
-    at: int
-
-
-class RuleSet(Record, frozen=True, tag=27):
-    """A rule has these rights from here on; without any it is gone."""
-
-    rule: Rule
-    by: Actor
-    at: int
-
-
-class AccessSet(Record, frozen=True, tag=28):
-    """Whether everybody has to log in from here on, and whether a person has confirmed who may (decision 0053).
-
-    ``key``, 32 random bytes, is made with the first such record and stays.
-    """
-
-    is_on: bool
-    is_confirmed: bool
-    key: AccessKey
-    by: Actor
-    at: int
-
-    def __repr__(self) -> str:
-        return (
-            f"AccessSet(is_on={self.is_on}, is_confirmed={self.is_confirmed}, by={self.by!s}, at={self.at})"
-        )
 
 
 AnyRecord = (

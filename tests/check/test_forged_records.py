@@ -6,6 +6,7 @@ import pytest
 
 from journal.check import JournalEntry, Level, verify, walk_journal
 from journal.errors import CorruptJournal, Irreparable
+from journal.formats.access_entries import Right
 from journal.formats.group_entries import MAX_ATTEMPTS, MAX_PAUSE
 from journal.formats.record import Messages
 from journal.repair import diagnose
@@ -21,9 +22,13 @@ from tests.support.forged_records import (
     grown,
     prepare,
     retrying,
+    rule,
     scene,
     stamped,
     started,
+    switched,
+    user,
+    verifier,
 )
 from txbroker.cli.directory.dump_lines import line_json, line_text
 
@@ -44,6 +49,8 @@ def test_sound_records_of_these_kinds_are_taken(checkpoint):
         [prepare(1, 2, 1)],
         [grown(at, 2, 3), commit((1, 3), (3, 0)), grown(at, 3, 4, partitions=2)],
         [retrying(1), retrying(MAX_ATTEMPTS, MAX_PAUSE, 0), retrying(group="z", group_id=GROUP_ID)],
+        [user(scram=verifier()), rule(Right.READ), rule(Right.READ, Right.WRITE), rule(), user(), switched()],
+        [switched(1), switched(1, on=True), rule(Right.READ, holder="role:a"), user(roles=["a"] * 16)],
     ):
         filesystem = forged(at, *records)
         assert damages(filesystem, Level.DEEP) == []
@@ -92,7 +99,9 @@ def test_what_has_no_form_of_a_record_is_named_and_no_repair_drops_it(what):
     for level in (Level.QUICK, Level.DEEP):
         [named] = damages(filesystem, level)
         assert re.search(
-            r"form that is not known here: (Expected `int` [<>]= \d|Invalid enum value \d)", named.problem
+            r"form that is not known here: (Expected `(int` [<>]= \d|(str|bytes|array)` (of length|matching))"
+            r"|Invalid enum value [\d'])",
+            named.problem,
         )
     dumped(filesystem)
 

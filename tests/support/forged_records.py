@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from journal.errors import InvalidFrame
 from journal.folds.table import client_folds
 from journal.formats import frame, record
+from journal.formats.access_entries import Effect, Resource, Right, Rule, ScramVerifier, User
 from journal.formats.group_entries import (
     MAX_ATTEMPTS,
     MAX_PAUSE,
@@ -31,6 +32,7 @@ from journal.formats.group_entries import (
 )
 from journal.formats.journal_headers import pack_group_header
 from journal.formats.record import (
+    AccessSet,
     AnyRecord,
     ArchiveSet,
     GroupAltered,
@@ -43,6 +45,7 @@ from journal.formats.record import (
     PartitionsClaimed,
     Placement,
     ProducersExpired,
+    RuleSet,
     Run,
     Started,
     StreamClaimed,
@@ -55,9 +58,12 @@ from journal.formats.record import (
     TransactionOffsetsAdded,
     TransactionPrepared,
     TransactionRolledBack,
+    UserRemoved,
+    UserSet,
 )
 from journal.formats.stream_entries import Delivered
 from journal.interfaces import IFilesystem
+from journal.parties import Actor
 from journal.recovery.start import recover
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction_states import Cause, Totals, TransactionNumber
@@ -262,6 +268,29 @@ def retrying(
     return plain(GroupAltered(group, GroupSettings(rules), 10**9, group_id))
 
 
+ANN = Actor("ann", "")
+
+
+def switched(key: int = 1, *, on: bool = False) -> Made:
+    """Return the record that gives the logins this key, and says whether one is demanded."""
+    return plain(AccessSet(on, True, bytes([key]) * 32, ANN, 10**9))
+
+
+def user(name: str = "alice", **ways: Any) -> Made:
+    """Return the record of a user with these ways in."""
+    return plain(UserSet(User(name, **ways), ANN, 10**9))
+
+
+def verifier(iterations: int = 4096, salt: int = 16, key: int = 32) -> ScramVerifier:
+    """Return the verifier of a password, with keys and a salt of so many bytes."""
+    return ScramVerifier(bytes(salt), iterations, bytes(key), bytes(key))
+
+
+def rule(*rights: Right, holder: str = "alice", pattern: str = "t") -> Made:
+    """Return the record of a rule with these rights."""
+    return plain(RuleSet(Rule(holder, Effect.ALLOW, Resource.TOPIC, pattern, False, [*rights]), ANN, 10**9))
+
+
 def _runs(kind: Callable[..., Made], *places: tuple[int, int, int], **fields: Any) -> Made:
     """Return a record with one message for 1 and one for 2, but with these runs: (partition, count, start)."""
     sound, data = kind((1, 3), (2, 1)) if kind is commit else kind(1, 2)
@@ -342,6 +371,19 @@ UNREADABLE |= {
     "a group that waits a negative time at the longest": lambda _: [retrying(longest=-1)],
     "a group that waits too long at the longest": lambda _: [retrying(longest=MAX_PAUSE + 1)],
     "a group that gives up in an unknown way": lambda _: [retrying(ending=7)],
+    "a user whose name is none": lambda _: [user("al ice")],
+    "a user with a role whose name is none": lambda _: [user(roles=["role:a"])],
+    "a user with a certificate without a name": lambda _: [user(certificates=[""])],
+    "a user with too many certificates": lambda _: [user(certificates=["DNS:a"] * 17)],
+    "a password that is proven too easily": lambda _: [user(scram=verifier(iterations=4095))],
+    "a password that takes too long to prove": lambda _: [user(scram=verifier(iterations=1_000_001))],
+    "a password with too little salt": lambda _: [user(scram=verifier(salt=15))],
+    "a password with too short keys": lambda _: [user(scram=verifier(key=31))],
+    "the end of a user whose name is none": lambda _: [plain(UserRemoved("", ANN, 10**9))],
+    "a rule about nobody": lambda _: [rule(Right.READ, holder="")],
+    "a rule about too long a name": lambda _: [rule(Right.READ, pattern="t" * 256)],
+    "a rule with a right that there is not": lambda _: [rule("fly")],  # type: ignore[arg-type]
+    "too short a key of the logins": lambda _: [plain(AccessSet(True, True, bytes(31), ANN, 10**9))],
 }
 REFUSED |= {
     "a commit that is rolled back": lambda _: [commit(), rollback(NEW)],
@@ -462,6 +504,11 @@ REFUSED |= {
     "settled offsets that another transaction holds": lambda _: [
         settles(Settled(2, 0, 0, b"\x02\x01"), group="held")
     ],
+    "the end of a user that is not there": lambda _: [plain(UserRemoved("alice", ANN, 10**9))],
+    "the end of a user twice": lambda _: [user(), *[plain(UserRemoved("alice", ANN, 10**9))] * 2],
+    "the end of a rule that is not there": lambda _: [rule()],
+    "the end of a rule about another name": lambda _: [rule(Right.READ), rule(pattern="u")],
+    "another key of the logins": lambda _: [switched(1), switched(2)],
     "a second identity": lambda _: [plain(Identified("b" * 32, 10**9))],
     "a start of another number than its file": lambda _: [plain(Started(9, 10**9, 0, bytes(16)))],
 }
