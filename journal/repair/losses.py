@@ -6,18 +6,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from journal.check.effects import Effect, LogEnds, Undecided, effect_of
+from journal.formats.access_entries import RuleKey
 from journal.formats.group_entries import GroupPositions
 from journal.formats.record import (
+    AccessSet,
+    AnyRecord,
     GroupAltered,
     LogStartMoved,
     OffsetsCommitted,
     PartitionsClaimed,
+    RuleSet,
     StreamClaimed,
     StreamReleased,
     TopicAltered,
     TopicCreated,
     TopicDeleted,
     TransactionCommitted,
+    UserRemoved,
+    UserSet,
 )
 from journal.formats.store_state import StoreState
 from journal.transaction_states import State, TransactionNumber
@@ -59,6 +65,40 @@ class Names:
 
 
 @dataclass(slots=True)
+class LostAccess:
+    """Gathers what the readable records behind the cut said of users and rules."""
+
+    _users: set[str] = field(default_factory=set)
+    _rules: set[RuleKey] = field(default_factory=set)
+    _is_switched: bool = False
+
+    def follow(self, record: AnyRecord) -> None:
+        """Take in a record that is lost."""
+        match record:
+            case UserSet():
+                self._users.add(record.user.name)
+            case UserRemoved():
+                self._users.add(record.name)
+            case RuleSet():
+                self._rules.add(record.rule.key)
+            case AccessSet():
+                self._is_switched = True
+
+    def told(self) -> Iterator[str]:
+        """Say what is old: who was sent away may come in again."""
+        for name in sorted(self._users):
+            yield (
+                f"what was last said of user {name!r}: whether there is one, its password, certificates, tokens and "
+                "roles are as before"
+            )
+        if self._rules:
+            count = count_text(len(self._rules), "rule")
+            yield f"changes of {count}: rights that were taken away may be there again"
+        if self._is_switched:
+            yield "whether everybody has to log in: it is as before"
+
+
+@dataclass(slots=True)
 class LostRecords:
     """Gathers what the readable records behind the cut would have done."""
 
@@ -72,6 +112,7 @@ class LostRecords:
     _settled: set[str] = field(default_factory=set)
     """The groups that settled single offsets."""
     _streams: set[bytes] = field(default_factory=set)
+    _access: LostAccess = field(default_factory=LostAccess)
     _uncounted: int = 0
 
     def follow(self, entry: JournalEntry) -> None:
@@ -81,6 +122,7 @@ class LostRecords:
             self._place(placed.partition, placed.base_offset, placed.count)
         if effect.number is not None:
             self._step(effect.number, effect)
+        self._access.follow(entry.record)
         match entry.record:
             case TopicCreated() as made:
                 self.names.logs.add(made)
@@ -156,6 +198,7 @@ class LostRecords:
             streams = count_text(len(self._streams), "stream")
             text = f"claims, deliveries or releases of {streams} of outboxes: rows that are there are delivered again"
             losses.append(Loss(text, Affected()))
+        losses += [Loss(text, Affected()) for text in self._access.told()]
         return losses
 
     def maybe_prepared(self) -> list[Loss]:

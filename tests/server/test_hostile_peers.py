@@ -12,8 +12,21 @@ import pytest
 from journal.constants import MIB
 from tests.support.broker_process import PATIENCE, told_broker
 from tests.support.peer import Peer, frames
+from txbroker.server.strangers import MAX_STRANGERS
 from txbroker.wire.codec import encode
-from txbroker.wire.messages import MAGIC, VERSIONS, Done, Fetch, Fetched, Hello, Ping, Refused, Send, Sent
+from txbroker.wire.messages import (
+    MAGIC,
+    VERSIONS,
+    Done,
+    Fetch,
+    Fetched,
+    Hello,
+    Login,
+    Ping,
+    Refused,
+    Send,
+    Sent,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -157,21 +170,31 @@ def test_a_slow_reader_gets_everything(port, witness):
         assert len(data) > 5_000_000
 
 
-def test_over_the_limit_connections_are_told_so_and_the_others_go_on(broker, port, witness):
+def test_over_the_limit_sessions_are_told_so_and_the_others_go_on(broker, port, witness):
     with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(Peer(port)) for _ in range(290)]
-        refused = []
+        held = [stack.enter_context(Peer(port)) for _ in range(299)]
         for _ in range(20):
             peer = stack.enter_context(Peer(port, hello=False))
-            peer.socket.sendall(HELLO)
-            answer, _ = peer.read()
-            if isinstance(answer, Refused):
-                refused.append(answer)
-        assert refused
-        assert {answer.error for answer in refused} == {"LimitExceeded"}
-        assert "300 connections already" in refused[0].message
-        broker.wait_for("refused [0-9]+ connections: there are 300")
+            peer.socket.sendall(HELLO + encode(Login(2, "ANONYMOUS")))
+            (_, _), (answer, _) = peer.read(), peer.read()
+            assert (type(answer), answer.correlation, answer.error) == (Refused, 2, "LimitExceeded")
+            assert "300 sessions (max_sessions)" in answer.message
+            assert peer.is_closed()
+        broker.wait_for(f"closing {peer.name}: there are 300 sessions")
         assert all(peer.ask(Ping) == Done(peer.correlation) for peer in held)
+
+
+def test_strangers_over_their_limit_are_told_so_and_those_who_have_logged_in_go_on(broker, port, witness):
+    with contextlib.ExitStack() as stack:
+        strangers = [stack.enter_context(Peer(port, hello=False)) for _ in range(MAX_STRANGERS + 20)]
+        answer, _ = strangers[-1].read()
+        assert (type(answer), answer.correlation, answer.error) == (Refused, 0, "LimitExceeded")
+        assert f"{MAX_STRANGERS} connections have not logged in yet" in answer.message
+        assert witness.ask(Ping) == Done(witness.correlation)
+        broker.wait_for("refused [0-9]+ connections: there are")
+        assert all(peer.is_closed() for peer in strangers), "they had a second"
+    with Peer(port) as later:
+        assert later.ask(Ping) == Done(later.correlation)
 
 
 def test_unfinished_messages_of_many_peers_stay_within_a_bound(broker, port, witness):

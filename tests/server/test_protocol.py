@@ -44,7 +44,7 @@ class FakeAccounts:
 
 
 class FakeBroker:
-    """Answers every Ping at once, counts the rest; `Done` for a Hello. ``logs_in``: the first request is a login, too."""
+    """Answers every Ping at once, counts the rest; `Done` for a Hello. With ``logs_in`` the first request logs in."""
 
     def __init__(self, **settings):
         self.settings = BrokerSettings(**settings)

@@ -73,6 +73,7 @@ BY_NAME = {head.name: head for head in HEADS}
 BY_TAG = {head.tag: head for head in HEADS}
 STRUCTURES = {name.strip("`"): fields(of) for name, of, _ in table("structures")}
 NUMBERS = {(of.strip("`"), int(number)): name for of, number, name, _ in table("numbers")}
+WORDS = {of.strip("`"): set(re.findall(r"`(\w+)`", words)) for of, words, _ in table("words")}
 ERRORS = {name.strip("`") for name, *_ in table("errors")}
 
 
@@ -93,7 +94,7 @@ def put(kind: str, value: Any) -> Any:
         return put_head(*value) if isinstance(value, tuple) else one_of(kind, value)
     if numbers := [number for (of, number), name in NUMBERS.items() if (of, name) == (kind, value)]:
         return numbers[0]
-    return fitting(kind, value)
+    return word(kind, value) if kind in WORDS else fitting(kind, value)
 
 
 def put_fields(of: list[Field], values: dict[str, Any]) -> list[Any]:
@@ -130,6 +131,12 @@ def fitting(kind: str, value: Any) -> Any:
     return value
 
 
+def word(kind: str, value: Any) -> Any:
+    if value not in WORDS[kind]:
+        raise Misfit(f"{value!r} is no {kind}")
+    return value
+
+
 def one_of(kinds: str, value: Any) -> Any:
     if not any(isinstance(value, PLAIN[each]) for each in kinds.split(" or ")):
         raise Misfit(f"{value!r} is no {kinds}")
@@ -151,6 +158,8 @@ def take(kind: str, value: Any) -> Any:
         return take_fields(STRUCTURES[kind], value)
     if any(of == kind for of, _ in NUMBERS):
         return NUMBERS[kind, value]
+    if kind in WORDS:
+        return word(kind, value)
     if " or " in kind:
         return take_head(value) if isinstance(value, list) else one_of(kind, value)
     return fitting(kind, value)

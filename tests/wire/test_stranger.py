@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode, b64encode
+from hashlib import pbkdf2_hmac, sha256
+from hmac import digest
 
 import pytest
 from crc32c import crc32c
@@ -15,6 +18,7 @@ pytestmark = pytest.mark.slow
 XID = {"format_id": 1, "global_id": b"day-2013-01-01", "branch": b"flights"}
 OTHER = {"format_id": 1, "global_id": b"day-2013-01-02", "branch": b"flights"}
 GROUP_ID = b"g" * 16
+SALT, ITERATIONS = b"salt" * 4, 4_096
 
 
 def message() -> bytes:
@@ -35,10 +39,6 @@ def broker(tmp_path_factory):
         yield broker
 
 
-def hello(stranger, **values):
-    return stranger.ask("Hello", magic="txbroker", versions=[2], client="a stranger", **values)
-
-
 @pytest.fixture
 def own_broker(tmp_path):
     with BrokerProcess(tmp_path / "data") as broker:
@@ -48,12 +48,15 @@ def own_broker(tmp_path):
 def test_all_of_the_protocol_is_used_from_its_document_alone(own_broker):
     broker = own_broker
     first = Stranger(broker.port)
-    welcome = hello(first)
-    assert (welcome[""], welcome["version"]) == ("Welcome", 2)
+    offered = first.ask("Hello", magic="txbroker", versions=[3], client="a stranger")
+    assert (offered[""], offered["version"]) == ("Offered", 3)
+    assert {"SCRAM-SHA-256", "ANONYMOUS"} <= set(offered["mechanisms"])
+    welcome = first.ask("Login", mechanism="ANONYMOUS")
+    assert (welcome[""], welcome["principal"]) == ("Welcome", "anonymous")
     first.close()
     stranger = Stranger(broker.port)
     after = {"session": welcome["session"], "start": welcome["start"], "secret": welcome["secret"]}
-    again = hello(stranger, after=after)
+    again = stranger.log_in("a stranger", after=after)
     assert again["secret"] == welcome["secret"]
     assert stranger.ask("Ping")[""] == "Done"
     number = _topics_and_sends(stranger)
@@ -78,6 +81,8 @@ def test_all_of_the_protocol_is_used_from_its_document_alone(own_broker):
     assert stranger.ask("Send", FRAME, partition=new)["base_offset"] == 0
     assert stranger.ask("DeleteTopic", name="t", id=topic["id"])[""] == "Done"
     _sessions(stranger, broker.port)
+    _users_and_rules(stranger)
+    _by_password(stranger, broker.port)
     broker.stop()
     going, _ = stranger.hear()
     assert (going[""], going["correlation"], going["after"]) == ("GoingAway", 0, 1_000_000)
@@ -88,13 +93,68 @@ def test_all_of_the_protocol_is_used_from_its_document_alone(own_broker):
 
 def _sessions(stranger, port):
     other = Stranger(port)
-    number = hello(other)["session"]
+    number = other.log_in("a stranger")["session"]
     [mine, others] = stranger.ask("ListSessions")["sessions"]
     assert (others["session"], others["client"], mine["client"]) == (number, "a stranger", "a stranger")
     assert stranger.ask("CloseSession", session=number, by="ada", why="a test")[""] == "Done"
     assert "ada: a test" in other.hear()[0]["reason"]
     other.close()
     assert stranger.ask("CloseSession", session=1)["error"] == "UnknownSession"
+
+
+def _users_and_rules(stranger):
+    user = {"name": "ada", "scram": _verifier()}
+    assert stranger.ask("AlterUser", user=user, names=[], existing="NO")[""] == "Done"
+    assert stranger.ask("AlterUser", user=user, names=[], existing="NO")["error"] == "UserExists"
+    named = {"name": "ada", "certificates": ["CN=ada"], "roles": ["loaders"]}
+    assert stranger.ask("AlterUser", user=named, names=["certificates", "roles"])[""] == "Done"
+    rule = {
+        "holder": "role:loaders", "effect": "allow", "resource": "topic", "pattern": "ord", "is_prefix": True,
+        "rights": ["read", "write"],
+    }  # fmt: skip
+    assert stranger.ask("AlterRule", rule=rule)["rules"] == [rule]
+    less = stranger.ask("AlterRule", rule=rule | {"rights": ["read"]}, forget=True)["rules"]
+    assert (less, stranger.ask("ListRules")["rules"]) == ([rule | {"rights": ["write"]}],) * 2
+    asked = {"principal": "ada", "resource": "topic", "name": "orders"}
+    checked = stranger.ask("CheckAccess", right="write", **asked)
+    assert (checked["is_allowed"], checked["rules"]) == (True, less)
+    assert not stranger.ask("CheckAccess", right="read", **asked)["is_allowed"]
+    [ada] = stranger.ask("ListUsers")["users"]
+    assert (ada["iterations"], ada["certificates"], ada["sessions"]) == (ITERATIONS, ["CN=ada"], 0)
+    assert stranger.ask("SwitchAccess", what="enable")["error"] == "InvalidSetting", "nobody may administer"
+
+
+def _by_password(stranger, port):
+    """SCRAM-SHA-256 in the words of RFC 5802, without a channel."""
+    other = Stranger(port)
+    assert other.ask("Hello", magic="txbroker", versions=[3], client="ada's")[""] == "Offered"
+    begun = "n=ada,r=nonce"
+    challenge = other.ask("Login", mechanism="SCRAM-SHA-256", data=f"n,,{begun}".encode())["data"].decode()
+    nonce, salt, iterations = (part[2:] for part in challenge.split(","))
+    assert (b64decode(salt), int(iterations)) == (SALT, ITERATIONS)
+    without_proof = f"c=biws,r={nonce}"
+    client_key, stored_key, server_key = _keys()
+    signed = f"{begun},{challenge},{without_proof}".encode()
+    signature = digest(stored_key, signed, "sha256")
+    proof = b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True))).decode()
+    welcome = other.ask("Login", mechanism="", data=f"{without_proof},p={proof}".encode())
+    assert (welcome[""], welcome["principal"], welcome["valid_for"]) == ("Welcome", "ada", 0)
+    assert welcome["data"] == b"v=" + b64encode(digest(server_key, signed, "sha256"))
+    assert stranger.ask("ListUsers")["users"][0]["sessions"] == 1
+    assert stranger.ask("RemoveUser", name="ada")[""] == "Done"
+    assert "ada was removed" in other.hear()[0]["reason"]
+    other.close()
+
+
+def _keys():
+    salted = pbkdf2_hmac("sha256", b"analytical", SALT, ITERATIONS)
+    client_key = digest(salted, b"Client Key", "sha256")
+    return client_key, sha256(client_key).digest(), digest(salted, b"Server Key", "sha256")
+
+
+def _verifier():
+    _, stored_key, server_key = _keys()
+    return {"salt": SALT, "iterations": ITERATIONS, "stored_key": stored_key, "server_key": server_key}
 
 
 def _topics_and_sends(stranger):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,8 +50,6 @@ class Invocation:
                 client="txbroker-cli",
                 timeout=seconds,
                 compression=compression,
-                user=self.user,
-                **self._secret(),
             )
         except ConnectionUnavailable as error:
             raise ConnectionUnavailable(f"{error}. Is there a broker at {self.broker}?") from error
@@ -64,11 +63,13 @@ class Invocation:
         with connection:
             yield connection
 
-    def _secret(self) -> dict[str, Any]:
-        """Return where the secret is, as :class:`Options` has it: a password of the user, else a token."""
-        if self.login_file is None:
-            return {}
-        return {"password_file" if self.user else "token_file": self.login_file}
+    def name_secret(self) -> None:
+        """Say in the environment how to log in, for all connections of this command and of processes that it starts."""
+        if self.user:
+            os.environ["TXBROKER_USER"] = self.user
+        if self.login_file is not None:
+            os.environ["TXBROKER_PASSWORD_FILE" if self.user else "TXBROKER_TOKEN_FILE"] = self.login_file
+            os.environ.pop("TXBROKER_TOKEN_FILE" if self.user else "TXBROKER_PASSWORD_FILE", None)
 
 
 class Notes(logging.Handler):
@@ -95,7 +96,10 @@ pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
 
 def _take(context: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value is not None and parameter.name is not None:
-        setattr(context.ensure_object(Invocation), parameter.name, value)
+        invocation = context.ensure_object(Invocation)
+        setattr(invocation, parameter.name, value)
+        if parameter.name in ("user", "login_file"):
+            invocation.name_secret()
 
 
 def _shared_options() -> list[click.Parameter]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from journal.arguments import seconds, wrong_type
@@ -16,7 +15,7 @@ from txbroker.databases.adapters.database import Connector, Database
 from txbroker.databases.block_progress import OutboxPart
 from txbroker.databases.error_causes import delivery_pending
 from txbroker.databases.open_blocks import Place
-from txbroker.databases.outbox.keeper import FOR_GOOD
+from txbroker.databases.outbox.keeper import is_for_good
 from txbroker.databases.outbox.outbox_block import OutboxBlock
 from txbroker.databases.outbox.stream import Stream
 from txbroker.databases.outbox.streams import Streams
@@ -114,8 +113,10 @@ class BrokerSide(Generic[T_co]):
         promise = None if streams is None else streams.pending(database)
         if promise is not None and streams is not None:
             try:
-                with suppress(*FOR_GOOD):  # its row was moved away: this block comes after that, too
-                    await self._wait(promise)
+                await self._wait(promise)
+            except errors.RequestRefused as error:
+                if not is_for_good(error):  # else its row was moved away: this block comes after that, too
+                    raise
             except TimeoutError as error:
                 raise errors.StorageUnavailable(
                     f"earlier blocks of this database connection are not delivered after {self._timeout:g} s, and this "

@@ -25,6 +25,7 @@ from txbroker.databases.tables import xids
 from txbroker.databases.tables.decision_table import WAITING, DecisionTable
 from txbroker.databases.tables.identity import Identity
 from txbroker.databases.tables.resolver_connection import ResolverConnection
+from txbroker.wire.messages import TransactionInfo
 
 log = logging.getLogger("txbroker.resolver")
 
@@ -147,6 +148,7 @@ class Resolver:
         self._lookout: Lookout | None = None
         self._waited = 0.0
         """Seconds that this pass has waited for others."""
+        self._may_see_others = True
         self._late: dict[Xid, None] = {}
         """Those that were not decided when they were last asked, longest ago first."""
 
@@ -254,11 +256,24 @@ class Resolver:
     def in_doubt(self) -> tuple[list[Xid], int, int]:
         """Return the prepared transactions to decide here, and how many belong to other tables or are too young."""
         name, broker, grace = self.connection.name or self.look().name, self.broker.identity, self.grace * 1e6
-        found = self.broker.transactions([State.PREPARED], format_id=xids.FORMAT_ID)
+        found = self._prepared(xids.prefix(name))
         mine = [info for info in found if xids.belongs(info.xid, name, broker)]
         old = [info.xid for info in mine if info.xid is not None and (info.prepared_age or 0) >= grace]
         busy = sum(1 for info in mine if (info.prepared_age or 0) < min(grace, JUST_NOW))
         return old, len(found) - len(mine), len(mine) - len(old) - busy
+
+    def _prepared(self, prefix: bytes) -> list[TransactionInfo]:
+        """Return all prepared transactions of blocks; of this table alone where it may not ask for others.
+
+        A list is whole for what was asked, or refused: then nothing is concluded.
+        """
+        broker = self.broker
+        if self._may_see_others:
+            try:
+                return broker.transactions([State.PREPARED], format_id=xids.FORMAT_ID)
+            except errors.AccessDenied:
+                self._may_see_others = False
+        return broker.transactions([State.PREPARED], format_id=xids.FORMAT_ID, global_prefix=prefix)
 
     def decide(self, xid: Xid, patience: float | None = None) -> str:
         """Return the database's decision about a prepared xid: COMMITTED, ROLLED_BACK (the mark is there now), or

@@ -9,15 +9,21 @@ import pytest
 import journal
 import txbroker
 from journal.errors import InvalidSetting, UnknownTopic
+from journal.formats.access_entries import ScramVerifier, User
+from journal.formats.record import AccessSet, UserSet
+from journal.parties import Actor
 from spark.source.columns import TYPES
 from spark.source.conditions import conditions
 from spark.source.options import read_options
 from spark.source.partition_plan import cut_into_tasks, ranges, subscribed
 from spark.source.reader import open_logs, read_parts
 from spark.views import TABLES, ViewReader, view_schema
+from spark.views.records import detail_of
 from tests.spark.directories import fill, segments
 from tests.support.broker_process import BrokerProcess
 from tests.support.builders import small_files
+
+ANN = Actor("ann", "")
 
 
 def view(**options):
@@ -41,6 +47,26 @@ def messages(options, names=tuple(TYPES)):
         logs.close()
     batches = (batch for task in plan for batch in read_parts(options, names, wanted, task.parts))
     return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_what_a_password_is_proven_by_and_the_key_of_the_logins_are_in_no_detail():
+    secrets = [bytes([65 + number]) * 32 for number in range(4)]
+    salt, stored, server, key = secrets
+    user = User("alice", ScramVerifier(salt, 15_000, stored, server), ["DNS:a.example"])
+    details = [
+        detail_of(record)
+        for record in (
+            UserSet(user, ANN, 1),
+            UserSet(User("bob"), ANN, 2),
+            AccessSet(True, True, key, ANN, 3),
+        )
+    ]
+    alice, bob, access = map(json.loads, details)
+    assert alice["user"] == ["alice", "hidden", ["DNS:a.example"], [], []]
+    assert bob["user"] == ["bob", None, [], [], []]
+    assert (access["key"], access["is_on"]) == ("hidden", True)
+    for secret in secrets:
+        assert base64.b64encode(secret).decode()[:40] not in "".join(details)
 
 
 def test_segments_are_shown_as_the_checkpoint_has_them(tmp_path):

@@ -9,14 +9,17 @@ from msgspec.structs import replace
 
 from journal.check import Finding, FrameEntry, IndexItem, Item, JournalEntry, SectionItem
 from journal.errors import CompressionUnavailable, InvalidFrame
+from journal.folds.access import AccessFold
 from journal.folds.group import GroupRow
 from journal.folds.streams import Stream
 from journal.formats import frame
+from journal.formats.access_entries import AccessRow, Rule, ScramVerifier, User
+from journal.formats.checkpoint import Rows
 from journal.formats.frame import LOST, Message
 from journal.formats.group_entries import GroupPositions, GroupSettings, RetryRules, Settled
 from journal.formats.journal_headers import FileHeader
 from journal.formats.offset_set_bytes import decode_offsets
-from journal.formats.record import StreamClaimed, StreamReleased
+from journal.formats.record import AccessSet, StreamClaimed, StreamReleased
 from journal.formats.segment_header import SegmentHeader
 from journal.formats.staged_header import StagedHeader
 from journal.formats.stream_entries import Delivered
@@ -28,6 +31,9 @@ from txbroker.cli.output import bytes_json, bytes_text, visible
 
 PREVIEW_BYTES = 60
 """How many bytes of a value are shown to people."""
+
+HIDDEN = "hidden"
+"""Stands for what nobody may see: what a password is proven by, and the key of the logins."""
 
 _BARE = ("lsn", "offset", "record", "section", "header", "values")
 
@@ -64,16 +70,20 @@ def _record(each: JournalEntry, values: bool) -> dict[str, Any]:
     }  # fmt: skip
     if isinstance(each.record, StreamClaimed | StreamReleased):
         line["stream"] = each.record.stream.hex()
+    if isinstance(each.record, AccessSet):
+        line["key"] = HIDDEN
     if each.beyond:
         line["beyond_damage"] = True
     return line | (_values(each.data) if values and each.data else {})
 
 
 def _plain(value: Any) -> Any:
-    """Return an xid in the form that all commands take, instead of base64; and what groups settle with its names."""
+    """Return an xid in the form that all commands take, instead of base64; and what groups settle, users and rules with
+    their names.
+    """
     if isinstance(value, Xid):
         return str(value)
-    if isinstance(value, GroupPositions | GroupSettings | RetryRules | Settled | Delivered):
+    if isinstance(value, GroupPositions | GroupSettings | RetryRules | Rule | Settled | Delivered | User):
         return _named(value)
     return [_plain(each) for each in value] if isinstance(value, list) else msgspec.to_builtins(value)
 
@@ -90,6 +100,13 @@ def _named(value: Any) -> Any:
         shape = _shape(value) | {"finished": _finished(value.finished, value.base)}
         del shape["retried"]  # no record has any
         return shape
+    if isinstance(value, ScramVerifier):
+        return HIDDEN
+    if isinstance(value, Rows) and value.fold == AccessFold.name:
+        typed = [each if isinstance(each, msgspec.Struct) else HIDDEN for each in value.rows]
+        return _shape(replace(value, rows=typed))  # what has no known form may hold secrets anywhere
+    if isinstance(value, AccessRow):
+        return _shape(value) | {"key": HIDDEN}
     if isinstance(value, Delivered | Stream):
         return _shape(value) | {"stream": value.stream.hex()}
     if isinstance(value, GroupRow):

@@ -38,7 +38,7 @@ FOR_GOOD = (
     errors.TransactionTooLarge,
     errors.CompressionUnavailable,
 )
-"""What a row is refused with for ever, however often it is tried."""
+"""What a row is refused with for ever, however often it is tried; see :func:`is_for_good`."""
 
 _OF_TOPICS = (errors.UnknownTopic, errors.UnknownPartition)
 """What may be said of a topic that is known from before, though there is another one of its name."""
@@ -51,6 +51,17 @@ MOST_AT_ONCE = 5000
 
 TAKEN_OVER = (errors.StreamFenced, errors.StreamOutOfOrder)
 """What says that a stream is another's now."""
+
+
+def is_for_good(error: BaseException) -> bool:
+    """Return whether a row is refused for ever: it could not be delivered as it is, and that is no matter of time.
+
+    So is one for a topic to which its program may not write. A right on the stream itself that is missing is of all
+    its rows, and of nobody's fault in them: they wait until it is given again.
+    """
+    if isinstance(error, errors.AccessDenied):
+        return str(getattr(error, "resource", "")).startswith("topic ")
+    return isinstance(error, FOR_GOOD)
 
 
 class Claimed(NamedTuple):
@@ -163,7 +174,7 @@ class Keeper:
                 looked = rows[0].number
                 self._forget_routes(name, rows[0])
                 continue
-            if not isinstance(error, FOR_GOOD):
+            if not is_for_good(error):
                 raise error
             if _stops(rows[0]):
                 self.stopped[name.hex()] = f"number {rows[0].number}: {error}"

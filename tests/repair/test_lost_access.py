@@ -1,0 +1,52 @@
+"""Test that a repair says what it has cut off of users and rules: who was sent away may come in again."""
+
+import pytest
+
+from journal.formats.access_entries import Effect, Resource, Right, Rule, User
+from journal.formats.record import AccessSet, RuleSet, UserRemoved, UserSet
+from journal.parties import Actor
+from journal.wal.reader import JournalEntry
+from journal.walks.journal_walk import walk_journal
+from tests.repair.repair_scene import repaired
+from tests.support.engine_room import GroupRoom, damage
+
+ANN = Actor("ann", "")
+RULES = [
+    Rule("alice", Effect.ALLOW, Resource.TOPIC, name, False, [right])
+    for name, right in (("t", Right.READ), ("t", Right.WRITE), ("u", Right.READ))
+]
+USER = "what was last said of user {}: whether there is one, its password, certificates, tokens and roles are as before"
+SWITCH = "whether everybody has to log in: it is as before"
+
+
+@pytest.mark.parametrize(
+    ("records", "told"),
+    [
+        ([], []),
+        (
+            [UserSet(User("bob"), ANN, 1), UserSet(User("alice"), ANN, 2)],
+            [USER.format("'alice'"), USER.format("'bob'")],
+        ),
+        ([UserRemoved("known", ANN, 1)], [USER.format("'known'")]),
+        (
+            [RuleSet(rule, ANN, 1) for rule in RULES],
+            ["changes of 2 rules: rights that were taken away may be there again"],
+        ),
+        ([AccessSet(True, True, bytes(32), ANN, 1)], [SWITCH]),
+    ],
+    ids=["nothing", "users", "a removal", "rules", "the switch"],
+)
+def test_what_is_lost_of_users_and_rules_is_named(records, told):
+    room = GroupRoom()
+    room.topic()
+    room.engine.accept(UserSet(User("known"), ANN, 1))
+    room.send(b"is damaged")
+    for record in records:
+        room.engine.accept(record)
+    room.send(b"is lost")
+    room.engine.sync()
+    filesystem = room.inner.kill_clone()
+    damaged = [each for each in walk_journal(filesystem) if isinstance(each, JournalEntry)][-2 - len(records)]
+    damage(filesystem, damaged.path, damaged.position + 20)
+    texts = [loss.text for loss in repaired(filesystem).lost]
+    assert [text for text in texts if "user" in text or "rule" in text or "log in" in text] == told
