@@ -9,8 +9,10 @@ from msgspec.structs import replace
 from journal.engine.engine import Engine
 from journal.engine.settings import JournalSettings
 from journal.errors import InvalidSetting
+from journal.folds.access import AccessFold
 from journal.folds.table import client_folds
 from journal.formats import filenames
+from journal.formats.record import AccessSet
 from journal.interfaces import IClock, IFilesystem, ILock
 from journal.log.segment import Segment
 from journal.log.segment_index import SegmentIndex
@@ -39,6 +41,7 @@ def start_once(
     try:
         for transaction in rollbacks:
             engine.transactions.rollback(transaction, Cause.OPERATOR, by=BY, why=WHY)
+        _have_access_confirmed(engine)
         engine.sync()
         for number, base_offset in indexes:
             _make_index(engine, number, base_offset)
@@ -63,6 +66,13 @@ def _started(
         return recover(filesystem, clock, settings, cut_logs=cut_logs)
     except InvalidSetting:
         return recover(filesystem, clock, settings, client_folds(), cut_logs=cut_logs)
+
+
+def _have_access_confirmed(engine: Engine) -> None:
+    """Let in nobody by users and rules that may be older than they were: a person has to look at them first."""
+    for fold in engine.folds:
+        if isinstance(fold, AccessFold) and fold.is_on and fold.is_confirmed:
+            engine.accept(AccessSet(True, False, fold.key, BY, engine.now()))
 
 
 def _make_index(engine: Engine, number: int, base_offset: int) -> None:

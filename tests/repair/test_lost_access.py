@@ -2,12 +2,17 @@
 
 import pytest
 
+from journal.folds.access import AccessFold
+from journal.folds.table import client_folds
 from journal.formats.access_entries import Effect, Resource, Right, Rule, User
 from journal.formats.record import AccessSet, RuleSet, UserRemoved, UserSet
 from journal.parties import Actor
+from journal.recovery.start import recover
+from journal.testing import ManualClock
 from journal.wal.reader import JournalEntry
 from journal.walks.journal_walk import walk_journal
 from tests.repair.repair_scene import repaired
+from tests.support.builders import small_files
 from tests.support.engine_room import GroupRoom, damage
 
 ANN = Actor("ann", "")
@@ -50,3 +55,23 @@ def test_what_is_lost_of_users_and_rules_is_named(records, told):
     damage(filesystem, damaged.path, damaged.position + 20)
     texts = [loss.text for loss in repaired(filesystem).lost]
     assert [text for text in texts if "user" in text or "rule" in text or "log in" in text] == told
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_repaired_directory_lets_in_nobody_until_a_person_has_looked(is_on):
+    room = GroupRoom()
+    room.topic()
+    room.engine.accept(UserSet(User("known"), ANN, 1))
+    room.engine.accept(AccessSet(is_on, True, bytes(range(32)), ANN, 1))
+    room.send(b"is damaged")
+    room.send(b"is lost")
+    room.engine.sync()
+    filesystem = room.inner.kill_clone()
+    damaged = [each for each in walk_journal(filesystem) if isinstance(each, JournalEntry)][-2]
+    damage(filesystem, damaged.path, damaged.position + 20)
+    repaired(filesystem)
+    engine = recover(filesystem, ManualClock(), small_files(), folds=client_folds())
+    access = next(fold for fold in engine.folds if isinstance(fold, AccessFold))
+    assert (access.is_on, access.is_confirmed) == (is_on, not is_on)
+    assert (list(access.users), access.key) == (["known"], bytes(range(32)))
+    engine.close()

@@ -144,6 +144,7 @@ def _by_password(stranger, port):
     assert stranger.ask("RemoveUser", name="ada")[""] == "Done"
     assert "ada was removed" in other.hear()[0]["reason"]
     other.close()
+    stranger.told |= other.told
 
 
 def _keys():

@@ -20,6 +20,8 @@ from txbroker.client.blocking.link import open_socket
 from txbroker.client.consumer.shared_fetch import SharedFetch
 from txbroker.client.core.options import Options
 from txbroker.client.core.url import Address
+from txbroker.client.loop.channel import channel_of_socket
+from txbroker.client.loop.login import login_of
 from txbroker.client.producer.producer import Producer
 from txbroker.client.transactions.serials import Serials
 
@@ -46,7 +48,7 @@ class Client:
     """One connection: the client's own core, producer and serials over a socket that :class:`Connections` drives."""
 
     def __init__(self, address: Address, options: Options, timed: bool) -> None:
-        self.core = WatchedCore(options, timed)
+        self.core = WatchedCore(options, timed, login_of(options, address))
         self.producer = Producer(self.core)
         self.serials = Serials(self.core)
         self.shared_fetch = SharedFetch(self.core)
@@ -62,6 +64,7 @@ class Client:
         except OSError as error:
             self.core.lost(f"cannot connect to {self._address.place}: {error}")
         else:
+            self.core.entering.channel = channel_of_socket(self._address, self.socket)
             self.core.connected()
 
     def write(self) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from txbroker.bench.plan import MICROS
 from txbroker.client.core.core import Core
+from txbroker.client.core.login import Credentials
 from txbroker.client.core.options import Options
 from txbroker.wire.codec import Decoder
 from txbroker.wire.messages import (
@@ -44,8 +45,8 @@ class WatchedCore(Core):
     ``newest`` is the correlation number of the last such request. ``fetches`` collects how long each fetch took, in µs.
     """
 
-    def __init__(self, options: Options, timed: bool) -> None:
-        super().__init__(options, time.monotonic, random.random, lambda: time.time_ns() // 1000)
+    def __init__(self, options: Options, timed: bool, login: Credentials | None) -> None:
+        super().__init__(options, time.monotonic, random.random, lambda: time.time_ns() // 1000, login)
         self.newest = 0
         self.fetches: list[int] = []
         self._timed = timed

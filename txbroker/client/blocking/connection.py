@@ -6,7 +6,6 @@ time. Between ``tpc_begin`` and the end of that transaction only the thread that
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -41,6 +40,7 @@ from txbroker.client.core.results import Receipt
 from txbroker.client.core.retry_policy import RetryPolicy
 from txbroker.client.core.worker import Worker, worker_of
 from txbroker.client.loop.fork import process_name
+from txbroker.client.loop.login import login_of
 from txbroker.client.operations.operations import Operations
 from txbroker.client.operations.transaction_operations import TransactionOperations
 from txbroker.client.producer.producer import Producer
@@ -105,8 +105,8 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
     """
 
     def __init__(self, address: urls.Address, options: Options) -> None:
-        credentials = options.credentials(os.environ, certificate=address.shows_who)
-        self.core = Core(options, time.monotonic, random.random, lambda: time.time_ns() // 1000, credentials)
+        login = login_of(options, address)
+        self.core = Core(options, time.monotonic, random.random, lambda: time.time_ns() // 1000, login)
         self.core.thread = threading.get_ident
         self.core.on_held = self._hurry_resolver
         self._shared_fetch = SharedFetch(self.core)

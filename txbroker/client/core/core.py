@@ -20,13 +20,12 @@ from txbroker import errors
 from txbroker.client.core.answers import Answers
 from txbroker.client.core.attends import Attends
 from txbroker.client.core.call import AnswerLost, AnswerType, Call, check, error_of, in_doubt, name_of
-from txbroker.client.core.login import Entering, Step, replaced
+from txbroker.client.core.login import Credentials, Entering, Step, replaced
 from txbroker.client.core.options import Backoff, Lost, Options, repetition
 from txbroker.client.core.parting import Parting, parting
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.promise import ended, settled
 from txbroker.client.core.waits import Waits
-from txbroker.client.login.credentials import Credentials
 from txbroker.wire import messages
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import AnyAnswer, Done, GoingAway, Ping, Refused, Request, Welcome

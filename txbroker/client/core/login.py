@@ -7,8 +7,7 @@ on a thread of their own, and what they return comes back as an event like any o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from journal.parties import ANONYMOUS
@@ -16,10 +15,6 @@ from txbroker import errors
 from txbroker.client.core.call import AnswerLost, Call
 from txbroker.client.core.options import REFUSED_FOR_GOOD, Options
 from txbroker.client.core.phase import Phase
-from txbroker.client.login.choice import ChannelBinding, choose
-from txbroker.client.login.credentials import Credentials
-from txbroker.client.login.end_point import end_point_hash
-from txbroker.client.login.exchange import ClientExchange
 from txbroker.wire import messages
 from txbroker.wire.messages import Answer, Challenge, Hello, Login, Offered, Request, Welcome
 
@@ -40,6 +35,25 @@ class Channel(NamedTuple):
 
     secure: bool = False
     certificate: bytes | None = None
+
+
+class Exchange(Protocol):
+    """The client's side of one login, of ``txbroker.client.login``. Every call may block."""
+
+    mechanism: str
+
+    def answer(self, challenge: bytes) -> bytes:
+        """Return the response to a challenge."""
+
+    def finish(self, final: bytes) -> None:
+        """Verify what came with the broker's success."""
+
+
+class Credentials(Protocol):
+    """What a client has to show."""
+
+    def begin(self, offered: Sequence[str], channel: Channel) -> tuple[Exchange, bytes]:
+        """Choose one of the offered mechanisms; return the exchange and its first message. May block."""
 
 
 def at_once(work: Callable[[], Any], done: Done) -> None:
@@ -87,11 +101,10 @@ class Entering:
     def __init__(self, core: Enters, credentials: Credentials | None) -> None:
         self._core = core
         self.credentials = credentials
-        self._binding = ChannelBinding(core.options.channel_binding)
         self.channel = Channel()
         self.apart: Apart = at_once
         self._attempt = object()
-        self._exchange: ClientExchange | None = None
+        self._exchange: Exchange | None = None
         self._mechanisms: list[str] = []
         self.server = ""
         """The broker's program, as it calls itself."""
@@ -131,10 +144,9 @@ class Entering:
                     )
                 )
         else:
-            begin = partial(_begun, self._mechanisms, self.credentials, self.channel, self._binding)
-            self._run(begin, self._go_on)
+            self._run(self.credentials.begin, self._go_on, self._mechanisms, self.channel)
 
-    def _go_on(self, begun: tuple[ClientExchange, bytes]) -> None:
+    def _go_on(self, begun: tuple[Exchange, bytes]) -> None:
         self._exchange, first = begun
         self._say(self._exchange.mechanism, first)
 
@@ -217,16 +229,6 @@ class Step(Call[Any]):
         """End the client or the connection."""
         self.fail(error)
         self._entering.refused(error)
-
-
-def _begun(
-    mechanisms: list[str], credentials: Credentials, channel: Channel, binding: ChannelBinding
-) -> tuple[ClientExchange, bytes]:
-    hashed = None if channel.certificate is None else end_point_hash(channel.certificate)
-    exchange = choose(
-        mechanisms, credentials, secure=channel.secure, certificate_hash=hashed, channel_binding=binding
-    )
-    return exchange, exchange.first()
 
 
 def _told(error: BaseException) -> errors.TxBrokerError:

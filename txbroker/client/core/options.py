@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from numbers import Real
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +13,6 @@ from journal.arguments import LONGEST, text, truth, whole, wrong_type, wrong_val
 from journal.random_id import new_id
 from txbroker import errors
 from txbroker.client.core.partitioner import Partitioner
-from txbroker.client.login.credentials import Credentials
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import Request
 
@@ -123,7 +122,6 @@ class Backoff:
 
 
 _STATE: Final = "nothing was opened"
-_SECRETS: Final = ("password", "password_file", "token", "token_file")
 
 
 class Options(NamedTuple):
@@ -178,22 +176,6 @@ class Options(NamedTuple):
         for name in ("password", "token"):
             shown[name] = None if shown[name] is None else "(hidden)"
         return f"Options({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
-
-    def credentials(self, environment: Mapping[str, str], certificate: bool = False) -> Credentials | None:
-        """Return how the client logs in, None if it has nothing to show. ``certificate``: it shows one in TLS.
-
-        Raises ``Misuse`` for parts that contradict each other.
-        """
-        given = {name: getattr(self, name) for name in _SECRETS if getattr(self, name) is not None}
-        user = self.user
-        if not given and not user and not certificate:
-            user = environment.get("TXBROKER_USER", "")
-            for name in ("password_file", "token_file"):
-                if value := environment.get(f"TXBROKER_{name.upper()}"):
-                    given[name] = value
-        if not given and not user and not certificate:
-            return None
-        return Credentials(user=user, use_certificate=certificate and not given, **given)
 
     @property
     def longest_pause(self) -> float:

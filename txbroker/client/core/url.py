@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import posixpath
 import re
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ class Address(NamedTuple):
         """Whether a connection to it shows by itself who the client is: by its certificate, or as the owner of the data
         whose administrator's socket this is.
         """
-        return bool(self.cert) or (self.kind == "unix" and os.path.basename(self.path) == ADMIN_SOCKET)
+        return bool(self.cert) or (self.kind == "unix" and posixpath.basename(self.path) == ADMIN_SOCKET)
 
     @property
     def place(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import os
 import random
 import time
 from abc import ABC, abstractmethod
@@ -32,6 +31,7 @@ from txbroker.client.core.results import Durability, Receipt
 from txbroker.client.core.waits import Turn
 from txbroker.client.loop import fork
 from txbroker.client.loop.apart import apart
+from txbroker.client.loop.login import login_of
 from txbroker.client.loop.loop_method import Take, loop_method
 from txbroker.client.loop.poller import check_system
 from txbroker.client.operations.operations import Operations
@@ -58,8 +58,8 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         check_system(address)
         self.address = address
         named = options._replace(client=fork.process_name() if options.client == "" else options.client)
-        credentials = options.credentials(os.environ, certificate=address.shows_who)
-        self.core = Core(named, time.monotonic, random.random, lambda: time.time_ns() // 1000, credentials)
+        login = login_of(options, address)
+        self.core = Core(named, time.monotonic, random.random, lambda: time.time_ns() // 1000, login)
         self.core.entering.apart = apart(self._call_here)
         self.core.answers.most = MOST_AT_ONCE
         self.core.on_held = self._hurry_resolver
