@@ -16,7 +16,12 @@ from journal.xid import Xid
 
 
 class TxBrokerError(Exception):
-    """The base class of all errors that this project raises on purpose."""
+    """The base class of all errors that this project raises on purpose.
+
+    ``request`` names the refused request, as the broker's log does: session and number; "" if no broker refused one.
+    """
+
+    request: str = ""
 
 
 # -- the request is refused, nothing has changed --------------------------------------------------

@@ -175,7 +175,7 @@ def test_every_figure_of_the_status_is_documented() -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
     section = text.partition("## Status")[2].partition("\n## ")[0]
     engine = recover(MemoryFilesystem(), ManualClock(), folds=client_folds())
-    status = Broker(engine, BrokerSettings())._status()
+    status = Broker(engine, BrokerSettings()).describing.status()
     of_the_client = {"client_build"}
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == status.keys() | of_the_client
 

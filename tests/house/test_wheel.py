@@ -169,7 +169,7 @@ def test_both_distributions_and_what_asks_for_the_other_are_of_the_version_of_th
     assert wheel.name.startswith(f"txbroker-{VERSION}-")
     assert server_wheel.name.startswith(f"txbroker_server-{VERSION}-")
     assert f'Requires-Dist: txbroker-server=={VERSION}; extra == "server"' in metadata(wheel)
-    assert f"Requires-Dist: txbroker[cli,twisted,login,tokens]=={VERSION}" in metadata(server_wheel)
+    assert f"Requires-Dist: txbroker[cli,login,tokens,twisted]=={VERSION}" in metadata(server_wheel)
 
 
 def metadata(wheel: Path) -> list[str]:
@@ -188,6 +188,8 @@ def test_only_what_users_install_is_an_extra(wheel):
             "server",
             "compiled",
             "tls",
+            "login",
+            "tokens",
             "postgresql",
             "sqlalchemy",
             "django",

@@ -17,6 +17,7 @@ from journal.testing import ManualClock, MemoryFilesystem
 from tests.support.builders import small_files
 from txbroker.broker.broker import Broker
 from txbroker.broker.settings import BrokerSettings
+from txbroker.login.facts import ConnectionFacts
 from txbroker.wire import messages
 from txbroker.wire.codec import answer_decoder, encode
 
@@ -42,13 +43,15 @@ class Peer:
         name: str = "10.0.0.1:5",
         hello: bool = True,
         after: messages.FormerSession | None = None,
+        facts: ConnectionFacts | None = None,
     ) -> None:
         self._room = room
         self._decoder = answer_decoder(1 << 26)
         self.answers: list[Any] = []
         self.data: list[bytes] = []
         self.closed: list[str] = []
-        self.session = room.broker.opened(name, self._deliver, self.closed.append)
+        learn = None if facts is None else lambda: facts
+        self.session = room.broker.opened(name, self._deliver, self.closed.append, learn)
         self._correlation = 0
         if hello:
             self.tell(messages.Hello, messages.MAGIC, list(messages.VERSIONS), "tester")
@@ -108,8 +111,11 @@ class Room:
     def start(self) -> None:
         self.engine: Engine = recover(self.filesystem, self.clock, self.journal, folds=client_folds())
         self.engine.on_flush_wanted = lambda: None  # as in the service, flushing is not done in the same turn
-        self.broker = Broker(self.engine, self.settings, call_later=self.timers.callLater)
+        self.broker = self.made_broker()
         self.engine.sync()
+
+    def made_broker(self) -> Broker:
+        return Broker(self.engine, self.settings, call_later=self.timers.callLater)
 
     def restart(self) -> None:
         self.engine.sync()

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
-import journal
 from journal.folds.access import AccessFold
 from journal.folds.groups import GroupsFold
 from journal.folds.identity import IdentityFold
@@ -51,6 +50,7 @@ from txbroker.broker.session import (
 from txbroker.broker.session_list import COME_AGAIN, SessionList
 from txbroker.broker.settings import BrokerSettings
 from txbroker.broker.staged_proof import Proving
+from txbroker.broker.status import status_of
 from txbroker.broker.stepwise_answers import Stepwise
 from txbroker.broker.streams import Delivering
 from txbroker.broker.time_offsets import TimeOffsets
@@ -123,6 +123,9 @@ class Broker:
     """
 
     log = Logger()
+    on_failure: Callable[[str, BaseException], None] | None = None
+    tells_refusals = False
+    """Whether each refused request is logged, at level debug."""
 
     def __init__(
         self,
@@ -138,13 +141,11 @@ class Broker:
         self.engine = engine
         self.settings = settings
         self.sessions: dict[int, Session] = {}
-        self.on_failure: Callable[[str, BaseException], None] | None = None
-        self._started_at = engine.now()
+        self.started_at = engine.now()
         self._transactions, self._large_commits = engine.transactions, engine.large_commits
         self._with_files = engine.transactions.table.with_files
         self._when_forced = engine.when_forced
-        self.producers = _fold(engine, ProducersFold)
-        self.groups = _fold(engine, GroupsFold)
+        self.producers, self.groups = _fold(engine, ProducersFold), _fold(engine, GroupsFold)
         self.accounts, self.latencies = Accounts(engine), Latencies(engine)
         self.parked_requests = ParkedRequests(
             engine, self.sessions, self.accounts, self._carry_out, self._give_up, call_later
@@ -164,28 +165,40 @@ class Broker:
             engine, self.groups, self.consuming.recorded, run_blocking, self.transacting.new_session, random
         )
         self._proving = Proving(self.transacting, run_blocking, self.accounts, self.received)
-        self.orphans = Orphans(engine, settings)
-        self.pinning = Pinning(engine)
+        self.orphans, self.pinning = Orphans(engine, settings), Pinning(engine)
         self.describing = Describing(
             engine, settings, self.transacting.number_of, self.orphans.policy, self.accounts, self.stepwise
         )
         self.scrubbed = nothing_scrubbed
         self.transacting.next_session = (engine.start_number << 32) + 1
-        identity: IdentityFold = _fold(engine, IdentityFold)
-        self.greeting = Greeting(engine, settings, self.sessions, self.transacting, identity, random)
+        logins = Logins(
+            _fold(engine, AccessFold), run_passwords or run_blocking, engine.clock, random, issuers
+        )
+        self._let_in(logins, policy, call_later, random)
+        self._handlers = self._make_handlers()
+        self._tell_each_other()
+
+    def _let_in(
+        self,
+        logins: Logins,
+        policy: Policy | None,
+        call_later: CallLater | None,
+        random: Callable[[int], bytes],
+    ) -> None:
+        """Make what lets clients in, and what says whom."""
+        engine, settings, sessions = self.engine, self.settings, self.sessions
         self.access: AccessFold = _fold(engine, AccessFold)
         self.access_policy = AccessPolicy(engine, self.access, self.delivering.fold)
         self.policy: Policy = policy or self.access_policy
-        logins = Logins(self.access, run_passwords or run_blocking, engine.clock, random, issuers)
+        identity: IdentityFold = _fold(engine, IdentityFold)
+        self.greeting = Greeting(engine, settings, sessions, self.transacting, identity, random)
         self.entrance = Entrance(
-            engine, settings, self.sessions, self.greeting, self.access, logins, lambda: self.policy, call_later,
+            engine, settings, sessions, self.greeting, self.access, logins, lambda: self.policy, call_later,
             self._supersede, self._end, self._finish,
         )  # fmt: skip
         self.access_admin = AccessAdministration(
-            engine, self.access, self.access_policy, self.sessions, random, self._send_away
+            engine, self.access, self.access_policy, sessions, random, self._send_away
         )
-        self._handlers = self._make_handlers()
-        self._tell_each_other()
 
     def _idle_groups(self) -> IdleGroups:
         grace = self.settings.reconnect_grace + self.settings.rejoin_timeout
@@ -209,7 +222,7 @@ class Broker:
         self.consuming.end_memberships = coordinator.end
         self.describing.on_changed = self.fetching.look_again
         self.describing.on_topic = coordinator.topic_changed
-        self.describing.status = self._status
+        self.describing.status = partial(status_of, self)
         self.engine.on_published = self.fetching.published
         self.engine.on_idle = self.parked_requests.move
 
@@ -365,6 +378,8 @@ class Broker:
                 self._broke(session, command, error)
                 return
             encoded = encode(refusal(command.correlation, error))
+            if self.tells_refusals:  # 12 µs each, also if nobody reads them
+                self._tell_refusal(session, command, error)
         except OSError as error:
             if self.engine.failed:
                 self._broke(session, command, error)
@@ -378,6 +393,13 @@ class Broker:
         self._deliver(session, encoded)
         if type(command) in self.latencies.wanted:
             self.latencies.measure(type(command))
+
+    def _tell_refusal(self, session: Session, command: Any, error: TxBrokerError) -> None:
+        self.log.debug(
+            "refused {kind}, request {session}-{number} of {client!r} ({peer}): {error}",
+            kind=type(command).__name__, session=session.number, number=command.correlation,
+            client=session.client, peer=session.peer, error=f"{type(error).__name__}: {error}",
+        )  # fmt: skip
 
     def _deliver(self, session: Session, encoded: bytes) -> None:
         """Deliver an answer once everything that has been accepted is forced."""
@@ -442,38 +464,6 @@ class Broker:
     def answer_waiting(self) -> None:
         """Answer the fetches that wait for messages, because the broker is stopping."""
         self.fetching.answer_all(self.sessions.values())
-
-    # -- state ------------------------------------------------------------------------------------
-
-    def _status(self) -> dict[str, int | float | str]:
-        sending, fetching = self.sending, self.fetching
-        return {
-            **self.describing.gauges(),
-            **self.orphans.gauges(self.engine.now()),
-            "build": journal.BUILD.value,
-            "uptime": self.engine.now() - self._started_at,
-            "sessions": len(self.sessions),
-            "access_enabled": int(self.access.is_on),
-            "users": len(self.access.users),
-            "logins": self.entrance.succeeded,
-            "logins_refused": self.entrance.failed,
-            "access_denied": self.access_policy.denied,
-            "producers": len(self.producers.producers),
-            "streams": len(self.delivering.fold.streams),
-            "groups": len(self.groups.groups),
-            "members": self.coordinator.count,
-            "dead_letters_waiting": len(self.dead_letters),
-            "dead_letters_moved": self.dead_letters.moved,
-            "messages_in": sending.messages,
-            "bytes_in": sending.bytes,
-            "repeated_sends": sending.repeats,
-            "fetches": fetching.fetches,
-            "fetches_waiting": fetching.waiting,
-            "bytes_out": fetching.bytes,
-            "requests_parked": len(self._line),
-            "bytes_parked": self.parked_requests.bytes,
-            **self.scrubbed(),
-        }
 
 
 def _fold(engine: Engine, kind: type[Any]) -> Any:

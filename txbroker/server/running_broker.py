@@ -26,6 +26,8 @@ from txbroker.server.factory import BrokerFactory
 from txbroker.server.flusher import Flusher
 from txbroker.server.force_thread import ForceThread
 from txbroker.server.journal_writer import OnFailure, Writer
+from txbroker.server.log_names import Level
+from txbroker.server.notices import Notices
 from txbroker.server.peer_facts import facts_of
 from txbroker.server.periodic_tasks import PeriodicTask, PeriodicTasks
 from txbroker.server.read_limits import Intake
@@ -81,6 +83,7 @@ class RunningBroker:
             run_passwords=self._judging.submit, issuers=issuers,
         )  # fmt: skip
         self.broker.on_failure = on_failure
+        self.broker.tells_refusals = config.service.log_level is Level.DEBUG
         self.send_buffers = SendBuffers(reactor, config.service.unsent_bytes)
         self.intake = Intake(self.broker.accounts, config.broker.pending_bytes, config.service.assembly_bytes)
         self.connections = Connections(self.broker, self.intake, self.send_buffers, config.service, reactor)
@@ -142,6 +145,7 @@ class RunningBroker:
             ),
             PeriodicTask("measuring requests", INTERVAL, broker.latencies.go_on),
             PeriodicTask("watching forces", WATCH_INTERVAL, broker.describing.slow_forces.look),
+            PeriodicTask("watching disk and clock", WATCH_INTERVAL, Notices(engine).look),
             PeriodicTask("flushing", FLUSH_INTERVAL, self.flusher.look),
             PeriodicTask("looking after connections", SWEEP_INTERVAL, self._sweep),
             PeriodicTask(

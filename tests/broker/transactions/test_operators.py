@@ -71,7 +71,7 @@ class TestOperators:
         assert (info.told.decided, info.told.by) == (State.COMMITTED, "tester@10.0.0.7:9")
         assert info.told.by_principal == "anonymous"
         assert said()[-1] == ("warn", "DAMAGE")
-        assert room.broker._status()["outcomes_contradicted"] == 1
+        assert room.broker.describing.status()["outcomes_contradicted"] == 1
 
     def test_a_contradiction_is_said_once_and_again_at_every_start_until_it_is_forgotten(
         self, room, partition, said
@@ -88,7 +88,7 @@ class TestOperators:
         room.restart()
         room.broker.transacting.say_contradicted()
         assert said().count(("warn", "DAMAGE")) == 2
-        assert room.broker._status()["outcomes_contradicted"] == 0
+        assert room.broker.describing.status()["outcomes_contradicted"] == 0
 
     def test_many_contradictions_do_not_drown_the_log_of_a_start(self, room, partition, said):
         for serial in range(1, 32):
@@ -115,7 +115,7 @@ class TestOperators:
         assert peer.ask(messages.Commit, serial=1).heuristic
         assert self.listed(room) == [(State.COMMITTED, True, State.COMMITTED)]
         assert ("warn", "DAMAGE") not in said()
-        assert room.broker._status()["outcomes_contradicted"] == 0
+        assert room.broker.describing.status()["outcomes_contradicted"] == 0
 
     def test_a_rollback_against_a_forced_commit_is_told(self, room, partition):
         peer = room.peer()

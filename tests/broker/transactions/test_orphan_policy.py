@@ -71,7 +71,7 @@ def test_what_is_prepared_for_too_long_gets_what_the_policy_says(action, state, 
     assert answer.cause is (Cause.ORPHAN_POLICY if ended else None)
     [(level, line)] = said
     assert (level, str(XID) in line, "tester@10.0.0.1:5" in line) == ("warn", True, True)
-    status = room.broker._status()
+    status = room.broker.describing.status()
     assert (status["orphans_ended"], status["transactions_orphaned"]) == (int(ended), int(not ended))
     assert status["outcomes_forced"] == int(ended)
 
@@ -84,7 +84,7 @@ def test_without_a_policy_a_prepared_one_stays_for_years_and_is_listed_as_left_a
     expire(room)
     [info] = in_doubt(room)
     assert (info.policy, info.prepared_age, said) == (None, 10**15, [])
-    status = room.broker._status()
+    status = room.broker.describing.status()
     assert (status["transactions_orphaned"], status["oldest_in_doubt_age"]) == (0, 10**15)
 
 
@@ -127,7 +127,7 @@ def test_very_many_alerts_do_not_drown_the_log(said):
     expire(room, 2)
     assert len(said) == SAID_AT_ONCE + 1
     assert f"and {AT_ONCE + 50 - SAID_AT_ONCE} more" in said[-1][1]
-    assert room.broker._status()["transactions_orphaned"] == AT_ONCE + 50
+    assert room.broker.describing.status()["transactions_orphaned"] == AT_ONCE + 50
 
 
 def test_very_many_are_ended_some_at_a_time_the_oldest_first():
@@ -150,4 +150,4 @@ def test_a_coordinator_that_comes_too_late_is_told_that_it_was_the_policy():
     answer = room.peer().ask(messages.Commit, xid=XID)
     assert (answer.error, answer.texts["by"]) == ("HeuristicallyRolledBack", "the orphan policy")
     assert "orphan_age" in answer.texts["why"]
-    assert room.broker._status()["outcomes_contradicted"] == 1
+    assert room.broker.describing.status()["outcomes_contradicted"] == 1

@@ -49,6 +49,13 @@ class Core:
     ``clock`` gives seconds that only grow, ``wall`` µs since 1970 UTC, ``random`` 0 to 1.
     """
 
+    session = 0
+    abort = ""
+    """If not empty, the front end must drop the connection, for this reason, and then call :meth:`lost`."""
+    fatal: errors.TxBrokerError | None = None
+    reason = "no connection has been made yet"
+    asking = 0
+    """The thread that calls the user's partitioner just now: it must not use the client meanwhile."""
     is_urgent = False
     """Whether output is to go out before the caller goes on."""
     held_until = math.inf
@@ -72,7 +79,6 @@ class Core:
         self.options = options.check()
         self.clock, self.wall, self.random = clock, wall, random
         self.phase = Phase.DOWN
-        self.session = 0
         self.former: messages.FormerSession | None = None
         """The session that the next login shows: that of the last welcome, or one of another connection."""
         self.max_frame, self.max_request = MAX_FRAME, MAX_REQUEST_DATA
@@ -91,8 +97,6 @@ class Core:
         """Called when a consumer has begun to wait for an undecided transaction."""
         self.attending: dict[Attends, None] = {}
         """The memberships of groups, and what is to finish messages later."""
-        self.abort = ""
-        """If not empty, the front end must drop the connection, for this reason, and then call :meth:`lost`."""
         self.output_bytes = 0
         self._output: list[bytes] = []
         self._sending: tuple[Call[Any], bytes] | None = None
@@ -105,11 +109,7 @@ class Core:
         self._drain_by = math.inf
         self._drained = self.waits.line(lambda: self.output_bytes <= min(WRITTEN, self.options.max_buffered))
         self._opened = self.waits.line(lambda: self.phase in (Phase.OPEN, Phase.CLOSED))
-        self.fatal: errors.TxBrokerError | None = None
-        self.reason = "no connection has been made yet"
         self.thread: Callable[[], int] = lambda: 1  # a front end with threads replaces this
-        self.asking = 0
-        """The thread that calls the user's partitioner just now: it must not use the client meanwhile."""
         self._told, self._heard = False, 0.0
         self.answers = Answers(self)
         self.entering = Entering(self, credentials)
@@ -318,13 +318,20 @@ class Core:
             return 0  # its caller ran out of time
         waiting = call.waiting
         if type(head) is Refused:
-            call.refused(error_of(head))
+            call.refused(self._named(error_of(head), head.correlation))
         elif isinstance(head, call.expected):
             call.answered(head, body)
         else:
             raise errors.PeerViolation(f"{type(call.request).__name__} was answered by {type(head).__name__}")
         self._pending.pop(head.correlation, None)  # last: if interrupted before, it is asked again
         return waiting
+
+    def _named(self, error: errors.TxBrokerError, correlation: int) -> errors.TxBrokerError:
+        """Say of a refusal which request it was, as the broker's log (at level debug) does."""
+        if self.session:
+            error.request = f"{self.session}-{correlation}"
+            error.add_note(f"request {error.request} in the broker's log")
+        return error
 
     def lost(self, reason: str) -> None:
         """Note that the connection is lost, or could not be made. Each unanswered request is treated by its rule."""
