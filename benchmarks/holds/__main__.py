@@ -107,7 +107,7 @@ class Broker:
         self._socket.setblocking(False)
         self._decoder = answer_decoder(64 * MIB)
         self.serial = self.session = 0
-        self.session = self.ask(HELLO)[0].session
+        self.session = self.ask(HELLO)[-1].session
 
     def turns(self, data: bytes = b"") -> Iterator[float]:
         """Send a request, run turns until a moment after the answer; yield the processor time of each turn."""

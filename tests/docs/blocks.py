@@ -33,7 +33,12 @@ class Block(NamedTuple):
 
 def pages() -> list[Path]:
     """Every page that a reader may come to."""
-    others = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "packaging").rglob("*.md"))]
+    others = [
+        ROOT / "README.md",
+        ROOT / "ARCHITECTURE.md",
+        ROOT / "SECURITY.md",
+        *sorted((ROOT / "packaging").rglob("*.md")),
+    ]
     return [*others, *sorted(DOCS.rglob("*.md"))]
 
 

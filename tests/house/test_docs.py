@@ -218,7 +218,12 @@ def test_every_command_that_the_documents_name_is_one() -> None:
         name: each.list_commands(context) for name, each in every.items() if isinstance(each, click.Group)
     }
     named = set()
-    for page in [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")]:
+    for page in [
+        ROOT / "README.md",
+        ROOT / "ARCHITECTURE.md",
+        ROOT / "SECURITY.md",
+        *(ROOT / "docs").rglob("*.md"),
+    ]:
         for group, command in re.findall(
             r"(?:`|^ *|/)txbroker ([a-z]+)\s+([a-z]+)", page.read_text(), re.MULTILINE
         ):
@@ -229,7 +234,12 @@ def test_every_command_that_the_documents_name_is_one() -> None:
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [
+        ROOT / "README.md",
+        ROOT / "ARCHITECTURE.md",
+        ROOT / "SECURITY.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
