@@ -13,6 +13,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from functools import partial
 
 from txbroker import errors
 from txbroker.bench.watched_core import WatchedCore
@@ -64,7 +65,7 @@ class Client:
         except OSError as error:
             self.core.lost(f"cannot connect to {self._address.place}: {error}")
         else:
-            self.core.entering.channel = channel_of_socket(self._address, self.socket)
+            self.core.entering.channel = partial(channel_of_socket, self._address, self.socket)
             self.core.connected()
 
     def write(self) -> bool:

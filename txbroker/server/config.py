@@ -240,7 +240,7 @@ def _typed(name: str, value: Any, part: type[msgspec.Struct], field: str) -> Any
 def _plain(name: str, value: Any) -> Any:
     """Return the value as the setting's type; numbers are parsed by their quantity (:mod:`journal.quantities`)."""
     place = KNOWN[name]
-    if name in ("listen", "http") and isinstance(value, str):
+    if name in ("listen", "http", "token_issuers") and isinstance(value, str):
         return (value,)
     kind = get_type_hints(place.part)[place.field]
     if bool in (kind, *get_args(kind)) and value in ("on", "off"):

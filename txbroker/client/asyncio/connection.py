@@ -6,12 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from journal.xid import Xid
 from txbroker.client.asyncio.reply import Reply
 from txbroker.client.consumer.delivery import look_in_turn
 from txbroker.client.core import url as urls
+from txbroker.client.core.login import Channel
 from txbroker.client.core.options import Options
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.waits import Turn
@@ -78,10 +80,7 @@ class Connection(LoopConnection):
         if self.core.fatal is not None:
             self._drop()
             return
-        shown = transport.get_extra_info("ssl_object")
-        certificate = None if shown is None else shown.getpeercert(binary_form=True)
-        host = host_of(transport.get_extra_info("peername"))
-        self.core.entering.channel = channel_of(self.address, host, certificate)
+        self.core.entering.channel = partial(_channel, self.address, transport)
         self._made()
 
     def _may_write_here(self) -> bool:
@@ -166,6 +165,12 @@ class Connection(LoopConnection):
             "asyncio", self, topics, group, handler, **choices
         )
         return found
+
+
+def _channel(address: urls.Address, transport: asyncio.Transport) -> Channel:
+    shown = transport.get_extra_info("ssl_object")
+    certificate = None if shown is None else shown.getpeercert(binary_form=True)
+    return channel_of(address, host_of(transport.get_extra_info("peername")), certificate)
 
 
 class Transaction(LoopTransaction):

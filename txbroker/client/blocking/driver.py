@@ -418,7 +418,7 @@ class Driver:
         if self._closed:
             connection.close()
         else:
-            self.core.entering.channel = channel_of_socket(self._address, connection)
+            self.core.entering.channel = partial(channel_of_socket, self._address, connection)
             self.link.take(connection)
 
     # -- the background thread ---------------------------------------------------------------------

@@ -95,13 +95,14 @@ class Enters(Protocol):
 class Entering:
     """A client's logins, one for each connection and more before a token ends. ``credentials`` None: it has none.
 
-    ``channel`` is what is known of the present connection; the front end says so before the hello.
+    ``channel()`` returns what is known of the present connection, once something has come on it; the front end sets it
+    before the hello.
     """
 
     def __init__(self, core: Enters, credentials: Credentials | None) -> None:
         self._core = core
         self.credentials = credentials
-        self.channel = Channel()
+        self.channel: Callable[[], Channel] = Channel
         self.apart: Apart = at_once
         self._attempt = object()
         self._exchange: Exchange | None = None
@@ -144,7 +145,7 @@ class Entering:
                     )
                 )
         else:
-            self._run(self.credentials.begin, self._go_on, self._mechanisms, self.channel)
+            self._run(self.credentials.begin, self._go_on, self._mechanisms, self.channel())
 
     def _go_on(self, begun: tuple[Exchange, bytes]) -> None:
         self._exchange, first = begun

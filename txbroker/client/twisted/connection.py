@@ -11,6 +11,7 @@ except ImportError as error:
 
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, ensureDeferred, fail
@@ -95,7 +96,7 @@ class Connection(LoopConnection):
             self._drop()
             return
         protocol.transport.registerProducer(protocol, True)
-        self.core.entering.channel = _channel(self.address, protocol.transport)
+        self.core.entering.channel = partial(_channel, self.address, protocol.transport)
         self._made()
 
     def _may_write_here(self) -> bool:
