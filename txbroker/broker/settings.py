@@ -72,7 +72,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Limits and time-outs of a broker; sizes in bytes, times in µs.
 
     ``max_frame`` is the largest frame (a topic may allow less), ``max_request`` the most data of one request.
-    ``hello_timeout`` is how long a peer may take to say hello, ``idle_timeout`` how long a session may be
+    ``hello_timeout`` is how long a peer may take to log in, ``idle_timeout`` how long a session may be
     silent.
 
     All partitions are bounded by the journal's settings, those that a topic is made with by ``max_topic_partitions``:
@@ -107,7 +107,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_frame: Bytes = MAX_FRAME
     max_request: Bytes = MAX_REQUEST_DATA
     max_sessions: int = 20_000
-    hello_timeout: Micros = 10 * SECOND
+    hello_timeout: Micros = 5 * SECOND
     idle_timeout: Micros | None = None
     max_topics: int = 5_000
     max_topic_partitions: int = 1_000

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from txbroker.errors import InvalidSetting
 from txbroker.server.certificate_files import CertificateFiles, CertificatesRefused, date_text
+from txbroker.server.handshakes import HandshakeLine
 
 if TYPE_CHECKING:
     from txbroker.server.certificate_proof import Proven
@@ -66,12 +68,15 @@ class Certificates:
 
 
 class KnownCertificates:
-    """The certificates of all listeners of a process: one :class:`Certificates` for the same files."""
+    """What all listeners with TLS of a process share: one :class:`Certificates` for the same files, and one line of
+    handshakes.
+    """
 
     def __init__(self, wall: Callable[[], float] = time.time) -> None:
         self._wall = wall
         self._known: dict[CertificateFiles, Certificates] = {}
         self._listeners: dict[str, CertificateFiles] = {}
+        self._line: HandshakeLine | None = None
 
     def of(self, files: CertificateFiles, listener: str) -> Certificates:
         """Return the certificates of a listener, loaded if nobody has asked for them. Raises InvalidSetting."""
@@ -86,6 +91,12 @@ class KnownCertificates:
                 raise InvalidSetting(f"{error}; nothing was started") from error
         self._listeners[listener] = files
         return self._known[files]
+
+    def handshakes(self, clock: IReactorTime) -> HandshakeLine:
+        """Return the line of handshakes."""
+        if self._line is None:
+            self._line = HandshakeLine(clock)
+        return self._line
 
     def look(self) -> None:
         """Take those whose files have changed."""

@@ -22,6 +22,7 @@ from journal.quantities import Bytes, Micros, Quantity, check_range, quantities_
 from journal.transactions.limits import TransactionLimits
 from txbroker.broker.settings import DAY, SECOND, BrokerSettings
 from txbroker.server.log_names import Level, LogFormat
+from txbroker.server.proxies import Proxies
 
 DEFAULT_LISTEN: Final = "tcp:7654:interface=127.0.0.1"
 
@@ -52,8 +53,9 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """The settings of the process; sizes in bytes, times in µs.
 
     ``data`` is the directory that holds everything, ``listen`` the Twisted endpoints; ``insecure_open`` allows
-    those that others than this machine's meant users can reach. ``http`` are the endpoints for health and metrics;
-    whoever reaches one of them over a network shows the token in ``http_token_file``. Metrics have at most
+    those that others than this machine's meant users can reach. ``proxies`` are addresses and networks of proxies,
+    which say in a PROXY header for whom each of their connections is. ``http`` are the endpoints for health and
+    metrics; whoever reaches one of them over a network shows the token in ``http_token_file``. Metrics have at most
     ``metrics_series`` series of topics and groups. The tokens of ``token_issuers`` let in: each is an issuer, its
     audience and a file of its keys, with spaces between them. The log has lines of ``log_level`` and above, in
     ``log_format``. With ``log_file`` it is written there, and begun anew after ``log_file_bytes``; ``log_files``
@@ -68,6 +70,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     data: str
     listen: tuple[str, ...] = (DEFAULT_LISTEN,)
     insecure_open: bool = False
+    proxies: tuple[str, ...] = ()
     http: tuple[str, ...] = ()
     http_token_file: str = ""
     metrics_series: int = 0
@@ -97,6 +100,13 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise InvalidSetting("setting data is empty, it must name the directory for the data")
         if not self.listen:
             raise InvalidSetting("setting listen is empty, it must hold at least one endpoint")
+        try:
+            Proxies(self.proxies)
+        except ValueError as error:
+            raise InvalidSetting(
+                f"setting proxies: {error}; it must be addresses and networks, as 192.0.2.7 and 2001:db8:7::/48; "
+                "nothing was started"
+            ) from None
         if self.log_file and os.path.dirname(self.log_file) == self.data:
             raise InvalidSetting(
                 f"setting log_file is {self.log_file}, in the directory of the data, where only the broker's own files "
@@ -242,6 +252,8 @@ def _plain(name: str, value: Any) -> Any:
     place = KNOWN[name]
     if name in ("listen", "http", "token_issuers") and isinstance(value, str):
         return (value,)
+    if name == "proxies" and isinstance(value, str):
+        return tuple(filter(None, map(str.strip, value.split(","))))
     kind = get_type_hints(place.part)[place.field]
     if bool in (kind, *get_args(kind)) and value in ("on", "off"):
         return value == "on"

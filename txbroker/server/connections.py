@@ -63,11 +63,11 @@ class Connected(Readable, Protocol):
         """Close at once; what is unsent is lost."""
 
 
-class OverLimit(Protocol):
-    """A connection that is only told that there are too many."""
+class Passing(Protocol):
+    """A connection that is not served: it is told that there are too many, or its proxy has not said for whom it is."""
 
     def check(self, now: float) -> None:
-        """Close it if its peer has had time to read why."""
+        """Close it if its peer has had its time."""
 
     def abort(self) -> None:
         """Close it at once."""
@@ -77,7 +77,7 @@ class Connections:
     """All connections of a broker, from whatever endpoint, and what they share. ``served`` are those within the limit.
 
     ``over_limit`` are those that are told that there are too many, ``refused`` counts these and more, until the next
-    :meth:`sweep`.
+    :meth:`sweep`. ``arriving`` are those of proxies that have not said for whom.
     """
 
     log = Logger()
@@ -101,7 +101,8 @@ class Connections:
         self.max_connections = broker.settings.max_sessions
         self.served: set[Connected] = set()
         intake.connections = self.served
-        self.over_limit: set[OverLimit] = set()
+        self.over_limit: set[Passing] = set()
+        self.arriving: set[Passing] = set()
         self.strangers = Strangers()
         self.refused = self.refused_ever = 0
         self._unix_peers = 0
@@ -129,8 +130,8 @@ class Connections:
         self.intake.look()
         for connection in list(self.served):
             connection.check(now)
-        for refusal in list(self.over_limit):
-            refusal.check(now)
+        for passing in [*self.over_limit, *self.arriving]:
+            passing.check(now)
         if self.refused:
             self.log.warn(
                 "refused {refused} connections: there are {served} of at most {limit} (max_sessions, or what the "
@@ -152,8 +153,8 @@ class Connections:
         self._on_empty = when_empty
         for connection in list(self.served):
             connection.close()
-        for refusal in list(self.over_limit):
-            refusal.abort()
+        for passing in [*self.over_limit, *self.arriving]:
+            passing.abort()
         self.gone()
 
     def gone(self) -> None:

@@ -24,7 +24,7 @@ class BrokerFactory(ServerFactory):
     def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
         """Make one that serves its peer, or one that only says that there are too many connections."""
         connections = self.connections
-        why = connections.strangers.obstacle(str(getattr(addr, "host", "")))
+        why = connections.strangers.obstacle(addr)
         if not self._is_limited:
             why = ""
         elif not why and len(connections.served) >= connections.max_connections:

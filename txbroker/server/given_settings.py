@@ -10,6 +10,7 @@ from twisted.internet import reactor
 from txbroker.errors import InvalidSetting
 from txbroker.server import config, listening, token_issuers, watching
 from txbroker.server.certificates import KnownCertificates
+from txbroker.server.proxies import Proxies
 
 
 def assignment(text: str) -> tuple[str, str]:
@@ -36,7 +37,10 @@ def checked(*sources: Mapping[str, Any]) -> config.Config:
     made, known = config.merged(*sources), KnownCertificates()
     token_issuers.load(made.service.token_issuers)
     try:
-        listening.open_ones(reactor, made.service.listen, known)  # raises for what is no endpoint
+        proxies = Proxies(made.service.proxies)
+        listening.open_ones(
+            reactor, made.service.listen, known, proxies=proxies
+        )  # raises for what is no endpoint
     except InvalidSetting as error:
         raise InvalidSetting(f"--listen {error}") from error
     try:

@@ -20,12 +20,14 @@ from twisted.internet.endpoints import (
     UNIXServerEndpoint,
     serverFromString,
 )
+from twisted.internet.interfaces import IProtocolFactory
 
 from txbroker.errors import InvalidSetting
 from txbroker.server import tls_endpoint
 from txbroker.server.certificate_files import ClientCertificates
 from txbroker.server.certificates import KnownCertificates
-from txbroker.server.tls_endpoint import TlsServerEndpoint
+from txbroker.server.proxies import NO_PROXIES, Proxies
+from txbroker.server.tls_endpoint import TlsServerEndpoint, Wrap
 
 BACKLOG: Final = 1024
 """Connections that may wait to be accepted. With Twisted's 50 a client that finds the queue full loses a second."""
@@ -81,6 +83,19 @@ def _with_tls(reactor: Any, description: str, known: KnownCertificates) -> TlsSe
         raise InvalidSetting(f"{description}: {error}") from error
 
 
+def listen(endpoint: Any, factory: IProtocolFactory, proxied: Wrap) -> Any:
+    """Listen, so that headers of proxies are taken before anything else; not on UNIX sockets."""
+    if isinstance(endpoint, TlsServerEndpoint):
+        return endpoint.listen(factory, proxied)
+    return endpoint.listen(proxied(factory) if _is_of_a_network(endpoint) else factory)
+
+
+def _is_of_a_network(endpoint: Any) -> bool:
+    if isinstance(endpoint, AdoptedStreamServerEndpoint):
+        return bool(endpoint.addressFamily != socket.AF_UNIX)
+    return isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint | TlsServerEndpoint)
+
+
 def exposure(endpoint: Any) -> str:
     """Return who can reach an endpoint beside users of this machine that were meant, as words; "" if nobody can.
 
@@ -126,18 +141,23 @@ def open_ones(
     descriptions: Iterable[str],
     known: KnownCertificates | None = None,
     but_proven: bool = False,
+    proxies: Proxies = NO_PROXIES,
 ) -> dict[str, str]:
     """Return a sentence for each endpoint that lets in others than were meant, by its description; raises
     InvalidSetting.
 
-    With ``but_proven`` one is left out whose peers must all have a certificate of its issuers.
+    With ``but_proven`` one is left out whose peers must all have a certificate of its issuers. ``proxies`` on this
+    machine reach all that listen to its loopback interface.
     """
     found = {}
     for description in descriptions:
         endpoint = endpoint_of(reactor, description, known)
         if but_proven and _wants_certificates(endpoint):
             continue
-        if who := exposure(endpoint):
+        who = exposure(endpoint)
+        if not who and proxies.are_here and _is_of_a_network(endpoint):
+            who = "whomever a proxy on this machine lets through (proxies)"
+        if who:
             found[description] = f"{description} can be reached by {who}"
     return found
 

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-from typing import Any
+from typing import Any, NamedTuple
 
 from twisted.internet.address import UNIXAddress
+from twisted.internet.interfaces import IAddress
+from zope.interface import implementer
 
 from txbroker.login.facts import ConnectionFacts
 from txbroker.server.tls_facts import tls_facts
+
+
+@implementer(IAddress)
+class ProxiedAddress(NamedTuple):
+    """The address of a client that a proxy has named. It is never one of this machine, whatever it says.
+
+    Between client and proxy there may be any network (:mod:`txbroker.server.proxied_connections`).
+    """
+
+    host: str
+    port: int
 
 
 def facts_of(transport: Any, administrator: bool = False) -> ConnectionFacts:
@@ -23,7 +36,7 @@ def facts_of(transport: Any, administrator: bool = False) -> ConnectionFacts:
     address = str(getattr(peer, "host", ""))
     found = tls_facts(transport)
     if found is None:
-        return ConnectionFacts(address=address, secure=is_loopback(address))
+        return ConnectionFacts(address=address, secure=is_local(peer))
     name = found.server_signature_hash
     return ConnectionFacts(
         address=address,
@@ -31,6 +44,13 @@ def facts_of(transport: Any, administrator: bool = False) -> ConnectionFacts:
         certificate_hash=hashlib.new(name, found.server_certificate).digest() if name else None,
         peer_names=tuple(filter(None, (found.peer_subject, *found.peer_names))),
     )
+
+
+def is_local(peer: Any) -> bool:
+    """Return whether a peer is on this machine, so that nobody listens in between."""
+    if isinstance(peer, ProxiedAddress):
+        return False
+    return isinstance(peer, UNIXAddress) or is_loopback(str(getattr(peer, "host", "")))
 
 
 def is_loopback(address: str) -> bool:

@@ -84,7 +84,7 @@ class BrokerProtocol(Protocol, Flow):
         self._accounts, self._pending = connections.broker.accounts, connections.intake.pending
         self._scheduler, self._send_buffers = connections.scheduler, connections.send_buffers
         connections.served.add(self)
-        connections.strangers.add(self, str(getattr(transport.getPeer(), "host", "")))
+        connections.strangers.add(self, transport.getPeer())
         if connections.intake.short:
             self.read_less(True)
 

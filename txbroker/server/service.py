@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Final, cast
 
 from twisted.application.service import Service
@@ -22,6 +23,7 @@ from twisted.internet.defer import (
     maybeDeferred,
 )
 from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IProtocolFactory
 from twisted.logger import ILogObserver, Logger, LogLevel
 from twisted.python.failure import Failure
 
@@ -43,9 +45,12 @@ from txbroker.server.certificates import LOOK_INTERVAL, KnownCertificates
 from txbroker.server.config import Config
 from txbroker.server.force_thread import ForceThread
 from txbroker.server.periodic_tasks import PeriodicTask, PeriodicTasks
+from txbroker.server.proxied_connections import ProxyFactory
+from txbroker.server.proxies import Proxies
 from txbroker.server.refused_connections import MAX_REFUSED
 from txbroker.server.running_broker import RunningBroker
 from txbroker.server.strangers import MAX_STRANGERS
+from txbroker.server.tls_endpoint import TlsServerEndpoint
 from txbroker.server.watching import Watching
 from txbroker.server.worker_thread import WorkerThread
 
@@ -92,6 +97,7 @@ class TxBrokerService(Service):
         self._stopping = self._failed = False
         self._switching = DeferredLock()
         self._issuers: list[TokenIssuer] = []
+        self._proxies = Proxies(config.service.proxies)
         self._open_ones: dict[str, str] = {}
         self._said_at = 0.0
         self._log_file: log_output.KeptFiles | None = None
@@ -123,7 +129,7 @@ class TxBrokerService(Service):
             # Before recovery, which may take minutes. And before they listen: the descriptor of a socket that was
             # handed over is closed then.
             self._open_ones = listening.open_ones(
-                self._reactor, self.config.service.listen, self.certificates
+                self._reactor, self.config.service.listen, self.certificates, proxies=self._proxies
             )
         except InvalidSetting as error:
             self._end("an endpoint cannot be used", error)
@@ -229,7 +235,8 @@ class TxBrokerService(Service):
             assert self.serving is not None
             try:
                 endpoint = listening.endpoint_of(self._reactor, description, self.certificates)
-                port = yield endpoint.listen(self.serving.factory)
+                proxied = partial(self._proxied, tells=not isinstance(endpoint, TlsServerEndpoint))
+                port = yield listening.listen(endpoint, self.serving.factory, proxied)
             except Exception as error:  # noqa: BLE001  (whatever an endpoint's plugin raises)
                 if not is_start:
                     self.log.failure(
@@ -239,6 +246,14 @@ class TxBrokerService(Service):
                 self._end(f"{description} cannot be listened to{_in_folder(error)}", error)
                 return
             self.ports[description] = port
+
+    def _proxied(self, factory: IProtocolFactory, tells: bool) -> IProtocolFactory:
+        assert self.serving is not None
+        return (
+            ProxyFactory(factory, self._proxies, self.serving.connections, tells)
+            if self._proxies
+            else factory
+        )
 
     def _may_be_open(self) -> bool:
         assert self.serving is not None

@@ -9,7 +9,7 @@ import ipaddress
 from collections import Counter
 from typing import Any, Final
 
-from txbroker.server.peer_facts import is_loopback
+from txbroker.server.peer_facts import is_local
 
 MAX_STRANGERS: Final = 256
 MAX_OF_ADDRESS: Final = 32
@@ -28,18 +28,18 @@ class Strangers:
     def __len__(self) -> int:
         return len(self._places)
 
-    def obstacle(self, host: str) -> str:
-        """Return why no other connection of an address is taken now, "" if one is."""
+    def obstacle(self, peer: Any) -> str:
+        """Return why no other connection of a peer's address is taken now, "" if one is."""
         if len(self._places) >= MAX_STRANGERS:
             return f"{MAX_STRANGERS} connections have not logged in yet"
-        place = network_of(host)
+        place = network_of(peer)
         if place and self._of_address[place] >= MAX_OF_ADDRESS:
             return f"{MAX_OF_ADDRESS} connections of {place} have not logged in yet"
         return ""
 
-    def add(self, connection: Any, host: str) -> None:
-        """Count a new connection."""
-        place = self._places[connection] = network_of(host)
+    def add(self, connection: Any, peer: Any = None) -> None:
+        """Count a new connection. Without a peer it is counted by no address."""
+        place = self._places[connection] = network_of(peer)
         if place:
             self._of_address[place] += 1
 
@@ -52,9 +52,10 @@ class Strangers:
                 del self._of_address[place]
 
 
-def network_of(host: str) -> str:
+def network_of(peer: Any) -> str:
     """Return what a connection is counted by: its IPv4 address, its /64 of IPv6; "" for this machine."""
-    if not host or is_loopback(host):
+    host = str(getattr(peer, "host", ""))
+    if not host or is_local(peer):
         return ""
     try:
         found = ipaddress.ip_address(host.partition("%")[0])

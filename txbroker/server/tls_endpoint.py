@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from twisted.internet.abstract import isIPv6Address
@@ -22,6 +23,9 @@ KIND: Final = "tls"
 FORM: Final = r"tls:7655:interface=127.0.0.1:cert=FILE:key=FILE"
 
 _FIELDS: Final = ("port", "interface", "cert", "key", "ca", "clients")
+
+
+Wrap = Callable[[IProtocolFactory], IProtocolFactory]
 
 
 class TlsDescription(NamedTuple):
@@ -97,11 +101,18 @@ class TlsServerEndpoint:
         kind = TCP6ServerEndpoint if isIPv6Address(self.interface) else TCP4ServerEndpoint
         self._tcp = kind(reactor, description.port, backlog, self.interface)
         self._reactor = reactor
+        self._known = known
 
-    def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
-        """Listen; the factory's protocols are connected before the handshake."""
+    def listen(
+        self, protocolFactory: IProtocolFactory, below: Wrap | None = None
+    ) -> Deferred[IListeningPort]:
+        """Listen; the factory's protocols are connected before the handshake. ``below`` wraps what makes the TLS."""
         from txbroker.server.tls_connections import TlsFactory
 
-        factory = TlsFactory(self.certificates, protocolFactory, self._reactor)
+        factory: Any = TlsFactory(
+            self.certificates, protocolFactory, self._reactor, self._known.handshakes(self._reactor)
+        )
+        if below is not None:
+            factory = below(factory)
         found: Deferred[IListeningPort] = self._tcp.listen(factory)  # type: ignore[no-untyped-call]
         return found

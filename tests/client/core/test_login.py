@@ -119,7 +119,7 @@ class Client:
     def connect(self) -> None:
         self.gate.connect()
         self.core.connecting()
-        self.core.entering.channel = self.channel
+        self.core.entering.channel = lambda: self.channel
         self.core.connected()
         self.pump()
 
