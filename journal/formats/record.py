@@ -438,35 +438,12 @@ class AccessSet(Record, frozen=True, tag=28):
 
 
 AnyRecord = (
-    Started
-    | Mark
-    | Messages
-    | TopicCreated
-    | TopicDeleted
-    | LogStartMoved
-    | ProducerOpened
-    | ProducersExpired
-    | TransactionAdded
-    | TransactionOffsetsAdded
-    | TransactionPrepared
-    | TransactionCommitted
-    | TransactionRolledBack
-    | TransactionsForgotten
-    | CoordinatorTold
-    | OffsetsCommitted
-    | PartitionsClaimed
-    | GroupDeleted
-    | Identified
-    | ArchiveSet
-    | TopicAltered
-    | GroupAltered
-    | StreamClaimed
-    | StreamReleased
-    | UserSet
-    | UserRemoved
-    | RuleSet
-    | AccessSet
-)
+    Started | Mark | Messages | TopicCreated | TopicDeleted | LogStartMoved | ProducerOpened
+    | ProducersExpired | TransactionAdded | TransactionOffsetsAdded | TransactionPrepared
+    | TransactionCommitted | TransactionRolledBack | TransactionsForgotten | CoordinatorTold
+    | OffsetsCommitted | PartitionsClaimed | GroupDeleted | Identified | ArchiveSet | TopicAltered
+    | GroupAltered | StreamClaimed | StreamReleased | UserSet | UserRemoved | RuleSet | AccessSet
+)  # fmt: skip
 
 
 def slices(

@@ -30,7 +30,7 @@ from txbroker.broker.access_policy import AccessPolicy
 from txbroker.broker.accounts import SMALL, Accounts
 from txbroker.broker.admin import Describing, nothing_scrubbed
 from txbroker.broker.consumer_groups import Consuming
-from txbroker.broker.entrance import Entrance
+from txbroker.broker.entrance import Entrance, unheard
 from txbroker.broker.fetch_attempt import CallLater, unreadable
 from txbroker.broker.fetches import Fetching, RunBlocking, run_inline
 from txbroker.broker.file_pins import Pinning
@@ -56,7 +56,7 @@ from txbroker.broker.streams import Delivering
 from txbroker.broker.time_offsets import TimeOffsets
 from txbroker.broker.transactions import Transacting
 from txbroker.broker.welcome import Greeting
-from txbroker.errors import JournalPoisoned, MemoryExhausted, TxBrokerError
+from txbroker.errors import AccessDenied, JournalPoisoned, MemoryExhausted, TxBrokerError
 from txbroker.groups.dead_letters import DeadLetters
 from txbroker.groups.idle_groups import IdleGroups
 from txbroker.groups.parked_offsets import ParkedOffsets
@@ -184,6 +184,8 @@ class Broker:
         self.access_admin = AccessAdministration(
             engine, self.access, self.access_policy, self.sessions, random, self._send_away
         )
+        self.session_list = SessionList(engine, self.sessions, self._send_away)
+        self.on_denied: Callable[[Session, AccessDenied], object] = unheard
         self._handlers = self._make_handlers()
         self._tell_each_other()
 
@@ -251,7 +253,7 @@ class Broker:
             **self.delivering.handlers,
             AskStatus: describing.ask_status,
             **self.pinning.handlers,
-            **SessionList(self.engine, self.sessions, self._send_away).handlers,
+            **self.session_list.handlers,
             **self.access_admin.handlers,
             Disconnected: self._disconnect,
         }
@@ -364,6 +366,8 @@ class Broker:
                 # A fold raised it, so the record is queued: a refusal would be false.
                 self._broke(session, command, error)
                 return
+            if isinstance(error, AccessDenied):
+                self.on_denied(session, error)
             encoded = encode(refusal(command.correlation, error))
         except OSError as error:
             if self.engine.failed:
