@@ -160,6 +160,19 @@ def test_a_line_comes_after_the_force_and_not_before(room):
     assert room.lines()[-1]["what"] == "topic.created"
 
 
+def test_what_is_accepted_during_a_force_waits_for_the_next_one(room):
+    peer, engine = administrator(room), room.engine
+    peer.tell(m.CreateTopic, "a", 1, TopicSettings(), b"a" * 16)
+    group = engine.take()
+    peer.tell(m.CreateTopic, "b", 1, TopicSettings(), b"b" * 16)
+    engine.write(group)
+    engine.publish(group)
+    room.audit.settle()
+    assert [line["topic"] for line in room.told()] == ["a"]
+    room.write()
+    assert [line["topic"] for line in room.told()] == ["a", "b"]
+
+
 # -- the broker dies ------------------------------------------------------------------------------
 
 

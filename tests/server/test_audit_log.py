@@ -185,6 +185,16 @@ def test_lines_that_find_no_room_are_counted_and_told_in_the_next_line(trail, pa
     assert lines(path).index(lost) == 3
 
 
+def test_the_line_of_lost_ones_stands_where_they_would_have_stood(trail, path, monkeypatch):
+    monkeypatch.setattr(audit_log, "MOST_RECORDS", 3)
+    monkeypatch.setattr(audit_log, "AT_ONCE", 1)
+    trail.tell(1, 2, 3, 4)
+    trail.carry_out()
+    trail.tell(5)
+    trail.settle()
+    assert [line.get("lsn", line["what"]) for line in lines(path)] == [1, 2, 3, "audit.lost", 5]
+
+
 @pytest.mark.parametrize("how", ["moved", "deleted", "replaced"])
 def test_a_file_that_is_moved_or_deleted_is_begun_anew_with_where_it_goes_on(trail, path, how):
     trail.tell(1)
