@@ -154,6 +154,24 @@ class IClock(Interface):
         """Return microseconds since 1970 UTC by the operating system. Never decides an outcome."""
 
 
+class IObserver(Interface):
+    """Sees records as the folds do, in their order, live and when the journal is replayed; it keeps no state, so no
+    checkpoint has anything of it. What it does must not fail.
+
+    When a record comes it is applied and, unless the journal is being replayed, not forced yet. Of commits only those
+    of transactions that had been prepared are shown in a replay.
+    """
+
+    name: str = Attribute("What it is called in errors.")
+    handles: tuple[type, ...] = Attribute("The record types that it wants to see.")
+
+    def observes(engine: Any) -> None:
+        """Note the engine whose records come from now on. The directory is locked, and nothing has been replayed."""
+
+    def apply(lsn: int, record: Any, data: bytes | memoryview) -> None:
+        """Take a record. ``engine.forced_lsn`` tells whether it is forced; ``engine.when_forced`` is for what waits."""
+
+
 class IFold(Interface):
     """A part of the state that is a fold over the journal.
 

@@ -26,7 +26,7 @@ from journal.formats.record import (
     TopicCreated,
     TopicDeleted,
 )
-from journal.log.catalog import TopicRow, topic_rows
+from journal.log.catalog import TopicRow, owner_of, topic_rows
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State, TransactionNumber
 from journal.transactions.table import live_rows, remembered
@@ -105,8 +105,9 @@ class FoldCheck:
         match entry.record:
             case TopicCreated() as made:
                 self._topics[made.topic] = TopicRow(
-                    made.topic, made.settings, [(made.first_partition, made.partitions)], made.at, made.id
-                )
+                    made.topic, made.settings, [(made.first_partition, made.partitions)], made.at, made.id,
+                    owner_of(made),
+                )  # fmt: skip
             case TopicDeleted() as gone:
                 self._topics.pop(gone.topic, None)
             case TopicAltered() as altered:

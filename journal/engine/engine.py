@@ -24,7 +24,7 @@ from journal.formats import record
 from journal.formats.journal_headers import GROUP_HEADER_BYTES, blocks
 from journal.formats.outcome import Outcome
 from journal.formats.record import AnyRecord, Mark, Messages, Started
-from journal.interfaces import IClock, IFilesystem, IFold, IHousekeeping, ILock
+from journal.interfaces import IClock, IFilesystem, IFold, IHousekeeping, ILock, IObserver
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
 from journal.log.start_history import Starts
@@ -61,6 +61,7 @@ class Engine:
         folds: Sequence[IFold],
         open_files: OpenFiles,
         lock: ILock,
+        observers: Sequence[IObserver] = (),
     ) -> None:
         self.filesystem, self.clock, self.journal, self.catalog = filesystem, clock, journal, catalog
         self.transactions = JournalTransactionStore(table, catalog, limits, self, folds)
@@ -72,7 +73,7 @@ class Engine:
         self._archive, self.large_commits = table.archive, LargeCommits()
         self.starts = Starts()
         self.folds: tuple[IFold, ...] = (catalog, table, table.archive, self.starts, *folds)
-        self.routes = routes(self.folds)
+        self.routes = routes(self.folds, observers)
         # A send reaches its store through `append`, which stamps and copies; the other folds see the record.
         self._append_routes = tuple(fold for fold in folds if Messages in fold.handles)
         self.next_lsn = 1
@@ -95,6 +96,8 @@ class Engine:
         self.on_published: Callable[[list[MessageStore]], None] = _nothing
         self.on_idle: Callable[[], None] = _nothing
         self.on_flush_wanted: Callable[[], object] = _nothing
+        for observer in observers:
+            observer.observes(self)
 
     # -- time ------------------------------------------------------------------------------------------
 

@@ -97,7 +97,10 @@ class PartitionsAdded(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class TopicCreated(Record, frozen=True, tag=4):
-    """A topic with partitions numbered ``first_partition`` and on. ``id`` is random, empty for the engine's own."""
+    """A topic with partitions numbered ``first_partition`` and on. ``id`` is random, empty for the engine's own.
+
+    ``by`` is who asked for it, here and in the other records; None for the broker itself.
+    """
 
     topic: str
     first_partition: Count
@@ -105,6 +108,7 @@ class TopicCreated(Record, frozen=True, tag=4):
     settings: TopicSettings
     at: int
     id: bytes = b""
+    by: Actor | None = None
 
     @property
     def added(self) -> PartitionsAdded:
@@ -117,14 +121,16 @@ class TopicDeleted(Record, frozen=True, tag=5):
 
     topic: str
     at: int
+    by: Actor | None = None
 
 
 class LogStartMoved(Record, frozen=True, tag=6):
-    """Retention, or an operator, dropped everything of a partition below ``start_offset``."""
+    """Retention, or ``by``, dropped everything of a partition below ``start_offset``."""
 
     partition: Count
     start_offset: Count
     at: int
+    by: Actor | None = None
 
 
 class ProducerOpened(Record, frozen=True, tag=7):
@@ -327,6 +333,7 @@ class GroupDeleted(Record, frozen=True, tag=18):
 
     group: str
     at: int
+    by: Actor | None = None
 
 
 class Identified(Record, frozen=True, tag=19):
@@ -351,6 +358,7 @@ class TopicAltered(Record, frozen=True, tag=21):
     settings: TopicSettings
     at: int
     added: PartitionsAdded | None = None
+    by: Actor | None = None
 
 
 class GroupAltered(Record, frozen=True, tag=22):
@@ -360,6 +368,7 @@ class GroupAltered(Record, frozen=True, tag=22):
     settings: GroupSettings
     at: int
     id: bytes = b""
+    by: Actor | None = None
 
 
 class StreamClaimed(Record, frozen=True, tag=23):
@@ -387,35 +396,12 @@ class StreamReleased(Record, frozen=True, tag=24):
 
 
 AnyRecord = (
-    Started
-    | Mark
-    | Messages
-    | TopicCreated
-    | TopicDeleted
-    | LogStartMoved
-    | ProducerOpened
-    | ProducersExpired
-    | TransactionAdded
-    | TransactionOffsetsAdded
-    | TransactionPrepared
-    | TransactionCommitted
-    | TransactionRolledBack
-    | TransactionsForgotten
-    | CoordinatorTold
-    | OffsetsCommitted
-    | PartitionsClaimed
-    | GroupDeleted
-    | Identified
-    | ArchiveSet
-    | TopicAltered
-    | GroupAltered
-    | StreamClaimed
-    | StreamReleased
-    | UserSet
-    | UserRemoved
-    | RuleSet
-    | AccessSet
-)
+    Started | Mark | Messages | TopicCreated | TopicDeleted | LogStartMoved | ProducerOpened
+    | ProducersExpired | TransactionAdded | TransactionOffsetsAdded | TransactionPrepared
+    | TransactionCommitted | TransactionRolledBack | TransactionsForgotten | CoordinatorTold
+    | OffsetsCommitted | PartitionsClaimed | GroupDeleted | Identified | ArchiveSet | TopicAltered
+    | GroupAltered | StreamClaimed | StreamReleased | UserSet | UserRemoved | RuleSet | AccessSet
+)  # fmt: skip
 
 
 def slices(

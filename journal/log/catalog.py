@@ -42,6 +42,7 @@ from journal.formats.store_state import StoreState
 from journal.interfaces import IRunFold
 from journal.log.message_run import MessageRun
 from journal.log.message_store import MessageStore
+from journal.parties import Actor, Principal, parts_of_actor
 from journal.settings import TopicSettings, check_setting
 
 PartitionRange = tuple[Count, Partitions]
@@ -59,6 +60,8 @@ class Topic:
     id: bytes
     ranges: list[PartitionRange]
     """The numbers of its partitions: one range for its creation, and one for each time that it got more of them."""
+    owner: str = ""
+    """The principal that has made it; empty if nobody is known."""
 
 
 class TopicRow(msgspec.Struct, array_like=True, frozen=True):
@@ -69,6 +72,7 @@ class TopicRow(msgspec.Struct, array_like=True, frozen=True):
     ranges: list[PartitionRange]
     created: int
     id: bytes
+    owner: Principal = ""
 
     @property
     def numbers(self) -> list[int]:
@@ -136,7 +140,13 @@ class Catalog:
     # -- judging -----------------------------------------------------------------------------------
 
     def judge_creation(
-        self, name: str, partitions: int, settings: TopicSettings, at: int, topic_id: bytes
+        self,
+        name: str,
+        partitions: int,
+        settings: TopicSettings,
+        at: int,
+        topic_id: bytes,
+        by: Actor | None = None,
     ) -> TopicCreated:
         """Return the record that creates a topic; raises if that is not allowed."""
         check_topic_name(name)
@@ -151,10 +161,15 @@ class Catalog:
                 "was changed"
             )
         self._judge_all(name, partitions, partitions)
-        return TopicCreated(name, self.next_partition, partitions, settings, at, topic_id)
+        return TopicCreated(name, self.next_partition, partitions, settings, at, topic_id, by)
 
     def judge_alteration(
-        self, topic: Topic, changes: Mapping[str, int | None], at: int, partitions: int = 0
+        self,
+        topic: Topic,
+        changes: Mapping[str, int | None],
+        at: int,
+        partitions: int = 0,
+        by: Actor | None = None,
     ) -> TopicAltered:
         """Return the record that changes some settings of a topic, and gives it that many partitions in all.
 
@@ -165,7 +180,7 @@ class Catalog:
         for name, value in changes.items():
             check_setting(name, value)
         added = self._judge_growth(topic, partitions) if partitions else None
-        return TopicAltered(topic.name, replace(topic.settings, **changes), at, added)
+        return TopicAltered(topic.name, replace(topic.settings, **changes), at, added, by)
 
     def _judge_growth(self, topic: Topic, partitions: int) -> PartitionsAdded | None:
         """Return what a topic lacks to that many partitions; None if nothing."""
@@ -223,7 +238,7 @@ class Catalog:
                 raise CorruptJournal(f"the catalog does not know {record!r} at LSN {lsn}", "", 0)
 
     def _create(self, record: TopicCreated) -> None:
-        topic = Topic(record.topic, record.settings, [], record.at, record.id, [])
+        topic = Topic(record.topic, record.settings, [], record.at, record.id, [], owner_of(record))
         self._add(topic, record.added)
         self.topics[record.topic] = topic
 
@@ -292,7 +307,10 @@ class Catalog:
     def snapshot(self) -> Iterator[Any]:
         """Return the topics' rows. The checkpoint adds the stores' states after it has flushed them."""
         head = HeadRow(self.next_partition, self.wall_offset)
-        rows = [TopicRow(t.name, t.settings, list(t.ranges), t.created, t.id) for t in self.topics.values()]
+        rows = [
+            TopicRow(t.name, t.settings, list(t.ranges), t.created, t.id, t.owner)
+            for t in self.topics.values()
+        ]
         return iter([head, *rows])
 
     @staticmethod
@@ -315,9 +333,14 @@ class Catalog:
         for row in self._topic_rows:
             partitions = [self.stores[number] for number in row.numbers]
             self.topics[row.name] = Topic(
-                row.name, row.settings, partitions, row.created, row.id, list(row.ranges)
+                row.name, row.settings, partitions, row.created, row.id, list(row.ranges), row.owner
             )
             self.internal += sum(store.internal for store in partitions)
+
+
+def owner_of(created: TopicCreated) -> str:
+    """The principal that has made a topic; empty if nobody is known."""
+    return parts_of_actor(created.by)[1]
 
 
 def head_of_catalog(checkpoint: Checkpoint) -> HeadRow:

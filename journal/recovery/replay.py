@@ -43,7 +43,8 @@ class Replay:
         self._in_runs = all(IRunFold.providedBy(fold) for fold in folds)
         self._folds = cast(tuple[IRunFold, ...], folds)
         self._gathered: dict[int, list[Row]] = {}
-        table, [first, *others] = engine.transactions.table, engine.routes[TransactionCommitted]
+        table = engine.transactions.table
+        first, *others = (fold for fold in engine.routes[TransactionCommitted] if fold in engine.folds)
         # If another fold handles commits before the table, each record is folded by itself.
         self._commits_in_runs = self._in_runs and first.name == table.name
         self._commits = CommittedRuns(table, engine.catalog, others)

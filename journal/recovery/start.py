@@ -29,7 +29,7 @@ from journal.formats.record import NONCE_BYTES
 from journal.formats.repair_notes import UNFINISHED, repair_notes, told
 from journal.formats.store_state import StoreState
 from journal.formats.witness import NOTHING, WITNESS_LOST, read_witness
-from journal.interfaces import IClock, IFilesystem, IFold, ILock
+from journal.interfaces import IClock, IFilesystem, IFold, ILock, IObserver
 from journal.log.catalog import Catalog, no_room
 from journal.log.message_store import MessageStore
 from journal.log.segment_origin import SegmentOrigin
@@ -77,11 +77,13 @@ def recover(
     progress: Progress | None = None,
     random: Callable[[int], bytes] = secrets.token_bytes,
     cut_logs: bool = False,
+    observers: Sequence[IObserver] = (),
 ) -> Engine:
     """Open a data directory, made if it is empty, and return its engine, ready for work.
 
     ``random`` gives so many random bytes: what the new start draws is in the journal before anybody can see it.
     ``cut_logs``: what logs hold beyond the checkpoint is dropped, whether the journal has it or not; for repairs.
+    ``observers`` see the records above the checkpoint that are replayed, and all that come later.
     Raises :class:`ForeignDirectory` for one of something else, :class:`UnknownFormat` for one of another version,
     :class:`DirectoryLocked`, :class:`CorruptJournal` or :class:`CorruptSegment` (then nothing on disk has changed but
     what an earlier recovery would have rewritten identically), :class:`CorruptData` where a repair was not finished, or
@@ -99,7 +101,9 @@ def recover(
         if filesystem.exists(filenames.REPAIR_PLAN):
             raise CorruptData(UNFINISHED, filenames.REPAIR_PLAN)
         with _collector_paused():
-            recovery = _Recovery(filesystem, clock, settings, folds, lock, progress or _silent, random)
+            recovery = _Recovery(
+                filesystem, clock, settings, folds, lock, progress or _silent, random, observers
+            )
             return recovery.run(cut_logs)
     except BaseException:
         lock.release()
@@ -138,6 +142,7 @@ class _Recovery:
         lock: ILock,
         progress: Progress,
         random: Callable[[int], bytes],
+        observers: Sequence[IObserver],
     ) -> None:
         self._filesystem = filesystem
         self._clock = clock
@@ -157,7 +162,16 @@ class _Recovery:
         staging = Staging(filesystem, self._journal, self._allocator, settings.pool_bytes // 2, random)
         table = TransactionTable(self._catalog, staging)
         self._engine = Engine(
-            filesystem, clock, self._journal, self._catalog, table, settings.limits, folds, self._files, lock
+            filesystem,
+            clock,
+            self._journal,
+            self._catalog,
+            table,
+            settings.limits,
+            folds,
+            self._files,
+            lock,
+            observers,
         )
         self._origin = SegmentOrigin(self._engine.starts, random)
         self._engine.on_flush_wanted = self._make_room

@@ -106,7 +106,7 @@ class Describing:
         """Make a topic within the broker's limits."""
         engine = self._engine
         record = self._catalog.judge_creation(
-            command.name, command.partitions, command.settings, engine.now(), command.id
+            command.name, command.partitions, command.settings, engine.now(), command.id, session.as_actor()
         )
         check_id("topic", command.name, command.id)
         self._check_topics(command.name)
@@ -128,7 +128,8 @@ class Describing:
             raise InvalidSetting(
                 f"no setting of topic {topic.name!r} and no number of partitions to change; nothing has changed"
             )
-        record = self._catalog.judge_alteration(topic, command.changes, engine.now(), command.partitions)
+        by = session.as_actor()
+        record = self._catalog.judge_alteration(topic, command.changes, engine.now(), command.partitions, by)
         if "max_message_bytes" in command.changes:
             self._check_frames(record)
         if record.added is not None:
@@ -190,7 +191,7 @@ class Describing:
                     f"topic {command.name!r} cannot be deleted: transaction {holder} is undecided and holds "
                     "messages for it; nothing has changed. Commit it or roll it back first"
                 )
-        self._engine.accept(TopicDeleted(command.name, self._engine.now()))
+        self._engine.accept(TopicDeleted(command.name, self._engine.now(), session.as_actor()))
         self.on_changed(numbers)
         self.on_topic(command.name)
         return Done(command.correlation)
@@ -217,7 +218,7 @@ class Describing:
                 )
         for number, offset in command.starts:
             if offset > self._stores[number].start_offset:
-                self._engine.accept(LogStartMoved(number, offset, self._engine.now()))
+                self._engine.accept(LogStartMoved(number, offset, self._engine.now(), session.as_actor()))
         self.on_changed([number for number, _ in command.starts])
         return Done(command.correlation)
 

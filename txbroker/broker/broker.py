@@ -29,7 +29,7 @@ from txbroker.broker.access_policy import AccessPolicy
 from txbroker.broker.accounts import SMALL, Accounts
 from txbroker.broker.admin import Describing, nothing_scrubbed
 from txbroker.broker.consumer_groups import Consuming
-from txbroker.broker.entrance import Entrance
+from txbroker.broker.entrance import Entrance, unheard
 from txbroker.broker.fetch_attempt import CallLater, unreadable
 from txbroker.broker.fetches import Fetching, RunBlocking, run_inline
 from txbroker.broker.file_pins import Pinning
@@ -56,7 +56,7 @@ from txbroker.broker.streams import Delivering
 from txbroker.broker.time_offsets import TimeOffsets
 from txbroker.broker.transactions import Transacting
 from txbroker.broker.welcome import Greeting
-from txbroker.errors import JournalPoisoned, MemoryExhausted, TxBrokerError
+from txbroker.errors import AccessDenied, JournalPoisoned, MemoryExhausted, TxBrokerError
 from txbroker.groups.dead_letters import DeadLetters
 from txbroker.groups.idle_groups import IdleGroups
 from txbroker.groups.parked_offsets import ParkedOffsets
@@ -124,6 +124,7 @@ class Broker:
 
     log = Logger()
     on_failure: Callable[[str, BaseException], None] | None = None
+    on_denied: Callable[[Session, AccessDenied], object] = staticmethod(unheard)
     tells_refusals = False
     """Whether each refused request is logged, at level debug."""
 
@@ -199,6 +200,7 @@ class Broker:
         self.access_admin = AccessAdministration(
             engine, self.access, self.access_policy, sessions, random, self._send_away
         )
+        self.session_list = SessionList(engine, sessions, self._send_away)
 
     def _idle_groups(self) -> IdleGroups:
         grace = self.settings.reconnect_grace + self.settings.rejoin_timeout
@@ -264,7 +266,7 @@ class Broker:
             **self.delivering.handlers,
             AskStatus: describing.ask_status,
             **self.pinning.handlers,
-            **SessionList(self.engine, self.sessions, self._send_away).handlers,
+            **self.session_list.handlers,
             **self.access_admin.handlers,
             Disconnected: self._disconnect,
         }
@@ -377,9 +379,7 @@ class Broker:
                 # A fold raised it, so the record is queued: a refusal would be false.
                 self._broke(session, command, error)
                 return
-            encoded = encode(refusal(command.correlation, error))
-            if self.tells_refusals:  # 12 µs each, also if nobody reads them
-                self._tell_refusal(session, command, error)
+            encoded = self._refused(session, command, error)
         except OSError as error:
             if self.engine.failed:
                 self._broke(session, command, error)
@@ -394,12 +394,17 @@ class Broker:
         if type(command) in self.latencies.wanted:
             self.latencies.measure(type(command))
 
-    def _tell_refusal(self, session: Session, command: Any, error: TxBrokerError) -> None:
-        self.log.debug(
-            "refused {kind}, request {session}-{number} of {client!r} ({peer}): {error}",
-            kind=type(command).__name__, session=session.number, number=command.correlation,
-            client=session.client, peer=session.peer, error=f"{type(error).__name__}: {error}",
-        )  # fmt: skip
+    def _refused(self, session: Session, command: Any, error: TxBrokerError) -> bytes:
+        """Return the answer for an error, and tell who wants to know of it."""
+        if isinstance(error, AccessDenied):
+            self.on_denied(session, error)
+        if self.tells_refusals:  # 12 µs each, also if nobody reads them
+            self.log.debug(
+                "refused {kind}, request {session}-{number} of {client!r} ({peer}): {error}",
+                kind=type(command).__name__, session=session.number, number=command.correlation,
+                client=session.client, peer=session.peer, error=f"{type(error).__name__}: {error}",
+            )  # fmt: skip
+        return encode(refusal(command.correlation, error))
 
     def _deliver(self, session: Session, encoded: bytes) -> None:
         """Deliver an answer once everything that has been accepted is forced."""

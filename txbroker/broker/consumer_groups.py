@@ -390,7 +390,7 @@ class Consuming:
             if wanted.tags and not known.tags:
                 self.filter_begins(name)
             made = self._made(name, command.id)
-            self._engine.accept(GroupAltered(name, wanted, self._engine.now(), made))
+            self._engine.accept(GroupAltered(name, wanted, self._engine.now(), made, session.as_actor()))
         return Done(command.correlation)
 
     def delete(self, session: Session, command: DeleteGroup, data: memoryview) -> Done:  # noqa: ARG002
@@ -410,7 +410,7 @@ class Consuming:
                 f"group {command.group!r} is held by the prepared transaction {self.describe(holder)}; "
                 "nothing has changed. Commit it or roll it back first"
             )
-        self._engine.accept(GroupDeleted(command.group, self._engine.now()))
+        self._engine.accept(GroupDeleted(command.group, self._engine.now(), session.as_actor()))
         self.end_memberships(command.group)
         return Done(command.correlation)
 

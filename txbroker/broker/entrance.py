@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 SERVER: Final = "txbroker"
 
 
+def unheard(*_: object) -> None:
+    """Tell nobody."""
+
+
 class _Attempt:
     """An attempt to log in. While it waits, nothing more is read of its connection."""
 
@@ -130,6 +134,9 @@ class Entrance:
         self._ending: dict[Session, None] = {}
         self.succeeded = self.failed = 0
         """Logins with a principal, and refused ones."""
+        self.on_login: Callable[[Session], object] = bool
+        self.on_refused: Callable[[Session, str, str], object] = unheard
+        """Called with who the client said to be, if that can be a user, and with the reason."""
 
     def take(self, session: Session, command: Any, data: memoryview) -> None:  # noqa: ARG002
         """Take a hello, a login, or a request that comes before or after its time."""
@@ -190,6 +197,7 @@ class Entrance:
     def has_failed(self, session: Session, command: Login, failure: Failure) -> None:
         """Refuse a login that has failed, and close."""
         self.failed += 1
+        self.on_refused(session, failure.user, failure.reason)
         self._refuse(session, command, failure.error)
 
     def has_succeeded(self, session: Session, first: Login, command: Login, proven: Success) -> None:
@@ -212,6 +220,8 @@ class Entrance:
             self._greeting.begin(session, proven.principal, first.after)
             session.rights = self._policy().rights_of(session.principal)
             self.succeeded += session.principal != ANONYMOUS
+        if session.principal != ANONYMOUS:
+            self.on_login(session)
         welcome = encode(self._greeting.welcome(session, command.correlation, proven.data, valid_for))
         if self._greeting.may_be_told:
             session.deliver(welcome)

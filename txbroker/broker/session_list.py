@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
+from txbroker.broker.entrance import unheard
 from txbroker.broker.session import Session
 from txbroker.broker.settings import SECOND
 from txbroker.errors import InvalidSetting, UnknownSession
@@ -45,6 +46,8 @@ class SessionList:
         self._engine = engine
         self._sessions = sessions
         self._end = end
+        self.on_closed: Callable[[Session, Session, str], object] = unheard
+        """Called with the session that asked, the one that was closed, and why."""
         self.handlers: dict[type[Request], Any] = {ListSessions: self.list, CloseSession: self.close}
         """The requests, each with its meaning."""
 
@@ -88,6 +91,7 @@ class SessionList:
             "session {number} of {client!r} ({peer}) is closed by {by}: {why}",
             number=other.number, client=other.client, peer=other.peer, by=by, why=command.why,
         )  # fmt: skip
+        self.on_closed(session, other, command.why)
         reason = f"the session was closed by {by}" + (f": {command.why}" if command.why else "")
         self._end(other, reason)
         session.deliver(encode(Done(command.correlation)))

@@ -69,7 +69,7 @@ class Exchange:
     def _fail(self, reason: str, user: str = "") -> Failure:
         """End the attempt. ``user`` is who the client says to be, if that can be a user's name at all."""
         self._next = self._over
-        return Failure(refused(), reason, self._failures.failed(self._facts.address, user))
+        return Failure(refused(), reason, self._failures.failed(self._facts.address, user), user)
 
     def _succeed(self, success: Success) -> Success:
         self._next = self._over

@@ -39,11 +39,13 @@ class Failure(msgspec.Struct, frozen=True):
     ``error`` is for the client: :class:`~txbroker.errors.AuthenticationFailed` with the same text whatever the reason,
     or :class:`~txbroker.errors.TooManyLogins` if nothing was judged. ``reason`` is for the broker's log; no secret is
     in it. ``delay`` is how many seconds the caller waits before it sends the error and closes the connection.
+    ``user`` is who the client says to be, empty if that cannot be a user's name.
     """
 
     error: TxBrokerError
     reason: str
     delay: float = 0.0
+    user: str = ""
 
 
 class Pending(msgspec.Struct, frozen=True):

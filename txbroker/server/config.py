@@ -44,7 +44,10 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
 """Least and greatest value of each number, both allowed."""
 
 
-_PATHS: Final = ("data", "http_token_file", "log_file")
+STANDARD_OUTPUT: Final = "-"
+"""The audit on standard output, in the place of a path."""
+
+_PATHS: Final = ("audit", "data", "http_token_file", "log_file")
 
 _Part = TypeVar("_Part", bound=msgspec.Struct)
 
@@ -59,15 +62,17 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ``metrics_series`` series of topics and groups. The tokens of ``token_issuers`` let in: each is an issuer, its
     audience and a file of its keys, with spaces between them. The log has lines of ``log_level`` and above, in
     ``log_format``. With ``log_file`` it is written there, and begun anew after ``log_file_bytes``; ``log_files``
-    older ones are kept. A message must be complete ``message_timeout`` after its first byte. A peer that has read
-    nothing for ``unsent_timeout`` is dropped, one that is being closed gets ``close_timeout`` for reading its last
-    answers. Stopping takes ``stop_timeout`` at most. ``unsent_bytes`` bounds the answers that all peers have not
-    read, ``assembly_bytes`` the unfinished messages of all. ``reader_threads`` serve reads that have to wait for
-    the disk. ``switch_interval`` is Python's. The scrubber reads ``scrub_rate`` bytes a second at most, none if
-    that is 0; a pass over all files begins every ``scrub_interval``.
+    older ones are kept. ``audit`` is the file of the audit, ``-`` standard output, empty for none. A message must
+    be complete ``message_timeout`` after its first byte. A peer that has read nothing for ``unsent_timeout`` is
+    dropped, one that is being closed gets ``close_timeout`` for reading its last answers. Stopping takes
+    ``stop_timeout`` at most. ``unsent_bytes`` bounds the answers that all peers have not read, ``assembly_bytes``
+    the unfinished messages of all. ``reader_threads`` serve reads that have to wait for the disk.
+    ``switch_interval`` is Python's. The scrubber reads ``scrub_rate`` bytes a second at most, none if that is 0; a
+    pass over all files begins every ``scrub_interval``.
     """
 
     data: str
+    audit: str = ""
     listen: tuple[str, ...] = (DEFAULT_LISTEN,)
     insecure_open: bool = False
     proxies: tuple[str, ...] = ()
@@ -107,11 +112,12 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 f"setting proxies: {error}; it must be addresses and networks, as 192.0.2.7 and 2001:db8:7::/48; "
                 "nothing was started"
             ) from None
-        if self.log_file and os.path.dirname(self.log_file) == self.data:
-            raise InvalidSetting(
-                f"setting log_file is {self.log_file}, in the directory of the data, where only the broker's own files "
-                "may be; nothing was started"
-            )
+        for name, path in (("log_file", self.log_file), ("audit", self.audit)):
+            if path and os.path.dirname(path) == self.data:
+                raise InvalidSetting(
+                    f"setting {name} is {path}, in the directory of the data, where only the broker's own files may "
+                    "be; nothing was started"
+                )
 
 
 class Config(NamedTuple):
@@ -183,7 +189,7 @@ def read_file(path: str) -> dict[str, Any]:
     for name in values:
         check_known(name, f"in {path}")
     for name in _PATHS:
-        if isinstance(values.get(name), str) and values[name]:
+        if isinstance(values.get(name), str) and values[name] not in ("", STANDARD_OUTPUT):
             # relative to the file, as people expect, wherever the process was started
             values[name] = os.path.join(os.path.dirname(os.path.abspath(path)), values[name])
     return values
@@ -208,7 +214,7 @@ def merged(*sources: Mapping[str, Any]) -> Config:
     if "data" not in values:
         raise InvalidSetting("setting data is missing: say where the data is to be kept (--data DIRECTORY)")
     for name in _PATHS:
-        if isinstance(values.get(name), str) and values[name]:
+        if isinstance(values.get(name), str) and values[name] not in ("", STANDARD_OUTPUT):
             values[name] = os.path.abspath(values[name])
     limits = _part(TransactionLimits, values)
     broker = _part(BrokerSettings, values)

@@ -41,6 +41,7 @@ from txbroker.login.tokens import TokenIssuer
 from txbroker.monitoring.health import Phase
 from txbroker.server import listening, log_output, token_issuers
 from txbroker.server.admin_socket import AdminSocket
+from txbroker.server.broker_audit import BrokerAudit
 from txbroker.server.certificates import LOOK_INTERVAL, KnownCertificates
 from txbroker.server.config import Config
 from txbroker.server.force_thread import ForceThread
@@ -88,8 +89,9 @@ class TxBrokerService(Service):
         self.ports: dict[str, Any] = {}
         """The open ports, by the descriptions of their endpoints."""
         self._admin_socket = AdminSocket(reactor, config.service.data)
+        self.audit = BrokerAudit(config.service.audit, reactor)
         self.certificates = KnownCertificates()
-        self.watching = Watching(config.service, reactor, self.certificates)
+        self.watching = Watching(config.service, reactor, self.certificates, self.audit)
         self._reactor = reactor
         self._end_process = end_process
         self._recovering: Deferred[None] | None = None
@@ -139,6 +141,11 @@ class TxBrokerService(Service):
         except InvalidSetting as error:
             self._end("a token's issuer cannot be used", error)
             return
+        try:
+            self.audit.open()
+        except InvalidSetting as error:
+            self._end("the audit cannot be written", error)
+            return
         self._looking.start()
         self.watching.start().addCallbacks(lambda _: self._recover(), self._not_watching)
 
@@ -164,9 +171,12 @@ class TxBrokerService(Service):
 
     def _recover_in_thread(self) -> Engine:
         filesystem = OSFilesystem(self.config.service.data)
-        return recover(
-            filesystem, SystemClock(), self.config.journal, folds=client_folds(), progress=self._progress
-        )
+        engine = recover(
+            filesystem, SystemClock(), self.config.journal, folds=client_folds(), progress=self._progress,
+            observers=self.audit.observers(),
+        )  # fmt: skip
+        self.audit.recovered()
+        return engine
 
     def _progress(self, *what: object) -> None:
         """Report progress; called on recovery's thread, often."""
@@ -190,6 +200,7 @@ class TxBrokerService(Service):
 
     def _recovered(self, engine: Engine) -> None:
         if self._stopping:
+            self.audit.stop(JOIN_PATIENCE)
             engine.close()
         else:
             self._serve(engine)
@@ -206,6 +217,7 @@ class TxBrokerService(Service):
             engine, self.config, self._reactor, self.failed, make_forcing=ForceThread, issuers=self._issuers
         )
         self.serving.connections.max_connections = self._connections_allowed()
+        self.audit.serve(engine, self.serving.broker)
         self.serving.start()
         self.watching.serving = self.serving
         self._listen().addErrback(self._not_listening)
@@ -348,6 +360,7 @@ class TxBrokerService(Service):
                     "log_file {path} cannot be opened again: {error}; the log goes on in the file that was open",
                     path=self.config.service.log_file, error=error,
                 )  # fmt: skip
+        self.audit.reopen()
         self.certificates.reload()
         self.watching.reload()
         self._reload_issuers()
@@ -405,6 +418,7 @@ class TxBrokerService(Service):
             if not self._failed:
                 yield self._stop_serving(serving)
             serving.end(JOIN_PATIENCE)
+            self.audit.stop(JOIN_PATIENCE)
             self.watching.serving = None
             serving.engine.close()
         yield self.watching.stop()

@@ -80,6 +80,11 @@ class Options(usage.Options):
 
     def _check_log(self) -> None:
         settings, twistd = self.config.service, getattr(self, "parent", None) or {}
+        if settings.audit == config.STANDARD_OUTPUT and not twistd.get("nodaemon", True):
+            raise usage.UsageError(
+                "audit is '-', standard output, which a daemon has not: say --set audit=/var/log/audit.json, or "
+                "run it in the foreground (twistd -n)"
+            )
         if log_output.is_set(settings) and not settings.log_file and not twistd.get("nodaemon", True):
             raise usage.UsageError(
                 "log_format and log_level are for standard output or log_file, and a daemon has no output: say "

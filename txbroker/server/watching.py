@@ -9,11 +9,12 @@ from twisted.internet.defer import Deferred, DeferredList, inlineCallbacks, mayb
 from twisted.logger import Logger
 
 from txbroker.errors import InvalidSetting
-from txbroker.monitoring import broker_metrics, certificate_metrics, process_metrics
+from txbroker.monitoring import audit_metrics, broker_metrics, certificate_metrics, process_metrics
 from txbroker.monitoring.exposition import COUNTER, Metric
 from txbroker.monitoring.health import Health
 from txbroker.monitoring.site import Listener, Pages
 from txbroker.server import listening
+from txbroker.server.broker_audit import BrokerAudit
 from txbroker.server.certificates import KnownCertificates
 from txbroker.server.config import ServiceSettings
 from txbroker.server.running_broker import RunningBroker
@@ -47,7 +48,9 @@ class Watching:
 
     log = Logger()
 
-    def __init__(self, settings: ServiceSettings, reactor: Any, certificates: KnownCertificates) -> None:
+    def __init__(
+        self, settings: ServiceSettings, reactor: Any, certificates: KnownCertificates, audit: BrokerAudit
+    ) -> None:
         self.health = Health()
         self.serving: RunningBroker | None = None
         """What serves clients, once there is one."""
@@ -55,6 +58,7 @@ class Watching:
         self._settings = settings
         self._reactor = reactor
         self._certificates = certificates
+        self._audit = audit
         self._pages: Pages | None = None
         self._listener: Listener | None = None
 
@@ -96,6 +100,7 @@ class Watching:
         yield broker_metrics.READY.only(self.health.is_ready)
         yield from process_metrics.families()
         yield from certificate_metrics.families(self._certificates.not_after(), self._certificates.has_failed)
+        yield from audit_metrics.families(self._audit.has_failed, self._audit.lines_lost)
         serving = self.serving
         if serving is not None:
             others = {metric: value(serving) for metric, value in OF_CONNECTIONS.items()}
