@@ -31,6 +31,12 @@ class Only:
         self.asked.append(principal)
         return self
 
+    def knows(self, command):
+        return False
+
+    def learn(self, command):
+        pass
+
     def judge(self, need, command):
         self.judged.append((need.right, type(command)))
         if need.right not in self.rights:

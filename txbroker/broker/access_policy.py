@@ -16,6 +16,7 @@ from journal.parties import ADMINISTRATOR
 from journal.transaction_states import TransactionNumber
 from txbroker.broker.rights import Need, Thing, resource_name
 from txbroker.errors import AccessDenied, UnknownTransaction
+from txbroker.wire.messages import Fetch, Send
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -88,11 +89,40 @@ class PrincipalRights:
         self.principal = principal
         self._rules = rules
         self._topics: dict[tuple[Right, str], bool] = {}
+        self._written: set[int] = set()
+        self._read: set[int] = set()
+        self._groups: set[str] = set()
         self.topic_of, self.table_of = policy.topic_of, policy.table_of
 
     def of_others(self, command: Any) -> Thing | None:
         """Return the transaction that a request names, unless it is the principal's own."""
         return self._policy.of_others(command, self.principal)
+
+    def knows(self, command: Any) -> bool:
+        """Return whether a request like this was allowed before, of the kinds that come by the thousand.
+
+        A partition is one topic's for good, and with the next rule there is another object. 0.4 µs instead of 4
+        for each send.
+        """
+        kind = type(command)
+        if kind is Send:
+            return command.partition in self._written
+        if kind is Fetch:
+            for number, _, _ in command.positions:
+                if number not in self._read:
+                    return False
+            return all(reader.group in self._groups for reader in command.readers)
+        return False
+
+    def learn(self, command: Any) -> None:
+        """Note that a request was allowed: of partitions that there are, which bounds how much is noted."""
+        kind = type(command)
+        if kind is Send and self.topic_of(command.partition) is not None:
+            self._written.add(command.partition)
+        elif kind is Fetch:
+            numbers = (number for number, _, _ in command.positions)
+            self._read.update(number for number in numbers if self.topic_of(number) is not None)
+            self._groups.update(reader.group for reader in command.readers if len(self._groups) < MOST_KEPT)
 
     def judge(self, need: Need, command: Any) -> None:
         """Raise AccessDenied if the principal has not the right, on one of the things that the request names."""
@@ -136,21 +166,25 @@ def matching(rules: list[Rule], right: Right, resource: Resource, thing: Thing) 
 
 
 def _covers(rule: Rule, thing: Thing) -> bool:
-    """Whether a rule is about all that is meant."""
+    """Whether a rule is about all that is meant. The broker's own topics are meant only by one that says so."""
     if rule.resource is Resource.BROKER:
         return True
     names = [name for name in (thing.name, thing.also) if name]
-    if not names or (thing.is_prefix and not thing.name):
+    if not names:
         return rule.is_prefix and not rule.pattern
-    return any(_has(rule, name, thing.is_prefix) for name in names)
+    if thing.is_prefix:
+        return rule.is_prefix and any(_means(rule, name) for name in names)
+    return any(_means(rule, name) for name in names)
 
 
-def _has(rule: Rule, name: str, is_prefix: bool) -> bool:
-    if not rule.is_prefix:
-        return name == rule.pattern and not is_prefix
+def _means(rule: Rule, name: str) -> bool:
     if rule.resource is Resource.TOPIC and is_internal(name) and not is_internal(rule.pattern):
-        return False  # the broker's own topics are meant only by a rule that says so
-    return name.startswith(rule.pattern)
+        return False
+    return _fits(rule, name)
+
+
+def _fits(rule: Rule, name: str) -> bool:
+    return name.startswith(rule.pattern) if rule.is_prefix else name == rule.pattern
 
 
 def _touches(rule: Rule, thing: Thing) -> bool:
@@ -159,7 +193,7 @@ def _touches(rule: Rule, thing: Thing) -> bool:
         return True
     if thing.is_prefix and rule.pattern.startswith(thing.name):
         return True
-    return any(_has(rule, name, False) for name in (thing.name, thing.also))
+    return _fits(rule, thing.name) or (bool(thing.also) and _fits(rule, thing.also))
 
 
 def denied(principal: str, right: Right, resource: Resource, shown: str) -> AccessDenied:

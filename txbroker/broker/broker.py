@@ -416,8 +416,10 @@ class Broker:
     @staticmethod
     def _judge_rights(rights: Rights, command: Any) -> None:
         """The one place where a request's rights are asked for, whether it was parked, timed or came just now."""
-        for need in needs_of(command):
-            rights.judge(need, command)
+        if not rights.knows(command):
+            for need in needs_of(command):
+                rights.judge(need, command)
+            rights.learn(command)
 
     def _give_up(self, session: Session, command: Any, error: MemoryExhausted) -> None:
         """Refuse a request because there is no memory even after flushing; its transaction cannot continue."""

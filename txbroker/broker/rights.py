@@ -368,6 +368,12 @@ def needs_of(command: Any) -> Iterator[Need]:
 class Rights(Places, Protocol):
     """The rights of one principal."""
 
+    def knows(self, command: Any) -> bool:
+        """Return whether a request like this was allowed before."""
+
+    def learn(self, command: Any) -> None:
+        """Note that a request was allowed."""
+
     def judge(self, need: Need, command: Any) -> None:
         """Raise the error that refuses a request if this need of it is not met."""
 
