@@ -204,7 +204,7 @@ class Register:
 
     def _partition(self, *, create: bool) -> int:
         if self._number == _NO_TOPIC:
-            found = self._broker.topics([TOPIC])
+            found = list(self._broker.topics([TOPIC]))
             if not found and not create:
                 return _NO_TOPIC
             if not found:

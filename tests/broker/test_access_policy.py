@@ -36,8 +36,7 @@ def model(rules, right, name, is_prefix=False):
         names |= {
             each.pattern
             for each in rules
-            if (each.pattern.startswith(name)
-            and not each.pattern.startswith("txbroker."))
+            if (each.pattern.startswith(name) and not each.pattern.startswith("txbroker."))
             or (each.pattern.startswith(name) and own)
         }
 

@@ -195,6 +195,7 @@ class Entering:
         """Forget the login of a connection that is lost."""
         self._attempt, self._exchange = object(), None
         self._by = self._again_at = math.inf
+        self.channel = Channel  # it may hold the connection
 
     def tick(self, now: float) -> float:
         """Log in anew if it is time, or give up the connection on which the login takes too long; return when to look
