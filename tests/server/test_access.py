@@ -1,14 +1,18 @@
 """Test logins and rights at a real broker: the first user, the switch, what each may do, and what ends a session."""
 
+import socket
+import subprocess
+import sys
 import threading
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
 import txbroker
 from journal.formats.access_entries import Effect, Resource, Right, Rule, User
 from journal.xid import Xid
-from tests.support.broker_process import told_broker
+from tests.support.broker_process import ENVIRONMENT, told_broker
 from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.client.login.verifier import verifier_of
@@ -207,14 +211,40 @@ def test_users_and_rules_are_there_after_a_kill_and_after_a_checkpoint(scene):
             assert process.wait() == 0
 
 
+def ask(path, page):
+    """Return the first line and the last one of a page, asked for over a UNIX socket."""
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.settimeout(20)
+        peer.connect(str(path))
+        peer.sendall(f"GET {page} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: peer.recv(4096), b"")).decode()
+    return answer.partition("\r\n")[0], answer.rstrip().rpartition("\n")[2]
+
+
 def test_an_open_endpoint_is_listened_to_while_everybody_has_to_log_in(tmp_path):
-    with told_broker(tmp_path / "data", "--listen", "tcp:0") as process:
-        process.ready()
-        assert "nobody listens there until 'txbroker access enable'" in process.output
-        scene = Scene(process, tmp_path / "data", "")
-        process.wait_for(r"BrokerFactory starting on|listening to tcp")
+    http, output = tmp_path / "http", tmp_path / "output"
+    command = [
+        sys.executable, "-c", "from twisted.scripts.twistd import run; run()", "-n", "--pidfile=", "txbroker",
+        "--data", tmp_path / "data", "--listen", "tcp:0",
+        "--set", f"http=unix:{http}:mode=600", "--set", "file_bytes=4MiB",
+    ]  # fmt: skip
+    with output.open("wb") as written:
+        process = subprocess.Popen(command, stdout=written, stderr=written, env=ENVIRONMENT)
+    try:
+        eventually(lambda: "txbroker ready" in output.read_text())
+        assert "nobody listens there until 'txbroker access enable'" in output.read_text()
+        assert ask(http, "/readyz") == (
+            "HTTP/1.1 503 Service Unavailable",
+            "waiting for a login: no endpoint is open until 'txbroker access enable'",
+        )
+        scene = Scene(SimpleNamespace(), tmp_path / "data", "")
+        eventually(lambda: ask(http, "/readyz") == ("HTTP/1.1 200 OK", "ready"))
         with scene.admin() as admin:
             admin.switch_access(Switch.DISABLE)
+        eventually(lambda: ask(http, "/readyz")[0].endswith("503 Service Unavailable"))
+    finally:
+        process.terminate()
+        process.wait(20)
 
 
 def test_deny_wins_over_allow(scene):

@@ -9,6 +9,7 @@ class Phase(Enum):
     """What the process is doing."""
 
     RECOVERING = "recovering"
+    WAITING = "waiting for a login"
     SERVING = "serving"
     STOPPING = "stopping"
     FAILED = "failed"

@@ -302,15 +302,18 @@ class TxBrokerService(Service):
         addresses = ",".join(
             listening.address(description.partition(":")[0], port) for description, port in self.ports.items()
         )
-        self.watching.health.is_now(Phase.SERVING)
         self.log.info(
             "txbroker ready listening={listening} start={start} {report}",
             listening=addresses, start=engine.start_number, report=engine.report,
         )  # fmt: skip
 
     def _say_listening(self) -> None:
-        """Log who can come in without a login, and what is not listened to therefore."""
+        """Log who can come in without a login, and what is not listened to therefore; say whether clients may come."""
         assert self.serving is not None
+        if self.ports:
+            self.watching.health.is_now(Phase.SERVING)
+        else:
+            self.watching.health.is_now(Phase.WAITING, "no endpoint is open until 'txbroker access enable'")
         if self.serving.broker.access.is_on:
             return
         for description, sentence in self._open_ones.items():
