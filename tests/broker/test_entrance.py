@@ -544,3 +544,45 @@ class TestChanges:
         door.login("ANONYMOUS")
         gate.wait(FIRST_DELAY)
         refused(door.answers[-1], "AuthenticationFailed")
+
+    @pytest.mark.parametrize("change", ["removed", "its password", "another's"])
+    def test_what_is_changed_while_good_news_are_held_back_lets_nobody_in(self, gate, change):
+        Door(gate, hello=True).go_through(pencil("eraser"))
+        door = Door(gate, hello=True)
+        assert door.go_through(pencil()) is None
+        if change == "removed":
+            gate.admin.ask(messages.RemoveUser, "alice")
+        elif change == "its password":
+            user = replace(gate.broker.access.users["alice"], scram=None)
+            gate.admin.ask(messages.AlterUser, user, ["scram"])
+        else:
+            gate.admin.ask(messages.AlterUser, User("carol"), [], messages.Existing.NO)
+        gate.wait(FIRST_DELAY + 0.001)
+        refused(door.answers[-1], "StorageUnavailable")
+        assert (door.session.number, len(door.closed)) == (0, 1)
+
+    def test_what_is_changed_while_a_password_is_checked_lets_nobody_in(self, gate):
+        door, client = Door(gate, hello=True), Plain("PLAIN", Credentials(user="alice", password="pencil"))
+        assert door.login("PLAIN", client.first()) is None
+        gate.admin.ask(messages.RemoveUser, "alice")
+        gate.worker.step()
+        gate.wait(FIRST_DELAY + 0.001)
+        assert door.session.number == 0
+        assert len(door.closed) == 1
+
+    def test_who_ends_the_own_session_has_its_answer_before_that(self, gate):
+        gate.admin.ask(
+            messages.AlterUser,
+            User("root2", gate.broker.access.users["alice"].scram),
+            [],
+            messages.Existing.NO,
+        )
+        gate.admin.ask(
+            messages.AlterRule,
+            Rule("root2", Effect.ALLOW, Resource.BROKER, "", False, [Right.ADMINISTER]),
+        )
+        door = Door(gate, hello=True)
+        assert isinstance(door.go_through(pencil(user="root2")), Welcome)
+        door.answers.clear()
+        door.ask(messages.RemoveUser, "root2")
+        assert [type(answer) for answer in door.answers] == [messages.Done, GoingAway]

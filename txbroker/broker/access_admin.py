@@ -18,6 +18,7 @@ from txbroker.broker.sends import disk_full
 from txbroker.broker.session import Session
 from txbroker.errors import InvalidSetting, LimitExceeded, UnknownUser, UserExists
 from txbroker.login.ways import judge_user
+from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
     MAX_USERS_LISTED,
     WAYS,
@@ -83,7 +84,7 @@ class AccessAdministration:
 
     # -- users ------------------------------------------------------------------------------------
 
-    def alter_user(self, session: Session, command: AlterUser, data: memoryview) -> Done:  # noqa: ARG002
+    def alter_user(self, session: Session, command: AlterUser, data: memoryview) -> None:  # noqa: ARG002
         """Make a user, or change one."""
         given, access = command.user, self._access
         known = access.users.get(given.name)
@@ -108,17 +109,17 @@ class AccessAdministration:
         if error is not None:
             raise error
         self._accept(UserSet(made, session.as_actor(), self._engine.now()))
+        self._answer(session, Done(command.correlation))
         if known is not None and _has_lost(known, made):
             self._end_those_of({made.name}, f"a way in or a role of {made.name} was taken away")
-        return Done(command.correlation)
 
-    def remove_user(self, session: Session, command: RemoveUser, data: memoryview) -> Done:  # noqa: ARG002
+    def remove_user(self, session: Session, command: RemoveUser, data: memoryview) -> None:  # noqa: ARG002
         """Remove a user, and end its sessions."""
         if command.name not in self._access.users:
             raise _unknown(command.name)
         self._accept(UserRemoved(command.name, session.as_actor(), self._engine.now()))
+        self._answer(session, Done(command.correlation))
         self._end_those_of({command.name}, f"user {command.name} was removed")
-        return Done(command.correlation)
 
     def list_users(self, session: Session, command: ListUsers, data: memoryview) -> Users:  # noqa: ARG002
         """Return a page of users, by their names."""
@@ -136,7 +137,7 @@ class AccessAdministration:
 
     # -- rules ------------------------------------------------------------------------------------
 
-    def alter_rule(self, session: Session, command: AlterRule, data: memoryview) -> Rules:  # noqa: ARG002
+    def alter_rule(self, session: Session, command: AlterRule, data: memoryview) -> None:  # noqa: ARG002
         """Add rights to a rule, or take some away."""
         given, access = command.rule, self._access
         if given.resource is Resource.BROKER and (given.pattern or given.is_prefix):
@@ -149,9 +150,9 @@ class AccessAdministration:
             if known is None and len(access.rules) >= MAX_RULES:
                 raise LimitExceeded(f"there are {MAX_RULES} rules; nothing has changed. Remove some first")
             self._accept(RuleSet(rule, session.as_actor(), self._engine.now()))
-            if (rule.effect is Effect.ALLOW) is command.forget:
-                self._end_those_of(self._names_of(rule.holder), f"a right was taken away ({given})")
-        return Rules(command.correlation, [rule], False, access.is_on, access.is_confirmed)
+        self._answer(session, Rules(command.correlation, [rule], False, access.is_on, access.is_confirmed))
+        if after != before and (rule.effect is Effect.ALLOW) is command.forget:
+            self._end_those_of(self._names_of(rule.holder), f"a right was taken away ({given})")
 
     def _names_of(self, holder: str) -> set[str]:
         if not holder.startswith(ROLE):
@@ -175,7 +176,7 @@ class AccessAdministration:
 
     # -- the switch -------------------------------------------------------------------------------
 
-    def switch(self, session: Session, command: SwitchAccess, data: memoryview) -> Done:  # noqa: ARG002
+    def switch(self, session: Session, command: SwitchAccess, data: memoryview) -> None:  # noqa: ARG002
         """Demand a login from now on, or do so no more; or take users and rules for confirmed."""
         access, what = self._access, command.what
         if what is Switch.ENABLE:
@@ -186,13 +187,15 @@ class AccessAdministration:
         is_confirmed = access.is_confirmed or what is Switch.CONFIRM
         if (is_on, is_confirmed) != (access.is_on, access.is_confirmed):
             self._accept(self._set(is_on, is_confirmed, session))
+            self._answer(session, Done(command.correlation))
             if is_on:
                 self._end_those_of({ANONYMOUS}, "a login is needed from now on")
             else:
                 everybody = {each.principal for each in self._sessions.values()}
                 self._end_those_of(everybody - {ADMINISTRATOR}, "no login is needed any more")
             self._engine.when_forced(self._has_switched, None)
-        return Done(command.correlation)
+        else:
+            self._answer(session, Done(command.correlation))
 
     def _has_switched(self, _: object) -> None:
         self.on_switched()
@@ -228,6 +231,10 @@ class AccessAdministration:
         self._engine.accept(record)
         for session in self._sessions.values():
             session.rights = self._policy.rights_of(session.principal)
+
+    def _answer(self, session: Session, answer: Done | Rules) -> None:
+        """Answer once the change is forced: before the end of sessions, of which the one that asks may be one."""
+        self._engine.when_forced(session.deliver, encode(answer))
 
     def _end_those_of(self, principals: Iterable[str], reason: str) -> None:
         """End sessions once what is accepted is forced."""

@@ -23,7 +23,7 @@ from txbroker.broker.session import (
     judge_hello,
 )
 from txbroker.broker.settings import SECOND, BrokerSettings
-from txbroker.errors import LimitExceeded, PeerViolation, TxBrokerError
+from txbroker.errors import LimitExceeded, PeerViolation, StorageUnavailable, TxBrokerError
 from txbroker.login.facts import ConnectionFacts
 from txbroker.login.outcomes import Challenge, Failure, Pending, Step, Success
 from txbroker.wire import messages
@@ -52,6 +52,7 @@ class _Attempt:
         self._entrance = entrance
         self._session = session
         self._first = self._last = first
+        self._as_of = entrance.access.changed
         self._exchange = entrance.logins.begin(entrance.facts(session), first.mechanism, self._judged)
         self._is_held = False
 
@@ -68,13 +69,20 @@ class _Attempt:
             case Pending():
                 self._hold()
             case Success():
-                self._end(outcome.delay, partial(entrance.has_succeeded, session, self._first, last, outcome))
+                self._end(outcome.delay, partial(self._succeeded, outcome))
             case Failure():
                 entrance.log.warn(
                     "refused a login of {client!r} from {peer}: {reason}",
                     client=session.client, peer=session.peer, reason=outcome.reason,
                 )  # fmt: skip
                 self._end(outcome.delay, partial(entrance.has_failed, session, last, outcome))
+
+    def _succeeded(self, outcome: Success) -> None:
+        """Let the client in, if users are as they were when it began: what was judged may be taken away by now."""
+        if self._entrance.access.changed == self._as_of:
+            self._entrance.has_succeeded(self._session, self._first, self._last, outcome)
+        else:
+            self._entrance.has_failed(self._session, self._last, _CHANGED)
 
     def _end(self, delay: float, then: Callable[[], None]) -> None:
         if delay:
@@ -97,6 +105,15 @@ class _Attempt:
         """Forget the attempt: its connection is gone."""
         self._session.login = None
         self._exchange.abandon()
+
+
+_CHANGED: Final = Failure(
+    StorageUnavailable(
+        "users or rules were changed while this login was judged; nothing was done. Log in again, as clients do by "
+        "themselves"
+    ),
+    "users or rules were changed meanwhile",
+)
 
 
 class Entrance:
@@ -126,7 +143,7 @@ class Entrance:
         self._settings = settings
         self._sessions = sessions
         self._greeting = greeting
-        self._access = access
+        self.access = access
         self.logins = logins
         self._policy = policy
         self._call_later = call_later
@@ -185,7 +202,7 @@ class Entrance:
     def facts(self, session: Session) -> ConnectionFacts:
         """Return what is known of a connection, with what is demanded just now."""
         assert session.facts is not None, "it has said hello"
-        return msgspec.structs.replace(session.facts, login_required=self._access.is_on)
+        return msgspec.structs.replace(session.facts, login_required=self.access.is_on)
 
     def after(self, delay: float, call: Callable[[], None]) -> None:
         """Call later, or at once if there is no delay."""

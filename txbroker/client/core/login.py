@@ -110,10 +110,12 @@ class Entering:
         self.server = ""
         """The broker's program, as it calls itself."""
         self._by = self._again_at = math.inf
+        self._is_refused = False
 
     def begin(self) -> None:
         """Say hello on a new connection; without credentials log in with it, which costs no time for a round trip."""
         core = self._core
+        self._is_refused = False
         self._by = core.clock() + core.options.timeout
         core.expire_by(self._by)
         hello = Hello(core.correlation(), messages.MAGIC, list(messages.VERSIONS), core.options.client)
@@ -181,8 +183,11 @@ class Entering:
             core.welcomed(welcome)
 
     def refused(self, error: errors.TxBrokerError) -> None:
-        """End the client if another try would be refused, too, else the connection."""
+        """End the client if another try would be refused, too, else the connection. The first reason counts."""
         core = self._core
+        if self._is_refused:
+            return
+        self._is_refused = True
         self.lost()
         is_first = not core.session and isinstance(error, errors.AuthenticationFailed | errors.Misuse)
         if is_first or isinstance(error, REFUSED_FOR_GOOD):
