@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import journal
 
-if TYPE_CHECKING:
-    from txbroker.broker.broker import Broker
+
+class Counted(Protocol):
+    """The parts of a broker that count something."""
+
+    access: Any
+    access_policy: Any
+    coordinator: Any
+    dead_letters: Any
+    delivering: Any
+    describing: Any
+    engine: Any
+    entrance: Any
+    fetching: Any
+    groups: Any
+    orphans: Any
+    parked_requests: Any
+    producers: Any
+    scrubbed: Any
+    sending: Any
+    sessions: Any
+    started_at: int
 
 
-def status_of(broker: Broker) -> dict[str, int | float | str]:
+def status_of(broker: Counted) -> dict[str, int | float | str]:
     """Return the figures of this moment."""
     sending, fetching = broker.sending, broker.fetching
     return {
