@@ -26,6 +26,7 @@ ELSEWHERE: Final = (
 """How to give a URL that has a password."""
 
 _SECRETS: Final = ("password", "passwd", "sslpassword")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _PORTS: Final = re.compile(r"[0-9,]*")
 
 
@@ -51,16 +52,18 @@ def _first_line(path: str) -> str:
             return file.readline().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        shown = f"file {path!r}" if "@" not in path else "named file"
         raise errors.Misuse(
-            f"the file {path!r}, whose first line is to be the database's URL, cannot be read: {reason}; nothing was "
+            f"the {shown}, whose first line is to be the database's URL, cannot be read: {reason}; nothing was "
             "done"
         ) from None
 
 
 def _variable(name: str) -> str:
     if name not in os.environ:
+        shown = repr(name) if name.isidentifier() else "that was named"
         raise errors.Misuse(
-            f"the environment variable {name!r}, which is to be the database's URL, is not set; nothing was done"
+            f"the environment variable {shown}, which is to be the database's URL, is not set; nothing was done"
         )
     return os.environ[name].strip()
 
@@ -79,8 +82,9 @@ def _open(url: str, where: str, secret: bool) -> Connector:
         return _postgresql(rest, where, secret)
     if kind in ("mysql", "mariadb"):
         return _mysql(rest, where, secret)
+    shown = repr(scheme[:40]) if _SCHEME.fullmatch(scheme) else "something else (not shown)"
     raise errors.Misuse(
-        f"{where} names {scheme[:40]!r}, a kind of database that the command line does not open: {KNOWN} are "
+        f"{where} names {shown}, a kind of database that the command line does not open: {KNOWN} are "
         "understood. In a program, txbroker.Resolver takes any function that opens a connection; nothing was done"
     )
 
@@ -97,8 +101,9 @@ def _driver(name: str, package: str) -> Any:
 def _sqlite(rest: str) -> Connector:
     path = Path(unquote(rest.removeprefix("/")))
     if not path.is_file():
+        shown = f" {str(path)!r}" if "@" not in rest else ""
         raise errors.Misuse(
-            f"there is no file {str(path)!r} (sqlite:///PATH is relative, sqlite:////PATH absolute); nothing was done"
+            f"there is no file{shown} (sqlite:///PATH is relative, sqlite:////PATH absolute); nothing was done"
         )
     uri = f"file:{quote(str(path.absolute()))}?mode=rw"
     return lambda: sqlite3.connect(uri, uri=True, timeout=5.0)

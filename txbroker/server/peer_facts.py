@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from twisted.internet.address import UNIXAddress
@@ -53,6 +54,7 @@ def is_local(peer: Any) -> bool:
     return isinstance(peer, UNIXAddress) or is_loopback(str(getattr(peer, "host", "")))
 
 
+@lru_cache(1_024)
 def is_loopback(address: str) -> bool:
     """Return whether an IP address is one of this machine alone."""
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
+from functools import lru_cache
 from typing import Any, Final
 
 from txbroker.server.peer_facts import is_local
@@ -55,8 +56,11 @@ class Strangers:
 def network_of(peer: Any) -> str:
     """Return what a connection is counted by: its IPv4 address, its /64 of IPv6; "" for this machine."""
     host = str(getattr(peer, "host", ""))
-    if not host or is_local(peer):
-        return ""
+    return "" if not host or is_local(peer) else _network_of(host)
+
+
+@lru_cache(1_024)
+def _network_of(host: str) -> str:
     try:
         found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

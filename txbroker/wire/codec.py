@@ -7,6 +7,7 @@ those of :mod:`txbroker.wire.messages`. ``docs/wire_protocol.md`` has worked byt
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from math import inf
 from typing import Any, Generic, TypeVar
 
@@ -60,6 +61,12 @@ def _array_head(count: int) -> bytes:
     return b"\xdc" + count.to_bytes(2) if count < 1 << 16 else b"\xdd" + count.to_bytes(4)
 
 
+@cache
+def _head_decoder(messages: type) -> Callable[[memoryview], Any]:
+    """Return what decodes heads of these kinds, made once: it has no state, and making it takes 0.2 ms."""
+    return msgspec.msgpack.Decoder(messages).decode
+
+
 class Decoder(Generic[MessageType]):
     """Takes a peer's bytes as they come, returns whole messages.
 
@@ -69,7 +76,7 @@ class Decoder(Generic[MessageType]):
     """
 
     def __init__(self, messages: type, max_data: int, max_head: int = MAX_HEAD) -> None:
-        self._decode_head: Callable[[memoryview], MessageType] = msgspec.msgpack.Decoder(messages).decode
+        self._decode_head: Callable[[memoryview], MessageType] = _head_decoder(messages)
         self._max_data = max_data
         self._max_head = max_head
         # The bytes that have come and were not decoded, from ``_position`` on.

@@ -1,5 +1,6 @@
 import asyncio
 import re
+import traceback
 
 import pytest
 
@@ -73,3 +74,39 @@ def test_every_api_refuses_at_once(url):
     twisted_client.connect(url, reactor=object()).addErrback(failures.append)
     with pytest.raises(Misuse, match="is not a broker's address"):
         failures[0].raiseException()
+
+
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"tcp:billing:{SECRET}@host:7654",
+        f"tcp:{SECRET}@host:7654",
+        f"tcp://billing:{SECRET}@host:7654",
+        f"tls:billing:{SECRET}@host:7654:ca=/ca.pem",
+        f"tls://billing:{SECRET}@host",
+        f"txbroker://billing:{SECRET}@host:1/",
+        f"unix://billing:{SECRET}@run/a.sock",
+        f"amqp://billing:{SECRET}@host",
+        f"billing:{SECRET}@host:7654",
+        f"billing:{SECRET}@host",
+        f"tcp:host:7654?password={SECRET}",
+        f"tcp:host:7654:password={SECRET}",
+        f"tls:host:7655:Token={SECRET}",
+        f"tls:billing:ca={SECRET}@host:7655",
+        [f"tcp:billing:{SECRET}@host:7654"],
+        f"tcp:billing:{SECRET}@host:7654".encode(),
+    ],
+)
+def test_an_address_with_a_password_is_refused_and_not_repeated(url):
+    with pytest.raises(Misuse, match="is not shown, for it may have a password in it") as caught:
+        parse(url)
+    assert SECRET not in "".join(traceback.format_exception(caught.value, chain=True, limit=0))
+    assert "password_file=" in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["unix:/run/a@b.sock", "tls:host:1:ca=/home/a@b/ca.pem:cert=/password=/c"])
+def test_names_of_files_may_look_like_it(url):
+    assert parse(url)

@@ -117,3 +117,21 @@ def test_a_file_that_is_no_text_is_named(tmp_path):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(errors.Misuse, match="it is no text in UTF-8"):
         connector(f"file:{path}")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "file:postgresql://billing:hunter2@host/shop",
+        "env:postgresql://billing:hunter2@host/shop",
+        "billing:hunter2@host://shop",
+        "sqlite://billing:hunter2@host/shop.db",
+        "sqlite:///billing:hunter2@host/shop.db",
+        "oracle://billing:hunter2@host/shop",
+        "billing:hunter2@host/shop",
+    ],
+)
+def test_a_password_in_the_wrong_place_is_not_repeated(address):
+    with pytest.raises(errors.Misuse) as caught:
+        connector(address)
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value, chain=True, limit=0))

@@ -17,6 +17,9 @@ _URLS = ("tcp", "tls", "txbroker")
 _HOST = re.compile(r"[^\s/@\[\]]+")
 _PLACE = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d+)?", re.ASCII)
 """A host, with a port or without."""
+_SECRET = re.compile(r"@|(?:pass(?:word|wd|phrase)?|pwd|token|secret)=", re.IGNORECASE)
+"""What there may be of a password. Text with it is never repeated."""
+_FILES = re.compile(r":(?:ca|cert|key)=.*", re.DOTALL)
 _OPTION = re.compile(r":(?=(?:ca|cert|key)=)")
 """The colon before an option. Others are of the file's name."""
 
@@ -56,6 +59,8 @@ def parse(url: str) -> Address:
     if not isinstance(url, str):
         raise _bad(url, f"it is a {type(url).__name__}, and an address is one text")
     kind, _, rest = url.partition(":")
+    if (kind != "unix" or rest.startswith("//")) and _SECRET.search(_FILES.sub("", url)):
+        raise _bad(url, "")
     if meant := _meant(url, kind, rest):
         raise _bad(url, f"write {meant!r}")
     if kind == "unix":
@@ -120,6 +125,13 @@ def _with_port(place: str) -> str:
 
 
 def _bad(url: object, reason: str) -> Misuse:
+    if _SECRET.search(str(url)):
+        return Misuse(
+            "what was given is not a broker's address; it is not shown, for it may have a password in it. Addresses "
+            f"have no user and no password: known are tcp:HOST:PORT, unix:PATH and {TLS_FORM}, and a client is given "
+            "user=, and password= or password_file=, beside its address; nothing was opened. If others may have seen "
+            "the password, change it"
+        )
     return Misuse(
         f"{url!r} is not a broker's address: {reason}; "
         f"known are tcp:HOST:PORT, unix:PATH and {TLS_FORM}; nothing was opened"

@@ -46,8 +46,8 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
             raise WrongType(f"user is a {type(self.user).__name__}; it must be a str. Nothing was sent")
         if self.user and not re.match(USER_PATTERN, self.user):
             raise WrongValue(
-                f"user {self.user[:MAX_USER]!r} cannot be the name of one: 1 to {MAX_USER} of A-Z, a-z, 0-9, '.', '_' "
-                "and '-'. Nothing was sent"
+                f"user has {len(self.user)} characters that cannot be the name of one (they are not shown, for they "
+                f"may be a password): 1 to {MAX_USER} of A-Z, a-z, 0-9, '.', '_' and '-'. Nothing was sent"
             )
         for name in ("password", "token"):
             given = getattr(self, name)
