@@ -30,7 +30,7 @@ from txbroker.broker.access_policy import AccessPolicy
 from txbroker.broker.accounts import SMALL, Accounts
 from txbroker.broker.admin import Describing, nothing_scrubbed
 from txbroker.broker.consumer_groups import Consuming
-from txbroker.broker.entrance import Entrance, unheard
+from txbroker.broker.entrance import Entrance
 from txbroker.broker.fetch_attempt import CallLater, unreadable
 from txbroker.broker.fetches import Fetching, RunBlocking, run_inline
 from txbroker.broker.file_pins import Pinning
@@ -39,6 +39,7 @@ from txbroker.broker.latencies import Latencies
 from txbroker.broker.message_search import MessageSearch
 from txbroker.broker.orphan_policy import Orphans
 from txbroker.broker.parked_requests import LARGE, Disconnected, ParkedRequests
+from txbroker.broker.quotas import QuotaBook
 from txbroker.broker.request_times import Timing
 from txbroker.broker.rights import Policy, Rights, needs_of
 from txbroker.broker.sends import Sending
@@ -47,6 +48,7 @@ from txbroker.broker.session import (
     Session,
     SessionAction,
     SessionInput,
+    unheard,
 )
 from txbroker.broker.session_list import COME_AGAIN, SessionList
 from txbroker.broker.settings import BrokerSettings
@@ -176,13 +178,16 @@ class Broker:
         self.access: AccessFold = _fold(engine, AccessFold)
         self.access_policy = AccessPolicy(engine, self.access, self.delivering.fold)
         self.policy: Policy = policy or self.access_policy
+        self.quotas = QuotaBook(
+            engine, self.access, self.producers, self.sessions, call_later, self.fetching.drained
+        )
         logins = Logins(self.access, run_passwords or run_blocking, engine.clock, random, issuers)
         self.entrance = Entrance(
-            engine, settings, self.sessions, self.greeting, self.access, logins, lambda: self.policy, call_later,
-            self._supersede, self._end, self._finish,
+            engine, settings, self.sessions, self.greeting, self.access, logins, lambda: self.policy, self.quotas,
+            call_later, self._supersede, self._end, self._finish,
         )  # fmt: skip
         self.access_admin = AccessAdministration(
-            engine, self.access, self.access_policy, self.sessions, random, self._send_away
+            engine, self.access, self.access_policy, self.sessions, random, self._send_away, self.quotas
         )
         self.session_list = SessionList(engine, self.sessions, self._send_away)
         self.on_denied: Callable[[Session, AccessDenied], object] = unheard
@@ -211,6 +216,10 @@ class Broker:
         self.consuming.end_memberships = coordinator.end
         self.describing.on_changed = self.fetching.look_again
         self.describing.on_topic = coordinator.topic_changed
+        self.describing.judge_topic = self.quotas.judge_topic
+        self.sending.judge_producer = self.quotas.judge_producer
+        self.transacting.content.judge_prepare = self.quotas.judge_prepare
+        self.fetching.gave = self.quotas.gave
         self.describing.status = self._status
         self.engine.on_published = self.fetching.published
         self.engine.on_idle = self.parked_requests.move

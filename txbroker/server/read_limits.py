@@ -47,6 +47,7 @@ class Pause(IntFlag):
     ENDING = 8
     TURN = 16
     HELD = 32
+    QUOTA = 64
 
 
 class Holds(Protocol):
