@@ -170,7 +170,23 @@ class ContentMismatch(RequestRefused):
 
 
 class LimitExceeded(RequestRefused):
-    """A limit (number, bytes or messages of open transactions, producers, ...) would be exceeded."""
+    """A limit (number, bytes or messages of open transactions, producers, ...) would be exceeded.
+
+    ``quota`` names the quota of ``principal`` that it is, with its ``limit`` and what is ``present``; empty if it is
+    another limit.
+    """
+
+    quota = principal = ""
+    limit = present = 0
+
+    def __init__(
+        self, message: str, quota: str = "", principal: str = "", limit: int = 0, present: int = 0
+    ) -> None:
+        super().__init__(message)
+        if quota:
+            self.quota, self.principal, self.limit, self.present = quota, principal, limit, present
+            self.numbers = {"limit": limit, "present": present}
+            self.texts = {"quota": quota, "principal": principal}
 
 
 class TransactionTooLarge(LimitExceeded):

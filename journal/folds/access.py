@@ -75,8 +75,10 @@ class AccessFold:
         if self.changed:
             yield Fact("access (on, confirmed, key)"), (self.is_on, self.is_confirmed, _told(self.key))
         for user in self.users.values():
-            ways = (_told_verifier(user.scram), user.certificates, sorted(user.tokens), user.roles)
-            yield Fact(f"user {user.name} (password, certificates, tokens, roles)"), ways
+            ways = (
+                _told_verifier(user.scram), user.certificates, sorted(user.tokens), user.roles, user.quotas.given()
+            )  # fmt: skip
+            yield Fact(f"user {user.name} (password, certificates, tokens, roles, quotas)"), ways
         for rule in self.rules.values():
             rights = sorted(right.value for right in rule.rights)
             yield Fact(f"rule {msgspec.structs.replace(rule, rights=[])}"), rights

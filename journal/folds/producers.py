@@ -12,11 +12,12 @@ owner: a hash of the secret of its sessions (:mod:`txbroker.wire.secret`).
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from zope.interface import implementer
@@ -36,6 +37,9 @@ from journal.formats.record import (
 )
 from journal.interfaces import IRunFold
 from journal.log.message_run import MessageRun
+from journal.parties import Principal
+
+Key = TypeVar("Key", bytes, str)
 
 
 class UnexpectedSequence(SequenceOutOfOrder):
@@ -99,17 +103,20 @@ class Sequences:
 class Producer:
     """A producer. ``used`` is the journal time of its last message or opening; ``name`` is "" for a nameless one.
 
-    ``owner`` is that of the session that opened it last.
+    ``owner`` and ``principal`` are those of the session that opened it last.
     """
 
-    __slots__ = ("epoch", "id", "name", "owner", "partitions", "used")
+    __slots__ = ("epoch", "id", "name", "owner", "partitions", "principal", "used")
 
-    def __init__(self, number: int, epoch: int, name: str, used: int, owner: bytes) -> None:
+    def __init__(
+        self, number: int, epoch: int, name: str, used: int, owner: bytes, principal: str = ""
+    ) -> None:
         self.id = number
         self.epoch = epoch
         self.name = name
         self.used = used
         self.owner = owner
+        self.principal = sys.intern(principal)
         self.partitions: dict[int, Sequences] = {}
 
 
@@ -139,6 +146,7 @@ class ProducerRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     used: int
     sequences: list[SequencesRow]
     owner: SecretHash
+    principal: Principal = ""
 
 
 @implementer(IRunFold)
@@ -163,6 +171,8 @@ class ProducersFold:
         """How many pairs of a producer and a partition are remembered."""
         self.owned: Counter[bytes] = Counter()
         """How many producers each owner has."""
+        self.of_principals: Counter[str] = Counter()
+        """How many producers each principal has."""
         self.pairs_owned: Counter[bytes] = Counter()
         """How many pairs the producers of each owner have."""
         self._ranges = PartitionRanges()
@@ -283,9 +293,10 @@ class ProducersFold:
             assert record.producer_id >= self.next_id, f"{record} takes an id again"
             assert record.name not in self.names, f"{record} takes a name again"
             self.producers[record.producer_id] = Producer(
-                record.producer_id, record.epoch, record.name, record.at, record.owner
+                record.producer_id, record.epoch, record.name, record.at, record.owner, record.principal
             )
             self.owned[record.owner] += 1
+            self.of_principals[record.principal] += 1
             self.next_id = record.producer_id + 1
             if record.name:
                 self.names[record.name] = record.producer_id
@@ -297,11 +308,15 @@ class ProducersFold:
         _add(self.owned, producer.owner, -1)
         _add(self.owned, record.owner, 1)
         producer.owner = record.owner
+        _add(self.of_principals, producer.principal, -1)
+        _add(self.of_principals, record.principal, 1)
+        producer.principal = sys.intern(record.principal)
         producer.used = record.at
 
     def _forget(self, number: int) -> None:
         producer = self.producers.pop(number)
         _add(self.owned, producer.owner, -1)
+        _add(self.of_principals, producer.principal, -1)
         self._count_pairs(producer, -len(producer.partitions))
         if producer.name:
             del self.names[producer.name]
@@ -325,7 +340,10 @@ class ProducersFold:
                 SequencesRow(partition, known.next, known.end, known.starts.tolist(), known.bases.tolist())
                 for partition, known in each.partitions.items()
             ]
-            rows.append(ProducerRow(each.id, each.epoch, each.name, each.used, sequences, each.owner))
+            row = ProducerRow(
+                each.id, each.epoch, each.name, each.used, sequences, each.owner, each.principal
+            )
+            rows.append(row)
         return iter(rows)
 
     @staticmethod
@@ -338,8 +356,8 @@ class ProducersFold:
         """Yield the facts of each producer."""
         yield Fact("the number of the next producer"), self.next_id
         for number, each in self.producers.items():
-            facts = each.epoch, each.name, each.used, each.owner.hex()
-            yield Fact(f"producer {number} (epoch, name, last used, owner)"), facts
+            facts = each.epoch, each.name, each.used, each.owner.hex(), each.principal
+            yield Fact(f"producer {number} (epoch, name, last used, owner, principal)"), facts
             for partition, known in each.partitions.items():
                 sent = known.next, known.end, known.starts.tolist(), known.bases.tolist()
                 what = f"what producer {number} sent to partition number {partition} (next, end, runs)"
@@ -351,8 +369,11 @@ class ProducersFold:
         head, *producers = rows
         self.next_id, self._ranges = head.next_id, PartitionRanges(head.ranges)
         for row in producers:
-            producer = self.producers[row.id] = Producer(row.id, row.epoch, row.name, row.used, row.owner)
+            producer = self.producers[row.id] = Producer(
+                row.id, row.epoch, row.name, row.used, row.owner, row.principal
+            )
             self.owned[row.owner] += 1
+            self.of_principals[row.principal] += 1
             if row.name:
                 self.names[row.name] = row.id
             for each in row.sequences:
@@ -367,7 +388,7 @@ def _sender(record: Messages) -> str:
     return f"producer {record.producer_id} in epoch {record.epoch}"
 
 
-def _add(counted: Counter[bytes], owner: bytes, change: int) -> None:
+def _add(counted: Counter[Key], owner: Key, change: int) -> None:
     """Change the count of an owner; one with a count of 0 is removed, so that passing clients do not fill the table."""
     counted[owner] += change
     if not counted[owner]:

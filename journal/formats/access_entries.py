@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from journal.formats.checkpoint_rows import Count
+from journal.quantities import LARGEST, LONGEST, Quantity
 
 MAX_USER: Final = 64
 USER_PATTERN: Final = rf"\A[A-Za-z0-9._-]{{1,{MAX_USER}}}\Z"
@@ -60,6 +61,35 @@ class TokenSubject(msgspec.Struct, array_like=True, frozen=True, gc=False, order
     subject: _Identity
 
 
+_COUNTED: Final = msgspec.Meta(ge=0, le=LARGEST, extra={"quantity": Quantity.COUNT})
+_Rate = Annotated[int, msgspec.Meta(ge=1, le=LARGEST, extra={"quantity": Quantity.SIZE})]
+_Most = Annotated[int, _COUNTED]
+_Age = Annotated[int, msgspec.Meta(ge=1, le=LONGEST, extra={"quantity": Quantity.DURATION})]
+
+
+class Quotas(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The limits of one principal, over all its sessions; None for no limit.
+
+    ``bytes_in`` and ``bytes_out`` are bytes a second; ``prepared_age``, in µs, is how long a transaction of it may stay
+    prepared before that is told. The others are most sessions that are open, topics that it has made, producers that
+    are remembered and transactions that are prepared.
+    """
+
+    bytes_in: _Rate | None = None
+    bytes_out: _Rate | None = None
+    sessions: _Most | None = None
+    topics: _Most | None = None
+    producers: _Most | None = None
+    prepared: _Most | None = None
+    prepared_age: _Age | None = None
+
+    def given(self) -> dict[str, int]:
+        """Return those that there are, by name."""
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+
+
+NO_QUOTAS: Final = Quotas()
+
 _Ways = msgspec.Meta(max_length=MAX_WAYS)
 
 
@@ -74,6 +104,7 @@ class User(msgspec.Struct, array_like=True, frozen=True, gc=False):
     certificates: Annotated[list[_Identity], _Ways] = []
     tokens: Annotated[list[TokenSubject], _Ways] = []
     roles: Annotated[list[UserName], _Ways] = []
+    quotas: Quotas = NO_QUOTAS
 
 
 class Right(Enum):

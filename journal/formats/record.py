@@ -30,7 +30,7 @@ from journal.formats.record_header import CRC_END, HEADER
 from journal.formats.record_header import HEADER_BYTES as HEADER_BYTES
 from journal.formats.record_header import lengths as lengths
 from journal.formats.stream_entries import Delivered, StreamId, TableName
-from journal.parties import Actor, Owner
+from journal.parties import Actor, Owner, Principal
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State, Totals
 from journal.xid import Xid
@@ -134,13 +134,17 @@ class LogStartMoved(Record, frozen=True, tag=6):
 
 
 class ProducerOpened(Record, frozen=True, tag=7):
-    """A producer may send with this id and epoch; lower epochs of the id are fenced. ``owner``: hash of a secret."""
+    """A producer may send with this id and epoch; lower epochs of the id are fenced. ``owner``: hash of a secret.
+
+    ``principal`` is who had logged in, empty for nobody.
+    """
 
     producer_id: int
     epoch: int
     name: str
     at: int
     owner: SecretHash
+    principal: Principal = ""
 
 
 class ProducersExpired(Record, frozen=True, tag=8):

@@ -67,7 +67,8 @@ VERIFIER = a.ScramVerifier(  # its text hides the fields
     salt=bytes(range(16)), iterations=15_000, stored_key=bytes(range(32, 64)), server_key=bytes(range(64, 96))
 )
 TOKEN = a.TokenSubject("https://login.example", "alice@example")
-ALICE = a.User("alice", VERIFIER, ["CN=alice", "DNS:a.example"], [TOKEN], ["loaders"])
+QUOTAS = a.Quotas(1 << 20, None, 7, 8, 9, 10, 1 << 33)
+ALICE = a.User("alice", VERIFIER, ["CN=alice", "DNS:a.example"], [TOKEN], ["loaders"], QUOTAS)
 RULE = a.Rule(
     "role:loaders", a.Effect.DENY, a.Resource.TOPIC, "orders-", True, [a.Right.READ, a.Right.DESCRIBE]
 )
@@ -84,7 +85,7 @@ RECORDS = [
     r.TopicCreated("orders", 1, 4, SETTINGS, 1003, ID, ANN),
     r.TopicDeleted("orders", 1004, ANN),
     r.LogStartMoved(1, 1 << 33, 1005, ANN),
-    r.ProducerOpened(3, 4, "name", 1006, bytes(range(16))),
+    r.ProducerOpened(3, 4, "name", 1006, bytes(range(16)), "alice"),
     r.ProducersExpired([3, 1 << 40], 1007),
     r.TransactionAdded(SESSION, 7, 1, 2, 1008, 6, XID, ME),
     r.TransactionOffsetsAdded(SESSION, 7, "group", OFFSETS, 1009, 6, XID, ME, ID, SETTLED),
@@ -238,7 +239,7 @@ ANSWERS = [
     c.Sessions(47, [c.SessionInfo(SESSION, "me", "anonymous", "[::1]:7", 1 << 40, 2, 3, 4, 5, 6)], True),
     c.Offered(1, 3, "txbroker", ["SCRAM-SHA-256", "ANONYMOUS"]),
     c.Challenge(49, b"r=abcdef,s=AAAA,i=15000"),
-    c.Users(52, [c.UserInfo("alice", 15_000, ["CN=alice"], [TOKEN], ["loaders"], 2)], True),
+    c.Users(52, [c.UserInfo("alice", 15_000, ["CN=alice"], [TOKEN], ["loaders"], 2, QUOTAS)], True),
     c.Rules(54, [RULE], True, True, False),
     c.AccessChecked(56, True, [RULE]),
 ]

@@ -21,6 +21,7 @@ from journal.formats.access_entries import (
     MOST_ITERATIONS,
     AccessKey,
     Effect,
+    Quotas,
     Resource,
     Right,
     Rule,
@@ -109,7 +110,10 @@ def register_access_entries(words):
     holders = NAMES | NAMES.map("role:{}".format)
     rights = st.lists(st.sampled_from(Right), max_size=3)
     st.register_type_strategy(TokenSubject, subjects)
-    st.register_type_strategy(User, st.builds(User, NAMES, st.none() | verifiers, *ways, roles))
+    limits = st.none() | st.integers(1, 1 << 40)
+    quotas = st.builds(Quotas, *[limits] * len(Quotas.__struct_fields__))
+    st.register_type_strategy(Quotas, quotas)
+    st.register_type_strategy(User, st.builds(User, NAMES, st.none() | verifiers, *ways, roles, quotas))
     st.register_type_strategy(
         Rule, st.builds(Rule, holders, effects, resources, words, st.booleans(), rights)
     )

@@ -13,6 +13,7 @@ from journal.formats.access_entries import ROLE, Effect, Resource, Right, User
 from journal.formats.record import AccessSet, RuleSet, UserRemoved, UserSet
 from journal.parties import ADMINISTRATOR, ANONYMOUS
 from txbroker.broker.access_policy import AccessPolicy, decided, denied, matching
+from txbroker.broker.quotas import QuotaBook
 from txbroker.broker.rights import THE_BROKER, Thing
 from txbroker.broker.sends import disk_full
 from txbroker.broker.session import Session
@@ -62,7 +63,9 @@ class AccessAdministration:
         sessions: Mapping[int, Session],
         random: Callable[[int], bytes],
         end: Callable[[Session, str], None],
+        quotas: QuotaBook,
     ) -> None:
+        self._quotas = quotas
         self._engine = engine
         self._access = access
         self._policy = policy
@@ -109,6 +112,7 @@ class AccessAdministration:
         if error is not None:
             raise error
         self._accept(UserSet(made, session.as_actor(), self._engine.now()))
+        self._quotas.changed(made.name)
         self._answer(session, Done(command.correlation))
         if known is not None and _has_lost(known, made):
             self._end_those_of({made.name}, f"a way in or a role of {made.name} was taken away")
@@ -118,6 +122,7 @@ class AccessAdministration:
         if command.name not in self._access.users:
             raise _unknown(command.name)
         self._accept(UserRemoved(command.name, session.as_actor(), self._engine.now()))
+        self._quotas.changed(command.name)
         self._answer(session, Done(command.correlation))
         self._end_those_of({command.name}, f"user {command.name} was removed")
 
@@ -132,7 +137,13 @@ class AccessAdministration:
     def _info(user: User, open_ones: list[str]) -> UserInfo:
         iterations = user.scram.iterations if user.scram is not None else 0
         return UserInfo(
-            user.name, iterations, user.certificates, user.tokens, user.roles, open_ones.count(user.name)
+            user.name,
+            iterations,
+            user.certificates,
+            user.tokens,
+            user.roles,
+            open_ones.count(user.name),
+            user.quotas,
         )
 
     # -- rules ------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from journal.transactions.state import Transaction
 from txbroker.broker.accounts import Accounts
 from txbroker.broker.rights import described, partition_of
 from txbroker.broker.sends import disk_full
-from txbroker.broker.session import Session
+from txbroker.broker.session import Session, unheard
 from txbroker.broker.settings import BrokerSettings
 from txbroker.broker.slow_forces import SlowForces
 from txbroker.broker.stepwise_answers import Steps, Stepwise
@@ -98,6 +98,8 @@ class Describing:
         self.slow_forces = SlowForces(engine)
         self.on_changed: Callable[[list[int]], object] = len
         self.on_topic: Callable[[str], object] = len
+        self.judge_topic: Callable[[Session], None] = unheard
+        """Raises LimitExceeded if the session's principal may make no topic more."""
         self.status: Callable[[], dict[str, int | float | str]] = dict
 
     # -- topics -----------------------------------------------------------------------------------
@@ -110,6 +112,7 @@ class Describing:
         )
         check_id("topic", command.name, command.id)
         self._check_topics(command.name)
+        self.judge_topic(session)
         self._check_partitions(command.name, command.partitions)
         self._check_frames(record)
         if engine.full:

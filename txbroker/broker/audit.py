@@ -303,6 +303,7 @@ def _of_user(user: User) -> Line:
         "certificates": user.certificates,
         "tokens": [f"{each.issuer} {each.subject}" for each in user.tokens],
         "roles": user.roles,
+        "quotas": user.quotas.given(),
     }
 
 

@@ -29,7 +29,7 @@ from txbroker.broker.access_policy import AccessPolicy
 from txbroker.broker.accounts import SMALL, Accounts
 from txbroker.broker.admin import Describing, nothing_scrubbed
 from txbroker.broker.consumer_groups import Consuming
-from txbroker.broker.entrance import Entrance, unheard
+from txbroker.broker.entrance import Entrance
 from txbroker.broker.fetch_attempt import CallLater, unreadable
 from txbroker.broker.fetches import Fetching, RunBlocking, run_inline
 from txbroker.broker.file_pins import Pinning
@@ -38,6 +38,7 @@ from txbroker.broker.latencies import Latencies
 from txbroker.broker.message_search import MessageSearch
 from txbroker.broker.orphan_policy import Orphans
 from txbroker.broker.parked_requests import LARGE, Disconnected, ParkedRequests
+from txbroker.broker.quotas import QuotaBook
 from txbroker.broker.request_times import Timing
 from txbroker.broker.rights import Policy, Rights, needs_of
 from txbroker.broker.sends import Sending
@@ -46,6 +47,7 @@ from txbroker.broker.session import (
     Session,
     SessionAction,
     SessionInput,
+    unheard,
 )
 from txbroker.broker.session_list import COME_AGAIN, SessionList
 from txbroker.broker.settings import BrokerSettings
@@ -193,12 +195,15 @@ class Broker:
         self.policy: Policy = policy or self.access_policy
         identity: IdentityFold = _fold(engine, IdentityFold)
         self.greeting = Greeting(engine, settings, sessions, self.transacting, identity, random)
+        self.quotas = QuotaBook(
+            engine, self.access, self.producers, sessions, call_later, self.fetching.drained
+        )
         self.entrance = Entrance(
-            engine, settings, sessions, self.greeting, self.access, logins, lambda: self.policy, call_later,
-            self._supersede, self._end, self._finish,
+            engine, settings, sessions, self.greeting, self.access, logins, lambda: self.policy, self.quotas,
+            call_later, self._supersede, self._end, self._finish,
         )  # fmt: skip
         self.access_admin = AccessAdministration(
-            engine, self.access, self.access_policy, sessions, random, self._send_away
+            engine, self.access, self.access_policy, sessions, random, self._send_away, self.quotas
         )
         self.session_list = SessionList(engine, sessions, self._send_away)
 
@@ -225,6 +230,10 @@ class Broker:
         self.describing.on_changed = self.fetching.look_again
         self.describing.on_topic = coordinator.topic_changed
         self.describing.status = partial(status_of, self)
+        self.describing.judge_topic = self.quotas.judge_topic
+        self.sending.judge_producer = self.quotas.judge_producer
+        self.transacting.content.judge_prepare = self.quotas.judge_prepare
+        self.fetching.gave = self.quotas.gave
         self.engine.on_published = self.fetching.published
         self.engine.on_idle = self.parked_requests.move
 

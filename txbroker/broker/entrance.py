@@ -21,6 +21,7 @@ from txbroker.broker.session import (
     SessionState,
     input_of,
     judge_hello,
+    unheard,
 )
 from txbroker.broker.settings import SECOND, BrokerSettings
 from txbroker.errors import LimitExceeded, PeerViolation, StorageUnavailable, TxBrokerError
@@ -34,15 +35,12 @@ from txbroker.wire.refusals import refusal
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
     from txbroker.broker.fetch_attempt import CallLater
+    from txbroker.broker.quotas import QuotaBook
     from txbroker.broker.rights import Policy
     from txbroker.broker.welcome import Greeting
     from txbroker.login.logins import Logins
 
 SERVER: Final = "txbroker"
-
-
-def unheard(*_: object) -> None:
-    """Tell nobody."""
 
 
 class _Attempt:
@@ -134,6 +132,7 @@ class Entrance:
         access: AccessFold,
         logins: Logins,
         policy: Callable[[], Policy],
+        quotas: QuotaBook,
         call_later: CallLater | None,
         supersede: Callable[[Session], None],
         end: Callable[[Session], None],
@@ -146,6 +145,7 @@ class Entrance:
         self.access = access
         self.logins = logins
         self._policy = policy
+        self._quotas = quotas
         self._call_later = call_later
         self._supersede, self._end, self._finish = supersede, end, finish
         self._ending: dict[Session, None] = {}
@@ -236,6 +236,7 @@ class Entrance:
                 self._supersede(former)
             self._greeting.begin(session, proven.principal, first.after)
             session.rights = self._policy().rights_of(session.principal)
+            self._quotas.begin(session)
             self.succeeded += session.principal != ANONYMOUS
         if session.principal != ANONYMOUS:
             self.on_login(session)
@@ -265,6 +266,8 @@ class Entrance:
         is_bound = proven.principal != ADMINISTRATOR  # who must be able to come in and close some
         if error is None and is_bound and len(self._sessions) >= limit and not goes_on:
             error = LimitExceeded(f"there are {limit} sessions (max_sessions); try again later")
+        if error is None and not goes_on:
+            error = self._quotas.judge_session(proven.principal)
         return error
 
     def _refuse(self, session: Session, command: Login, error: TxBrokerError) -> None:
@@ -283,6 +286,7 @@ class Entrance:
         """Note that a session has ended."""
         if session.login is not None:
             session.login.abandon()
+        self._quotas.end(session)
         self._ending.pop(session, None)
 
     def look(self, now: int) -> None:

@@ -24,7 +24,7 @@ from txbroker.broker.accounts import Accounts
 from txbroker.broker.fetch_attempt import CallLater, Part, PendingFetch, Reading, run_plans, unreadable
 from txbroker.broker.filtered_fetches import FilteredFetches
 from txbroker.broker.latencies import SKIPPED
-from txbroker.broker.session import Session
+from txbroker.broker.session import Session, unheard
 from txbroker.broker.settings import BrokerSettings
 from txbroker.errors import CorruptData, LimitExceeded, StorageUnavailable, TxBrokerError
 from txbroker.groups.group_position import GroupPosition, Told
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from journal.engine.engine import Engine
     from journal.log.message_store import MessageStore
     from journal.log.read_plan import GoesOn
+    from txbroker.broker.quotas import Allowance
 
 LEAST_COLD_READ = 64 * KIB
 """Partitions that are read on the reader pool share the answer's bytes, but none gets less than this."""
@@ -99,6 +100,8 @@ class Fetching:
         self.fetches = 0
         self.on_read: Callable[[int], object] = bool
         """Called with when the first message of some answers was appended."""
+        self.gave: Callable[[Allowance, int], object] = unheard
+        """Called with the bytes of messages that a principal with quotas gets."""
         self._logged: set[str] = set()
 
     @property
@@ -165,7 +168,9 @@ class Fetching:
         self._look(fetch)
 
     def drained(self, session: Session) -> None:
-        """Continue with the session's fetches, in order: its peer has taken its answers."""
+        """Continue with the session's fetches, in order: its peer has taken its answers, or its quota is not used up
+        any more.
+        """
         for fetch in list(session.fetches):
             self._later(fetch)
 
@@ -205,6 +210,8 @@ class Fetching:
         session = fetch.session
         fetch.is_stuck = False
         if session.congested or session.reading:
+            return
+        if session.allowance is not None and session.allowance.holds_fetches:
             return
         session.due.pop(fetch, None)
         reading = self._read(fetch)
@@ -399,6 +406,8 @@ class Fetching:
         self.fetches += 1
         self.bytes += reading.found
         session.work += reading.found
+        if session.allowance is not None:
+            self.gave(session.allowance, reading.found)
         if self._is_undecided(fetch, reading):
             for each in reading.parts:
                 if isinstance(each.error, CorruptData | StorageUnavailable):

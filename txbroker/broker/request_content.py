@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from journal.constants import MAX_REQUEST_MESSAGES
@@ -14,7 +15,7 @@ from journal.transactions.unsent import NOTHING, Unsent, UnsentRun
 from txbroker.broker.consumer_groups import Consuming
 from txbroker.broker.scheduler import REQUEST
 from txbroker.broker.sends import disk_full, frame_limit
-from txbroker.broker.session import Session
+from txbroker.broker.session import Session, unheard
 from txbroker.errors import InvalidFrame, TransactionConflict
 from txbroker.groups.retries import check_said
 from txbroker.wire.messages import Commit, Prepare
@@ -48,15 +49,19 @@ class RequestContent:
         self._stores = engine.catalog.stores
         self._max_frame = max_frame
         self._consuming = consuming
+        self.judge_prepare: Callable[[Session], None] = unheard
+        """Raises LimitExceeded if the session's principal may have no prepared transaction more."""
 
     def of(
         self, session: Session, number: TransactionNumber, command: Prepare | Commit, data: memoryview
     ) -> Unsent:
         """Return the contents of a request; raises if they are wrong."""
-        if not (command.runs or command.positions or data):
-            return NOTHING
         known = self._live.get(number)
         comes_again = number in self._outcomes.by_number if known is None else known.state is State.PREPARED
+        if type(command) is Prepare and not comes_again:
+            self.judge_prepare(session)
+        if not (command.runs or command.positions or data):
+            return NOTHING
         if comes_again:  # only sameness matters, also if its topic is gone
             return Unsent(_unchecked(command.runs, data), command.positions)
         unsent = Unsent(self._checked(command.runs, data), command.positions)

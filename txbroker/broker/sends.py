@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from journal.constants import MAX_REQUEST_MESSAGES
@@ -12,7 +12,7 @@ from journal.formats.frame_check import check_run
 from journal.formats.record import ProducerOpened
 from txbroker.broker.producer_room import ProducerRoom
 from txbroker.broker.scheduler import REQUEST
-from txbroker.broker.session import Session
+from txbroker.broker.session import Session, unheard
 from txbroker.broker.settings import BrokerSettings
 from txbroker.errors import (
     DiskFull,
@@ -50,6 +50,8 @@ class Sending:
         self.messages = 0
         self.bytes = 0
         self.repeats = 0
+        self.judge_producer: Callable[[Session], None] = unheard
+        """Raises LimitExceeded if the session's principal may have no producer more."""
 
     def send(self, session: Session, command: Send, data: memoryview) -> Sent:
         """Check the frames and append them; a repeated send is answered as the first time.
@@ -124,11 +126,14 @@ class Sending:
         if known is None:
             if engine.full:
                 raise disk_full()
+            self.judge_producer(session)
             self.room.for_producer(session)
             number, epoch = producers.next_id, 0
         else:
             number, epoch = known, producers.producers[known].epoch + 1
-        record = ProducerOpened(number, epoch, command.name, engine.now(), session.producer_owner)
+        record = ProducerOpened(
+            number, epoch, command.name, engine.now(), session.producer_owner, session.principal
+        )
         engine.accept(record)
         return commands.ProducerOpened(command.correlation, record.producer_id, record.epoch)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 from itertools import product
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from journal.parties import ANONYMOUS, MAX_CLIENT, Actor, Owner
 from txbroker.broker.rights import Rights
@@ -18,6 +18,9 @@ from txbroker.errors import InvalidName, PeerViolation, TxBrokerError, VersionRe
 from txbroker.login.facts import ConnectionFacts
 from txbroker.wire.messages import MAGIC, VERSIONS, Hello, Login
 from txbroker.wire.secret import Secret
+
+if TYPE_CHECKING:
+    from txbroker.broker.quotas import Allowance
 
 
 class SessionState(Enum):
@@ -91,15 +94,17 @@ class Session:
     bytes: the messages in them, and what fetches were answered with. ``due`` is what goes on in its next turns, and
     what is called for it: fetches, and answers that take several turns, of which ``making`` are under way. For
     these ``wake`` gets it in line; without a line (None) they go on at once. ``hold(True)`` keeps requests from
-    coming until ``hold(False)``; ``is_read()`` says whether requests that the peer has sent would be read now,
-    ``unsent()`` how many bytes of answers it has not read. ``members`` are the members of groups that were heard of
-    on it last.
+    coming until ``hold(False)``; ``throttle(True)`` has nothing read until ``throttle(False)``, for the sake of
+    its ``allowance`` (None: its principal has no quotas). ``is_read()`` says whether requests that the peer has sent
+    would be read now, ``unsent()`` how many bytes of answers it has not read. ``members`` are the members of groups
+    that were heard of on it last.
     """
 
     __slots__ = (
-        "_congested", "client", "close", "deliver", "due", "facts", "fetches", "held", "hold", "is_read",
+        "_congested", "allowance", "client", "close", "deliver", "due", "facts", "fetches", "held", "hold", "is_read",
         "last_serial", "learn", "login", "making", "members", "number", "on_drained", "opened_at", "owner",
-        "parked", "peer", "principal", "producer_owner", "reading", "rights", "secret", "state", "uncounted",
+        "parked", "peer", "principal", "producer_owner", "reading", "rights", "secret", "state", "throttle",
+        "uncounted",
         "unsent", "valid_until", "wake", "work",
     )  # fmt: skip
 
@@ -124,6 +129,7 @@ class Session:
         self.principal = ANONYMOUS
         self.owner = Owner(ANONYMOUS, "", peer)
         self.rights: Rights | None = None
+        self.allowance: Allowance | None = None
         self.deliver = deliver
         self.close = close
         self.opened_at = now
@@ -138,6 +144,7 @@ class Session:
         self.uncounted = 0
         self.wake: Callable[[], object] | None = None
         self.hold: Callable[[bool], object] = bool
+        self.throttle: Callable[[bool], object] = bool
         self.is_read: Callable[[], bool] = lambda: True
         self.unsent: Callable[[], int] = int
         self.members: dict[Any, None] = {}
@@ -181,6 +188,10 @@ class Session:
         """Take an input; return the action for it."""
         self.state, action = TRANSITIONS[self.state, what]
         return action
+
+
+def unheard(*_: object) -> None:
+    """Do nothing: what is called where nobody listens."""
 
 
 INPUTS: Final[Mapping[type, SessionInput]] = {Hello: SessionInput.HELLO, Login: SessionInput.LOGIN}

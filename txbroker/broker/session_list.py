@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
-from txbroker.broker.entrance import unheard
-from txbroker.broker.session import Session
+from txbroker.broker.session import Session, unheard
 from txbroker.broker.settings import SECOND
 from txbroker.errors import InvalidSetting, UnknownSession
 from txbroker.wire.codec import encode

@@ -89,7 +89,7 @@ class Transacting:
         self._max_frame = settings.max_frame
         self._consuming = consuming
         self._delivering = delivering
-        self._content = RequestContent(engine, settings.max_frame, consuming)
+        self.content = RequestContent(engine, settings.max_frame, consuming)
         self._sessions = sessions
         self.next_session = 0
         """The lowest session number that has not been given out."""
@@ -184,7 +184,7 @@ class Transacting:
             if known.state is State.ACTIVE:
                 self._check_offsets(number)
         try:
-            unsent = self._content.of(session, number, command, data)
+            unsent = self.content.of(session, number, command, data)
             self._transactions.prepare(
                 number, command.xid, command.totals, command.seen, session.owner, unsent
             )
@@ -252,7 +252,7 @@ class Transacting:
         else:
             self._claim_new(session, number, command)
         try:
-            unsent = self._content.of(session, number, command, data)
+            unsent = self.content.of(session, number, command, data)
             if delivered is not None:
                 unsent.delivered = delivered
             outcome = self._transactions.commit(

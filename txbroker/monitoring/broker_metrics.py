@@ -127,6 +127,11 @@ AGES: Final = Metric(
     "Of every eighth answered fetch: how long ago the first of its messages was appended.",
     HISTOGRAM,
 )
+QUOTAS: Final = Metric(
+    "txbroker_quota_exceeded_total",
+    "By quota: requests refused, waits, and transactions prepared for too long.",
+    COUNTER,
+)
 TOPIC_MESSAGES: Final = Metric("txbroker_topic_messages_total", "Messages that a topic ever got.", COUNTER)
 TOPIC_BYTES: Final = Metric("txbroker_topic_bytes", "Bytes that a topic has on disk and in memory.")
 GROUP_LAG: Final = Metric("txbroker_group_lag_messages", "Messages behind the end, of a group in a topic.")
@@ -152,6 +157,7 @@ def families(broker: Broker, others: Mapping[Metric, float], most: int) -> Itera
             yield shown.metric.only(value * shown.unit)
     for metric, value in others.items():
         yield metric.only(value)
+    yield from QUOTAS.all(({"quota": name}, count) for name, count in broker.quotas.exceeded.items())
     latencies = broker.latencies
     yield FORCES.histogram([({}, latencies.forces)])
     yield REQUESTS.histogram(({"request": name}, found) for name, found in latencies.requests.items())

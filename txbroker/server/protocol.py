@@ -79,6 +79,7 @@ class BrokerProtocol(Protocol, Flow):
         self.session = connections.broker.opened(self.peer, self.send_buffer.deliver, self._on_close, learn)
         self.session.wake = partial(connections.scheduler.add, self)
         self.session.hold = self._hold_requests
+        self.session.throttle = self._throttle
         self.session.is_read = lambda: not self._pauses
         self.session.unsent = lambda: self.send_buffer.unsent
         self._accounts, self._pending = connections.broker.accounts, connections.intake.pending
@@ -158,6 +159,8 @@ class BrokerProtocol(Protocol, Flow):
             else:
                 messages = decoder.feed(data, most, REQUEST) if data else decoder.take(most, REQUEST)
                 work = decoder.taken + REQUEST * len(messages)
+                if session.allowance is not None:
+                    self.connections.broker.quotas.took(session.allowance, decoder.taken)
             if messages:
                 self._judge(messages)
                 session.uncounted += work
@@ -304,6 +307,15 @@ class BrokerProtocol(Protocol, Flow):
             self._takes = True
             self.resume(Pause.HELD)
             self._scheduler.add(self)
+
+    def _throttle(self, throttled: bool) -> None:
+        """Do not read while the principal has used up its quota. A long message comes to its end before that, so that
+        its part takes no memory from others.
+        """
+        if not throttled:
+            self.resume(Pause.QUOTA)
+        elif len(self._decoder.begun) <= BULK_READ:
+            self.pause(Pause.QUOTA)
 
     def _bound_unsent(self) -> None:
         if self.send_buffer.unsent > self.connections.unsent_share():

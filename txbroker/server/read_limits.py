@@ -48,6 +48,7 @@ class Pause(IntFlag):
     TURN = 16
     HELD = 32
     HANDSHAKE = 64
+    QUOTA = 128
 
 
 class Holds(Protocol):

@@ -160,6 +160,9 @@ class RunningBroker:
                 "expiring producers", EXPIRY_INTERVAL * 20, self._unless_busy(broker.expire_producers)
             ),
             PeriodicTask("expiring groups", EXPIRY_INTERVAL * 2, self._unless_busy(broker.expire_groups)),
+            PeriodicTask(
+                "watching what is prepared", EXPIRY_INTERVAL * 2, self._unless_busy(broker.quotas.look)
+            ),
             PeriodicTask("retention", RETENTION_INTERVAL, self._unless_busy(engine.housekeeping.retain)),
         ]
 

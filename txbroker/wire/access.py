@@ -7,14 +7,14 @@ from typing import Final
 
 import msgspec
 
-from journal.formats.access_entries import Resource, Right, Rule, TokenSubject, User
+from journal.formats.access_entries import NO_QUOTAS, Quotas, Resource, Right, Rule, TokenSubject, User
 from txbroker.wire.answers import Answer
 from txbroker.wire.requests import Request
 
 MAX_USERS_LISTED: Final = 1_000
 """Most users, and most rules, of one answer."""
 
-WAYS: Final = ("scram", "certificates", "tokens", "roles")
+WAYS: Final = ("scram", "certificates", "tokens", "roles", "quotas")
 """What an :class:`AlterUser` may name."""
 
 
@@ -110,6 +110,7 @@ class UserInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     tokens: list[TokenSubject]
     roles: list[str]
     sessions: int
+    quotas: Quotas = NO_QUOTAS
 
 
 class Users(Answer, frozen=True, tag=97):

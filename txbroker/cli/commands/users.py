@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from journal.formats.access_entries import DEFAULT_ITERATIONS, TokenSubject, User
+from journal.formats.access_entries import DEFAULT_ITERATIONS, Quotas, TokenSubject, User
+from journal.quantities import Quantity, quantities_of, read, written
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
 from txbroker.cli.output import emit, table
@@ -18,7 +19,7 @@ from txbroker.wire.messages import UserInfo
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-COLUMNS = ("user", "password", "certificates", "tokens", "roles", "sessions")
+COLUMNS = ("user", "password", "certificates", "tokens", "roles", "quotas", "sessions")
 
 
 @click.group(cls=Group)
@@ -52,6 +53,11 @@ def _ways(command: T) -> T:
                 help="Let in by a token of this issuer about this subject.",
             ),
             click.option("--role", "roles", multiple=True, metavar="ROLE", help="A role that it has."),
+            click.option(
+                "--quota", "quotas", multiple=True, metavar="NAME=VALUE",
+                help="A limit over all its sessions: bytes_in, bytes_out (a second), sessions, topics, producers, "
+                "prepared (transactions) or prepared_age.",
+            ),
         ]
     ):  # fmt: skip
         command = option(command)
@@ -78,6 +84,7 @@ def _row(user: UserInfo) -> tuple[object, ...]:
         ", ".join(user.certificates) or None,
         ", ".join(f"{each.issuer} {each.subject}" for each in user.tokens) or None,
         ", ".join(user.roles) or None,
+        ", ".join(f"{name}={_written(name, value)}" for name, value in user.quotas.given().items()) or None,
         user.sessions,
     )
 
@@ -90,6 +97,7 @@ def user_json(user: UserInfo) -> dict[str, object]:
         "certificates": user.certificates,
         "tokens": [{"issuer": each.issuer, "subject": each.subject} for each in user.tokens],
         "roles": user.roles,
+        "quotas": user.quotas.given(),
         "sessions": user.sessions,
     }
 
@@ -110,6 +118,7 @@ def add(
     certificates: tuple[str, ...],
     tokens: tuple[tuple[str, str], ...],
     roles: tuple[str, ...],
+    quotas: tuple[str, ...],
 ) -> None:
     """Add a user with its ways in. Without any of them it is asked for a password.
 
@@ -117,7 +126,14 @@ def add(
     """
     asks = scram or password_file is not None or not (certificates or tokens)
     verifier = verifier_of(_password(name, password_file), iterations) if asks else None
-    user = User(name, verifier, list(certificates), [TokenSubject(*token) for token in tokens], list(roles))
+    user = User(
+        name,
+        verifier,
+        list(certificates),
+        [TokenSubject(*token) for token in tokens],
+        list(roles),
+        quotas_of(quotas),
+    )
     with invocation.connect() as broker:
         broker.add_user(user)
     emit(invocation.as_json, {"added": name}, lambda: f"Added user {name}.")
@@ -142,6 +158,7 @@ def passwd(invocation: Invocation, name: str, password_file: str | None, iterati
 @click.option("--no-certificates", is_flag=True, help="Let it in by no certificate any more.")
 @click.option("--no-tokens", is_flag=True, help="Let it in by no token any more.")
 @click.option("--no-roles", is_flag=True, help="Take all its roles away.")
+@click.option("--no-quotas", is_flag=True, help="Lift all its quotas.")
 @_ways
 @pass_invocation
 def alter(
@@ -151,16 +168,20 @@ def alter(
     no_certificates: bool,
     no_tokens: bool,
     no_roles: bool,
+    no_quotas: bool,
     certificates: tuple[str, ...],
     tokens: tuple[tuple[str, str], ...],
     roles: tuple[str, ...],
+    quotas: tuple[str, ...],
 ) -> None:
-    """Change a user's ways in, or roles: what is given replaces what there was of its kind.
+    """Change a user's ways in, roles or quotas: what is given replaces what there was of its kind.
 
     Sessions of a user that loses a way in or a role are ended; it may log in again in another way.
     """
-    given = {"certificates": certificates, "tokens": tokens, "roles": roles}
-    cleared = {"certificates": no_certificates, "tokens": no_tokens, "roles": no_roles}
+    given = {"certificates": certificates, "tokens": tokens, "roles": roles, "quotas": quotas}
+    cleared = {
+        "certificates": no_certificates, "tokens": no_tokens, "roles": no_roles, "quotas": no_quotas,
+    }  # fmt: skip
     for what, values in given.items():
         if values and cleared[what]:
             raise Failure(f"--no-{what} and new {what} contradict each other; nothing was done", Exit.USAGE)
@@ -168,9 +189,16 @@ def alter(
     names += ["scram"] if no_password else []
     if not names:
         raise Failure(
-            "nothing is to be changed: give --certificate, --token, --role or a --no-...", Exit.USAGE
+            "nothing is to be changed: give --certificate, --token, --role, --quota or a --no-...", Exit.USAGE
         )
-    user = User(name, None, list(certificates), [TokenSubject(*token) for token in tokens], list(roles))
+    user = User(
+        name,
+        None,
+        list(certificates),
+        [TokenSubject(*token) for token in tokens],
+        list(roles),
+        quotas_of(quotas),
+    )
     with invocation.connect() as broker:
         broker.alter_user(user, names)
     emit(invocation.as_json, {"changed": name}, lambda: f"Changed {', '.join(names)} of {name}.")
@@ -186,6 +214,26 @@ def remove(invocation: Invocation, name: str, yes: bool) -> None:
     with invocation.connect() as broker:
         broker.remove_user(name)
     emit(invocation.as_json, {"removed": name}, lambda: f"Removed user {name}.")
+
+
+def quotas_of(given: tuple[str, ...]) -> Quotas:
+    """Return quotas given as NAME=VALUE; sizes and durations are written as everywhere."""
+    kinds, values = quantities_of(Quotas), dict[str, int]()
+    for each in given:
+        name, _, value = each.partition("=")
+        if name not in kinds:
+            raise Failure(f"there is no quota {name!r}, but {', '.join(kinds)}; nothing was done", Exit.USAGE)
+        try:
+            values[name] = read(kinds[name], value)
+        except ValueError as error:
+            raise Failure(f"quota {name}: {error}; nothing was done", Exit.USAGE) from None
+        if not values[name] and kinds[name] is not Quantity.COUNT:
+            raise Failure(f"quota {name} cannot be 0; nothing was done", Exit.USAGE)
+    return Quotas(**values)
+
+
+def _written(name: str, value: int) -> str:
+    return written(quantities_of(Quotas)[name], value)
 
 
 def _password(name: str, path: str | None) -> str:

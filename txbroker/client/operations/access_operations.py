@@ -55,7 +55,9 @@ class AccessOperations:
 
     @client_method
     async def alter_user(self, user: User, names: Collection[str]) -> None:
-        """Change the fields of a user that ``names`` has: of scram, certificates, tokens, roles. Raises UnknownUser.
+        """Change the fields of a user that ``names`` has: of scram, certificates, tokens, roles, quotas.
+
+        Raises UnknownUser.
 
         Without the right to administer one may change the own password.
         """
