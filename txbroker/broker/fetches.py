@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from journal.engine.engine import Engine
     from journal.log.message_store import MessageStore
     from journal.log.read_plan import GoesOn
-    from txbroker.broker.quotas import Allowance
+    from txbroker.broker.allowance import Allowance
 
 LEAST_COLD_READ = 64 * KIB
 """Partitions that are read on the reader pool share the answer's bytes, but none gets less than this."""

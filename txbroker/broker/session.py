@@ -20,7 +20,7 @@ from txbroker.wire.messages import MAGIC, VERSIONS, Hello, Login
 from txbroker.wire.secret import Secret
 
 if TYPE_CHECKING:
-    from txbroker.broker.quotas import Allowance
+    from txbroker.broker.allowance import Allowance
 
 
 class SessionState(Enum):
