@@ -29,14 +29,14 @@ from journal.formats.record_bytes import pack as pack
 from journal.formats.record_header import CRC_END, HEADER
 from journal.formats.record_header import HEADER_BYTES as HEADER_BYTES
 from journal.formats.record_header import lengths as lengths
+from journal.formats.record_parts import Placement as Placement
+from journal.formats.record_parts import Run as Run
+from journal.formats.record_parts import Some as Some
 from journal.formats.stream_entries import Delivered, StreamId, TableName
 from journal.parties import Actor, Owner, Principal
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State, Totals
 from journal.xid import Xid
-
-Some = Annotated[int, msgspec.Meta(ge=1)]
-"""How many there are of what there is at least one."""
 
 
 NONCE_BYTES = 16
@@ -189,18 +189,6 @@ class TransactionOffsetsAdded(Record, frozen=True, tag=10):
     settled: list[Settled] = []
 
 
-class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A run of frames in a deciding record's data: its partition, how many messages, and where it starts.
-
-    ``checksum`` is CRC-32C over all frames of the transaction for that partition up to this run's end, unstamped.
-    """
-
-    partition: Count
-    count: Some
-    start: Count
-    checksum: int
-
-
 class TransactionPrepared(Record, frozen=True, tag=11):
     """A transaction was prepared: from now on, whatever happens, it can be committed or rolled back.
 
@@ -217,14 +205,6 @@ class TransactionPrepared(Record, frozen=True, tag=11):
     owner: Owner | None = None
     runs: list[Run] = []
     positions: list[GroupPositions] = []
-
-
-class Placement(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Where a committed transaction's messages of one partition begin, and how many there are."""
-
-    partition: Count
-    base_offset: Count
-    count: Some
 
 
 class TransactionCommitted(Record, frozen=True, tag=12):

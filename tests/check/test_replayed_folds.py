@@ -60,7 +60,7 @@ def test_a_sound_directory_has_nothing_to_tell(room):
     ("fold", "place", "value", "says", "partition"),
     [
         ("producers", (0, 0), 9, "the number of the next producer is 9, by the journal 2", ""),
-        ("producers", (1, 1), 3, "producer 1 (epoch, name, last used, owner) is (3, 'p', ", ""),
+        ("producers", (1, 1), 3, "producer 1 (epoch, name, last used, owner, principal) is (3, 'p', ", ""),
         ("producers", (1, 4, 0, 1), 1, "what producer 1 sent to partition number 1 (next, end, runs)", "t"),
         ("producers", (1, 4), [], "(next, end, runs) is not there, by the journal (2, 2, [0], [0])", "t"),
         ("groups", (0, 0), 5, "the last generation is 5, by the journal 1", ""),

@@ -187,7 +187,9 @@ def _producer(name: str, *places: int, to: object, says: str) -> None:
 
 
 _producer("number for the next producer", 0, 0, to=99, says="the number of the next producer is 99")
-_producer("epoch of a producer", 1, 1, to=5, says="producer 1 (epoch, name, last used, owner) is (5,")
+_producer(
+    "epoch of a producer", 1, 1, to=5, says="producer 1 (epoch, name, last used, owner, principal) is (5,"
+)
 _producer("name of a producer", 2, 2, to="other", says="'other'")
 _producer("time of a producer's last use", 1, 3, to=1, says="by the journal (0, ''")
 _producer("owner of a producer", 1, 5, to=bytes(16), says=f"'{bytes(16).hex()}'), by the journal")
@@ -201,14 +203,14 @@ damage("a checkpoint lacks a producer")(
     _changed(
         "producers",
         lambda rows: rows.pop(2),
-        "producer 2 (epoch, name, last used, owner) is not there, by the journal (0,",
+        "producer 2 (epoch, name, last used, owner, principal) is not there, by the journal (0,",
     )
 )
 damage("a checkpoint has a producer more")(
     _changed(
         "producers",
         lambda rows: rows.append([4, 0, "silent", 5, [], OWNER]),
-        "producer 4 (epoch, name, last used, owner) is (0, 'silent'",
+        "producer 4 (epoch, name, last used, owner, principal) is (0, 'silent'",
     )
 )
 damage("a checkpoint lacks what a producer sent to a partition")(
