@@ -38,7 +38,6 @@ from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State, Totals
 from journal.xid import Xid
 
-
 NONCE_BYTES = 16
 Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 """Random bytes that distinguish a start from another one of the same number, which a copy of the data may use again."""
