@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import socket
 
 import pytest
 
@@ -36,7 +37,10 @@ def everything(path):
 @pytest.mark.slow
 def test_a_copy_has_every_byte_and_the_original_is_as_it_was(data, tmp_path):
     before = everything(data)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(data / "admin.sock"))  # as by a broker that was killed
     copy_data(data, tmp_path / "copy")
+    (data / "admin.sock").unlink()
     assert everything(data) == before
     assert {name: file[0] for name, file in everything(tmp_path / "copy").items()} == {
         name: file[0] for name, file in before.items()

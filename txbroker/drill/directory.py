@@ -71,7 +71,8 @@ def copy_data(source: Path, target: Path) -> None:
                 f"free in {target.parent}. Nothing was changed. Say --out with a folder on a larger disk"
             )
         try:
-            shutil.copytree(source, target, symlinks=True)
+            socket = shutil.ignore_patterns(filenames.ADMIN_SOCKET)  # a broker that was killed has left it
+            shutil.copytree(source, target, symlinks=True, ignore=socket)
         except OSError as error:
             shutil.rmtree(target, ignore_errors=True)
             reason = _first_reason(error)
