@@ -23,11 +23,16 @@ NOT_HERE = (
     "test_elsewhere.py",
     "test_interrupts.py",
     "test_lost_answers.py",
+    "core/test_login.py",
+    "login/test_choice.py",
+    "login/test_exchange.py",
     "consumer/test_filter_histories.py",
     "consumer/test_retry_histories.py",
     "consumer/test_seek_histories.py",
 )
-"""This file; timers that send signals, which POSIX alone has; brokers in the test's own process, which are Linux's."""
+"""This file; timers that send signals, which POSIX alone has; brokers, or what lets clients in there, in the test's own
+process, which are Linux's.
+"""
 
 TCP = ("-p", "tests.client.conftest")
 TLS = (*TCP, "-p", "tests.client.over_tls")

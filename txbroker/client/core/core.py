@@ -330,7 +330,6 @@ class Core:
         """Say of a refusal which request it was, as the broker's log (at level debug) does."""
         if self.session:
             error.request = f"{self.session}-{correlation}"
-            error.add_note(f"request {error.request} in the broker's log")
         return error
 
     def lost(self, reason: str) -> None:
