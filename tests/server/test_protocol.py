@@ -73,6 +73,7 @@ class FakeBroker:
             wake=None,
             hold=None,
             is_open=False,
+            allowance=None,
         )
 
     def received(self, session, command, data):
