@@ -208,7 +208,7 @@ class TestWhoseAProducerIs:
         room.engine.housekeeping.request_checkpoint()
         room.engine.housekeeping.run_inline()
         written = b"".join(contents(room.filesystem).values())
-        assert peer.former.secret.owner in written
+        assert peer.former.secret.owner("anonymous") in written
         assert peer.former.secret.value not in written
 
 

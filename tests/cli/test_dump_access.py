@@ -11,7 +11,16 @@ import pytest
 from journal.check import JournalEntry, SectionItem
 from journal.checkpoints.rows import typed_rows
 from journal.folds.access import AccessFold
-from journal.formats.access_entries import Effect, Resource, Right, Rule, ScramVerifier, TokenSubject, User
+from journal.formats.access_entries import (
+    Effect,
+    Quotas,
+    Resource,
+    Right,
+    Rule,
+    ScramVerifier,
+    TokenSubject,
+    User,
+)
 from journal.formats.checkpoint import Rows
 from journal.formats.record import AccessSet, RuleSet, UserRemoved, UserSet
 from journal.parties import Actor
@@ -25,15 +34,18 @@ ALICE = User(
     ["DNS:a.example"],
     [TokenSubject("https://login.example", "alice@example")],
     ["loaders"],
+    Quotas(bytes_in=1000),
 )
 RULE = Rule("role:loaders", Effect.ALLOW, Resource.TOPIC, "orders-", True, [Right.READ, Right.WRITE])
 ANN = Actor("ann", "ops")
+NAMED_QUOTAS = dict.fromkeys(Quotas.__struct_fields__) | {"bytes_in": 1000}
 NAMED_USER = {
     "name": "alice",
     "scram": "hidden",
     "certificates": ["DNS:a.example"],
     "tokens": [{"issuer": "https://login.example", "subject": "alice@example"}],
     "roles": ["loaders"],
+    "quotas": NAMED_QUOTAS,
 }
 NAMED_RULE = {
     "holder": "role:loaders",

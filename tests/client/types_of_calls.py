@@ -10,7 +10,14 @@ from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker.client import asyncio, blocking, twisted
 from txbroker.client.blocking.send_future import SendFuture
-from txbroker.client.core.results import GroupDescription, Message, ParkedMessage, Receipt, TransactionDetails
+from txbroker.client.core.results import (
+    GroupDescription,
+    Listed,
+    Message,
+    ParkedMessage,
+    Receipt,
+    TransactionDetails,
+)
 from txbroker.client.core.retry_policy import RetryPolicy
 from txbroker.wire.messages import TopicInfo, TransactionInfo
 
@@ -22,7 +29,7 @@ def blocking_calls(c: blocking.Connection, xid: Xid) -> None:
     assert_type(c.send("t", b"v"), Receipt)
     assert_type(c.send_async("t", b"v"), SendFuture)
     assert_type(c.flush(), None)
-    assert_type(c.topics(["t"]), list[TopicInfo])
+    assert_type(c.topics(["t"]), Listed[TopicInfo])
     assert_type(c.find("t", id="x"), list[Message])
     assert_type(c.create_topic("t", 2, exist_ok=True, retention_age=5), TopicInfo)
     assert_type(c.transactions([State.PREPARED], forced=True), list[TransactionInfo])
@@ -60,7 +67,7 @@ async def asyncio_calls(c: asyncio.Connection, xid: Xid) -> None:
     assert_type(c.send("t", b"v"), Future[Receipt])
     assert_type(c.send_async("t", b"v", partition=2), Future[Receipt])
     assert_type(c.flush(), Future[None])
-    assert_type(c.topics(["t"]), Future[list[TopicInfo]])
+    assert_type(c.topics(["t"]), Future[Listed[TopicInfo]])
     assert_type(c.find("t", id="x"), Future[list[Message]])
     assert_type(c.create_topic("t", 2, exist_ok=True, retention_age=5), Future[TopicInfo])
     assert_type(c.transactions([State.PREPARED], forced=True), Future[list[TransactionInfo]])
@@ -97,7 +104,7 @@ async def twisted_calls(c: twisted.Connection, xid: Xid) -> None:
     assert_type(c.send("t", b"v"), Deferred[Receipt])
     assert_type(c.send_async("t", b"v", partition=2), Deferred[Receipt])
     assert_type(c.flush(), Deferred[None])
-    assert_type(c.topics(["t"]), Deferred[list[TopicInfo]])
+    assert_type(c.topics(["t"]), Deferred[Listed[TopicInfo]])
     assert_type(c.find("t", id="x"), Deferred[list[Message]])
     assert_type(c.create_topic("t", 2, exist_ok=True, retention_age=5), Deferred[TopicInfo])
     assert_type(c.transactions([State.PREPARED], forced=True), Deferred[list[TransactionInfo]])

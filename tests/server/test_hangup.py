@@ -130,7 +130,7 @@ def test_in_recovery_it_renews_what_listens_and_harms_nothing(folder, hangup, mo
             assert service.watching.health.phase is Phase.RECOVERING
             may_end.set()
             eventually(lambda: service.watching.health.is_ready, PATIENCE)
-            with connected([*service.ports.values()][0].getHost().port, folder) as secure:
+            with connected(next(iter(service.ports.values())).getHost().port, folder) as secure:
                 assert secure.getpeercert(binary_form=True) == renewed.der
         finally:
             may_end.set()

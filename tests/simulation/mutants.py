@@ -127,7 +127,7 @@ MUTANTS: Final = (
     Mutant(
         "say that a group tries again otherwise, and record nothing",
         "txbroker/broker/consumer_groups.py",
-        "            self._engine.accept(GroupAltered(name, wanted, self._engine.now(), made))\n",
+        "            self._engine.accept(GroupAltered(name, wanted, self._engine.now(), made, session.as_actor()))\n",
         "            self._groups._group(name, made).settings = wanted\n",
     ),
     Mutant(

@@ -17,7 +17,7 @@ RIGHTS = ", ".join(right.value for right in Right)
 
 @click.group(cls=Group)
 def access() -> None:
-    """Show and change what users may do, and whether everybody has to log in.
+    """Show and change what users may do, and who must log in.
 
     Nothing is allowed that no rule allows, and a rule that denies wins. WHO is a user, or a role as role:NAME. NAME is
     that of a topic, group or producer, or the global id of transactions; with a * at its end, all that begin so.
