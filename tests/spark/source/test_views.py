@@ -9,7 +9,7 @@ import pytest
 import journal
 import txbroker
 from journal.errors import InvalidSetting, UnknownTopic
-from journal.formats.access_entries import ScramVerifier, User
+from journal.formats.access_entries import Quotas, ScramVerifier, User
 from journal.formats.record import AccessSet, UserSet
 from journal.parties import Actor
 from spark.source.columns import TYPES
@@ -50,6 +50,7 @@ def messages(options, names=tuple(TYPES)):
 
 
 def test_what_a_password_is_proven_by_and_the_key_of_the_logins_are_in_no_detail():
+    no_quotas = [None] * len(Quotas.__struct_fields__)
     secrets = [bytes([65 + number]) * 32 for number in range(4)]
     salt, stored, server, key = secrets
     user = User("alice", ScramVerifier(salt, 15_000, stored, server), ["DNS:a.example"])
@@ -62,8 +63,8 @@ def test_what_a_password_is_proven_by_and_the_key_of_the_logins_are_in_no_detail
         )
     ]
     alice, bob, access = map(json.loads, details)
-    assert alice["user"] == ["alice", "hidden", ["DNS:a.example"], [], []]
-    assert bob["user"] == ["bob", None, [], [], []]
+    assert alice["user"] == ["alice", "hidden", ["DNS:a.example"], [], [], no_quotas]
+    assert bob["user"] == ["bob", None, [], [], [], no_quotas]
     assert (access["key"], access["is_on"]) == ("hidden", True)
     for secret in secrets:
         assert base64.b64encode(secret).decode()[:40] not in "".join(details)

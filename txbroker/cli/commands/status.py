@@ -24,6 +24,7 @@ GROUPS: Final = {
         "requests_parked",
         "bytes_parked",
     ),
+    "Access": ("access_enabled", "users", "logins", "logins_refused", "access_denied"),
     "Transactions": (
         "transactions_in_doubt",
         "oldest_in_doubt_age",
