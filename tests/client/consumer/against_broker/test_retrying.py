@@ -78,15 +78,16 @@ class TestOrders:
     def test_what_is_due_comes_before_what_was_read_ahead(self, broker):
         name = f"t-{uuid.uuid4().hex[:12]}"
         broker.create_topic(name)
-        for number in range(300):
-            broker.send_async(name, b"%d" % number)
-        broker.flush()
+        with txbroker.connect(broker.address.place, linger=5.0, batch_bytes=10_000) as sender:
+            for number in range(300):
+                sender.send_async(name, bytes(50))  # all together, however busy the machine is
+            sender.flush()
         consumer = broker.consume(name, name, order=None, prefetch=1, max_run=2)
-        messages = read(consumer, 2)
+        messages = read(consumer, 3)
         consumer.retry(messages[0], after=SHORT)
         time.sleep(4 * SHORT)
-        assert told(read(consumer, 2)) == [(2, 0), (0, 1)]  # behind the rest of what is being handed out
-        assert told(read(consumer, 297)) == [(offset, 0) for offset in range(3, 300)]
+        assert told(read(consumer, 2)) == [(3, 0), (0, 1)]  # behind the rest of what is being handed out
+        assert told(read(consumer, 296)) == [(offset, 0) for offset in range(4, 300)]
 
     def test_by_key_only_later_ones_of_its_key_wait(self, broker, topic):
         consumer = broker.consume(topic, topic, order="key")
