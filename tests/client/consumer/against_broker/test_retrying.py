@@ -79,7 +79,7 @@ class TestOrders:
         name = f"t-{uuid.uuid4().hex[:12]}"
         broker.create_topic(name)
         with txbroker.connect(broker.address.place, linger=5.0, batch_bytes=10_000) as sender:
-            for number in range(300):
+            for _ in range(300):
                 sender.send_async(name, bytes(50))  # all together, however busy the machine is
             sender.flush()
         consumer = broker.consume(name, name, order=None, prefetch=1, max_run=2)
