@@ -85,7 +85,8 @@ class RealTable(Table):
 
     def _load(self, directory: Directory) -> None:
         for entry in sorted(os.scandir(self.real(directory)), key=lambda entry: entry.name):
-            self.adopt(directory, entry.name)
+            if entry.is_dir() or entry.is_file():  # else it is the socket of a broker that was killed
+                self.adopt(directory, entry.name)
 
     def adopt(self, directory: Directory, name: str) -> Node:
         """Take in what has this name in the real directory, with everything below it."""

@@ -4,6 +4,7 @@ Seen to fail: with a rename that does not keep the file it replaces, with a forc
 """
 
 import os
+import socket
 from random import Random
 
 import pytest
@@ -195,3 +196,12 @@ def test_a_process_that_dies_without_a_cut_leaves_what_was_forced(fs, root):
     model = MemoryFilesystem()
     many_steps(Random(3), 200, fs, model)
     assert left(root) == seen(model.crash_clone(0, 0.0))
+
+
+def test_a_socket_that_a_killed_broker_has_left_is_no_file_of_the_disk(root):
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(str(root / "admin.sock"))
+    fs = PowerCutDirectory(root)
+    written(fs, "a", b"x")
+    assert fs.list_directory("") == ["a"]
+    fs.cut_power(Random(1))
