@@ -192,7 +192,7 @@ _producer(
 )
 _producer("name of a producer", 2, 2, to="other", says="'other'")
 _producer("time of a producer's last use", 1, 3, to=1, says="by the journal (0, ''")
-_producer("owner of a producer", 1, 5, to=bytes(16), says=f"'{bytes(16).hex()}'), by the journal")
+_producer("owner of a producer", 1, 5, to=bytes(16), says=f"'{bytes(16).hex()}', ''), by the journal")
 _producer("next sequence of a producer", 2, 4, 0, 1, to=7, says="what producer 2 sent to partition number")
 _producer("end of what a producer sent", 2, 4, 0, 2, to=77, says="what producer 2 sent to partition number")
 _producer(
