@@ -537,6 +537,15 @@ class TestChanges:
         gate.admin.ask(messages.SwitchAccess, messages.Switch.ENABLE)
         assert "a login is needed from now on" in door.closed[0]
 
+    def test_by_an_endpoint_that_others_can_reach_nobody_comes_in_while_the_login_is_switched_off(self, gate):
+        """Strangers that were connected before, or came until the endpoint was closed, would have been let in."""
+        exposed = Door(gate, replace(TLS, is_exposed=True), hello=True)
+        gate.admin.ask(messages.SwitchAccess, messages.Switch.DISABLE)
+        assert "ANONYMOUS" not in Door(gate, replace(TLS, is_exposed=True)).hello()
+        exposed.login("ANONYMOUS")
+        gate.wait(FIRST_DELAY)
+        refused(exposed.answers[-1], "AuthenticationFailed")
+
     def test_what_is_demanded_is_judged_when_the_login_begins_not_at_the_hello(self, gate):
         gate.admin.ask(messages.SwitchAccess, messages.Switch.DISABLE)
         door = Door(gate, hello=True)

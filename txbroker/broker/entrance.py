@@ -202,7 +202,9 @@ class Entrance:
     def facts(self, session: Session) -> ConnectionFacts:
         """Return what is known of a connection, with what is demanded just now."""
         assert session.facts is not None, "it has said hello"
-        return msgspec.structs.replace(session.facts, login_required=self.access.is_on)
+        return msgspec.structs.replace(
+            session.facts, login_required=self.access.is_on or session.facts.is_exposed
+        )
 
     def after(self, delay: float, call: Callable[[], None]) -> None:
         """Call later, or at once if there is no delay."""

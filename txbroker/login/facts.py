@@ -13,8 +13,9 @@ class ConnectionFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     certificate that the server showed on this connection, as ``tls-server-end-point`` of RFC 5929 has it; None without
     TLS. ``peer_names`` are the names in the certificate that the client showed *and that was verified*: its subject
     (RFC 4514) and its alternative names, as ``DNS:client.example``. ``administrator`` says that the peer came through
-    the administrator's socket and that its credentials were verified by the operating system. ``login_required`` is
-    False where whoever does not log in is let in as well.
+    the administrator's socket and that its credentials were verified by the operating system. ``is_exposed`` says that
+    it came by an endpoint that others can reach than who is meant: there nobody is let in without a login, also while
+    the login is being switched off. ``login_required`` is False where whoever does not log in is let in as well.
     """
 
     address: str
@@ -22,4 +23,5 @@ class ConnectionFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     certificate_hash: bytes | None = None
     peer_names: tuple[str, ...] = ()
     administrator: bool = False
+    is_exposed: bool = False
     login_required: bool = True

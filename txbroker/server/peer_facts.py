@@ -7,6 +7,7 @@ import ipaddress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import msgspec
 from twisted.internet.address import UNIXAddress
 from twisted.internet.interfaces import IAddress
 from zope.interface import implementer
@@ -24,6 +25,11 @@ class ProxiedAddress(NamedTuple):
 
     host: str
     port: int
+
+
+def exposed_facts_of(transport: Any) -> ConnectionFacts:
+    """Return the facts of a connection by an endpoint that others can reach than who is meant."""
+    return msgspec.structs.replace(facts_of(transport), is_exposed=True)
 
 
 def facts_of(transport: Any, administrator: bool = False) -> ConnectionFacts:

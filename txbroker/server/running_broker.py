@@ -28,7 +28,7 @@ from txbroker.server.force_thread import ForceThread
 from txbroker.server.journal_writer import OnFailure, Writer
 from txbroker.server.log_names import Level
 from txbroker.server.notices import Notices
-from txbroker.server.peer_facts import facts_of
+from txbroker.server.peer_facts import exposed_facts_of, facts_of
 from txbroker.server.periodic_tasks import PeriodicTask, PeriodicTasks
 from txbroker.server.read_limits import Intake
 from txbroker.server.scrubber import Scrubber
@@ -88,6 +88,8 @@ class RunningBroker:
         self.intake = Intake(self.broker.accounts, config.broker.pending_bytes, config.service.assembly_bytes)
         self.connections = Connections(self.broker, self.intake, self.send_buffers, config.service, reactor)
         self.factory = BrokerFactory(self.connections)
+        self.exposed_factory = BrokerFactory(self.connections, exposed_facts_of)
+        """For endpoints that others can reach: it lets nobody in without a login."""
         self.writer = Writer(
             engine, self._writing, reactor, self._before_publish, self._after_publish, on_failure,
             self.broker.describing.slow_forces, self.broker.latencies.forces.observe, self._forcing,

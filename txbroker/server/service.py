@@ -228,14 +228,14 @@ class TxBrokerService(Service):
     @inlineCallbacks
     def _listen(self) -> Generator[Deferred[Any], Any, None]:
         assert self.serving is not None
+        self.serving.broker.access_admin.on_switched = self._switched
         try:
             self._admin_socket.listen(self.serving.admin_factory(self.config.service.data))
         except Exception as error:  # noqa: BLE001  (as below)
             self._end(f"{filenames.ADMIN_SOCKET} in the directory of the data cannot be listened to", error)
             return
-        yield self._open_ports(is_start=True)
+        yield self._switching.run(self._open_ports, is_start=True)
         if not self._is_ending:
-            self.serving.broker.access_admin.on_switched = self._switched
             self._say_ready(self.serving.engine)
 
     @inlineCallbacks
@@ -248,7 +248,9 @@ class TxBrokerService(Service):
             try:
                 endpoint = listening.endpoint_of(self._reactor, description, self.certificates)
                 proxied = partial(self._proxied, tells=not isinstance(endpoint, TlsServerEndpoint))
-                port = yield listening.listen(endpoint, self.serving.factory, proxied)
+                must_log_in = description in self._open_ones and not self.config.service.insecure_open
+                factory = self.serving.exposed_factory if must_log_in else self.serving.factory
+                port = yield listening.listen(endpoint, factory, proxied)
             except Exception as error:  # noqa: BLE001  (whatever an endpoint's plugin raises)
                 if not is_start:
                     self.log.failure(
