@@ -86,7 +86,7 @@ class AccessFold:
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the state by the rows of a :meth:`snapshot`."""
         found = list(rows)
-        self.__init__()  # type: ignore[misc]
+        AccessFold.__init__(self)
         if found:
             head, *rest = found
             self.is_on, self.is_confirmed, self.key = head.is_on, head.is_confirmed, head.key

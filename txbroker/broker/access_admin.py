@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -129,12 +130,12 @@ class AccessAdministration:
     def list_users(self, session: Session, command: ListUsers, data: memoryview) -> Users:  # noqa: ARG002
         """Return a page of users, by their names."""
         names = [name for name in sorted(self._access.users) if name > command.after]
-        open_ones = [each.principal for each in self._sessions.values()]
+        open_ones = Counter(each.principal for each in self._sessions.values())
         found = [self._info(self._access.users[name], open_ones) for name in names[:MAX_USERS_LISTED]]
         return Users(command.correlation, found, len(names) > MAX_USERS_LISTED)
 
     @staticmethod
-    def _info(user: User, open_ones: list[str]) -> UserInfo:
+    def _info(user: User, open_ones: Mapping[str, int]) -> UserInfo:
         iterations = user.scram.iterations if user.scram is not None else 0
         return UserInfo(
             user.name,
@@ -142,7 +143,7 @@ class AccessAdministration:
             user.certificates,
             user.tokens,
             user.roles,
-            open_ones.count(user.name),
+            open_ones[user.name],
             user.quotas,
         )
 
@@ -240,8 +241,10 @@ class AccessAdministration:
                 AccessSet(access.is_on, access.is_confirmed, self._random(KEY_BYTES), by, self._engine.now())
             )
         self._engine.accept(record)
-        for session in self._sessions.values():
-            session.rights = self._policy.rights_of(session.principal)
+        sessions = self._sessions.values()
+        rights = {name: self._policy.rights_of(name) for name in {each.principal for each in sessions}}
+        for session in sessions:
+            session.rights = rights[session.principal]
 
     def _answer(self, session: Session, answer: Done | Rules) -> None:
         """Answer once the change is forced: before the end of sessions, of which the one that asks may be one."""

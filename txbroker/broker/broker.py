@@ -118,10 +118,10 @@ Handler = Callable[[Session, Any, memoryview], Answer | None]
 class Broker:
     """The meaning of commands, over an engine that was recovered with :func:`journal.folds.table.client_folds`.
 
-    ``run_blocking(work, done, failed)`` runs work on the reader pool, ``call_later(seconds, call)`` is the
-    reactor's, ``random`` gives random bytes, ``policy`` says who may do what; ``on_failure(doing,
-    error)`` must end the process. ``run_passwords`` is as ``run_blocking``, on threads that judge passwords; the tokens
-    of ``issuers`` are accepted. ``sessions`` has those that go on, by number.
+    ``run_blocking(work, done, failed)`` runs work on the reader pool, ``call_later(seconds, call)`` is the reactor's,
+    ``random`` gives random bytes; ``on_failure(doing, error)`` must end the process. ``run_passwords`` is as
+    ``run_blocking``, on threads that judge passwords; the tokens of ``issuers`` are accepted. ``sessions`` has those
+    that go on, by number.
     """
 
     log = Logger()
@@ -137,7 +137,6 @@ class Broker:
         run_blocking: RunBlocking = run_inline,
         call_later: CallLater | None = None,
         random: Callable[[int], bytes] = secrets.token_bytes,
-        policy: Policy | None = None,
         run_passwords: RunBlocking | None = None,
         issuers: Sequence[TokenIssuer] = (),
     ) -> None:
@@ -177,14 +176,13 @@ class Broker:
         logins = Logins(
             _fold(engine, AccessFold), run_passwords or run_blocking, engine.clock, random, issuers
         )
-        self._let_in(logins, policy, call_later, random)
+        self._let_in(logins, call_later, random)
         self._handlers = self._make_handlers()
         self._tell_each_other()
 
     def _let_in(
         self,
         logins: Logins,
-        policy: Policy | None,
         call_later: CallLater | None,
         random: Callable[[int], bytes],
     ) -> None:
@@ -192,7 +190,7 @@ class Broker:
         engine, settings, sessions = self.engine, self.settings, self.sessions
         self.access: AccessFold = _fold(engine, AccessFold)
         self.access_policy = AccessPolicy(engine, self.access, self.delivering.fold)
-        self.policy: Policy = policy or self.access_policy
+        self.policy: Policy = self.access_policy
         identity: IdentityFold = _fold(engine, IdentityFold)
         self.greeting = Greeting(engine, settings, sessions, self.transacting, identity, random)
         self.quotas = QuotaBook(
