@@ -100,12 +100,8 @@ class RunningBroker:
         service = config.service
         interval = service.scrub_interval / SECOND
         workers: list[WorkerThread | ForceThread] = [
-            self._writing,
-            self._flushing,
-            self._reading,
-            self._scrubbing,
-            self._judging,
-        ]
+            self._writing, self._flushing, self._reading, self._scrubbing, self._judging
+        ]  # fmt: skip
         self._threads = workers if self._forcing is None else [*workers, self._forcing]
         self.scrubber = Scrubber(engine, self._scrubbing, reactor, service.scrub_rate, interval)
         self.broker.scrubbed = self.scrubber.gauges
