@@ -219,6 +219,18 @@ class SettlementMachine(RuleBasedStateMachine):
         self.prepare_all(later, [])
         self.prepare_all(first, [])
 
+    @rule(numbers=st.lists(NUMBERS, min_size=2, max_size=2, unique=True))
+    def interleave(self, numbers):
+        """Two workers took messages in turn, and each prepares its own: what one holds lies within the other's."""
+        pair = "g", self.topics["a"][0]
+        place = self.model.place(pair)
+        if place is None or place.position > SIZE - 3 or any(map(self.begun, numbers)):
+            return
+        position = place.position
+        first, later = numbers
+        self.prepare_all(first, [Entry(*pair, None, "", position, {position, position + 2})])
+        self.prepare_all(later, [Entry(*pair, None, "", position, {position + 1})])
+
     @precondition(lambda self: set(self.model.transactions) - set(self.model.prepared))
     @rule(place=st.integers(0, 9))
     def prepare_what_was_added(self, place):
