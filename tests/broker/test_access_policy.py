@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from journal.folds.access import AccessFold
 from journal.formats.access_entries import Effect, Resource, Right, Rule, User
+from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
 from txbroker.broker.access_policy import AccessPolicy, decided
@@ -194,7 +195,7 @@ class TestRequests:
         room.broker.access.is_on = False
         peer = room.peer()
         room.broker.access.is_on = True
-        peer.session.principal = "a"
+        peer.session.begin(peer.session.number, "a", None)
         peer.session.rights = room.broker.policy.rights_of("a")
         return peer
 
@@ -223,3 +224,23 @@ class TestRequests:
             refused(peer.ask(messages.Send, number, data=frames(b"a")), "UnknownPartition")
             peer.ask(messages.Fetch, [(number, 0, 0)])
         assert peer.session.rights._written == peer.session.rights._read == set()
+
+    @pytest.mark.parametrize("totals", [Totals(0, 0, 0), Totals(1, 1, 7)])
+    def test_a_transaction_of_which_nothing_arrived_is_its_owners_too(self, room, totals):
+        """Seen to fail: such an outcome had no owner, so that its own client was refused. Found by the simulation."""
+        peer = self.peer(room)
+        told = [peer.ask(messages.Commit, peer.session.number, 1, None, totals) for _ in range(2)]
+        assert [getattr(each, "error", "") for each in told] in (
+            ["", ""],
+            ["ContentMismatch", "TransactionRolledBack"],
+        )
+        assert isinstance(peer.ask(messages.AskOutcome, peer.session.number, 1), messages.Outcome)
+
+    def test_an_empty_transaction_is_not_anothers(self, room):
+        peer = self.peer(room)
+        assert isinstance(peer.ask(messages.Commit, 0, 1, None, Totals(0, 0, 0)), messages.Committed)
+        room.broker.access.users["b"] = User("b")
+        other = self.peer(room)
+        other.session.begin(other.session.number, "b", None)
+        other.session.rights = room.broker.policy.rights_of("b")
+        refused(other.ask(messages.AskOutcome, peer.session.number, 1), "AccessDenied")

@@ -72,9 +72,9 @@ class AccessPolicy:
             except UnknownTransaction:
                 return Thing(resource_name(command.xid.global_id), shown)
         found = table.live.get(number) or table.outcomes.find(number)
-        if found is None:
-            return None  # nobody's: that is what will be said
-        owner = "" if found.owner is None else found.owner.principal
+        if found is None or found.owner is None:
+            return None  # nobody's: that is what will be said; one of which nothing has arrived has no owner
+        owner = found.owner.principal
         if owner == principal:
             return None
         name = None if found.xid is None else resource_name(found.xid.global_id)

@@ -211,7 +211,7 @@ class Transacting:
         if known is not None and known.state is State.ACTIVE:
             self._check_offsets(number)
         try:
-            outcome = self._transactions.commit(number, cause, totals, seen, by, why)
+            outcome = self._transactions.commit(number, cause, totals, seen, by, why, owner=session.owner)
         except TransactionRolledBack:
             self._tell(session, command, number)
             raise
