@@ -244,3 +244,18 @@ class TestRequests:
         other.session.begin(other.session.number, "b", None)
         other.session.rights = room.broker.policy.rights_of("b")
         refused(other.ask(messages.AskOutcome, peer.session.number, 1), "AccessDenied")
+
+    def test_a_timed_request_is_judged_as_the_one_in_it(self, room):
+        """Seen to fail: the broker broke, for it looked for the partition in the timed one. Found by the simulation."""
+        peer = self.peer(room)
+        for _ in range(2):
+            timed = peer.ask(messages.Timed, messages.Send(0, self.partition), data=frames(b"a"))
+            assert isinstance(timed, messages.TimedAnswer)
+            refused(peer.ask(messages.Timed, messages.Send(0, self.other), data=frames(b"a")), "AccessDenied")
+        number = peer.session.number
+        for request in (
+            messages.Commit(0, number, 1, None, Totals(0, 0, 0)),
+            messages.Rollback(0, number, 2),
+        ):
+            assert isinstance(peer.ask(messages.Timed, request), messages.TimedAnswer)
+        assert isinstance(peer.ask(messages.Send, self.partition, data=frames(b"a")), messages.Sent)

@@ -81,7 +81,7 @@ def needed(command, places):
     meant = command.request if type(command) is messages.Timed else command
     return [
         f"{need.right.value} {need.resource.value} {thing.name}{'*' * thing.is_prefix}".strip()
-        for need in needs_of(command)
+        for need in needs_of(meant)
         for thing in need.things(meant, places)
     ]
 
@@ -214,7 +214,7 @@ def test_the_policy_is_looked_up_once_a_session_and_asked_for_each_request():
     refused(peer.ask(messages.Rollback, xid=XID, operator=True, by="a", why="b"), "RequestRefused")
     assert policy.asked == ["anonymous"]
     assert policy.judged == [
-        (Right.WRITE, messages.Send), (Right.WRITE, messages.Timed), (Right.READ, messages.Fetch),
+        (Right.WRITE, messages.Send), (Right.WRITE, messages.Send), (Right.READ, messages.Fetch),
         (Right.FORCE, messages.Rollback),
     ]  # fmt: skip
 

@@ -424,9 +424,10 @@ class Broker:
     def _judge_rights(rights: Rights, command: Any) -> None:
         """The one place where a request's rights are asked for, whether it was parked, timed or came just now."""
         if not rights.knows(command):
-            for need in needs_of(command):
-                rights.judge(need, command)
-            rights.learn(command)
+            meant = command.request if type(command) is Timed else command
+            for need in needs_of(meant):
+                rights.judge(need, meant)
+            rights.learn(meant)
 
     def _give_up(self, session: Session, command: Any, error: MemoryExhausted) -> None:
         """Refuse a request because there is no memory even after flushing; its transaction cannot continue."""

@@ -360,9 +360,8 @@ are those that may be read.
 
 
 def needs_of(command: Any) -> Iterator[Need]:
-    """What one request needs."""
-    meant = command.request if type(command) is Timed else command
-    return (need for need in NEEDS[type(meant)] if need.if_so(meant))
+    """What one request needs; for a timed one the request in it is asked for."""
+    return (need for need in NEEDS[type(command)] if need.if_so(command))
 
 
 class Rights(Places, Protocol):
