@@ -8,6 +8,12 @@ import sys
 
 from tests.simulation.campaign import Campaign, explain, replay
 
+_PARTS = {
+    "members": "only histories in which groups have members",
+    "outboxes": "only histories in which rows of outboxes are delivered",
+    "access": "only histories in which clients have rights",
+}
+
 
 def main() -> int:
     """Run, report, and say by the exit code whether all promises were kept."""
@@ -19,7 +25,9 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=0, help="of the first history; the others count up (default 0)"
     )
-    parser.add_argument("--members", action="store_true", help="only histories in which groups have members")
+    chosen = parser.add_mutually_exclusive_group()
+    for part, what in _PARTS.items():
+        chosen.add_argument(f"--{part}", action="store_const", const=part, dest="part", default="", help=what)
     parser.add_argument("--jobs", type=int, default=None, help="processes (default: one per core)")
     parser.add_argument("--replay", metavar="SEED[/STEPS]", help="run one history again and print all of it")
     parser.add_argument("--no-shrink", action="store_true", help="print a failing history as it is")
@@ -35,7 +43,7 @@ def main() -> int:
     seconds = arguments.seconds
     if seconds is None:
         seconds = 60.0 if arguments.histories is None else float("inf")
-    campaign = Campaign(arguments.seed, seconds, arguments.histories, arguments.members)
+    campaign = Campaign(arguments.seed, seconds, arguments.histories, arguments.part)
     campaign.run(arguments.jobs)
     failing = [explain(outcome, shrink=not arguments.no_shrink) for outcome in campaign.failed]
     if arguments.json:

@@ -32,12 +32,12 @@ logging.getLogger("journal").addHandler(logging.NullHandler())  # indexes are ma
 class Campaign:
     """Histories from ``seed`` on. Ends after so many ``seconds`` or ``histories``, or soon after one has failed.
 
-    ``members``: only those in which clients are members of groups.
+    ``part``: only those that have this of ``history.PARTS``.
     """
 
-    def __init__(self, seed: int, seconds: float, histories: int | None, members: bool = False) -> None:
+    def __init__(self, seed: int, seconds: float, histories: int | None, part: str = "") -> None:
         self.seed = seed
-        self.members = members
+        self.part = part
         self.seconds = seconds
         self.histories = histories
         self.done = 0
@@ -72,8 +72,8 @@ class Campaign:
 
     def _batches(self, began: float) -> Iterator[range]:
         seeds = range(self.seed, 1 << 62)
-        if self.members:
-            seeds = range(history.next_with_members(self.seed), 1 << 62, history.MEMBERS_IN)
+        if self.part:
+            seeds = range(history.next_with(self.part, self.seed), 1 << 62, history.EACH_IN)
         if self.histories is not None:
             seeds = seeds[: self.histories]
         while seeds and not self.failed and time.monotonic() - began < self.seconds:

@@ -11,24 +11,38 @@ from itertools import accumulate
 from random import Random
 
 from journal.testing import PowerCut
+from tests.simulation.access_steps import ACCESS_STEPS, decide_own, settle_in
+from tests.simulation.clients.administrators import Administrator
 from tests.simulation.clients.strangers import turn_away
 from tests.simulation.clients.transactions import TransactionalClient
 from tests.simulation.member_steps import MEMBER_STEPS, come_to_rest, left_over
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import OPEN
 from tests.simulation.outbox_steps import OUTBOX_STEPS, deliver_all
-from tests.simulation.settings import Settings, draw, tiny_limits, with_members, with_outboxes
+from tests.simulation.settings import (
+    Settings,
+    draw,
+    tiny_limits,
+    with_members,
+    with_outboxes,
+    with_principals,
+)
 from tests.simulation.steps import DEEDS, STEPS, plan_starts, pump
 from tests.simulation.world.audit import audit
 from tests.simulation.world.disk import check_leftovers
 from tests.simulation.world.machine import Site
 from tests.simulation.world.world import World
 
-MEMBERS_IN = 10
-"""One of so many histories has members."""
+EACH_IN = 10
+"""One of so many histories has each of these."""
 
-OUTBOXES_IN = 10
-"""One of so many has outboxes."""
+PARTS = {"outboxes": 3, "access": 6, "members": 9}
+"""What only some histories have, and the remainders of their seeds: whose clients deliver rows of outboxes, have
+rights, or are members of groups.
+"""
+
+
+Steps = dict[str, tuple[int, Callable[[World, Random], None]]]
 
 
 @dataclass
@@ -48,31 +62,30 @@ def settings_of(seed: int) -> Settings:
     """What a seed's history runs with."""
     settings = draw(
         Random(f"settings {seed}"),
-        {n: w for n, (w, _) in STEPS.items()},
+        _weights(STEPS),
         {n: w for n, (w, _) in DEEDS.items()},
     )
-    if has_outboxes(seed):
-        return with_outboxes(
-            settings, Random(f"outboxes {seed}"), {n: w for n, (w, _) in OUTBOX_STEPS.items()}
-        )
-    if not has_members(seed):
-        return settings
-    return with_members(settings, Random(f"members {seed}"), {n: w for n, (w, _) in MEMBER_STEPS.items()})
+    if has("outboxes", seed):
+        return with_outboxes(settings, Random(f"outboxes {seed}"), _weights(OUTBOX_STEPS))
+    if has("access", seed):
+        return with_principals(settings, Random(f"access {seed}"), _weights(ACCESS_STEPS))
+    if has("members", seed):
+        return with_members(settings, Random(f"members {seed}"), _weights(MEMBER_STEPS))
+    return settings
 
 
-def has_members(seed: int) -> bool:
-    """Whether clients are members of groups in a seed's history."""
-    return next_with_members(seed) == seed
+def _weights(steps: Steps) -> dict[str, int]:
+    return {name: weight for name, (weight, _) in steps.items()}
 
 
-def has_outboxes(seed: int) -> bool:
-    """Whether clients deliver rows of outboxes in a seed's history."""
-    return seed % OUTBOXES_IN == 3
+def has(part: str, seed: int) -> bool:
+    """Whether a seed's history has this."""
+    return next_with(part, seed) == seed
 
 
-def next_with_members(seed: int) -> int:
-    """Return the first seed from this one on in whose history clients are members of groups."""
-    return seed + (MEMBERS_IN - 1 - seed) % MEMBERS_IN
+def next_with(part: str, seed: int) -> int:
+    """Return the first seed from this one on whose history has this."""
+    return seed + (PARTS[part] - seed) % EACH_IN
 
 
 def run(seed: int, kept: Sequence[int] | None = None, trace: bool = False) -> Outcome:
@@ -98,11 +111,13 @@ def run(seed: int, kept: Sequence[int] | None = None, trace: bool = False) -> Ou
 
 
 def _go(world: World, seed: int, kept: Sequence[int], outcome: Outcome) -> None:
-    steps = STEPS | (MEMBER_STEPS if world.settings.members else OUTBOX_STEPS if world.outbox_clients else {})
+    steps = STEPS | _more_steps(world.settings)
     names = list(steps)
     cumulative = list(accumulate(world.settings.weights[name] for name in names))
     world.deed_weights = list(accumulate(world.settings.weights[name] for name in DEEDS))
     world.start(Random(f"first {seed}"))
+    if world.administrators:
+        settle_in(world, Random(f"access of {seed}"))
     for step in kept:
         outcome.step = step
         random = Random((seed << 12) + step)
@@ -112,6 +127,13 @@ def _go(world: World, seed: int, kept: Sequence[int], outcome: Outcome) -> None:
         _take(world, random, steps[name][1])
     outcome.step = -1
     _finish(world, Random(f"last {seed}"))
+
+
+def _more_steps(settings: Settings) -> Steps:
+    """What may happen in this history beside what may happen in all."""
+    if settings.members:
+        return MEMBER_STEPS
+    return OUTBOX_STEPS if settings.outboxes else ACCESS_STEPS if settings.principals else {}
 
 
 def _take(world: World, random: Random, step: Callable[[World, Random], None]) -> None:
@@ -145,8 +167,12 @@ def _finish(world: World, random: Random) -> None:
     world.starting.clear()
     _take(world, random, pump)
     turn_away(world)
+    if world.administrators:
+        _take(world, random, decide_own)
     _all_leave(world)
     resolver = TransactionalClient(world, 50)
+    if world.administrators:
+        resolver.mechanism, resolver.facts = Administrator.mechanism, Administrator.facts
     world.add(resolver)
     resolver.connect()
     world.pump()

@@ -72,6 +72,8 @@ class Settings:
     """The group of each client that is a member."""
     outboxes: int = 0
     """How many clients deliver rows of outboxes."""
+    principals: tuple[str, ...] = ()
+    """The user that each client is, where clients have rights."""
 
 
 def draw(random: Random, steps: dict[str, int], deeds: dict[str, int]) -> Settings:
@@ -143,6 +145,23 @@ def with_outboxes(settings: Settings, random: Random, steps: dict[str, int]) -> 
         clients=pick((1, 1, 2)),
         weights=weights,
         outboxes=pick((1, 2, 2, 3)),
+    )
+
+
+def with_principals(settings: Settings, random: Random, steps: dict[str, int]) -> Settings:
+    """The settings of a history in which clients have rights. Producers are not forgotten: they are counted."""
+    pick = random.choice
+    broker = structs.replace(
+        settings.config.broker, max_sessions=100, max_producers=100, max_producer_partitions=1000,
+        producer_age=10_000 * SECOND,
+    )  # fmt: skip
+    weights = settings.weights | {name: weight * pick((1, 1, 2)) for name, weight in steps.items()}
+    users = pick(("12", "112", "123", "1123"))
+    return replace(
+        settings,
+        config=settings.config._replace(broker=broker),
+        weights=weights,
+        principals=tuple(f"u{user}" for user in users),
     )
 
 

@@ -1,5 +1,6 @@
 """``make mutants`` finds out whether, and how soon, the simulation finds each fault in :mod:`tests.simulation.mutants`
-and, with histories in which groups have members, in :mod:`tests.simulation.member_mutants`.
+and, with histories in which groups have members or clients have rights, in :mod:`tests.simulation.member_mutants` and
+:mod:`tests.simulation.access_mutants`.
 
 Each is made in a copy of the sources, which campaigns then run on, from one seed or several. First the copy is run as
 it is, and must be found sound: a simulation that cries always has no teeth either.
@@ -15,10 +16,15 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.simulation.access_mutants import ACCESS_MUTANTS
 from tests.simulation.member_mutants import MEMBER_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.support.faulty_sources import copy_sources, faulty, run_python
 
+_PARTS = {"members": MEMBER_MUTANTS, "access": ACCESS_MUTANTS}
+"""The faults that histories with a part must find."""
+
+ALL = (*MUTANTS, *MEMBER_MUTANTS, *ACCESS_MUTANTS)
 COPIED = ("journal", "txbroker", "tests/simulation")
 SOUND = "no fault at all"
 
@@ -36,13 +42,13 @@ class Verdict(NamedTuple):
     seed: int | None
 
 
-def judge(copy: Path, name: str, seconds: float, seed: int, members: bool = False) -> Verdict:
-    """Run a campaign on the copy, or one of histories with ``members``. A run that ends in any other way than by its
-    own report is an error here.
+def judge(copy: Path, name: str, seconds: float, seed: int, part: str = "") -> Verdict:
+    """Run a campaign on the copy, or one of histories that have a ``part``. A run that ends in any other way than by
+    its own report is an error here.
     """
     arguments = ["--seconds", str(seconds), "--seed", str(seed), "--no-shrink", "--json"]
-    if members:
-        arguments.append("--members")
+    if part:
+        arguments.append(f"--{part}")
     began = time.monotonic()
     ran = run_python(copy, "-m", "tests.simulation", *arguments)
     took = time.monotonic() - began
@@ -63,7 +69,8 @@ def _headline(problem: str) -> str:
 
 
 def _search(copy: Path, mutant: Mutant, seconds: float, seed: int) -> Verdict:
-    return judge(copy, mutant.name, seconds, seed, members=mutant in MEMBER_MUTANTS)
+    part = next((part for part, mutants in _PARTS.items() if mutant in mutants), "")
+    return judge(copy, mutant.name, seconds, seed, part)
 
 
 def check_is_used(copy: Path) -> None:
@@ -102,8 +109,10 @@ def main() -> int:
         help="for each, a million seeds apart; the table has the least, middle and most of them (default 1)",
     )  # fmt: skip
     parser.add_argument("--only", metavar="TEXT", default="", help="those with this in their name")
+    parser.add_argument("--part", choices=sorted(_PARTS), help="those that only such histories must find")
     arguments = parser.parse_args()
-    chosen = [mutant for mutant in (*MUTANTS, *MEMBER_MUTANTS) if arguments.only in mutant.name]
+    faults = _PARTS[arguments.part] if arguments.part else ALL
+    chosen = [mutant for mutant in faults if arguments.only in mutant.name]
     began = time.monotonic()
     seeds = [arguments.seed + 1_000_000 * number for number in range(arguments.campaigns)]
     missed = []
@@ -113,7 +122,7 @@ def main() -> int:
         copy_sources(copy, COPIED)
         check_is_used(copy)
         sound = [
-            judge(copy, SOUND, min(arguments.seconds, 20.0), arguments.seed, each) for each in (False, True)
+            judge(copy, SOUND, min(arguments.seconds, 20.0), arguments.seed, each) for each in ("", *_PARTS)
         ]
         print(line(sound), flush=True)
         if any(verdict.problem for verdict in sound):

@@ -3,17 +3,17 @@
 import pytest
 
 from tests.simulation import history
+from tests.simulation.access_mutants import ACCESS_MUTANTS
 from tests.simulation.member_mutants import MEMBER_MUTANTS
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.teeth import COPIED, check_is_used, judge
+from tests.simulation.teeth import ALL, COPIED, check_is_used, judge
 from tests.support.faulty_sources import check_can_be_made, copy_sources, mutated
-
-ALL = (*MUTANTS, *MEMBER_MUTANTS)
 
 
 def test_there_are_many_and_each_has_a_name_of_its_own():
     assert len(MUTANTS) >= 25
     assert len(MEMBER_MUTANTS) >= 8
+    assert len(ACCESS_MUTANTS) >= 8
     assert len({mutant.name for mutant in ALL}) == len(ALL)
 
 
@@ -39,11 +39,18 @@ def test_an_answer_before_the_force_is_found_and_nothing_where_there_is_nothing(
 
 
 @pytest.mark.slow
-def test_a_fault_of_members_is_found_in_histories_with_members(tmp_path):
+@pytest.mark.parametrize(
+    ("part", "mutants", "name"),
+    [
+        ("members", MEMBER_MUTANTS, "begin where the log ends"),
+        ("access", ACCESS_MUTANTS, "leave the sessions of who was removed"),
+    ],
+)
+def test_a_fault_of_a_part_is_found_in_histories_that_have_it(tmp_path, part, mutants, name):
     copy_sources(tmp_path, COPIED)
-    [mutant] = [mutant for mutant in MEMBER_MUTANTS if mutant.name == "begin where the log ends"]
+    [mutant] = [mutant for mutant in mutants if mutant.name == name]
     path = tmp_path / mutant.path
     path.write_text(mutated(path.read_text(), mutant))
-    found = judge(tmp_path, mutant.name, 60.0, 0, members=True)
+    found = judge(tmp_path, mutant.name, 60.0, 0, part)
     assert found.problem
-    assert history.has_members(found.seed)
+    assert history.has(part, found.seed)

@@ -12,6 +12,7 @@ from journal.formats import frame
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import DONE, Intent
 from tests.simulation.world.wire import Connection
+from txbroker.login.facts import ConnectionFacts
 from txbroker.wire import messages as commands
 from txbroker.wire.codec import answer_decoder, encode
 
@@ -38,7 +39,13 @@ class Producer:
 
 
 class Client:
-    """One client: a connection at a time, a producer, the transactions that it has begun on this session."""
+    """One client: a connection at a time, a producer, the transactions that it has begun on this session.
+
+    It logs in by ``mechanism``; of its connections the broker finds out ``facts`` (None: what it does by itself).
+    """
+
+    mechanism = "ANONYMOUS"
+    facts: ConnectionFacts | None = None
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world
@@ -51,7 +58,7 @@ class Client:
         """What the last welcome told, to be shown by the next login."""
         self.producer: Producer | None = None
         self._correlation = 0
-        self._pending: dict[int, tuple[str, Then | None, int]] = {}
+        self._pending: dict[int, tuple[Any, Then | None, int]] = {}
         self._cancelled: set[int] = set()
         self._decoder = answer_decoder(1 << 26)
         self._sends = 0
@@ -63,7 +70,7 @@ class Client:
 
     def connect(self, after: commands.FormerSession | None = None) -> None:
         """Connect, and log in. Nothing that is still on its way from the session before may come after that."""
-        self.connection = self.world.connect()
+        self.connection = self.world.connect(self.facts)
         self._decoder = answer_decoder(1 << 26)
         self._pending.clear()
         self._cancelled.clear()
@@ -77,7 +84,7 @@ class Client:
         self.ask(
             commands.Hello, commands.MAGIC, list(commands.VERSIONS), f"c{self.number}", then=self._offered
         )
-        self.ask(commands.Login, "ANONYMOUS", b"", after, then=self._welcomed)
+        self.ask(commands.Login, self.mechanism, b"", after, then=self._welcomed)
 
     def _offered(self, answer: Any, data: bytes, since: int) -> None:
         require(isinstance(answer, commands.Offered), "a hello is answered with what is offered", answer)
@@ -115,13 +122,15 @@ class Client:
         assert self.connection is not None
         self._correlation += 1
         request = kind(self._correlation, *fields, **named)
-        self._pending[self._correlation] = (kind.__name__, then, self.model.tick())
+        self._pending[self._correlation] = (request, then, self.model.tick())
         self.world.count(kind.__name__)
         self._tell(request, data)
 
     def cancel(self, random: Random) -> None:
         """Wait no longer for one of the fetches; or say so of whatever it is."""
-        fetches = [number for number, pending in self._pending.items() if pending[0] == "Fetch"]
+        fetches = [
+            number for number, pending in self._pending.items() if isinstance(pending[0], commands.Fetch)
+        ]
         if fetches and self.connection is not None:
             number = random.choice(fetches)
             if random.random() < 0.9:
@@ -162,12 +171,20 @@ class Client:
             )
         self.world.count(f"{type(answer).__name__} {getattr(answer, 'error', '')}".strip())
         if not answer.correlation:
-            return  # a goodbye
+            self.told_goodbye(answer)
+            return
         pending = self._pending.pop(answer.correlation, None)
         require(pending, "every request is answered once", _short(answer))
         assert pending is not None
+        self.judge(pending[0], answer, pending[2])
         if pending[1] is not None:
             pending[1](answer, data, pending[2])
+
+    def told_goodbye(self, answer: Any) -> None:
+        """Hear that the connection is about to be closed."""
+
+    def judge(self, request: Any, answer: Any, since: int) -> None:
+        """Whether a request may have been answered so, before what it means is looked at."""
 
     # -- sends ----------------------------------------------------------------------------------------
 

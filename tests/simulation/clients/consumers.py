@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -24,7 +25,9 @@ OUTPUT = "o"
 
 
 class ConsumingClient(Client):
-    """A client that reads too."""
+    """A client that reads too. The topics that it makes have some of ``topic_names``."""
+
+    topic_names: Sequence[str] = "abcdef"
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -112,7 +115,7 @@ class ConsumingClient(Client):
 
     def create_topic(self, random: Random) -> None:
         """Another topic, under a name that is free."""
-        name = random.choice("abcdef")
+        name = random.choice(self.topic_names)
         there = [topic.name for topic in self.world.topics.topics if not topic.gone]
         if name in there or len(self.world.topics.topics) > 12:
             return

@@ -132,10 +132,14 @@ class TransactionalClient(ConsumingClient):
         self.serial += 1
         number = (self.session, self.serial)
         name = self.world.name_intent()
-        begun = Begun(f"transaction {name}", number, Xid(1, b"x%d" % name, b"b"))
+        begun = Begun(f"transaction {name}", number, Xid(1, self.global_id(name), b"b"))
         self.model.transactions[number] = begun
         self.active.append(begun)
         return begun
+
+    def global_id(self, name: int) -> bytes:
+        """Part of the xid of a transaction of this name."""
+        return b"x%d" % name
 
     def go_on(self, random: Random) -> None:
         """Another step of one that is active."""

@@ -6,6 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from journal.transaction_states import State
+from tests.simulation.clients.administrators import Administrator, access_of
 from tests.simulation.clients.transactions import TransactionalClient
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import OPEN
@@ -43,6 +44,8 @@ def audit(world: World, random: Random) -> None:
     """Every promise, after a start or at rest."""
     model = world.model
     auditor = Auditor(world, 99)
+    if world.administrators:
+        auditor.mechanism, auditor.facts = Administrator.mechanism, Administrator.facts
     auditor.connect()
     auditor.settle()
     if not auditor.ready:  # the very first welcome waits for a write
@@ -64,6 +67,9 @@ def audit(world: World, random: Random) -> None:
         world.archive.read(auditor)
     for group in sorted(set(world.settings.members)):
         _members(auditor, group)
+    if world.administrators:
+        users, _, _ = auditor.wait(messages.ListUsers)
+        world.access.found(access_of(users, auditor.wait(messages.ListRules)[0]))
     model.settle(alive, prepared)
     world.members.settle()
     if world.settings.config.journal.outcome_archive:

@@ -84,6 +84,11 @@ class Connection:
             self.to_broker.clear()
             self.protocol.connectionLost(_LOST)
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether the broker has closed it, or is about to."""
+        return self._closing or self._aborted or self.broker_gone
+
     # -- the network ------------------------------------------------------------------------------------
 
     def deliver(self, size: int) -> bool:

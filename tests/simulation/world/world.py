@@ -18,15 +18,21 @@ from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import Fault, FaultFilesystem, ManualClock, MemoryFilesystem, Operation, PowerCut
 from tests.simulation import settings as drawn
+from tests.simulation.clients.administrators import Administrator
 from tests.simulation.clients.clients import SIZES, Client
 from tests.simulation.clients.consumers import OUTPUT
 from tests.simulation.clients.members import MemberClient
 from tests.simulation.clients.outboxes import Outbox, OutboxClient, Row
+from tests.simulation.clients.principals import PrincipalClient
 from tests.simulation.clients.transactions import Begun, TransactionalClient
+from tests.simulation.model.access_model import AccessModel
+from tests.simulation.model.attempt_model import AttemptModel
 from tests.simulation.model.group_model import GroupModel
 from tests.simulation.model.log_model import Violation, require
 from tests.simulation.model.member_model import MemberModel
 from tests.simulation.model.model import OPEN, Model
+from tests.simulation.model.need_model import NeedModel
+from tests.simulation.model.quota_model import QuotaModel
 from tests.simulation.model.topic_model import TopicModel
 from tests.simulation.settings import Settings
 from tests.simulation.world.archive_audit import ArchiveAudit
@@ -34,6 +40,8 @@ from tests.simulation.world.audit import audit
 from tests.simulation.world.disk import rot
 from tests.simulation.world.machine import Plan, Reactor, Site, SteppedWorker
 from tests.simulation.world.wire import Connection
+from txbroker.login.facts import ConnectionFacts
+from txbroker.server.factory import BrokerFactory
 from txbroker.server.running_broker import RunningBroker
 
 ROUNDS = 2000
@@ -55,6 +63,10 @@ class World:
         self.archive = ArchiveAudit(self.model, self.deliveries)
         self.groups = GroupModel(self.model)
         self.members = MemberModel(self.model)
+        self.access = AccessModel(self.model)
+        self.needs = NeedModel(self.model, self.topics, self.access.principals)
+        self.attempts = AttemptModel(self.model)
+        self.quotas = QuotaModel(self.access, self.topics)
         self.disk = MemoryFilesystem()
         self.clock = ManualClock(monotonic=random.randrange(1 << 40))
         self.random_bytes = Random("the broker's own").randbytes
@@ -78,6 +90,14 @@ class World:
         """Of the table of the outboxes."""
         self.outbox_clients = [OutboxClient(self, number) for number in range(40, 40 + settings.outboxes)]
         self.everybody: list[Client] = [*self.clients, *self.outbox_clients]
+        self.principals = [
+            PrincipalClient(self, number, user) for number, user in enumerate(settings.principals, 60)
+        ]
+        self.administrators: list[Administrator] = []
+        if self.principals:
+            self.administrators.append(Administrator(self, 70))
+            self.clients = list(self.principals)
+            self.everybody = [*self.principals, *self.administrators]
 
     def streams(self) -> set[bytes]:
         """The streams that the broker knows."""
@@ -99,10 +119,13 @@ class World:
 
     # -- what clients need to know ----------------------------------------------------------------------
 
-    def connect(self) -> Connection:
-        """A new connection to the broker."""
+    def connect(self, facts: ConnectionFacts | None = None) -> Connection:
+        """A new connection to the broker, of which that finds out these facts; None: those of its address."""
         self._ports += 1
-        made = Connection(self.serving.factory, self._ports, self.reactor.callLater, self.settings.network)
+        factory = self.serving.factory
+        if facts is not None:
+            factory = BrokerFactory(self.serving.connections, lambda _: facts, not facts.administrator)
+        made = Connection(factory, self._ports, self.reactor.callLater, self.settings.network)
         self.connections.append(made)
         return made
 
