@@ -110,7 +110,7 @@ class Administrator(Client):
         self, user: str, right: str, kind: str, name: str, answer: Any, data: bytes, since: int
     ) -> None:
         states = [replace(access, is_on=True) for access in self.world.access.during(since)]
-        possible = {access.allows(user, right, kind, Meant(name or None)) for access in states}
+        possible = {access.allows(user, right, kind, Meant(name)) for access in states}
         require(
             answer.is_allowed in possible, f"whether {user} may {right} {kind} {name!r} is {possible}", answer
         )
