@@ -171,6 +171,12 @@ ACCESS_MUTANTS: Final = (
         "        return None if present <= limit else",
     ),
     Mutant(
+        "count sessions that have ended, too",
+        _QUOTAS,
+        "            allowance.sessions.pop(session, None)\n",
+        "",
+    ),
+    Mutant(
         "count what others have prepared, too",
         _QUOTAS,
         "            each.owner is not None and each.owner.principal == principal for each in prepared.values()\n",

@@ -15,7 +15,7 @@ from txbroker.wire.messages import Switch
 
 DEEDS: tuple[tuple[int, Callable[[PrincipalClient, Random], None]], ...] = (
     (6, PrincipalClient.send),
-    (2, PrincipalClient.send_once),
+    (4, PrincipalClient.send_once),
     (2, PrincipalClient.send_timed),
     (4, PrincipalClient.begin),
     (2, PrincipalClient.commit_wholes),
@@ -24,7 +24,7 @@ DEEDS: tuple[tuple[int, Callable[[PrincipalClient, Random], None]], ...] = (
     (3, PrincipalClient.fetch),
     (3, PrincipalClient.list_prepared),
     (2, PrincipalClient.list_topics),
-    (2, PrincipalClient.create_topic),
+    (3, PrincipalClient.create_topic),
     (1, PrincipalClient.fetch_offsets),
     (1, PrincipalClient.ask_outcome),
     (1, PrincipalClient.pry),

@@ -25,7 +25,7 @@ _PARTS = {"members": MEMBER_MUTANTS, "access": ACCESS_MUTANTS}
 """The faults that histories with a part must find."""
 
 ALL = (*MUTANTS, *MEMBER_MUTANTS, *ACCESS_MUTANTS)
-COPIED = ("journal", "txbroker", "tests/simulation")
+COPIED = ("journal", "txbroker", "tests/simulation", "tests/support")
 SOUND = "no fault at all"
 
 

@@ -43,7 +43,7 @@ def test_an_answer_before_the_force_is_found_and_nothing_where_there_is_nothing(
     ("part", "mutants", "name"),
     [
         ("members", MEMBER_MUTANTS, "begin where the log ends"),
-        ("access", ACCESS_MUTANTS, "leave the sessions of who was removed"),
+        ("access", ACCESS_MUTANTS, "carry out what is refused"),
     ],
 )
 def test_a_fault_of_a_part_is_found_in_histories_that_have_it(tmp_path, part, mutants, name):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from journal.transaction_states import State
 from tests.simulation.clients.transactions import Begun, TransactionalClient
 from tests.simulation.model.log_model import require
-from tests.simulation.model.model import Intent
+from tests.simulation.model.model import NEVER, Intent
 from tests.simulation.model.quota_model import Opening
 from tests.simulation.model.rule_model import ANONYMOUS, Access, Meant
 from txbroker.login.facts import ConnectionFacts
@@ -46,7 +46,9 @@ class PrincipalClient(TransactionalClient):
         self._random = Random(self.name)
         self._former = ("", "")
         """Mechanism and principal of the session that it had before."""
+        self._own: Connection | None = None
         self._rivals: list[Connection] = []
+        """The connection over which it has tried to log in last, and those that there were before it."""
         self._openings: dict[int, Opening] = {}
         """The producers that it has asked for on this connection, by the numbers of its requests."""
         self._after: commands.FormerSession | None = None
@@ -65,6 +67,8 @@ class PrincipalClient(TransactionalClient):
         self._rivals = list(self.world.connections)
         self._openings.clear()
         super().connect(after)
+        assert self.connection is not None
+        self._own, self.connection.certificate = self.connection, self._shown
 
     @property
     def _shown(self) -> str:
@@ -109,10 +113,13 @@ class PrincipalClient(TransactionalClient):
     def _refused_login(self, answer: Any, since: int) -> None:
         if answer.error == "LimitExceeded":
             require(answer.texts.get("quota") == "sessions", "sessions are limited by quotas alone", answer)
-            known = dict.fromkeys([*self._rivals, *self.world.connections])
-            self.world.quotas.refused(
-                "sessions", answer.texts["principal"], answer.numbers["limit"], len(known) - 1, since
-            )
+            who = answer.texts["principal"]
+            came = dict.fromkeys([*self._rivals, *self.world.connections])
+            ways = {
+                certificate for each in self.world.access.changes for certificate in each.after.ways_of(who)
+            }
+            most = sum(each is not self._own and each.certificate in ways for each in came)
+            self.world.quotas.refused("sessions", who, answer.numbers["limit"], most, since)
             self.world.count("quotas of sessions")
             return
         require(answer.error == "AuthenticationFailed", "a login fails for a reason", answer)
@@ -271,19 +278,19 @@ class PrincipalClient(TransactionalClient):
     def list_prepared(self, random: Random) -> None:
         """All that is prepared, or what begins so, or one's own: whole, or refused."""
         prefix, own = random.choice((b"", b"x", b"y", b"x1")), random.random() < 0.3
-        number = self.model.transactions
-        surely = {
-            number: begun for number, begun in number.items() if not begun.asked & {"commit", "rollback"}
-            and begun.prepared_at <= self.model.now and self.world.needs.names[number].startswith(prefix.decode())
-            and (not own or self.world.access.principals[number[0]] == self.principal)
+        names, owners = self.world.needs.names, self.world.access.principals
+        asked_for = {
+            number: begun for number, begun in self.model.transactions.items()
+            if names[number].startswith(prefix.decode()) and (not own or owners[number[0]] == self.principal)
+            and begun.prepared_at <= self.model.now
         }  # fmt: skip
 
         def then(answer: Any, data: bytes, since: int) -> None:
             if isinstance(answer, commands.Transactions):
                 self.world.count("lists of prepared transactions")
                 left = {
-                    each for each, begun in surely.items()
-                    if not begun.asked & {"commit", "rollback"} and not self.model.orphans
+                    each for each, begun in asked_for.items()
+                    if begun.ended_at == NEVER and not begun.asked & {"commit", "rollback"} and not self.model.orphans
                 }  # fmt: skip
                 listed = {(each.session, each.serial) for each in answer.transactions}
                 require(left <= listed, f"the list of prepared transactions has {left}", listed)

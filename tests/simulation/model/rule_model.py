@@ -51,6 +51,10 @@ class Access:
         found = [name for name, account in self.users.items() if certificate in account.certificates]
         return found[0] if len(found) == 1 else None
 
+    def ways_of(self, name: str) -> frozenset[str]:
+        """The certificates by which a user comes in."""
+        return self.users[name].certificates if name in self.users else frozenset()
+
     def holders(self, name: str) -> set[str]:
         """As what rules speak of a user."""
         account = self.users.get(name)

@@ -27,6 +27,8 @@ class Connection:
         self.to_broker = bytearray()
         self.to_client = bytearray()
         self.client_gone = self.broker_gone = False
+        self.certificate = ""
+        """By what its client wants to come in, if it has rights."""
         self._later = later
         self._buffer = buffer
         self._address = _Address("10.0.0.1", port)
