@@ -15,8 +15,8 @@ from tests.broker.door import Door
 from tests.support.broker_room import Room, frames, opening
 from txbroker.client.login.verifier import verifier_of
 from txbroker.errors import LimitExceeded
-from txbroker.server.factory import BrokerFactory
-from txbroker.server.read_limits import Pause
+from txbroker.server.connections.factory import BrokerFactory
+from txbroker.server.connections.read_limits import Pause
 from txbroker.wire import messages as m
 from txbroker.wire.codec import encode
 

@@ -38,11 +38,11 @@ from tests.corpus.dialogue_settlement import settled
 from tests.corpus.dialogue_streams import STREAM_REQUESTS, Streams, told_of_stream
 from tests.support.broker_room import Room
 from txbroker.broker.settings import OrphanAction
-from txbroker.server.config import ServiceSettings
-from txbroker.server.connections import Connections
-from txbroker.server.factory import BrokerFactory
-from txbroker.server.read_limits import Intake
-from txbroker.server.send_buffer import SendBuffers
+from txbroker.server.connections.connections import Connections
+from txbroker.server.connections.factory import BrokerFactory
+from txbroker.server.connections.read_limits import Intake
+from txbroker.server.connections.send_buffer import SendBuffers
+from txbroker.server.settings.config import ServiceSettings
 from txbroker.wire import messages
 from txbroker.wire.codec import answer_decoder, encode
 from txbroker.wire.dead_letters import is_dead_topic

@@ -27,7 +27,7 @@ from tests.wire import wire_tables
 from txbroker.broker.broker import Broker
 from txbroker.broker.settings import BrokerSettings
 from txbroker.cli import command_line
-from txbroker.server import config
+from txbroker.server.settings import config
 from txbroker.wire import codec
 from txbroker.wire import messages as commands
 from txbroker.wire.secret import Secret

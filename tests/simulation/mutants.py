@@ -94,7 +94,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "run what stands on a job that failed",
-        "txbroker/server/flusher.py",
+        "txbroker/server/threads/flusher.py",
         "        if not self._broken:\n",
         "        if True:\n",
     ),

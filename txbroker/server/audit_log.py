@@ -25,7 +25,7 @@ from twisted.logger import Logger
 from journal.constants import KIB
 from txbroker.broker.audit import Line, time_of
 from txbroker.errors import InvalidSetting
-from txbroker.server.config import STANDARD_OUTPUT
+from txbroker.server.settings.config import STANDARD_OUTPUT
 
 MODE: Final = 0o640
 

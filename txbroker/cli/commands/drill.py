@@ -34,7 +34,7 @@ from txbroker.drill.plan.orders import ENTRY, LARGE_MESSAGES, LARGEST, Orders
 from txbroker.drill.report.page import write_page
 from txbroker.drill.report.result import Report, rows_of
 from txbroker.drill.screen import Screen
-from txbroker.server import config
+from txbroker.server.settings import config
 
 LEAST = 3 * SECOND
 """µs that a drill takes at least."""
