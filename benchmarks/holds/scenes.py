@@ -14,7 +14,7 @@ from journal.formats.group_entries import PartitionOffset
 from journal.settings import TopicSettings
 from journal.transaction_states import State, Totals
 from journal.xid import Xid
-from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.wire import messages as commands
 from txbroker.wire.codec import encode
 

@@ -12,8 +12,8 @@ from journal.transaction_states import State, Totals
 from journal.vfs.filesystem import write_fully
 from journal.xid import Xid
 from tests.support.broker_room import NOTHING, Peer, Room, frames, refused
-from txbroker.broker.session import SessionState
-from txbroker.broker.settings import OrphanAction
+from txbroker.broker.sessions.session import SessionState
+from txbroker.broker.sessions.settings import OrphanAction
 from txbroker.wire import codec, messages
 
 

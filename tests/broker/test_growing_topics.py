@@ -16,7 +16,7 @@ from journal.engine.settings import JournalSettings
 from journal.formats.record import TopicAltered
 from journal.settings import TopicSettings
 from tests.support.broker_room import Room, frames
-from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.wire import messages
 
 

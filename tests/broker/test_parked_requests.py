@@ -11,7 +11,7 @@ from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
 from tests.support.builders import small_files
 from txbroker.broker.parked_requests import PASSING, SMALL, TRIES
-from txbroker.broker.scheduler import STINT
+from txbroker.broker.sessions.scheduler import STINT
 from txbroker.errors import MemoryExhausted
 from txbroker.wire import messages as commands
 

@@ -37,7 +37,7 @@ from tests.corpus.dialogue_members import Members
 from tests.corpus.dialogue_settlement import settled
 from tests.corpus.dialogue_streams import STREAM_REQUESTS, Streams, told_of_stream
 from tests.support.broker_room import Room
-from txbroker.broker.settings import OrphanAction
+from txbroker.broker.sessions.settings import OrphanAction
 from txbroker.server.connections.connections import Connections
 from txbroker.server.connections.factory import BrokerFactory
 from txbroker.server.connections.read_limits import Intake

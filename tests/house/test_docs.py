@@ -25,7 +25,7 @@ from tests.spark.damages import forgeries, test_damages_forged
 from tests.support.repository import ROOT
 from tests.wire import wire_tables
 from txbroker.broker.broker import Broker
-from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.cli import command_line
 from txbroker.server.settings import config
 from txbroker.wire import codec

@@ -353,7 +353,7 @@ def test_members_that_did_not_come_back_yet_after_a_restart_are_stopped_as_well(
 
 
 def test_many_claims_take_several_records(monkeypatch, room):
-    monkeypatch.setattr("txbroker.broker.consumer_groups.MAX_REQUEST_ENTRIES", 3)
+    monkeypatch.setattr("txbroker.broker.groups.consumer_groups.MAX_REQUEST_ENTRIES", 3)
     member(room)
     appended = recorded(room)
     assert isinstance(move(room), messages.Done)

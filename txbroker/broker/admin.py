@@ -19,13 +19,13 @@ from journal.transaction_states import State, TransactionNumber
 from journal.transactions import listing
 from journal.transactions.listing import Wanted
 from journal.transactions.state import Transaction
-from txbroker.broker.accounts import Accounts
-from txbroker.broker.rights import described, partition_of
-from txbroker.broker.sends import disk_full
-from txbroker.broker.session import Session, unheard
-from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise
+from txbroker.broker.sends.sends import disk_full
+from txbroker.broker.sessions.accounts import Accounts
+from txbroker.broker.sessions.rights import described, partition_of
+from txbroker.broker.sessions.session import Session, unheard
+from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.broker.slow_forces import SlowForces
-from txbroker.broker.stepwise_answers import Steps, Stepwise
 from txbroker.errors import (
     CorruptData,
     InvalidSetting,

@@ -15,8 +15,8 @@ from twisted.logger import Logger
 
 from journal.engine.engine import Engine
 from txbroker.broker.broker import Broker
-from txbroker.broker.latencies import INTERVAL
-from txbroker.broker.settings import SECOND
+from txbroker.broker.sessions.latencies import INTERVAL
+from txbroker.broker.sessions.settings import SECOND
 from txbroker.login.facts import ConnectionFacts
 from txbroker.login.tokens import TokenIssuer
 from txbroker.server.connections.connections import Connections

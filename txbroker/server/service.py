@@ -36,7 +36,7 @@ from journal.vfs.c_library import keep_freed_memory
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from journal.vfs.linux import resource
-from txbroker.broker.settings import SECOND
+from txbroker.broker.sessions.settings import SECOND
 from txbroker.login.tokens import TokenIssuer
 from txbroker.monitoring.health import Phase
 from txbroker.server import log_output

@@ -283,7 +283,7 @@ def test_an_answer_spans_no_more_offsets_than_a_set_can():
 
 
 def test_sets_without_room_are_told_by_the_next_answer(room, partition, monkeypatch):
-    monkeypatch.setattr("txbroker.broker.fetches.MOST_SETS", 3)
+    monkeypatch.setattr("txbroker.broker.fetches.fetches.MOST_SETS", 3)
     [other] = room.topic("other")
     room.peer().send(other, b"0", b"1", b"2")
     finish(room, settled(partition, 1), settled(other, 1))

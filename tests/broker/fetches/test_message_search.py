@@ -9,7 +9,7 @@ from journal.message_headers import ID_HEADER, TAG_HEADER
 from journal.vfs.filesystem import write_fully
 from tests.support.broker_room import Room, refused
 from tests.support.manual_worker import ManualWorker
-from txbroker.broker import message_search
+from txbroker.broker.fetches import message_search
 from txbroker.wire import messages as commands
 
 

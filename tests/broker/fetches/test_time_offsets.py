@@ -9,7 +9,7 @@ from journal.constants import MAX_REQUEST_ENTRIES
 from journal.formats.record import LogStartMoved
 from tests.support.broker_room import Room, refused
 from tests.support.manual_worker import ManualWorker
-from txbroker.broker.time_offsets import AT_A_TIME, IN_A_STEP
+from txbroker.broker.fetches.time_offsets import AT_A_TIME, IN_A_STEP
 from txbroker.wire import messages as commands
 
 SECOND = 1_000_000

@@ -18,7 +18,7 @@ from tests.client.consumer import test_retry_histories
 from tests.client.consumer.test_retry_histories import History, Transactions
 from tests.support.broker_room import Room
 from tests.support.thoroughness import examples
-from txbroker.broker import filtered_fetches
+from txbroker.broker.fetches import filtered_fetches
 from txbroker.wire import messages
 
 XID = Xid(1, b"held", b"")

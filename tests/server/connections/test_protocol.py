@@ -10,7 +10,7 @@ from twisted.logger import globalLogPublisher
 
 from journal.constants import KIB, MIB
 from journal.formats.group_entries import PartitionOffset
-from txbroker.broker.settings import SECOND, BrokerSettings
+from txbroker.broker.sessions.settings import SECOND, BrokerSettings
 from txbroker.server.connections.connections import Connections
 from txbroker.server.connections.factory import BrokerFactory
 from txbroker.server.connections.protocol import MAX_HELLO, MAX_STRANGER

@@ -6,7 +6,7 @@ Seen to fail: 64 KiB of compressed requests held the reactor, and all other conn
 import pytest
 
 from tests.server.connections.test_protocol import Rig, answers
-from txbroker.broker.scheduler import STINT
+from txbroker.broker.sessions.scheduler import STINT
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import Ping, Send
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from journal.constants import MIB
-from txbroker.broker.settings import DAY, SECOND
+from txbroker.broker.sessions.settings import DAY, SECOND
 from txbroker.errors import InvalidSetting
 from txbroker.server.settings import config
 

@@ -20,7 +20,7 @@ from journal.errors import CompressionUnavailable, DirectoryLocked, InvalidSetti
 from journal.formats.compression import NAMES as CODECS
 from journal.formats.compression import compressor
 from journal.quantities import Quantity, duration, written
-from txbroker.broker.settings import SECOND
+from txbroker.broker.sessions.settings import SECOND
 from txbroker.cli.arguments import Parsed
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation

@@ -9,9 +9,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from journal.constants import KIB
-from txbroker.broker.scheduler import Scheduler
-from txbroker.broker.session_list import COME_AGAIN
-from txbroker.broker.settings import SECOND, BrokerSettings
+from txbroker.broker.sessions.scheduler import Scheduler
+from txbroker.broker.sessions.session_list import COME_AGAIN
+from txbroker.broker.sessions.settings import SECOND, BrokerSettings
 from txbroker.server.connections.read_limits import Intake, Pause, Readable
 from txbroker.server.connections.send_buffer import SendBuffers
 from txbroker.server.connections.strangers import Strangers

@@ -17,8 +17,8 @@ from twisted.protocols.policies import ProtocolWrapper
 from twisted.python.failure import Failure
 
 from journal.constants import KIB
-from txbroker.broker.accounts import UNCOUNTED
-from txbroker.broker.scheduler import AT_ONCE, QUANTUM, REQUEST, Flow
+from txbroker.broker.sessions.accounts import UNCOUNTED
+from txbroker.broker.sessions.scheduler import AT_ONCE, QUANTUM, REQUEST, Flow
 from txbroker.errors import PeerViolation, TxBrokerError
 from txbroker.login.facts import ConnectionFacts
 from txbroker.server.connections.connections import LEAST_UNSENT, Connections

@@ -1,9 +1,10 @@
 """The bounds on memory that peers can make the broker hold, kept by not reading their connections.
 
-Two kinds are counted, for each session and for all: what waits for a force (:mod:`txbroker.broker.accounts`), and parts
-of messages that are not whole, or wait for their turn. One rule holds for both: a session that holds more than is free
-is not read (Choudhury and Hahne's dynamic thresholds, IEEE/ACM Transactions on Networking 6(2), 1998). So a few
-sessions cannot take all, a session that holds little finds room, and the number of sessions need not be known.
+Two kinds are counted, for each session and for all: what waits for a force
+(:mod:`txbroker.broker.sessions.accounts`), and parts of messages that are not whole, or wait for their turn. One rule
+holds for both: a session that holds more than is free is not read (Choudhury and Hahne's dynamic thresholds, IEEE/ACM
+Transactions on Networking 6(2), 1998). So a few sessions cannot take all, a session that holds little finds room, and
+the number of sessions need not be known.
 
 What waits for a force is released by itself. Parts of messages are not. So while some sessions wait for that memory,
 the one that needs the fewest bytes to finish its message continues beyond the limit, and so do sessions that need few,

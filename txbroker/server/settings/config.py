@@ -20,7 +20,7 @@ from journal.engine.settings import JournalSettings
 from journal.errors import InvalidSetting
 from journal.quantities import Bytes, Micros, Quantity, check_range, quantities_of, read, written
 from journal.transactions.limits import TransactionLimits
-from txbroker.broker.settings import DAY, SECOND, BrokerSettings
+from txbroker.broker.sessions.settings import DAY, SECOND, BrokerSettings
 from txbroker.server.settings.log_names import Level, LogFormat
 from txbroker.server.settings.proxies import Proxies
 
