@@ -60,7 +60,7 @@ test: debian lint lint-docs compiled  ## everything: lint, types, layers and all
 # What is installed comes first on the path, before the checkout: both the tests and what they start import that.
 COMPILED = PYTHONPATH=$(CURDIR)/.make/compiled .venv/bin/pytest --dist worksteal
 # A few of them tell most: every byte that goes in or out, a broker that is killed, and a command line beside it.
-FEW_COMPILED = tests/compiled/test_choice.py tests/formats tests/wire tests/vfs/test_forcing.py \
+FEW_COMPILED = tests/compiled/test_choice.py tests/formats tests/records tests/wire tests/vfs/test_forcing.py \
 	tests/server/threads/test_force_thread.py tests/client/test_real_broker.py \
 	tests/cli/test_against_broker.py
 # Left out: what reads the checkout itself (house, docs, corpus, mutants), and Spark, which runs none of the leaves.

@@ -24,8 +24,8 @@ import journal
 from benchmarks.harness.frames import BATCH_BYTES, SINGLE
 from journal.compiled import Build
 from journal.folds.table import client_folds
-from journal.formats.group_entries import GroupPositions, PartitionOffset
 from journal.random_id import ID_BYTES
+from journal.records.group_entries import GroupPositions, PartitionOffset
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock

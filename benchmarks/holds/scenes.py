@@ -10,7 +10,7 @@ from crc32c import crc32c
 from benchmarks.harness.frames import TINY
 from journal.constants import MAX_REQUEST_DATA, MAX_REQUEST_ENTRIES, MAX_REQUEST_MESSAGES, MIB
 from journal.formats import frame
-from journal.formats.group_entries import PartitionOffset
+from journal.records.group_entries import PartitionOffset
 from journal.settings import TopicSettings
 from journal.transaction_states import State, Totals
 from journal.xid import Xid

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from zope.interface import implementer
 
-from journal.formats.access_entries import AccessRow, Rule, RuleKey, ScramVerifier, User
 from journal.formats.checkpoint_rows import Fact, RowReader
-from journal.formats.record import AccessSet, RuleSet, UserRemoved, UserSet
 from journal.interfaces import IFold
+from journal.records.access_entries import AccessRow, Rule, RuleKey, ScramVerifier, User
+from journal.records.record import AccessSet, RuleSet, UserRemoved, UserSet
 
 
 @implementer(IFold)

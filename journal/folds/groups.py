@@ -21,9 +21,10 @@ from journal.folds.holds import Held, Pair, Reach, by_pair, reach_of
 from journal.folds.partition_ranges import PartitionRanges, RangeRow
 from journal.folds.settlement import check_extent
 from journal.formats.checkpoint_rows import Count, Fact, RowReader
-from journal.formats.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.formats.offset_set_bytes import decode_offsets
-from journal.formats.record import (
+from journal.interfaces import ICommitFold
+from journal.records.group_entries import GroupPositions, PartitionOffset, Settled
+from journal.records.record import (
     GroupAltered,
     GroupDeleted,
     OffsetsCommitted,
@@ -37,7 +38,6 @@ from journal.formats.record import (
     TransactionPrepared,
     TransactionRolledBack,
 )
-from journal.interfaces import ICommitFold
 from journal.transaction_states import TransactionNumber
 from journal.transactions.pending_offset import PendingOffset
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from journal.formats.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.formats.offset_set_bytes import decode_offsets
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.transaction_states import TransactionNumber
 
 EVERYTHING: Final = 1 << 63

@@ -12,8 +12,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from journal.check import Finding, walk_journal
-from journal.formats.access_entries import ScramVerifier, User
-from journal.formats.record import AccessSet, AnyRecord, UserSet
+from journal.records.access_entries import ScramVerifier, User
+from journal.records.record import AccessSet, AnyRecord, UserSet
 from journal.vfs.filesystem import OSFilesystem
 from spark.source.checkpoints import newest_checkpoint
 from spark.source.options import ReadOptions

@@ -4,9 +4,9 @@ import pytest
 from crc32c import crc32c
 
 from journal.errors import CorruptJournal
-from journal.formats.group_entries import PartitionOffset
 from journal.formats.staged_header import STAGED_HEADER_BYTES
 from journal.parties import Owner
+from journal.records.group_entries import PartitionOffset
 from journal.settings import TopicSettings
 from journal.transaction_states import State, Totals
 from journal.vfs.filesystem import write_fully

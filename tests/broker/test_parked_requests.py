@@ -5,7 +5,7 @@ from crc32c import crc32c
 
 from journal.constants import MIB
 from journal.formats.frame import decode_run
-from journal.formats.group_entries import GroupPositions, PartitionOffset, Settled
+from journal.records.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.transaction_states import State, Totals
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused

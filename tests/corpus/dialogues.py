@@ -26,9 +26,10 @@ from twisted.internet.testing import StringTransport
 
 from journal.constants import MIB
 from journal.engine.settings import JournalSettings
-from journal.formats import frame, outcome_entry
-from journal.formats.group_entries import PartitionOffset
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from journal.formats import frame
+from journal.records import outcome_entry
+from journal.records.group_entries import PartitionOffset
+from journal.records.outcome_entry import OUTCOMES_TOPIC
 from journal.settings import TopicSettings
 from journal.transaction_states import State, Totals
 from journal.transactions.limits import TransactionLimits

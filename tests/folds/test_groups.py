@@ -7,7 +7,8 @@ from journal.errors import InvalidFrame
 from journal.folds.group import GroupRow
 from journal.folds.groups import GroupsFold
 from journal.formats.checkpoint_rows import Fact
-from journal.formats.group_entries import (
+from journal.formats.offset_set_bytes import MAX_SPAN
+from journal.records.group_entries import (
     DEAD,
     STOPPED,
     Ending,
@@ -18,8 +19,7 @@ from journal.formats.group_entries import (
     Settled,
     Unfinished,
 )
-from journal.formats.offset_set_bytes import MAX_SPAN
-from journal.formats.record import (
+from journal.records.record import (
     GroupAltered,
     GroupDeleted,
     OffsetsCommitted,

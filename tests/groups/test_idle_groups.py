@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from journal.formats.group_entries import (
+from journal.records.group_entries import (
     Ending,
     GroupPositions,
     GroupSettings,

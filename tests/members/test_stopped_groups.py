@@ -2,8 +2,8 @@
 
 import pytest
 
-from journal.formats.group_entries import ClaimKind, GroupPositions, PartitionOffset
-from journal.formats.record import OffsetsCommitted, PartitionsClaimed
+from journal.records.group_entries import ClaimKind, GroupPositions, PartitionOffset
+from journal.records.record import OffsetsCommitted, PartitionsClaimed
 from journal.xid import Xid
 from tests.members.members_room import MembersRoom, settle
 from tests.support.broker_room import recorded, refused

@@ -6,8 +6,8 @@ import secrets
 
 import pytest
 
-from journal.formats.group_entries import DEAD, Settled, Unfinished
-from journal.formats.record import OffsetsCommitted
+from journal.records.group_entries import DEAD, Settled, Unfinished
+from journal.records.record import OffsetsCommitted
 from tests.support.crash_scene import at_every_operation
 from tests.support.engine_room import GroupRoom
 from txbroker.broker.fetches.fetches import run_inline

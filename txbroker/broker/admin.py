@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from journal.errors import reserved
-from journal.formats.access_entries import Resource, Right
 from journal.formats.filenames import is_internal
-from journal.formats.outcome import Outcome
-from journal.formats.record import LogStartMoved, TopicAltered, TopicCreated, TopicDeleted
 from journal.log.catalog import Topic
 from journal.parties import parts_of, parts_of_actor
+from journal.records.access_entries import Resource, Right
+from journal.records.outcome import Outcome
+from journal.records.record import LogStartMoved, TopicAltered, TopicCreated, TopicDeleted
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions import listing
 from journal.transactions.listing import Wanted

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal.folds.access import AccessFold
-from journal.formats.access_entries import Effect, Resource, Right, Rule, User
+from journal.records.access_entries import Effect, Resource, Right, Rule, User
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
 from txbroker.broker.access.access_policy import AccessPolicy, decided

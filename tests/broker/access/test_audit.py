@@ -11,8 +11,8 @@ import re
 
 import pytest
 
-from journal.formats.access_entries import Effect, Resource, Right, Rule, TokenSubject, User
-from journal.formats.group_entries import Ending, GroupSettings, RetryRules
+from journal.records.access_entries import Effect, Resource, Right, Rule, TokenSubject, User
+from journal.records.group_entries import Ending, GroupSettings, RetryRules
 from journal.settings import TopicSettings
 from journal.xid import Xid
 from tests.support.audit_room import AuditRoom

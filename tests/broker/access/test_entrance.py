@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from journal.folds.table import client_folds
-from journal.formats.access_entries import Effect, Resource, Right, Rule, TokenSubject, User
 from journal.parties import ADMINISTRATOR, Owner
+from journal.records.access_entries import Effect, Resource, Right, Rule, TokenSubject, User
 from journal.recovery.start import recover
 from journal.testing import MemoryFilesystem
 from journal.transaction_states import State

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from journal.constants import STARTS_KEPT
-from journal.formats.record import NONCE_BYTES, Started
 from journal.parties import ANONYMOUS
+from journal.records.record import NONCE_BYTES, Started
 from journal.transaction_states import State
 from tests.broker.transactions.transaction_scene import totals
 from tests.client.rig import Rig

@@ -7,8 +7,8 @@ and with quotas that a session keeps after they were changed.
 import pytest
 from twisted.internet.testing import StringTransport
 
-from journal.formats.access_entries import Quotas as Q
-from journal.formats.access_entries import User
+from journal.records.access_entries import Quotas as Q
+from journal.records.access_entries import User
 from journal.settings import TopicSettings
 from journal.xid import Xid
 from tests.broker.door import Door

@@ -2,11 +2,11 @@
 
 import pytest
 
-from journal.formats.group_entries import (
+from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
+from journal.records.group_entries import (
     PartitionOffset,
 )
-from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
-from journal.formats.record import LogStartMoved
+from journal.records.record import LogStartMoved
 from tests.broker.fetches.fetch_scene import SECOND, values
 from tests.broker.fetches.group_scene import AHEAD, ID, XID, claim, end, finish, of, prepare, settled
 from tests.support.broker_room import Room, refused

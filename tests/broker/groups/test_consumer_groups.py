@@ -2,7 +2,7 @@ import pytest
 from crc32c import crc32c
 
 from journal.constants import MAX_REQUEST_ENTRIES
-from journal.formats.group_entries import PartitionOffset
+from journal.records.group_entries import PartitionOffset
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.support.broker_room import Room, refused

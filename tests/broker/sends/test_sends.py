@@ -5,8 +5,8 @@ from journal.errors import CorruptSegment
 from journal.formats import frame
 from journal.formats.compression import compressor
 from journal.formats.frame import decode_run
-from journal.formats.record import LogStartMoved
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
+from journal.records.record import LogStartMoved
 from journal.testing.memory import MemoryFile
 from tests.support.broker_room import Peer, Room, frames, refused
 from tests.support.engine_room import contents

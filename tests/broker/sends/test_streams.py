@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from journal.formats.record import StreamClaimed, StreamReleased, TransactionCommitted
+from journal.records.record import StreamClaimed, StreamReleased, TransactionCommitted
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.broker.fetches.fetch_scene import values

@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 
-from journal.formats.access_entries import Effect, Rule, User
-from journal.formats.group_entries import Ending, GroupPositions, GroupSettings, RetryRules
+from journal.records.access_entries import Effect, Rule, User
+from journal.records.group_entries import Ending, GroupPositions, GroupSettings, RetryRules
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
 from txbroker.broker.sessions.rights import NEEDS, Need, Resource, Right, Thing, needs_of

@@ -9,7 +9,7 @@ from twisted.internet.testing import StringTransport
 from twisted.logger import globalLogPublisher
 
 from journal.constants import KIB, MIB
-from journal.formats.group_entries import PartitionOffset
+from journal.records.group_entries import PartitionOffset
 from txbroker.broker.sessions.settings import SECOND, BrokerSettings
 from txbroker.server.connections.connections import Connections
 from txbroker.server.connections.factory import BrokerFactory

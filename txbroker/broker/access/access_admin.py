@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from journal.folds.access import AccessFold
-from journal.formats.access_entries import ROLE, Effect, Resource, Right, User
-from journal.formats.record import AccessSet, RuleSet, UserRemoved, UserSet
 from journal.parties import ADMINISTRATOR, ANONYMOUS
+from journal.records.access_entries import ROLE, Effect, Resource, Right, User
+from journal.records.record import AccessSet, RuleSet, UserRemoved, UserSet
 from txbroker.broker.access.access_policy import AccessPolicy, decided, denied, matching
 from txbroker.broker.access.quotas import QuotaBook
 from txbroker.broker.sends.sends import disk_full

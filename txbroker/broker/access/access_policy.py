@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from journal.folds.access import AccessFold
 from journal.folds.streams import StreamsFold
-from journal.formats.access_entries import ROLE, Effect, Resource, Right, Rule
 from journal.formats.filenames import is_internal
 from journal.parties import ADMINISTRATOR
+from journal.records.access_entries import ROLE, Effect, Resource, Right, Rule
 from journal.transaction_states import TransactionNumber
 from txbroker.broker.sessions.rights import Need, Thing, resource_name
 from txbroker.errors import AccessDenied, UnknownTransaction

@@ -33,8 +33,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from journal.formats.access_entries import User
-from journal.formats.record import (
+from journal.interfaces import IObserver
+from journal.parties import Actor, parts_of, parts_of_actor
+from journal.records.access_entries import User
+from journal.records.record import (
     AccessSet,
     AnyRecord,
     CoordinatorTold,
@@ -52,8 +54,6 @@ from journal.formats.record import (
     UserRemoved,
     UserSet,
 )
-from journal.interfaces import IObserver
-from journal.parties import Actor, parts_of, parts_of_actor
 from journal.transaction_states import Cause, State, TransactionNumber
 from journal.wal.reader import JournalEntry
 from journal.walks.findings import Finding

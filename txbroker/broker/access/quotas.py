@@ -18,8 +18,8 @@ from twisted.logger import Logger
 
 from journal.folds.access import AccessFold
 from journal.folds.producers import ProducersFold
-from journal.formats.access_entries import NO_QUOTAS, Quotas
 from journal.parties import parts_of
+from journal.records.access_entries import NO_QUOTAS, Quotas
 from journal.transaction_states import TransactionNumber
 from txbroker.broker.sessions.allowance import Allowance, Bucket
 from txbroker.broker.sessions.settings import SECOND

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from journal.constants import STARTS_KEPT
 from journal.folds.identity import IdentityFold
-from journal.formats.record import Identified
+from journal.records.record import Identified
 from txbroker.broker.sessions.session import Session
 from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.broker.transactions.transactions import Transacting

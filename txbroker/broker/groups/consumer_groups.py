@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from journal.constants import MAX_REQUEST_ENTRIES
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
-from journal.formats.access_entries import Resource
-from journal.formats.group_entries import (
+from journal.records.access_entries import Resource
+from journal.records.group_entries import (
     ClaimKind,
     GroupPositions,
     PartitionOffset,
     Settled,
 )
-from journal.formats.record import GroupAltered, GroupDeleted, OffsetsCommitted, PartitionsClaimed
+from journal.records.record import GroupAltered, GroupDeleted, OffsetsCommitted, PartitionsClaimed
 from journal.transaction_states import TransactionNumber
 from journal.words import count_text
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
 from journal.formats.frame import append_time
-from journal.formats.group_entries import ClaimKind
 from journal.log.read_plan import ReadPlan
+from journal.records.group_entries import ClaimKind
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Work
 from txbroker.broker.groups.consumer_groups import IN_A_STEP, Consuming
 from txbroker.broker.sessions.session import Session

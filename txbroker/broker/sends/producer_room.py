@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from journal.folds.producers import Producer, ProducersFold
-from journal.formats.record import ProducersExpired
+from journal.records.record import ProducersExpired
 from txbroker.broker.sessions.session import Session
 from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.errors import LimitExceeded

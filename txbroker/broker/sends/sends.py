@@ -9,7 +9,7 @@ from journal.constants import MAX_REQUEST_MESSAGES
 from journal.folds.producers import ProducersFold
 from journal.formats.frame import unstamped, walk
 from journal.formats.frame_check import check_run
-from journal.formats.record import ProducerOpened
+from journal.records.record import ProducerOpened
 from txbroker.broker.sends.producer_room import ProducerRoom
 from txbroker.broker.sessions.scheduler import REQUEST
 from txbroker.broker.sessions.session import Session, unheard

@@ -6,8 +6,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from journal.folds.streams import Stream, StreamsFold
-from journal.formats.record import StreamClaimed, StreamReleased
-from journal.formats.stream_entries import MAX_TABLE, STREAM_BYTES, Delivered
+from journal.records.record import StreamClaimed, StreamReleased
+from journal.records.stream_entries import MAX_TABLE, STREAM_BYTES, Delivered
 from txbroker.broker.sends.sends import disk_full
 from txbroker.broker.sessions.session import Session
 from txbroker.errors import (

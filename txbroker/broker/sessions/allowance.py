@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from journal.formats.access_entries import Quotas
+from journal.records.access_entries import Quotas
 from txbroker.broker.sessions.settings import SECOND
 
 

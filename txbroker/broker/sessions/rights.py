@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
 
-from journal.formats.access_entries import Resource, Right
+from journal.records.access_entries import Resource, Right
 from journal.xid import Xid
 from txbroker.wire.messages import (
     Add,

@@ -13,8 +13,8 @@ import msgspec
 
 from journal.constants import KIB, MAX_FRAME, MAX_PARTITIONS_PER_TOPIC, MAX_REQUEST_DATA, MIB
 from journal.errors import InvalidSetting
-from journal.formats.group_entries import LEAST_EXPIRY, LONGEST_EXPIRY
 from journal.quantities import Bytes, Micros, Quantity, check_range, quantities_of, written
+from journal.records.group_entries import LEAST_EXPIRY, LONGEST_EXPIRY
 
 SECOND: Final = 1_000_000
 DAY: Final = 24 * 3600 * SECOND

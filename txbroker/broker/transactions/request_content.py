@@ -9,7 +9,7 @@ from journal.constants import MAX_REQUEST_MESSAGES
 from journal.formats.compression import whole_room
 from journal.formats.frame import walk
 from journal.formats.frame_check import check_run
-from journal.formats.group_entries import GroupPositions
+from journal.records.group_entries import GroupPositions
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.unsent import NOTHING, Unsent, UnsentRun
 from txbroker.broker.groups.consumer_groups import Consuming

@@ -15,9 +15,9 @@ from twisted.logger import Logger
 from journal.arguments import checked_xid
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.formats.frame_check import check_run
-from journal.formats.group_entries import GroupPositions, Settled
-from journal.formats.outcome import Outcome, verb
 from journal.parties import Actor, Owner, parts_of_actor
+from journal.records.group_entries import GroupPositions, Settled
+from journal.records.outcome import Outcome, verb
 from journal.transaction_states import CLIENT, Cause, State, Totals, TransactionNumber, number_of
 from txbroker.broker.groups.consumer_groups import Consuming
 from txbroker.broker.sends.sends import disk_full, frame_limit

@@ -13,16 +13,16 @@ from journal.folds.access import AccessFold
 from journal.folds.group import GroupRow
 from journal.folds.streams import Stream
 from journal.formats import frame
-from journal.formats.access_entries import AccessRow, Rule, ScramVerifier, User
 from journal.formats.checkpoint import Rows
 from journal.formats.frame import LOST, Message
-from journal.formats.group_entries import GroupPositions, GroupSettings, RetryRules, Settled
-from journal.formats.journal_headers import FileHeader
 from journal.formats.offset_set_bytes import decode_offsets
-from journal.formats.record import AccessSet, StreamClaimed, StreamReleased
 from journal.formats.segment_header import SegmentHeader
 from journal.formats.staged_header import StagedHeader
-from journal.formats.stream_entries import Delivered
+from journal.records.access_entries import AccessRow, Rule, ScramVerifier, User
+from journal.records.group_entries import GroupPositions, GroupSettings, RetryRules, Settled
+from journal.records.journal_headers import FileHeader
+from journal.records.record import AccessSet, StreamClaimed, StreamReleased
+from journal.records.stream_entries import Delivered
 from journal.transaction_states import TransactionNumber
 from journal.xid import Xid
 from txbroker.cli.directory.data_directory import finding_json

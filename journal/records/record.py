@@ -17,23 +17,23 @@ from crc32c import crc32c
 
 from journal.constants import MAX_PARTITIONS_PER_TOPIC
 from journal.errors import CorruptJournal, InvalidFrame
-from journal.formats.access_records import AccessSet as AccessSet
-from journal.formats.access_records import RuleSet as RuleSet
-from journal.formats.access_records import UserRemoved as UserRemoved
-from journal.formats.access_records import UserSet as UserSet
 from journal.formats.checkpoint_rows import Count
 from journal.formats.checksum import Checksum
-from journal.formats.group_entries import ClaimKind, GroupPositions, GroupSettings, PartitionOffset, Settled
-from journal.formats.record_base import Record
-from journal.formats.record_bytes import pack as pack
-from journal.formats.record_header import CRC_END, HEADER
-from journal.formats.record_header import HEADER_BYTES as HEADER_BYTES
-from journal.formats.record_header import lengths as lengths
-from journal.formats.record_parts import Placement as Placement
-from journal.formats.record_parts import Run as Run
-from journal.formats.record_parts import Some as Some
-from journal.formats.stream_entries import Delivered, StreamId, TableName
 from journal.parties import Actor, Owner, Principal
+from journal.records.access_records import AccessSet as AccessSet
+from journal.records.access_records import RuleSet as RuleSet
+from journal.records.access_records import UserRemoved as UserRemoved
+from journal.records.access_records import UserSet as UserSet
+from journal.records.group_entries import ClaimKind, GroupPositions, GroupSettings, PartitionOffset, Settled
+from journal.records.record_base import Record
+from journal.records.record_bytes import pack as pack
+from journal.records.record_header import CRC_END, HEADER
+from journal.records.record_header import HEADER_BYTES as HEADER_BYTES
+from journal.records.record_header import lengths as lengths
+from journal.records.record_parts import Placement as Placement
+from journal.records.record_parts import Run as Run
+from journal.records.record_parts import Some as Some
+from journal.records.stream_entries import Delivered, StreamId, TableName
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State, Totals
 from journal.xid import Xid

@@ -14,8 +14,8 @@ import msgspec
 from journal.errors import InvalidFrame
 from journal.formats import frame
 from journal.formats.filenames import RESERVED_PREFIX
-from journal.formats.outcome import Outcome
 from journal.parties import Actor, Owner
+from journal.records.outcome import Outcome
 from journal.transaction_states import Cause, State, TransactionNumber
 from journal.xid import Xid
 

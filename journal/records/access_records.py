@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from journal.formats.access_entries import AccessKey, Rule, User, UserName
-from journal.formats.record_base import Record
 from journal.parties import Actor
+from journal.records.access_entries import AccessKey, Rule, User, UserName
+from journal.records.record_base import Record
 
 
 class UserSet(Record, frozen=True, tag=25):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from journal.constants import BLOCK
 from journal.errors import CorruptJournal
-from journal.formats.journal_headers import (
+from journal.records.journal_headers import (
     FIRST_GROUP,
     FileHeader,
     blocks,

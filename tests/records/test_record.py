@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal.errors import CorruptJournal
-from journal.formats import record
-from journal.formats.record import AnyRecord, Mark, Messages, decode_head
 from journal.parties import MAX_ACTOR, MAX_ADDRESS, MAX_CLIENT, MAX_PRINCIPAL, Actor, Owner
+from journal.records import record
+from journal.records.record import AnyRecord, Mark, Messages, decode_head
 from tests.wire.test_codec import values_of
 
 SALT, LSN = 0xFFFFFFF0, (1 << 36) + 7

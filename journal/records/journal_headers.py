@@ -13,9 +13,9 @@ from crc32c import crc32c
 
 from journal.constants import BLOCK
 from journal.errors import NEXT_STEP, CorruptJournal
-from journal.formats import record
 from journal.formats.checksum import Checksum
 from journal.formats.version import magic
+from journal.records import record
 
 FILE_MAGIC = magic(b"TXBJRNL")
 GROUP_MAGIC = 0x54584247

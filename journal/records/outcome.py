@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from journal.formats.record import Placement
 from journal.parties import Actor, Owner
+from journal.records.record import Placement
 from journal.transaction_states import Cause, State, TransactionNumber
 from journal.xid import Xid
 

@@ -9,7 +9,7 @@ import msgspec
 from crc32c import crc32c
 
 from journal.formats import octets
-from journal.formats.record_header import CRC_END
+from journal.records.record_header import CRC_END
 
 _encode_head = msgspec.msgpack.Encoder().encode
 
