@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import ipaddress
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,6 +11,7 @@ from twisted.internet.interfaces import IAddress
 from zope.interface import implementer
 
 from txbroker.login.facts import ConnectionFacts
+from txbroker.loopback import is_loopback
 from txbroker.server.connections.tls_facts import tls_facts
 
 
@@ -58,14 +57,3 @@ def is_local(peer: Any) -> bool:
     if isinstance(peer, ProxiedAddress):
         return False
     return isinstance(peer, UNIXAddress) or is_loopback(str(getattr(peer, "host", "")))
-
-
-@lru_cache(1_024)
-def is_loopback(address: str) -> bool:
-    """Return whether an IP address is one of this machine alone."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return (mapped or found).is_loopback

@@ -6,13 +6,13 @@ this machine can reach, or all of these, must be allowed in so many words.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import socket
 from collections.abc import Iterable
 from typing import Any, Final
 
+from twisted.internet.abstract import isIPAddress, isIPv6Address
 from twisted.internet.endpoints import (
     AdoptedStreamServerEndpoint,
     TCP4ServerEndpoint,
@@ -23,6 +23,7 @@ from twisted.internet.endpoints import (
 from twisted.internet.interfaces import IProtocolFactory
 
 from txbroker.errors import InvalidSetting
+from txbroker.loopback import is_loopback
 from txbroker.server.endpoints import tls_endpoint
 from txbroker.server.endpoints.certificate_files import ClientCertificates
 from txbroker.server.endpoints.certificates import KnownCertificates
@@ -137,11 +138,10 @@ def exposure(endpoint: Any) -> str:
 def _reach(interface: str) -> str:
     if not interface or interface in ("::", "0.0.0.0"):
         return "whoever can reach this machine (it listens on every interface; say interface=127.0.0.1)"
-    try:
-        is_loopback = ipaddress.ip_address(interface).is_loopback
-    except ValueError:
-        return f"whoever can reach {interface} (for this machine alone say interface=127.0.0.1)"
-    return "" if is_loopback else f"whoever can reach {interface}"
+    if is_loopback(interface):
+        return ""
+    is_address = isIPAddress(interface) or isIPv6Address(interface)
+    return f"whoever can reach {interface}{'' if is_address else ' (for this machine alone say interface=127.0.0.1)'}"
 
 
 def _reach_of_socket(descriptor: int) -> str:
