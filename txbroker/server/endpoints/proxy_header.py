@@ -25,6 +25,7 @@ _LOCAL, _PROXY = 0x20, 0x21
 """The version, 2, and the command."""
 _UNSPECIFIED, _TCP4, _TCP6 = 0x00, 0x11, 0x21
 _ADDRESSES: Final = {_TCP4: struct.Struct(">4s4sHH"), _TCP6: struct.Struct(">16s16sHH")}
+_NO_CLIENT: Final = "a PROXY header that does not say a client's address and port"
 _FAMILIES: Final = {b"TCP4": ipaddress.IPv4Address, b"TCP6": ipaddress.IPv6Address}
 
 
@@ -67,14 +68,14 @@ def _text(data: bytes) -> ProxyHeader | None:
                 _FAMILIES[family](destination.decode("ascii"))
                 _port(other)
                 return ProxyHeader(str(host), _port(port), size)
-            except ValueError:
-                pass
-    raise PeerViolation("a PROXY header that does not say a client's address and port")
+            except ValueError as error:
+                raise PeerViolation(_NO_CLIENT) from error
+    raise PeerViolation(_NO_CLIENT)
 
 
 def _port(text: bytes) -> int:
     if not (0 < len(text) < 6 and text.isdigit() and 0 < int(text) < 65_536):
-        raise ValueError
+        raise ValueError(f"{text!r} is not a port")
     return int(text)
 
 
