@@ -160,10 +160,10 @@ class Rule(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return (self.holder, self.effect, self.resource, self.pattern, self.is_prefix)
 
     def __str__(self) -> str:
-        """The rule as people write it: ``allow alice read,write topic orders*``."""
+        """The rule as people write it: ``allow alice read,write topic orders*``. One may have no rights."""
         rights = ",".join(right.value for right in self.rights)
         named = "" if self.resource is Resource.BROKER else f" {self.pattern}{'*' if self.is_prefix else ''}"
-        return f"{self.effect.value} {self.holder} {rights} {self.resource.value}{named}"
+        return f"{self.effect.value} {self.holder}{rights and f' {rights}'} {self.resource.value}{named}"
 
 
 RuleKey = tuple[str, Effect, Resource, str, bool]
