@@ -1,4 +1,4 @@
-# The function of record_header.py in C. tests/formats/test_layouts_in_c.py compares the two.
+# The function of record_header.py in C. tests/compiled/test_both_builds.py compares the two.
 from cpython.buffer cimport PyBuffer_Release
 from journal.formats.octets cimport readable, u32
 
