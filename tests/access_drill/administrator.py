@@ -31,6 +31,8 @@ from txbroker.errors import ConnectionClosed, UnknownUser, UserExists
 ITERATIONS = 4096
 FIRST, SELDOM = 0.4, 0.2
 """Shares of the rights that are given at the beginning, and of denials that are made when one might be."""
+GAP = 0.08
+"""Seconds between two changes, at most."""
 WITHIN = 60.0
 """Seconds in which a change must have counted: the broker may be killed meanwhile, and start again."""
 
@@ -101,7 +103,7 @@ class Administrator(threading.Thread):
     def run(self) -> None:
         """Change something, again and again."""
         try:
-            while not self._stopping.wait(self._random.random() * 0.15):
+            while not self._stopping.wait(self._random.random() * GAP):
                 with self.at_rest:
                     name = self._random.choices(list(CHANGES), [weight for weight, _ in CHANGES.values()])[0]
                     CHANGES[name][1](self)
@@ -182,6 +184,9 @@ class Administrator(threading.Thread):
 
     def _remove_or_add(self) -> None:
         who, account = self._anybody()
+        missing = [each for each in WAYS if each not in self.timeline.last.accounts]
+        if missing and self._random.random() < 0.8:
+            who, account = missing[0], None
         if account is None:
             if WAYS[who] == "password":
                 self._scene.passwords[who] = f"{who}-{next(self._numbers)}"
@@ -201,6 +206,9 @@ class Administrator(threading.Thread):
 
     def _take_or_give_way(self) -> None:
         who, account = self._anybody()
+        without = [each for each, known in self.timeline.last.accounts.items() if not known.ways]
+        if without and self._random.random() < 0.8:
+            who, account = without[0], self.timeline.last.accounts[without[0]]
         if account is None or WAYS[who] == "password":
             return
         ways = frozenset[tuple[str, str]]() if account.ways else frozenset({self._way(who)})
@@ -239,15 +247,20 @@ class Administrator(threading.Thread):
 
     def _renew(self) -> None:
         """Renew the broker's certificate: with a signal, or by the files alone, which it looks at by itself."""
-        self.see_certificate()
-        self._scene.folder.renewed()
-        if self._random.random() < 0.5:
-            self._signal()
+        with suppress(OSError):
+            if self._is_seen():
+                self._scene.folder.renewed()
+                if self._random.random() < 0.5:
+                    self._signal()
+
+    def _is_seen(self) -> bool:
+        """Whether the broker shows its newest certificate."""
+        port, made = self._scene.tls_port, self._scene.folder.broker
+        return ssl.get_server_certificate(("127.0.0.1", port), timeout=5) == made.pem.decode()
 
     def see_certificate(self) -> None:
         """Wait until the broker shows its newest certificate."""
-        made, port = self._scene.folder.broker, self._scene.tls_port
-        self._wait(lambda: ssl.get_server_certificate(("127.0.0.1", port)) == made.pem.decode())
+        self._wait(self._is_seen)
 
     def _signal(self) -> None:
         """Send SIGHUP, unless the process has only just begun, and would end by it."""

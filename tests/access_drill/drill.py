@@ -117,7 +117,7 @@ class Drill:
 
     def _load(self, end: float) -> None:
         while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, 0.5 + self._random.random() * 2))
+            time.sleep(min(left, 1 + self._random.random() * 3))
             if self._process.exit_code is not None:
                 raise self._process.failed("the broker has ended by itself")
             kind = self._random.random()

@@ -77,6 +77,8 @@ class Judge:
             yield from self._of_quota(act, standings, refused=False)
 
     def _of_denied(self, act: Act, standings: list[Standing]) -> Iterator[str]:
+        if all(act.who not in each.accounts for each in standings):
+            yield "there was no such user, and its session went on"
         needs = [each for each in self._needs(act) if (each.right, each.kind) == (act.right, act.kind)]
         if not needs:
             yield f"it was refused for lack of {act.right} on a {act.kind}, which it does not need"

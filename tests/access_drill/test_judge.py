@@ -58,7 +58,7 @@ def test_what_was_never_allowed_meanwhile_may_not(judged, began, ended):
     assert "not allowed" in " ".join(judged(act(began=began, ended=ended)))
 
 
-@pytest.mark.parametrize(("began", "ended"), [(9, 10.5), (11, 12), (25, 26)])
+@pytest.mark.parametrize(("began", "ended"), [(9, 10.5), (11, 12), (20.5, 22)])
 def test_a_denial_is_right_where_the_right_was_missing_at_some_moment(judged, began, ended):
     assert not judged(denied(began, ended))
 
@@ -89,6 +89,7 @@ def test_a_token_needs_a_key_that_is_trusted(timeline):
 
 def test_a_removed_user_does_nothing_more(judged):
     assert "no such user" in judged(act("status", 22, 23, needs=()))[0]
+    assert "its session went on" in judged(denied(22, 23))[0]
 
 
 def test_messages_are_there_once_if_acknowledged_never_if_refused_and_nobody_makes_them_up(judged):

@@ -61,7 +61,7 @@ class User(threading.Thread):
 
     def _do_something(self) -> None:
         if self._connection is None:
-            if self._random.random() < 0.1:
+            if self._random.random() < 0.05:
                 self._log_in_wrongly()
             else:
                 self._log_in()
@@ -128,7 +128,7 @@ class User(threading.Thread):
         """With a wrong password, as nobody, with a certificate that nobody has, or with a token that is not good."""
         scene, random = self._scene, self._random
         # A wrong login makes the next ones of the same user wait, so there are few of those.
-        who = self.who if random.random() < 0.2 else "eve"
+        who = self.who if random.random() < 0.2 else f"eve-{random.randrange(40)}"
         act = Act(who=who, what="log in wrongly")
         signer = scene.signer
         choices: dict[str, Any] = {"token": token_of(signer, who, 60)}
@@ -143,7 +143,7 @@ class User(threading.Thread):
                 forged = token_of((signer[0], scene.forger), who, 60)
                 act.shown, choices = [Shown(("token", who), "forged")], {"token": forged}
             case _:
-                act.shown, choices = [Shown(("token", "eve"))], {"token": token_of(signer, "eve", 60)}
+                act.shown, choices = [Shown(("token", "eve"))], {"token": token_of(signer, who, 60)}
         address = scene.address("eve" if choices else STRANGER)
         self._try(act, lambda: txbroker.connect(address, timeout=PATIENCE, **choices).close(0.2))
 
