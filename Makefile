@@ -190,6 +190,10 @@ example-orders: debian .venv/.ready  ## a small shop: rows in PostgreSQL, messag
 drill-orders: debian .venv/.ready  ## the shop, with 200 kill -9 of all that takes part
 	$(RUN) examples.orders.drill $(ARGS)
 
+.PHONY: drill-access
+drill-access: .venv/.ready  ## users and rules change under load and kills; a model judges each answer
+	$(RUN) tests.access_drill $(ARGS)
+
 # The compiled build beside it, where there is a compiler; what runs from the checkout is the Python source.
 .PHONY: venv
 venv: compiled  ## set up .venv with the pinned packages

@@ -140,7 +140,10 @@ class GroupsFold:
         held = self.held(name, partition)
         if held is None:
             return None
-        offset = held.touched(reach, self.find(name).position(partition))
+        if reach.below and held.below:  # both move the position, which stands for what the mover holds below
+            assert held.mover is not None
+            return PendingOffset(name, partition, self.find(name).position(partition) or 0, held.mover)
+        offset = held.touched(reach)
         if offset is None:
             return None
         return PendingOffset(name, partition, offset, self._holder_of(held, name, partition, offset))

@@ -325,6 +325,20 @@ def test_the_holder_of_an_offset_is_looked_for_among_those_that_hold_some_around
     assert (pending.offset, pending.holder) == (5, TransactionNumber(5, 3))
 
 
+def test_who_moves_the_position_too_is_told_of_the_mover_and_not_of_who_finishes_the_next_message(journal):
+    """Both wait for the mover, whatever else is held where the position stands."""
+    journal.commit_offset(1, 3)
+    journal.accept(TransactionOffsetsAdded(*FIRST, "g", [], 0, 0, settled=[Settled(1, 0, 3, b"\x02\x01")]))
+    journal.prepare(FIRST)
+    start = Settled(
+        1, 0, 0, b"", start=1
+    )  # retention came to 1 when the group had not been seen to be beyond it
+    journal.accept(TransactionOffsetsAdded(*SECOND, "g", [], 0, 0, settled=[start]))
+    journal.prepare(SECOND)
+    pending = journal.fold.conflict([GroupPositions("g", b"", [], [start])])
+    assert (pending.offset, pending.holder) == (3, SECOND)
+
+
 def test_the_last_retry_rules_count_until_they_are_removed(journal):
     journal.commit_offset(1, 4)
     assert journal.fold.find("g").settings == GroupSettings()
