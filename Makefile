@@ -191,7 +191,7 @@ drill-orders: debian .venv/.ready  ## the shop, with 200 kill -9 of all that tak
 	$(RUN) examples.orders.drill $(ARGS)
 
 .PHONY: drill-access
-drill-access: .venv/.ready  ## users and rules change under load and kills; a model judges each answer
+drill-access: .venv/.ready  ## change rights under load and kills, and judge each answer
 	$(RUN) tests.access_drill $(ARGS)
 
 # The compiled build beside it, where there is a compiler; what runs from the checkout is the Python source.
