@@ -64,6 +64,22 @@ def test_each_cipher_that_is_taken_is_authenticated_and_keeps_the_past_secret(po
     assert not [name for name in taken if not GOOD.match(name)]
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_client_may_offer_protocols_of_which_none_is_chosen(port, version):
+    """As browsers, curl and Prometheus do for HTTP, and whatever is in Go."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.minimum_version = context.maximum_version = version
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    with (
+        socket.create_connection(("127.0.0.1", port), PATIENCE) as plain,
+        context.wrap_socket(plain) as secure,
+    ):
+        assert secure.selected_alpn_protocol() is None
+        secure.sendall(b"hello")
+        assert secure.recv(100) == b"hello"
+
+
 def test_a_client_cannot_renegotiate(port):
     """It would have the broker compute a handshake as often as it likes, past the line."""
     command = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-tls1_2"]

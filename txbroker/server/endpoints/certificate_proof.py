@@ -155,6 +155,9 @@ def _context(
         acceptableCiphers=AcceptableCiphers.fromOpenSSLCipherString(CIPHERS),
     )
     context: SSL.Context = options.getContext()
+    # No protocol is chosen of those that a client may offer. Twisted's own choice fails, for it looks for a connection's
+    # protocol where nobody has put it.
+    context.set_alpn_select_callback(lambda connection, offered: SSL.NO_OVERLAPPING_PROTOCOLS)  # noqa: ARG005
     store = context.get_cert_store()
     if trusted and store is not None:
         # Those in the file are trusted themselves, also one that is not signed by itself.
