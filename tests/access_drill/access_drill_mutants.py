@@ -52,8 +52,9 @@ MUTANTS = [
     Mutant(
         "all roles are everybody's",
         _POLICY,
-        'holders = {principal, *(f"{ROLE}{role}" for role in user.roles)} if user is not None else set()\n',
-        "holders = {principal, *(each.holder for each in self._access.rules.values() if ROLE in each.holder)}\n",
+        "        return [rule for holder in holders for rule in self._access.rules_of(holder)]\n",
+        "        roles = [rule for rule in self._access.rules.values() if ROLE in rule.holder]\n"
+        "        return [*self._access.rules_of(principal), *roles]\n",
     ),
     Mutant(
         "any partition is written once one was",

@@ -1,9 +1,12 @@
 """Test what the fold of users and rules states of them, for people and for comparisons."""
 
+from msgspec.structs import replace
+
 from journal.folds.access import AccessFold
 from journal.parties import Actor
 from journal.records.access_entries import Effect, Resource, Right, Rule
 from journal.records.access_records import RuleSet
+from tests.support.builders import reread
 
 ANN = Actor("ann", "ops")
 
@@ -28,3 +31,21 @@ def test_a_rule_with_rights_is_written_as_people_write_it():
         str(Rule("alice", Effect.ALLOW, Resource.TOPIC, "orders", True, [Right.READ, Right.WRITE]))
         == "allow alice read,write topic orders*"
     )
+
+
+def test_the_rules_of_a_holder_are_found_without_looking_at_those_of_others_also_after_a_checkpoint():
+    fold = AccessFold()
+    mine = [Rule("ann", effect, Resource.TOPIC, "t", True, [Right.READ]) for effect in Effect]
+    others = [Rule("role:ann", Effect.ALLOW, Resource.TOPIC, "t", True, [Right.READ])]
+    for lsn, rule in enumerate([mine[0], *others, mine[1]], 1):
+        fold.apply(lsn, RuleSet(rule, ANN, 1), b"")
+    again = AccessFold()
+    again.restore(reread(AccessFold, fold.snapshot()))
+    for each in (fold, again):
+        assert list(each.rules_of("ann")) == mine
+        assert list(each.rules_of("role:ann")) == others
+        assert not list(each.rules_of("bob"))
+        for rule in mine:
+            each.apply(each.changed + 1, RuleSet(replace(rule, rights=[]), ANN, 1), b"")
+        assert not list(each.rules_of("ann"))
+        assert list(each.rules.values()) == others

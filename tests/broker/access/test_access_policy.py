@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal.folds.access import AccessFold
+from journal.parties import Actor
 from journal.records.access_entries import Effect, Resource, Right, Rule, User
+from journal.records.access_records import RuleSet
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
 from txbroker.broker.access.access_policy import AccessPolicy, decided
@@ -23,6 +25,10 @@ RIGHTS = [Right.READ, Right.WRITE, Right.DESCRIBE]
 
 def rule(who, rights, resource=Resource.TOPIC, pattern="", prefix=False, effect=Effect.ALLOW):
     return Rule(who, effect, resource, pattern, prefix, rights)
+
+
+def put(fold, made):
+    fold.apply(fold.changed + 1, RuleSet(made, Actor("admin", "ops"), 0), b"")
 
 
 def model(rules, right, name, is_prefix=False):
@@ -151,7 +157,8 @@ class TestPrincipals:
         return AccessPolicy(SimpleNamespace(), access, SimpleNamespace(streams={})).rights_of(principal)
 
     def add(self, access, *rules):
-        access.rules.update({each.key: each for each in rules})
+        for each in rules:
+            put(access, each)
 
     def test_roles_count_for_those_who_have_them(self, access):
         access.users |= {"a": User("a", roles=["ops"]), "b": User("b")}
@@ -186,7 +193,7 @@ class TestRequests:
             rule("a", [Right.WRITE, Right.READ], pattern="orders"),
             rule("a", [Right.READ], Resource.GROUP, "g"),
         ):
-            fold.rules[each.key] = each
+            put(fold, each)
         fold.is_on = True
         return room
 
@@ -217,7 +224,7 @@ class TestRequests:
 
     def test_what_is_noted_of_what_was_allowed_is_bounded_by_what_there_is(self, room):
         everything = rule("a", [Right.WRITE, Right.READ], prefix=True)
-        room.broker.access.rules[everything.key] = everything
+        put(room.broker.access, everything)
         peer = self.peer(room)
         for number in range(1000, 1100):
             refused(peer.ask(messages.Send, number, data=frames(b"a")), "UnknownPartition")

@@ -43,8 +43,10 @@ class AccessPolicy:
     def rules_of(self, principal: str) -> list[Rule]:
         """Return the rules about a principal, its own and those of its roles."""
         user = self._access.users.get(principal)
-        holders = {principal, *(f"{ROLE}{role}" for role in user.roles)} if user is not None else set()
-        return [rule for rule in self._access.rules.values() if rule.holder in holders]
+        if user is None:
+            return []
+        holders = (principal, *(f"{ROLE}{role}" for role in dict.fromkeys(user.roles)))
+        return [rule for holder in holders for rule in self._access.rules_of(holder)]
 
     def topic_of(self, partition: int) -> str | None:
         """Return the topic of a partition; None if there is none of that number."""

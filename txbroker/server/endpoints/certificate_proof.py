@@ -155,7 +155,7 @@ def _context(
         acceptableCiphers=AcceptableCiphers.fromOpenSSLCipherString(CIPHERS),
     )
     context: SSL.Context = options.getContext()
-    # No protocol is chosen of those that a client may offer. Twisted's own choice fails, for it looks for a connection's
+    # None is chosen of the protocols that a client may offer. Twisted's own choice fails: it looks for a connection's
     # protocol where nobody has put it.
     context.set_alpn_select_callback(lambda connection, offered: SSL.NO_OVERLAPPING_PROTOCOLS)  # noqa: ARG005
     store = context.get_cert_store()
