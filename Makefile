@@ -60,8 +60,8 @@ test: debian lint lint-docs compiled  ## everything: lint, types, layers and all
 # What is installed comes first on the path, before the checkout: both the tests and what they start import that.
 COMPILED = PYTHONPATH=$(CURDIR)/.make/compiled .venv/bin/pytest --dist worksteal
 # A few of them tell most: every byte that goes in or out, a broker that is killed, and a command line beside it.
-FEW_COMPILED = tests/compiled/test_choice.py tests/formats tests/wire tests/vfs/test_forcing.py \
-	tests/server/test_force_thread.py tests/client/test_real_broker.py \
+FEW_COMPILED = tests/compiled/test_choice.py tests/formats tests/records tests/wire tests/vfs/test_forcing.py \
+	tests/server/threads/test_force_thread.py tests/client/test_real_broker.py \
 	tests/cli/test_against_broker.py
 # Left out: what reads the checkout itself (house, docs, corpus, mutants), and Spark, which runs none of the leaves.
 NOT_COMPILED = house docs corpus mutants spark demo examples models benchmarks simulation
@@ -189,6 +189,10 @@ example-orders: debian .venv/.ready  ## a small shop: rows in PostgreSQL, messag
 .PHONY: drill-orders
 drill-orders: debian .venv/.ready  ## the shop, with 200 kill -9 of all that takes part
 	$(RUN) examples.orders.drill $(ARGS)
+
+.PHONY: drill-access
+drill-access: .venv/.ready  ## change rights under load and kills, and judge each answer
+	$(RUN) tests.access_drill $(ARGS)
 
 # The compiled build beside it, where there is a compiler; what runs from the checkout is the Python source.
 .PHONY: venv

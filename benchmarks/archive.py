@@ -21,7 +21,7 @@ from benchmarks.harness.load import Dialogue, converse
 from benchmarks.harness.peer import Peer
 from benchmarks.harness.transactions import OnePhase, TwoPhase
 from benchmarks.runs import TOPIC, WARM_UP, timed
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from journal.records.outcome_entry import OUTCOMES_TOPIC
 from journal.vfs.file_window import window
 from journal.vfs.filesystem import OSFilesystem
 from journal.wal.reader import FileReader, Group

@@ -21,7 +21,7 @@ from typing import Final
 LEAVES: Final = (
     "journal.formats.frame_check",
     "journal.formats.frame_stamp",
-    "journal.formats.record_bytes",
+    "journal.records.record_bytes",
     "journal.recovery.record_cuts",
     "journal.vfs.forcing",
     "txbroker.wire.framing",
@@ -31,7 +31,7 @@ LEAVES: Final = (
 LAYOUTS: Final = (
     "journal.formats.frame_header",
     "journal.formats.octets",
-    "journal.formats.record_header",
+    "journal.records.record_header",
     "journal.vfs.force_calls",
 )
 """Modules whose functions the ``.pxd`` beside them has in C. It is compiled into the leaves; they themselves are not.

@@ -23,7 +23,6 @@ from journal.formats import frame
 from journal.formats.filenames import is_internal
 from journal.formats.frame import Message
 from journal.formats.frame_check import check_run
-from journal.formats.record import LogStartMoved
 from journal.interfaces import IClock, IFilesystem
 from journal.log.key_tables import look_up
 from journal.log.message_store import MessageStore
@@ -31,6 +30,7 @@ from journal.log.search import Wanted, examine
 from journal.log.segment import Segment
 from journal.message_headers import GivenHeaders, GivenId, GivenTags, marked, wanted_of
 from journal.random_id import new_id
+from journal.records.record import LogStartMoved
 from journal.recovery.start import recover
 from journal.settings import TopicChoices, topic_settings
 from journal.transaction_states import Cause, State, Totals, TransactionNumber

@@ -24,8 +24,8 @@ import journal
 from benchmarks.harness.frames import BATCH_BYTES, SINGLE
 from journal.compiled import Build
 from journal.folds.table import client_folds
-from journal.formats.group_entries import GroupPositions, PartitionOffset
 from journal.random_id import ID_BYTES
+from journal.records.group_entries import GroupPositions, PartitionOffset
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock
@@ -37,9 +37,9 @@ from txbroker.client.blocking.send_future import SendFuture
 from txbroker.client.core import url
 from txbroker.client.core.options import Options
 from txbroker.client.core.promise import start
-from txbroker.server.config import merged
-from txbroker.server.factory import BrokerFactory
+from txbroker.server.connections.factory import BrokerFactory
 from txbroker.server.running_broker import RunningBroker
+from txbroker.server.settings.config import merged
 from txbroker.wire.codec import answer_decoder, encode
 from txbroker.wire.messages import (
     MAGIC,

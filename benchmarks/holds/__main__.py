@@ -33,10 +33,10 @@ from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
-from txbroker.broker.settings import SECOND, BrokerSettings
-from txbroker.server.config import Config, ServiceSettings
+from txbroker.broker.sessions.settings import SECOND, BrokerSettings
 from txbroker.server.running_broker import RunningBroker
 from txbroker.server.service import tune
+from txbroker.server.settings.config import Config, ServiceSettings
 from txbroker.wire import messages
 from txbroker.wire.codec import answer_decoder, encode
 

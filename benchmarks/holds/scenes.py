@@ -10,11 +10,11 @@ from crc32c import crc32c
 from benchmarks.harness.frames import TINY
 from journal.constants import MAX_REQUEST_DATA, MAX_REQUEST_ENTRIES, MAX_REQUEST_MESSAGES, MIB
 from journal.formats import frame
-from journal.formats.group_entries import PartitionOffset
+from journal.records.group_entries import PartitionOffset
 from journal.settings import TopicSettings
 from journal.transaction_states import State, Totals
 from journal.xid import Xid
-from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.wire import messages as commands
 from txbroker.wire.codec import encode
 

@@ -6,10 +6,10 @@ import time
 from typing import Final
 
 from journal.folds.groups import GroupsFold
-from journal.formats.group_entries import Settled
 from journal.formats.offset_set_bytes import encode_offsets
-from journal.formats.record import OffsetsCommitted
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import Settled
+from journal.records.record import OffsetsCommitted
 
 PARTITIONS: Final = 100
 MESSAGES: Final = 100_000

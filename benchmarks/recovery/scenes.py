@@ -15,10 +15,10 @@ from journal.engine.settings import JournalSettings
 from journal.errors import MemoryExhausted
 from journal.folds.table import client_folds
 from journal.formats import frame
-from journal.formats.record import ProducerOpened
 from journal.log.message_store import MessageStore
 from journal.parties import ANONYMOUS, Owner
 from journal.random_id import new_id
+from journal.records.record import ProducerOpened
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, TransactionNumber

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from journal.check.effects import Effect
 from journal.errors import InvalidFrame
-from journal.formats import outcome_entry
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import HEADER_BYTES, walk
-from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome
-from journal.formats.record import ArchiveSet, Messages, TopicCreated
 from journal.parties import Actor
+from journal.records import outcome_entry
+from journal.records.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome
+from journal.records.record import ArchiveSet, Messages, TopicCreated
 from journal.transaction_states import Cause, State, Totals, TransactionNumber
 from journal.transactions.outcome_archive import HeadRow, head_of
 from journal.wal.reader import JournalEntry

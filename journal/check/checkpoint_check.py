@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.staged_header import STAGED_HEADER_BYTES, StagedHeader, staged_fault
 from journal.interfaces import IFilesystem
 from journal.log.catalog import head_of_catalog, topic_rows
+from journal.records.outcome_entry import OUTCOMES_TOPIC
 from journal.transactions.outcome_archive import head_of
 from journal.transactions.state import TransactionRow
 from journal.transactions.table import live_rows

@@ -15,9 +15,10 @@ from journal.check.effects import Decision, Effect, LogEnds, Undecided
 from journal.check.replayed_folds import ReplayedFolds
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
-from journal.formats.outcome import Outcome
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
-from journal.formats.record import (
+from journal.log.catalog import TopicRow, owner_of, topic_rows
+from journal.records.outcome import Outcome
+from journal.records.outcome_entry import OUTCOMES_TOPIC
+from journal.records.record import (
     ArchiveSet,
     LogStartMoved,
     PartitionsAdded,
@@ -26,7 +27,6 @@ from journal.formats.record import (
     TopicCreated,
     TopicDeleted,
 )
-from journal.log.catalog import TopicRow, owner_of, topic_rows
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State, TransactionNumber
 from journal.transactions.table import live_rows, remembered

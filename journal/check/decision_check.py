@@ -15,16 +15,17 @@ from dataclasses import dataclass, field
 import msgspec
 
 from journal.errors import TxBrokerError
-from journal.formats import frame, outcome_entry, spark_decision
+from journal.formats import frame, spark_decision
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import HEADER_BYTES
-from journal.formats.outcome import Outcome
-from journal.formats.outcome_entry import ArchivedOutcome
 from journal.formats.spark_decision import FORMAT_ID, TOPIC, Decided, named_by
 from journal.formats.store_state import StoreState
 from journal.interfaces import IFilesystem
 from journal.log.catalog import topic_rows
 from journal.log.segment import segments_of
+from journal.records import outcome_entry
+from journal.records.outcome import Outcome
+from journal.records.outcome_entry import ArchivedOutcome
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.outcome_archive import head_of
 from journal.transactions.table import live_rows, remembered

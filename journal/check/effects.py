@@ -14,8 +14,11 @@ import msgspec
 from journal.errors import InvalidFrame
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import HEADER, HEADER_BYTES
-from journal.formats.group_entries import GroupPositions
-from journal.formats.record import (
+from journal.formats.store_state import StoreState
+from journal.log.catalog import head_of_catalog
+from journal.parties import Actor
+from journal.records.group_entries import GroupPositions
+from journal.records.record import (
     Messages,
     Placement,
     Started,
@@ -29,9 +32,6 @@ from journal.formats.record import (
     TransactionRolledBack,
     slices,
 )
-from journal.formats.store_state import StoreState
-from journal.log.catalog import head_of_catalog
-from journal.parties import Actor
 from journal.transaction_states import Cause, State, Totals, TransactionNumber
 from journal.transactions.state import TransactionRow
 from journal.transactions.unsent import NO_TOTALS

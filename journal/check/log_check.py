@@ -20,14 +20,14 @@ from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import HEADER, HEADER_BYTES, LOST, stamp, unstamped
-from journal.formats.record import (
+from journal.interfaces import IFilesystem
+from journal.records.record import (
     Messages,
     Started,
     TopicAltered,
     TopicCreated,
     TopicDeleted,
 )
-from journal.interfaces import IFilesystem
 from journal.transaction_states import Cause, State, TransactionNumber
 from journal.transactions.table import live_rows
 from journal.vfs.file_window import read_some

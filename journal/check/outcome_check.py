@@ -15,10 +15,10 @@ from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import walk
-from journal.formats.outcome import Outcome
-from journal.formats.outcome_entry import NEVER_PLACED, ArchivedOutcome, unpack_frame
-from journal.formats.record import Messages
 from journal.interfaces import IFilesystem
+from journal.records.outcome import Outcome
+from journal.records.outcome_entry import NEVER_PLACED, ArchivedOutcome, unpack_frame
+from journal.records.record import Messages
 from journal.transactions.outcome_archive import head_of
 from journal.transactions.table import remembered
 from journal.wal.reader import JournalEntry

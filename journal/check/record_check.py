@@ -15,9 +15,10 @@ from journal.check.replayed_folds import ReplayedFolds
 from journal.errors import InvalidFrame
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import walk
-from journal.formats.outcome import Outcome
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
-from journal.formats.record import (
+from journal.log.catalog import head_of_catalog, topic_rows
+from journal.records.outcome import Outcome
+from journal.records.outcome_entry import OUTCOMES_TOPIC
+from journal.records.record import (
     AnyRecord,
     ArchiveSet,
     LogStartMoved,
@@ -30,7 +31,6 @@ from journal.formats.record import (
     TopicDeleted,
     TransactionsForgotten,
 )
-from journal.log.catalog import head_of_catalog, topic_rows
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.outcomes import OutcomeTable
 from journal.transactions.table import live_rows, remembered

@@ -19,12 +19,12 @@ from journal.errors import CorruptData, CorruptJournal, CorruptSegment
 from journal.formats import filenames
 from journal.formats.checkpoint import read_checkpoint
 from journal.formats.frame import HEADER, HEADER_BYTES, LOST, is_sound
-from journal.formats.journal_headers import FIRST_GROUP
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.formats.staged_header import STAGED_HEADER_BYTES
 from journal.interfaces import IFile, IFilesystem
 from journal.log.segment import BrokenChain, Segment, header_fault, read_run
 from journal.log.segment_index import SegmentIndex
+from journal.records.journal_headers import FIRST_GROUP
 from journal.transaction_states import TransactionNumber
 from journal.transactions.staging import Entry, damaged_frames
 from journal.vfs.file_window import FileWindow, opened

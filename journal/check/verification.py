@@ -20,12 +20,12 @@ from journal.check.tally import Tally
 from journal.errors import CorruptData, CorruptJournal
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
-from journal.formats.journal_headers import FileHeader
-from journal.formats.record import TopicAltered, TopicCreated
 from journal.formats.repair_notes import UNFINISHED, repair_notes, told
 from journal.formats.store_state import StoreState
 from journal.formats.witness import NOTHING, WITNESS_LOST, Witness, read_witness
 from journal.interfaces import IFilesystem
+from journal.records.journal_headers import FileHeader
+from journal.records.record import TopicAltered, TopicCreated
 from journal.recovery.first_use import check_version
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.table import live_rows

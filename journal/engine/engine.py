@@ -20,14 +20,14 @@ from journal.constants import GROUP_BYTES, GROUP_RECORDS
 from journal.engine.large_commits import LargeCommits
 from journal.engine.routes import routes
 from journal.errors import JournalPoisoned, MemoryExhausted, reserved
-from journal.formats import record
-from journal.formats.journal_headers import GROUP_HEADER_BYTES, blocks
-from journal.formats.outcome import Outcome
-from journal.formats.record import AnyRecord, Mark, Messages, Started
 from journal.interfaces import IClock, IFilesystem, IFold, IHousekeeping, ILock, IObserver
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
 from journal.log.start_history import Starts
+from journal.records import record
+from journal.records.journal_headers import GROUP_HEADER_BYTES, blocks
+from journal.records.outcome import Outcome
+from journal.records.record import AnyRecord, Mark, Messages, Started
 from journal.transactions.commit_application import Applied
 from journal.transactions.limits import TransactionLimits
 from journal.transactions.outcome_archive import BATCH

@@ -34,12 +34,12 @@ from journal.engine.settings import JournalSettings
 from journal.errors import DiskFull
 from journal.formats import filenames
 from journal.formats.checkpoint import CheckpointHeader
-from journal.formats.record import LogStartMoved
 from journal.formats.witness import NOTHING, WITNESS_INTERVAL, Witness
 from journal.interfaces import IHousekeeping
 from journal.log.flush import FlushJob
 from journal.log.message_store import MessageStore
 from journal.log.segment import Segment
+from journal.records.record import LogStartMoved
 from journal.settings import TopicSettings
 
 FLUSHES_AT_ONCE = 64

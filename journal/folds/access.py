@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from zope.interface import implementer
 
-from journal.formats.access_entries import AccessRow, Rule, RuleKey, ScramVerifier, User
 from journal.formats.checkpoint_rows import Fact, RowReader
-from journal.formats.record import AccessSet, RuleSet, UserRemoved, UserSet
 from journal.interfaces import IFold
+from journal.records.access_entries import AccessRow, Rule, RuleKey, ScramVerifier, User
+from journal.records.record import AccessSet, RuleSet, UserRemoved, UserSet
 
 
 @implementer(IFold)
@@ -30,6 +30,7 @@ class AccessFold:
     def __init__(self) -> None:
         self.users: dict[str, User] = {}
         self.rules: dict[RuleKey, Rule] = {}
+        self._by_holder: dict[str, dict[RuleKey, Rule]] = {}
         self.is_on = False
         self.is_confirmed = True
         self.key = b""
@@ -52,8 +53,17 @@ class AccessFold:
     def _set(self, rule: Rule) -> None:
         if rule.rights:
             self.rules[rule.key] = rule
+            self._by_holder.setdefault(rule.holder, {})[rule.key] = rule
         else:
             del self.rules[rule.key]
+            of_holder = self._by_holder[rule.holder]
+            del of_holder[rule.key]
+            if not of_holder:
+                del self._by_holder[rule.holder]
+
+    def rules_of(self, holder: str) -> Iterable[Rule]:
+        """Return the rules about a user or role alone, in the order in which they were made."""
+        return self._by_holder.get(holder, {}).values()
 
     def snapshot(self) -> Iterator[Any]:
         """Return the settings, then users and rules, which do not change; nothing before the first change."""
@@ -92,7 +102,8 @@ class AccessFold:
             self.is_on, self.is_confirmed, self.key = head.is_on, head.is_confirmed, head.key
             self.changed = head.changed
             self.users = {user.name: user for user in rest[: head.users]}
-            self.rules = {rule.key: rule for rule in rest[head.users :]}
+            for rule in rest[head.users :]:
+                self._set(rule)
 
 
 def _told(secret: bytes) -> str:

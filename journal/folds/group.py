@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from journal.errors import InvalidFrame
 from journal.folds.settlement import Settlement
-from journal.formats.group_entries import (
+from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
+from journal.records.group_entries import (
     NO_SETTINGS,
     ClaimKind,
     GroupSettings,
@@ -18,7 +19,6 @@ from journal.formats.group_entries import (
     Settled,
     Unfinished,
 )
-from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
 
 
 class Claim(NamedTuple):

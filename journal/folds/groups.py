@@ -21,9 +21,10 @@ from journal.folds.holds import Held, Pair, Reach, by_pair, reach_of
 from journal.folds.partition_ranges import PartitionRanges, RangeRow
 from journal.folds.settlement import check_extent
 from journal.formats.checkpoint_rows import Count, Fact, RowReader
-from journal.formats.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.formats.offset_set_bytes import decode_offsets
-from journal.formats.record import (
+from journal.interfaces import ICommitFold
+from journal.records.group_entries import GroupPositions, PartitionOffset, Settled
+from journal.records.record import (
     GroupAltered,
     GroupDeleted,
     OffsetsCommitted,
@@ -37,7 +38,6 @@ from journal.formats.record import (
     TransactionPrepared,
     TransactionRolledBack,
 )
-from journal.interfaces import ICommitFold
 from journal.transaction_states import TransactionNumber
 from journal.transactions.pending_offset import PendingOffset
 
@@ -140,7 +140,10 @@ class GroupsFold:
         held = self.held(name, partition)
         if held is None:
             return None
-        offset = held.touched(reach, self.find(name).position(partition))
+        if reach.below and held.below:  # both move the position, which stands for what the mover holds below
+            assert held.mover is not None
+            return PendingOffset(name, partition, self.find(name).position(partition) or 0, held.mover)
+        offset = held.touched(reach)
         if offset is None:
             return None
         return PendingOffset(name, partition, offset, self._holder_of(held, name, partition, offset))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from journal.formats.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.formats.offset_set_bytes import decode_offsets
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.transaction_states import TransactionNumber
 
 EVERYTHING: Final = 1 << 63
@@ -105,13 +105,8 @@ class Held:
         """Return whether an offset below this one is held."""
         return bool(self.below) or (bool(self.offsets) and self.offsets.first < offset)
 
-    def touched(self, reach: Reach, position: int | None) -> int | None:
-        """Return the lowest held offset that others would touch; None if they touch none.
-
-        Of all those that the mover holds, the position stands for those below it, which are finished.
-        """
-        if reach.below and self.below:
-            return position or 0
+    def touched(self, reach: Reach) -> int | None:
+        """Return the lowest held offset that others would touch, of whom no more than one moves the position."""
         found = [self.offsets.common(reach.offsets)]
         if reach.below and self.offsets and self.offsets.first < reach.below:
             found.append(self.offsets.first)

@@ -12,8 +12,8 @@ from typing import Any
 from zope.interface import implementer
 
 from journal.formats.checkpoint_rows import Fact, RowReader
-from journal.formats.record import Identified
 from journal.interfaces import IFold
+from journal.records.record import Identified
 
 
 @implementer(IFold)

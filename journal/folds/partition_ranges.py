@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from journal.formats.record import TopicAltered, TopicCreated, TopicDeleted
+from journal.records.record import TopicAltered, TopicCreated, TopicDeleted
 
 RangeRow = tuple[str, int, int]
 """Topic, first partition, end. A topic has one for its creation, and one for each time that it got more partitions."""

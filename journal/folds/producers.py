@@ -26,7 +26,10 @@ from journal.constants import RUNS_REMEMBERED
 from journal.errors import ProducerFenced, SequenceOutOfOrder, UnknownProducer
 from journal.folds.partition_ranges import PartitionRanges, RangeRow
 from journal.formats.checkpoint_rows import Count, Fact, RowReader
-from journal.formats.record import (
+from journal.interfaces import IRunFold
+from journal.log.message_run import MessageRun
+from journal.parties import Principal
+from journal.records.record import (
     Messages,
     ProducerOpened,
     ProducersExpired,
@@ -35,9 +38,6 @@ from journal.formats.record import (
     TopicCreated,
     TopicDeleted,
 )
-from journal.interfaces import IRunFold
-from journal.log.message_run import MessageRun
-from journal.parties import Principal
 
 Key = TypeVar("Key", bytes, str)
 

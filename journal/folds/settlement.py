@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from journal.errors import InvalidFrame
-from journal.formats.group_entries import MAX_FINISHED_BYTES, MAX_SETTLED, Settled, Unfinished
 from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import MAX_FINISHED_BYTES, MAX_SETTLED, Settled, Unfinished
 
 
 class Settlement:

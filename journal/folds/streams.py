@@ -14,14 +14,14 @@ import msgspec
 from zope.interface import implementer
 
 from journal.formats.checkpoint_rows import Count, Fact, RowReader
-from journal.formats.record import (
+from journal.interfaces import ICommitFold
+from journal.records.record import (
     Nonce,
     StreamClaimed,
     StreamReleased,
     TransactionCommitted,
 )
-from journal.formats.stream_entries import StreamId, TableName
-from journal.interfaces import ICommitFold
+from journal.records.stream_entries import StreamId, TableName
 
 _LSN_BYTES: Final = 8
 

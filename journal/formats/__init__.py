@@ -1,1 +1,1 @@
-"""The bytes of everything on disk, and nothing else: frames, records, headers, indexes, checkpoints, names of files."""
+"""The bytes of all on disk but records, and nothing else: frames, segments, indexes, checkpoints, names of files."""

@@ -1,4 +1,4 @@
-# The functions and sizes of frame_header.py in C. tests/formats/test_layouts_in_c.py compares the two.
+# The functions and sizes of frame_header.py in C. tests/compiled/test_both_builds.py compares the two.
 from cpython.buffer cimport PyBuffer_Release
 from journal.formats.octets cimport put_u64, readable, u32, u64, writable
 

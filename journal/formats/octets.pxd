@@ -1,5 +1,5 @@
 # The functions of octets.py in C, and what other layouts in C stand on: the only code of the compiled modules that handles
-# an address. tests/formats/test_layouts_in_c.py compares it with Python's.
+# an address. tests/compiled/test_both_builds.py compares it with Python's.
 #
 # Each access takes the buffer, checks both bounds, and releases it before it returns. That is 12 ns on a memoryview, where
 # a typed memoryview of Cython's is 78 ns to begin with; and nothing that happens between two accesses can make one wrong.

@@ -25,8 +25,13 @@ from journal.errors import (
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.checkpoint_rows import Count, RowReader
 from journal.formats.filenames import JOURNAL_DIRECTORY, check_topic_name, is_internal
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
-from journal.formats.record import (
+from journal.formats.store_state import StoreState
+from journal.interfaces import IRunFold
+from journal.log.message_run import MessageRun
+from journal.log.message_store import MessageStore
+from journal.parties import Actor, Principal, parts_of_actor
+from journal.records.outcome_entry import OUTCOMES_TOPIC
+from journal.records.record import (
     AnyRecord,
     ArchiveSet,
     LogStartMoved,
@@ -38,11 +43,6 @@ from journal.formats.record import (
     TopicCreated,
     TopicDeleted,
 )
-from journal.formats.store_state import StoreState
-from journal.interfaces import IRunFold
-from journal.log.message_run import MessageRun
-from journal.log.message_store import MessageStore
-from journal.parties import Actor, Principal, parts_of_actor
 from journal.settings import TopicSettings, check_setting
 
 PartitionRange = tuple[Count, Partitions]

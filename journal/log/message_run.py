@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Self
 
-from journal.formats.record import Messages
 from journal.log.joined_runs import Joined
+from journal.records.record import Messages
 
 Row = tuple[int, int, int, int, int, int, int, bytes]
 """The fields of a :class:`Messages`, in its order, and its frames."""

@@ -15,8 +15,8 @@ from zope.interface import implementer
 
 from journal.constants import STARTS_KEPT
 from journal.formats.checkpoint_rows import Fact, RowReader
-from journal.formats.record import Nonce, Started
 from journal.interfaces import IFold
+from journal.records.record import Nonce, Started
 
 
 class StartRow(msgspec.Struct, array_like=True, frozen=True):

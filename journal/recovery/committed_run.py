@@ -12,12 +12,12 @@ from itertools import accumulate, compress, repeat
 from operator import gt
 from typing import Any
 
-from journal.formats.outcome import Outcome
-from journal.formats.outcome_entry import pack_outcome
-from journal.formats.record import TransactionCommitted
 from journal.interfaces import ICommitFold, IFold
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
+from journal.records.outcome import Outcome
+from journal.records.outcome_entry import pack_outcome
+from journal.records.record import TransactionCommitted
 from journal.recovery.record_batches import Commits
 from journal.transaction_states import COMMITTED, TransactionNumber
 from journal.transactions.table import TransactionTable

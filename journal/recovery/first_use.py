@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from journal.errors import ForeignDirectory, UnknownFormat
 from journal.formats import filenames
 from journal.formats.checkpoint import MAGIC as CHECKPOINT_MAGIC
-from journal.formats.journal_headers import FILE_MAGIC
 from journal.formats.version import FORMAT, version_of
 from journal.formats.witness import MAGIC as WITNESS_MAGIC
 from journal.interfaces import IFilesystem
+from journal.records.journal_headers import FILE_MAGIC
 from journal.vfs.file_window import read_some
 
 SHOWN = 5

@@ -1,6 +1,6 @@
 # The types of what record_cuts.py works with, for the compiled module.
 cimport cython
-from journal.formats cimport record_header
+from journal.records cimport record_header
 
 cdef long long HEADER_BYTES
 

@@ -5,8 +5,8 @@ It is one of the modules that are compiled (``journal/compiled.py``).
 
 from __future__ import annotations
 
-from journal.formats import record_header
-from journal.formats.record_header import HEADER_BYTES
+from journal.records import record_header
+from journal.records.record_header import HEADER_BYTES
 
 
 def cut_apart(body: bytes, start: int, most: int, head_length: int) -> tuple[bytes, list[bytes]]:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple
 
-from journal.formats.record import HEADER_BYTES
+from journal.records.record import HEADER_BYTES
 
 _CODES = {0xCC: "xB", 0xCD: "xH", 0xCE: "xI", 0xCF: "xQ"}
 """How a struct reads msgpack's unsigned integers behind their first byte, which gives their width."""

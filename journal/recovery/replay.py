@@ -9,7 +9,9 @@ from journal.engine.engine import Engine
 from journal.errors import NEXT_STEP, CorruptJournal, InvalidFrame, InvalidSetting, MemoryExhausted
 from journal.folds.table import MISFIT, misfit
 from journal.formats.frame import walk
-from journal.formats.record import (
+from journal.interfaces import IRunFold
+from journal.log.message_run import SHORT_RUN, MessageRun, Row
+from journal.records.record import (
     AnyRecord,
     Mark,
     Messages,
@@ -18,8 +20,6 @@ from journal.formats.record import (
     TransactionPrepared,
     slices,
 )
-from journal.interfaces import IRunFold
-from journal.log.message_run import SHORT_RUN, MessageRun, Row
 from journal.recovery.committed_run import CommittedRuns
 from journal.recovery.record_batches import Block, Commits, EvenSends, blocks, is_whole
 from journal.words import span

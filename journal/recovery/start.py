@@ -24,8 +24,6 @@ from journal.engine.settings import JournalSettings
 from journal.errors import CorruptData, InvalidSetting
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint, CheckpointHeader
-from journal.formats.journal_headers import GROUP_HEADER_BYTES
-from journal.formats.record import NONCE_BYTES
 from journal.formats.repair_notes import UNFINISHED, repair_notes, told
 from journal.formats.store_state import StoreState
 from journal.formats.witness import NOTHING, WITNESS_LOST, read_witness
@@ -34,6 +32,8 @@ from journal.log.catalog import Catalog, no_room
 from journal.log.message_store import MessageStore
 from journal.log.segment_origin import SegmentOrigin
 from journal.progress import Meter, Progress
+from journal.records.journal_headers import GROUP_HEADER_BYTES
+from journal.records.record import NONCE_BYTES
 from journal.recovery.first_use import check_ours, check_version
 from journal.recovery.log_files import LogFiles
 from journal.recovery.replay import Replay

@@ -9,8 +9,8 @@ from journal.check.effects import Add, AppendTimes, effect_of
 from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.formats.frame import walk
-from journal.formats.record import Placement
 from journal.interfaces import IFilesystem
+from journal.records.record import Placement
 from journal.repair.file_pieces import Slice, Stamped
 from journal.transaction_states import TransactionNumber
 from journal.transactions.state import TransactionRow

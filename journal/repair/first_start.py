@@ -12,11 +12,11 @@ from journal.errors import InvalidSetting
 from journal.folds.access import AccessFold
 from journal.folds.table import client_folds
 from journal.formats import filenames
-from journal.formats.record import AccessSet
 from journal.interfaces import IClock, IFilesystem, ILock
 from journal.log.segment import Segment
 from journal.log.segment_index import SegmentIndex
 from journal.parties import Actor
+from journal.records.record import AccessSet
 from journal.recovery.start import recover
 from journal.transaction_states import Cause, TransactionNumber
 

@@ -13,7 +13,8 @@ from crc32c import crc32c
 
 from journal.constants import START_STRIDE
 from journal.formats import filenames
-from journal.formats.journal_headers import (
+from journal.interfaces import IFilesystem
+from journal.records.journal_headers import (
     FIRST_GROUP,
     GROUP_HEADER_BYTES,
     FileHeader,
@@ -21,7 +22,6 @@ from journal.formats.journal_headers import (
     pack_file_header,
     pack_group_header,
 )
-from journal.interfaces import IFilesystem
 from journal.repair.file_pieces import Change, Piece, Slice
 from journal.repair.journal_choice import Choice
 from journal.repair.journal_runs import Run, SoundFile

@@ -9,8 +9,8 @@ from itertools import pairwise
 from journal.constants import START_STRIDE
 from journal.errors import Irreparable
 from journal.formats import filenames
-from journal.formats.journal_headers import FIRST_GROUP, FileHeader
 from journal.interfaces import IFilesystem
+from journal.records.journal_headers import FIRST_GROUP, FileHeader
 from journal.repair.salt_search import find_salt
 from journal.vfs.file_window import window
 from journal.wal.reader import Damage, FileReader, Group, JournalEntry, journal_files

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from journal.check.effects import Effect, LogEnds, Undecided, effect_of
-from journal.formats.access_entries import RuleKey
-from journal.formats.group_entries import GroupPositions
-from journal.formats.record import (
+from journal.formats.store_state import StoreState
+from journal.records.access_entries import RuleKey
+from journal.records.group_entries import GroupPositions
+from journal.records.record import (
     AccessSet,
     AnyRecord,
     GroupAltered,
@@ -25,7 +26,6 @@ from journal.formats.record import (
     UserRemoved,
     UserSet,
 )
-from journal.formats.store_state import StoreState
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.state import TransactionRow
 from journal.wal.reader import JournalEntry

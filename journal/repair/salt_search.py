@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from journal.constants import BLOCK
 from journal.errors import CorruptJournal
-from journal.formats.journal_headers import (
+from journal.records.journal_headers import (
     FIRST_GROUP,
     GROUP_CRC_END,
     GROUP_HEADER_BYTES,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from journal.errors import LimitExceeded, TransactionTooLarge, reserved
-from journal.formats.group_entries import GroupPositions
 from journal.log.catalog import Catalog
+from journal.records.group_entries import GroupPositions
 from journal.transactions.limits import TransactionLimits
 from journal.transactions.state import Transaction, weight_of
 from journal.transactions.table import TransactionTable

@@ -10,10 +10,10 @@ import msgspec
 from journal.constants import GROUP_BYTES, KIB, SLICED_COMMIT_BYTES
 from journal.errors import NEXT_STEP, CorruptJournal, MemoryExhausted
 from journal.formats.filenames import JOURNAL_DIRECTORY
-from journal.formats.outcome import Outcome
-from journal.formats.record import Placement, TransactionCommitted
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
+from journal.records.outcome import Outcome
+from journal.records.record import Placement, TransactionCommitted
 from journal.transaction_states import TransactionNumber
 from journal.transactions.staging import Staging
 from journal.transactions.state import Transaction

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from journal.formats.outcome import Outcome
-from journal.formats.record import AnyRecord
+from journal.records.outcome import Outcome
+from journal.records.record import AnyRecord
 
 
 class Decisions(Protocol):

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from journal.formats.outcome import Outcome
 from journal.parties import ANONYMOUS, Owner
+from journal.records.outcome import Outcome
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.state import Transaction
 from journal.transactions.table import TransactionTable

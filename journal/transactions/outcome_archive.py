@@ -18,12 +18,12 @@ from zope.interface import implementer
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.checkpoint_rows import RowReader
 from journal.formats.frame import HEADER_BYTES
-from journal.formats.outcome import Outcome
-from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, PartFields, pack_outcome, unpack
-from journal.formats.record import AnyRecord, ArchiveSet, Messages, TopicCreated
 from journal.interfaces import IFold
 from journal.log.catalog import Catalog, Topic
 from journal.log.message_store import MessageStore
+from journal.records.outcome import Outcome
+from journal.records.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, PartFields, pack_outcome, unpack
+from journal.records.record import AnyRecord, ArchiveSet, Messages, TopicCreated
 from journal.settings import TopicSettings
 from journal.transactions.state import Transaction
 

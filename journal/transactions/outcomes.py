@@ -13,8 +13,8 @@ import msgspec
 
 from journal.errors import OutcomeForgotten
 from journal.formats.checkpoint_rows import RowReader
-from journal.formats.outcome import Outcome, Told
-from journal.formats.record import TransactionsForgotten
+from journal.records.outcome import Outcome, Told
+from journal.records.record import TransactionsForgotten
 from journal.transaction_states import TransactionNumber, number_of
 from journal.xid import Xid
 

@@ -11,10 +11,10 @@ import msgspec
 
 from journal.formats.checkpoint_rows import Count
 from journal.formats.filenames import staged_file
-from journal.formats.group_entries import PartitionOffset, Settled
-from journal.formats.outcome import Outcome
-from journal.formats.record import Placement
 from journal.parties import Actor, Owner
+from journal.records.group_entries import PartitionOffset, Settled
+from journal.records.outcome import Outcome
+from journal.records.record import Placement
 from journal.transaction_states import PREPARED, Cause, State, Totals, TransactionNumber
 from journal.transactions.staging import Entry, Staged
 from journal.xid import Xid

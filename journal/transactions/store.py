@@ -23,9 +23,13 @@ from journal.errors import (
     TransactionRolledBack,
     UnknownTransaction,
 )
-from journal.formats.group_entries import GroupPositions, PartitionOffset, Settled
-from journal.formats.outcome import Outcome
-from journal.formats.record import (
+from journal.interfaces import IBuffer, ICommitFold, IFold, ITransactionStore
+from journal.log.catalog import Catalog
+from journal.log.message_store import MessageStore
+from journal.parties import Actor, Owner, parts_of_actor
+from journal.records.group_entries import GroupPositions, PartitionOffset, Settled
+from journal.records.outcome import Outcome
+from journal.records.record import (
     CoordinatorTold,
     Placement,
     TransactionAdded,
@@ -33,12 +37,8 @@ from journal.formats.record import (
     TransactionPrepared,
     TransactionsForgotten,
 )
-from journal.formats.record import TransactionCommitted as CommittedRecord
-from journal.formats.record import TransactionRolledBack as RolledBackRecord
-from journal.interfaces import IBuffer, ICommitFold, IFold, ITransactionStore
-from journal.log.catalog import Catalog
-from journal.log.message_store import MessageStore
-from journal.parties import Actor, Owner, parts_of_actor
+from journal.records.record import TransactionCommitted as CommittedRecord
+from journal.records.record import TransactionRolledBack as RolledBackRecord
 from journal.transaction_states import TRANSITIONS, Action, Cause, Input, State, Totals, TransactionNumber
 from journal.transactions.admission import Admission
 from journal.transactions.decisions import Decisions

@@ -16,10 +16,13 @@ from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
 from journal.errors import MemoryExhausted, UnknownTransaction
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.checkpoint_rows import Count, RowReader
-from journal.formats.group_entries import PartitionOffset, Settled
-from journal.formats.outcome import Outcome, Told
-from journal.formats.outcome_entry import PartFields
-from journal.formats.record import (
+from journal.interfaces import IFold
+from journal.log.catalog import Catalog
+from journal.log.message_store import MessageStore
+from journal.records.group_entries import PartitionOffset, Settled
+from journal.records.outcome import Outcome, Told
+from journal.records.outcome_entry import PartFields
+from journal.records.record import (
     AnyRecord,
     CoordinatorTold,
     Placement,
@@ -34,9 +37,6 @@ from journal.formats.record import (
     TransactionsForgotten,
     slices,
 )
-from journal.interfaces import IFold
-from journal.log.catalog import Catalog
-from journal.log.message_store import MessageStore
 from journal.transaction_states import COMMITTED, PREPARED, Cause, State, TransactionNumber, number_of
 from journal.transactions.commit_application import Applied, SlicedApply, misplaced
 from journal.transactions.outcome_archive import OutcomeArchive

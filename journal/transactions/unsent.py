@@ -11,10 +11,10 @@ from crc32c import crc32c
 
 from journal.errors import ContentMismatch
 from journal.formats.frame import stamp
-from journal.formats.group_entries import GroupPositions
-from journal.formats.outcome import Outcome
-from journal.formats.record import Run, TransactionCommitted
-from journal.formats.stream_entries import Delivered
+from journal.records.group_entries import GroupPositions
+from journal.records.outcome import Outcome
+from journal.records.record import Run, TransactionCommitted
+from journal.records.stream_entries import Delivered
 from journal.transaction_states import Totals, TransactionNumber
 from journal.transactions.state import Transaction
 

@@ -14,10 +14,10 @@ from journal.constants import BLOCK
 from journal.errors import NEXT_STEP, CorruptJournal
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint, CheckpointHeader
-from journal.formats.journal_headers import FileHeader
 from journal.formats.witness import NOTHING, Witness
 from journal.interfaces import IFilesystem
 from journal.progress import Progress
+from journal.records.journal_headers import FileHeader
 from journal.vfs.file_window import window
 from journal.wal.reader import FileEnd, FileReader, Group, file_start, journal_lsns
 from journal.wal.writer import Journal

@@ -13,9 +13,11 @@ from crc32c import crc32c
 
 from journal.constants import BLOCK
 from journal.errors import CorruptJournal
-from journal.formats import filenames, record
+from journal.formats import filenames
 from journal.formats.checksum import Checksum
-from journal.formats.journal_headers import (
+from journal.interfaces import IFilesystem
+from journal.records import record
+from journal.records.journal_headers import (
     FIRST_GROUP,
     GROUP_HEADER_BYTES,
     GROUP_MAGIC,
@@ -27,8 +29,7 @@ from journal.formats.journal_headers import (
     unpack_file_header,
     unpack_group_header,
 )
-from journal.formats.record import AnyRecord
-from journal.interfaces import IFilesystem
+from journal.records.record import AnyRecord
 from journal.vfs.file_window import FileWindow, opened
 
 _MAGIC_BYTE = GROUP_MAGIC >> 24

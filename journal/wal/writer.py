@@ -1,7 +1,7 @@
 """The writer of the journal's files: groups one after the other, zero-filled ahead, rolled, forced, recycled.
 
 Only the writer (in the service a thread) uses it, except where a method says otherwise.
-:mod:`journal.formats.journal_headers` defines the bytes; this module does not interpret records.
+:mod:`journal.records.journal_headers` defines the bytes; this module does not interpret records.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from zope.interface import implementer
 from journal.constants import BLOCK, GROUP_BYTES, JOURNAL_FILE_BYTES
 from journal.errors import NEXT_STEP, CorruptJournal, JournalPoisoned
 from journal.formats import filenames
-from journal.formats.journal_headers import (
+from journal.interfaces import IFile, IFilesystem, IJournal
+from journal.records.journal_headers import (
     FIRST_GROUP,
     GROUP_HEADER_BYTES,
     FileHeader,
@@ -26,7 +27,6 @@ from journal.formats.journal_headers import (
     pack_file_header,
     pack_group_header,
 )
-from journal.interfaces import IFile, IFilesystem, IJournal
 from journal.vfs import force_calls
 from journal.vfs.file_window import FileWindow, file_size, opened
 from journal.vfs.filesystem import write_fully, zero_fill

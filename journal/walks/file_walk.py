@@ -13,10 +13,10 @@ from journal.formats import filenames
 from journal.formats.checkpoint import CheckpointHeader, End, Rows, Stores, walk_sections
 from journal.formats.filenames import SegmentKind
 from journal.formats.index import OFFSET_ENTRY, TIME_ENTRY
-from journal.formats.journal_headers import FileHeader
 from journal.formats.segment_header import SegmentHeader, seed_of
 from journal.formats.staged_header import STAGED_HEADER_BYTES, StagedHeader, unpack_staged_header
 from journal.interfaces import IFilesystem
+from journal.records.journal_headers import FileHeader
 from journal.vfs.file_window import file_size, read_some
 from journal.wal.reader import JournalEntry
 from journal.walks.checkpoint_walk import reason_of

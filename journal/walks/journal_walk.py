@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from journal.constants import BLOCK, START_STRIDE
 from journal.errors import CorruptJournal
 from journal.formats import filenames
-from journal.formats.journal_headers import FILE_MAGIC, FIRST_GROUP, FileHeader
 from journal.interfaces import IFilesystem
+from journal.records.journal_headers import FILE_MAGIC, FIRST_GROUP, FileHeader
 from journal.vfs.file_window import read_some, window
 from journal.wal.reader import Damage, FileEnd, FileReader, JournalEntry, file_start, journal_files
 from journal.walks.findings import NOBODY, Affected, BothChecksums, Finding, second_crc32c, unreadable

@@ -10,13 +10,13 @@ from journal.constants import MIB
 from journal.errors import StorageUnavailable
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import Message
-from journal.formats.record import Messages, TransactionCommitted
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.formats.store_state import StoreState
 from journal.interfaces import IFilesystem
 from journal.log.key_tables import hash_of, read_table
 from journal.log.search import Wanted, examine
 from journal.log.segment import BrokenChain, Segment, read_run, segments_of
+from journal.records.record import Messages, TransactionCommitted
 from journal.vfs.file_window import opened
 from journal.wal.reader import JournalEntry
 from journal.walks.checkpoint_walk import checkpoints

@@ -14,11 +14,11 @@ from journal.errors import InvalidFrame
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import HEADER, LOST, walk
 from journal.formats.index import sound_times
-from journal.formats.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, unpack_frame
-from journal.formats.record import Messages, TopicCreated
 from journal.formats.store_state import StoreState
 from journal.interfaces import IFilesystem
 from journal.log.segment import segments_of
+from journal.records.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, unpack_frame
+from journal.records.record import Messages, TopicCreated
 from journal.vfs.file_window import file_size, read_some
 from journal.walks.checkpoint_walk import checkpoints
 from journal.walks.findings import Finding, of_partition

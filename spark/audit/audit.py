@@ -11,7 +11,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from journal.records.outcome_entry import OUTCOMES_TOPIC
 from spark.audit.checks import slice_check, uncommitted
 from spark.audit.checks.shifts import Shifted
 from spark.audit.checks.slice_check import Limits

@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 
 import txbroker
 from journal.errors import InvalidSetting
-from journal.formats.outcome import wall_text
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.spark_decision import TOPIC
+from journal.records.outcome import wall_text
+from journal.records.outcome_entry import OUTCOMES_TOPIC
 from spark import TxBrokerDataSource
 from spark.audit.audit import DAY, Audit
 from spark.audit.checks import windows

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from journal.formats import spark_decision
-from journal.formats.group_entries import PartitionOffset
 from journal.formats.spark_decision import GROUPS, Decided
+from journal.records.group_entries import PartitionOffset
 from spark.sink.branches import Branch, RegisterDamaged, Write, branch_of
 from txbroker import errors
 from txbroker.client.blocking import Connection

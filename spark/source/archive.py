@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from journal.errors import UnknownTopic
-from journal.formats.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, unpack
+from journal.records.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, unpack
 from spark.source.logs import Log, Logs, Losses, Slice
 from spark.source.message_heads import Heads
 from spark.source.messages import heads_of

@@ -13,11 +13,11 @@ import numpy as np
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import HEADER_BYTES
 from journal.formats.index import OFFSET_FIELDS, DamagedIndex, around_time
-from journal.formats.outcome_entry import ArchivedOutcome, unpack
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.log.catalog import head_of_catalog
 from journal.log.segment import Segment
 from journal.log.start_history import Starts
+from journal.records.outcome_entry import ArchivedOutcome, unpack
 from journal.transactions.outcome_archive import head_of
 from journal.walks.outcome_walk import archive_from
 from spark.source.checkpoints import log_of, newest_checkpoint

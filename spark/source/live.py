@@ -12,7 +12,7 @@ from journal.arguments import LEAST_TIME
 from journal.constants import STARTS_KEPT
 from journal.formats.frame import HEADER_BYTES, walk
 from journal.formats.index import MAX_GAP
-from journal.formats.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome
+from journal.records.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome
 from spark.source.logs import Log, MessagesLost, Points, Slice, Start, lost
 from spark.source.message_heads import UnsoundBlock
 from txbroker import errors

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from journal.errors import TxBrokerError
-from journal.formats.outcome_entry import ArchivedOutcome
 from journal.formats.store_state import SegmentState
+from journal.records.outcome_entry import ArchivedOutcome
 from spark.source.message_heads import UnsoundBlock
 
 log = logging.getLogger("txbroker.spark")

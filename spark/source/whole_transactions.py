@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from journal.formats.outcome_entry import ArchivedOutcome, Part
+from journal.records.outcome_entry import ArchivedOutcome, Part
 
 
 class Span(NamedTuple):

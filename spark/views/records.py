@@ -7,19 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from journal.check import Finding, walk_journal
-from journal.formats.access_entries import ScramVerifier, User
-from journal.formats.record import AccessSet, AnyRecord, UserSet
+from journal.records.access_secrets import without_secrets
+from journal.records.record import AnyRecord
 from journal.vfs.filesystem import OSFilesystem
 from spark.source.checkpoints import newest_checkpoint
 from spark.source.options import ReadOptions
-
-HIDDEN = "hidden"
-"""Stands for what nobody may see."""
 
 SCHEMA = StructType(
     [
@@ -66,12 +62,8 @@ def rows(options: ReadOptions, task: InputPartition) -> Iterator[tuple[Any, ...]
 
 def detail_of(record: AnyRecord) -> str:
     """Return the fields of a record, as JSON, but for what a password is proven by and the key of the logins."""
-    fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    match record:
-        case UserSet(user=User(scram=ScramVerifier()) as user):
-            fields["user"] = replace(user, scram=HIDDEN)
-        case AccessSet():
-            fields["key"] = HIDDEN
+    shown = without_secrets(record)
+    fields = {name: getattr(shown, name) for name in shown.__struct_fields__}
     return msgspec.json.encode(fields, enc_hook=_other).decode()
 
 

@@ -21,9 +21,9 @@ from pyspark.sql.types import (
 )
 
 import txbroker
-from journal.formats.outcome_entry import ArchivedOutcome
-from journal.formats.record import Placement
 from journal.parties import Owner, parts_of, parts_of_actor
+from journal.records.outcome_entry import ArchivedOutcome
+from journal.records.record import Placement
 from journal.transaction_states import BEGUN, State
 from journal.transactions.state import TransactionRow
 from journal.transactions.table import live_rows, remembered

@@ -4,11 +4,11 @@ from twisted.internet.testing import StringTransport
 
 from tests.support.broker_room import Room, opening
 from tests.support.builders import small_files
-from txbroker.server.config import ServiceSettings
-from txbroker.server.connections import Connections
-from txbroker.server.factory import BrokerFactory
-from txbroker.server.read_limits import Intake
-from txbroker.server.send_buffer import SendBuffers
+from txbroker.server.connections.connections import Connections
+from txbroker.server.connections.factory import BrokerFactory
+from txbroker.server.connections.read_limits import Intake
+from txbroker.server.connections.send_buffer import SendBuffers
+from txbroker.server.settings.config import ServiceSettings
 from txbroker.wire.codec import answer_decoder
 
 

@@ -3,7 +3,7 @@ from crc32c import crc32c
 
 from journal.constants import MAX_REQUEST_ENTRIES
 from journal.formats.frame import decode_run
-from journal.formats.group_entries import PartitionOffset
+from journal.records.group_entries import PartitionOffset
 from journal.transaction_states import State, Totals, TransactionNumber
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused

@@ -6,7 +6,7 @@ from journal.check.verification import verify
 from journal.engine.settings import JournalSettings
 from journal.settings import TopicSettings
 from tests.support.broker_room import Room, frames
-from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.wire import messages
 
 HOUR = 3600 * 1_000_000

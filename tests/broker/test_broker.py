@@ -4,16 +4,16 @@ import pytest
 from crc32c import crc32c
 
 from journal.errors import CorruptJournal
-from journal.formats.group_entries import PartitionOffset
 from journal.formats.staged_header import STAGED_HEADER_BYTES
 from journal.parties import Owner
+from journal.records.group_entries import PartitionOffset
 from journal.settings import TopicSettings
 from journal.transaction_states import State, Totals
 from journal.vfs.filesystem import write_fully
 from journal.xid import Xid
 from tests.support.broker_room import NOTHING, Peer, Room, frames, refused
-from txbroker.broker.session import SessionState
-from txbroker.broker.settings import OrphanAction
+from txbroker.broker.sessions.session import SessionState
+from txbroker.broker.sessions.settings import OrphanAction
 from txbroker.wire import codec, messages
 
 

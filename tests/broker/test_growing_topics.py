@@ -13,10 +13,10 @@ from journal.check.tally import Tally
 from journal.check.verification import verify
 from journal.checkpoints.rows import read_sound
 from journal.engine.settings import JournalSettings
-from journal.formats.record import TopicAltered
+from journal.records.record import TopicAltered
 from journal.settings import TopicSettings
 from tests.support.broker_room import Room, frames
-from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.wire import messages
 
 

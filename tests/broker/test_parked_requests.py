@@ -5,13 +5,13 @@ from crc32c import crc32c
 
 from journal.constants import MIB
 from journal.formats.frame import decode_run
-from journal.formats.group_entries import GroupPositions, PartitionOffset, Settled
+from journal.records.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.transaction_states import State, Totals
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
 from tests.support.builders import small_files
 from txbroker.broker.parked_requests import PASSING, SMALL, TRIES
-from txbroker.broker.scheduler import STINT
+from txbroker.broker.sessions.scheduler import STINT
 from txbroker.errors import MemoryExhausted
 from txbroker.wire import messages as commands
 

@@ -3,7 +3,7 @@
 import pytest
 
 from journal.engine.settings import JournalSettings
-from journal.formats.record import LogStartMoved
+from journal.records.record import LogStartMoved
 from tests.support.broker_room import Room, frames
 from txbroker.wire import messages
 from txbroker.wire.messages import MAX_PURGED

@@ -11,7 +11,7 @@ from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from txbroker.broker.broker import Broker
-from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.wire import messages
 from txbroker.wire.codec import answer_decoder
 

@@ -11,8 +11,8 @@ from journal.testing import ManualClock, MemoryFilesystem
 from journal.testing.faults import FaultFilesystem, FaultPlan, Operation
 from txbroker.broker.slow_forces import LINE_INTERVAL, SLOW_FORCE, STUCK
 from txbroker.cli.commands.status import grouped
-from txbroker.server.config import merged
 from txbroker.server.running_broker import RunningBroker
+from txbroker.server.settings.config import merged
 from txbroker.wire import messages
 from txbroker.wire.codec import answer_decoder
 

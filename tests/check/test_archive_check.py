@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from journal.check import Level, Tally, verification, verify
 from journal.check.archive_check import ArchiveCheck
 from journal.formats.frame import HEADER_BYTES
-from journal.formats.outcome_entry import OUTCOMES_TOPIC, pack, unpack
 from journal.parties import Actor
+from journal.records.outcome_entry import OUTCOMES_TOPIC, pack, unpack
 from journal.transaction_states import Cause, State
 from journal.transactions import outcome_archive
 from tests.support.engine_room import SMALL, Room, decide
@@ -138,7 +138,7 @@ def test_an_entry_of_what_never_ended_and_one_that_comes_twice_are_found(monkeyp
     room = room_with_topic()
     some(room, 2)
     archive = room.engine.transactions.archive
-    from journal.formats import outcome_entry
+    from journal.records import outcome_entry
 
     twice = outcome_entry.unpack(room.values(ARCHIVE)[1])
     archive.next_offset += 1

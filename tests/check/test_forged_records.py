@@ -6,9 +6,9 @@ import pytest
 
 from journal.check import JournalEntry, Level, verify, walk_journal
 from journal.errors import CorruptJournal, Irreparable
-from journal.formats.access_entries import Right
-from journal.formats.group_entries import MAX_ATTEMPTS, MAX_PAUSE
-from journal.formats.record import Messages
+from journal.records.access_entries import Right
+from journal.records.group_entries import MAX_ATTEMPTS, MAX_PAUSE
+from journal.records.record import Messages
 from journal.repair import diagnose
 from tests.repair.repair_scene import repaired
 from tests.support.engine_room import contents

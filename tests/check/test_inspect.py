@@ -16,7 +16,7 @@ from journal.check import FileKind, Finding, FrameEntry, JournalEntry, walk_any
 from journal.checkpoints.rows import typed_rows
 from journal.engine.settings import JournalSettings
 from journal.formats import filenames
-from journal.formats.record import Mark, Messages, Started, TopicCreated, TransactionCommitted
+from journal.records.record import Mark, Messages, Started, TopicCreated, TransactionCommitted
 from journal.testing import Fault, FaultFilesystem, FaultPlan, Operation
 from journal.transaction_states import Cause
 from journal.walks import findings

@@ -5,7 +5,7 @@ import pytest
 from journal.check import Level, verify
 from journal.formats.checkpoint import read_checkpoint, write_checkpoint
 from journal.formats.filenames import checkpoint_file
-from journal.formats.group_entries import (
+from journal.records.group_entries import (
     Ending,
     GroupSettings,
     PartitionOffset,
@@ -13,8 +13,8 @@ from journal.formats.group_entries import (
     Settled,
     Unfinished,
 )
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
-from journal.formats.record import GroupAltered, GroupDeleted, Messages, PartitionsClaimed
+from journal.records.outcome_entry import OUTCOMES_TOPIC
+from journal.records.record import GroupAltered, GroupDeleted, Messages, PartitionsClaimed
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames

@@ -22,8 +22,9 @@ from journal.errors import Irreparable
 from journal.formats import filenames, frame
 from journal.formats.filenames import SegmentKind
 from journal.formats.index import MAX_GAP, OFFSET_ENTRY
-from journal.formats.journal_headers import FileHeader
-from journal.formats.record import (
+from journal.formats.segment_header import seed_of
+from journal.records.journal_headers import FileHeader
+from journal.records.record import (
     Messages,
     Placement,
     Run,
@@ -33,7 +34,6 @@ from journal.formats.record import (
     TransactionPrepared,
     TransactionRolledBack,
 )
-from journal.formats.segment_header import seed_of
 from journal.repair import diagnose
 from journal.testing import MemoryFilesystem
 from journal.transaction_states import Cause, Totals

@@ -11,7 +11,9 @@ import pytest
 from journal.check import JournalEntry, SectionItem
 from journal.checkpoints.rows import typed_rows
 from journal.folds.access import AccessFold
-from journal.formats.access_entries import (
+from journal.formats.checkpoint import Rows
+from journal.parties import Actor
+from journal.records.access_entries import (
     Effect,
     Quotas,
     Resource,
@@ -21,9 +23,7 @@ from journal.formats.access_entries import (
     TokenSubject,
     User,
 )
-from journal.formats.checkpoint import Rows
-from journal.formats.record import AccessSet, RuleSet, UserRemoved, UserSet
-from journal.parties import Actor
+from journal.records.record import AccessSet, RuleSet, UserRemoved, UserSet
 from txbroker.cli.directory.dump_lines import line_json, line_text
 
 SECRETS = [bytes([65 + number]) * 32 for number in range(4)]

@@ -6,7 +6,7 @@ import pytest
 
 from journal.check import JournalEntry
 from journal.folds.group import GroupRow, SettlementRow
-from journal.formats.group_entries import (
+from journal.records.group_entries import (
     Ending,
     GroupPositions,
     GroupSettings,
@@ -14,7 +14,7 @@ from journal.formats.group_entries import (
     Settled,
     Unfinished,
 )
-from journal.formats.record import (
+from journal.records.record import (
     GroupAltered,
     OffsetsCommitted,
     PartitionsClaimed,
@@ -24,7 +24,7 @@ from journal.formats.record import (
     TransactionOffsetsAdded,
     TransactionPrepared,
 )
-from journal.formats.stream_entries import Delivered
+from journal.records.stream_entries import Delivered
 from journal.transaction_states import Cause
 from journal.xid import Xid
 from txbroker.cli.directory import dump_lines

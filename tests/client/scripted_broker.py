@@ -13,7 +13,7 @@ from typing import ClassVar
 from msgspec import structs
 
 from journal.formats import frame
-from journal.formats.record import Placement
+from journal.records.record import Placement
 from journal.settings import TopicSettings
 from journal.transaction_states import State
 from txbroker.wire import messages

@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 import txbroker
-from journal.formats.access_entries import Effect, Resource, Right, Rule, TokenSubject, User
+from journal.records.access_entries import Effect, Resource, Right, Rule, TokenSubject, User
 from tests.support.broker_process import told_broker
 from tests.support.certificates import Folder, Signed
 from tests.support.repository import PACKAGES

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from crc32c import crc32c
 
-from journal.formats.group_entries import PartitionOffset, Retried, Settled
+from journal.records.group_entries import PartitionOffset, Retried, Settled
 from journal.settings import TopicSettings
 from journal.transaction_states import State, Totals
 from journal.xid import Xid

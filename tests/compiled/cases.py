@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 from crc32c import crc32c
 
-from journal.formats import frame, record
+from journal.formats import frame
 from journal.formats.compression import LZ4, ZSTD, whole_room
-from journal.formats.record import Mark, Messages, Started, TopicDeleted
+from journal.records import record
+from journal.records.record import Mark, Messages, Started, TopicDeleted
 from journal.vfs import force_calls
 from tests.compiled.builds import Builds, outcome
 from txbroker.wire import messages
@@ -331,7 +332,7 @@ def _forced(leaf: ModuleType, jobs: list[Job]) -> Outcome:
 CASES: dict[str, Case] = {
     "journal.formats.frame_check": check_cases,
     "journal.formats.frame_stamp": stamp_cases,
-    "journal.formats.record_bytes": record_cases,
+    "journal.records.record_bytes": record_cases,
     "journal.recovery.record_cuts": cut_cases,
     "journal.vfs.forcing": forcing_cases,
     "txbroker.wire.framing": wire_cases,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Protocol
 
-from journal.formats.group_entries import Retried, Settled
 from journal.formats.offset_set_bytes import encode_offsets
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import Retried, Settled
 
 LONG = 30_000_000
 

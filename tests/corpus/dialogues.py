@@ -26,9 +26,10 @@ from twisted.internet.testing import StringTransport
 
 from journal.constants import MIB
 from journal.engine.settings import JournalSettings
-from journal.formats import frame, outcome_entry
-from journal.formats.group_entries import PartitionOffset
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from journal.formats import frame
+from journal.records import outcome_entry
+from journal.records.group_entries import PartitionOffset
+from journal.records.outcome_entry import OUTCOMES_TOPIC
 from journal.settings import TopicSettings
 from journal.transaction_states import State, Totals
 from journal.transactions.limits import TransactionLimits
@@ -37,12 +38,12 @@ from tests.corpus.dialogue_members import Members
 from tests.corpus.dialogue_settlement import settled
 from tests.corpus.dialogue_streams import STREAM_REQUESTS, Streams, told_of_stream
 from tests.support.broker_room import Room
-from txbroker.broker.settings import OrphanAction
-from txbroker.server.config import ServiceSettings
-from txbroker.server.connections import Connections
-from txbroker.server.factory import BrokerFactory
-from txbroker.server.read_limits import Intake
-from txbroker.server.send_buffer import SendBuffers
+from txbroker.broker.sessions.settings import OrphanAction
+from txbroker.server.connections.connections import Connections
+from txbroker.server.connections.factory import BrokerFactory
+from txbroker.server.connections.read_limits import Intake
+from txbroker.server.connections.send_buffer import SendBuffers
+from txbroker.server.settings.config import ServiceSettings
 from txbroker.wire import messages
 from txbroker.wire.codec import answer_decoder, encode
 from txbroker.wire.dead_letters import is_dead_topic

@@ -23,10 +23,12 @@ from journal.engine.engine import Engine
 from journal.engine.settings import JournalSettings
 from journal.errors import TxBrokerError
 from journal.folds.table import client_folds
-from journal.formats import frame, outcome_entry
-from journal.formats.group_entries import GroupPositions, PartitionOffset
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
-from journal.formats.record import (
+from journal.formats import frame
+from journal.parties import Actor, Owner
+from journal.records import outcome_entry
+from journal.records.group_entries import GroupPositions, PartitionOffset
+from journal.records.outcome_entry import OUTCOMES_TOPIC
+from journal.records.record import (
     GroupDeleted,
     LogStartMoved,
     OffsetsCommitted,
@@ -36,7 +38,6 @@ from journal.formats.record import (
     TopicCreated,
     TopicDeleted,
 )
-from journal.parties import Actor, Owner
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from journal.constants import BLOCK
-from journal.formats import record
-from journal.formats.journal_headers import (
+from journal.records import record
+from journal.records.journal_headers import (
     FIRST_GROUP,
     GROUP_HEADER_BYTES,
     blocks,

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from functools import cache
 from random import Random
 
-from journal.formats.group_entries import PartitionOffset
-from journal.formats.record import (
+from journal.records.group_entries import PartitionOffset
+from journal.records.record import (
     LogStartMoved,
     OffsetsCommitted,
     PartitionsClaimed,

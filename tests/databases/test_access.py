@@ -10,7 +10,7 @@ import sqlite3
 import pytest
 
 import txbroker
-from journal.formats.access_entries import Effect, Resource, Right, Rule, User
+from journal.records.access_entries import Effect, Resource, Right, Rule, User
 from journal.transaction_states import State
 from journal.xid import Xid
 from tests.databases.orders import execute, make_tables, numbers

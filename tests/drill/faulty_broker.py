@@ -9,7 +9,7 @@ from zlib import crc32
 
 from journal.engine.engine import Engine
 from journal.folds.groups import GroupsFold
-from journal.formats.record import Started
+from journal.records.record import Started
 from journal.testing import PowerCutDirectory
 from journal.transactions.commit_application import SlicedApply
 from journal.transactions.table import TransactionTable

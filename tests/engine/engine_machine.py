@@ -13,8 +13,8 @@ from hypothesis.stateful import invariant, rule
 from journal.constants import KIB
 from journal.errors import JournalPoisoned, OutcomeForgotten
 from journal.formats import frame
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.log.message_store import MessageStore
+from journal.records.outcome_entry import OUTCOMES_TOPIC
 from journal.testing import Fault, MemoryFilesystem, Operation, PowerCut, cut_power_at
 from journal.transaction_states import State as Ended
 from journal.transaction_states import TransactionNumber

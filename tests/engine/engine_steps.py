@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from journal.constants import KIB
 from journal.errors import MemoryExhausted
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
-from journal.formats.record import LogStartMoved, TopicDeleted
+from journal.records.outcome_entry import OUTCOMES_TOPIC
+from journal.records.record import LogStartMoved, TopicDeleted
 from journal.transaction_states import Cause, Totals, TransactionNumber
 from tests.engine.engine_model import History
 from tests.support.engine_room import SMALL, Room, run_of, xid_of

@@ -11,8 +11,8 @@ from journal.constants import KIB
 from journal.engine.engine import Engine
 from journal.folds.table import client_folds
 from journal.formats import frame
-from journal.formats.group_entries import PartitionOffset
-from journal.formats.record import (
+from journal.records.group_entries import PartitionOffset
+from journal.records.record import (
     LogStartMoved,
     OffsetsCommitted,
     ProducerOpened,

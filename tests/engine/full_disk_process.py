@@ -21,7 +21,7 @@ from journal.embedded import Log
 from journal.engine.settings import JournalSettings
 from journal.errors import DiskFull, JournalPoisoned, MemoryExhausted
 from journal.formats import frame
-from journal.formats.record import LogStartMoved, TopicDeleted
+from journal.records.record import LogStartMoved, TopicDeleted
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from journal.xid import Xid

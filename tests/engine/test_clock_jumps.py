@@ -18,7 +18,7 @@ from journal.transaction_states import State
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames
 from tests.support.builders import small_files, totals
-from txbroker.broker.settings import OrphanAction
+from txbroker.broker.sessions.settings import OrphanAction
 from txbroker.wire import messages
 
 SECOND = 1_000_000

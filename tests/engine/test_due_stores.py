@@ -9,9 +9,9 @@ import pytest
 from journal.engine import due_stores
 from journal.engine.due_stores import DueStores
 from journal.engine.jobs import FlushStore
-from journal.formats.record import TopicDeleted
 from journal.log.force_policy import ForcePolicy
 from journal.log.message_store import MessageStore
+from journal.records.record import TopicDeleted
 from tests.support.engine_room import SMALL, Room
 
 INTERVAL = 50_000

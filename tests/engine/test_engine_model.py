@@ -12,9 +12,9 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
-from journal.formats import outcome_entry
 from journal.formats.frame import HEADER_BYTES
-from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC
+from journal.records import outcome_entry
+from journal.records.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC
 from journal.transaction_states import State as Ended
 from journal.transaction_states import TransactionNumber
 from tests.engine.engine_machine import EngineMachine

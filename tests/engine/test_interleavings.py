@@ -6,8 +6,8 @@ import pytest
 
 from journal.embedded import Log
 from journal.errors import InvalidSetting, JournalPoisoned, OutcomeForgotten, TransactionRolledBack
-from journal.formats.group_entries import PartitionOffset
-from journal.formats.record import Mark, OffsetsCommitted, TransactionsForgotten
+from journal.records.group_entries import PartitionOffset
+from journal.records.record import Mark, OffsetsCommitted, TransactionsForgotten
 from journal.recovery.start import recover
 from journal.testing import Fault, FaultFilesystem, FaultPlan, ManualClock, MemoryFilesystem, Operation
 from journal.transaction_states import Cause, State, TransactionNumber

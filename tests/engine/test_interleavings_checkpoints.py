@@ -5,7 +5,7 @@ import pytest
 from journal.constants import KIB, MIB
 from journal.engine.jobs import CollectGarbage, FillSpare, FlushStore, WriteCheckpoint
 from journal.engine.settings import JournalSettings
-from journal.formats.record import LogStartMoved, TopicDeleted
+from journal.records.record import LogStartMoved, TopicDeleted
 from journal.testing import ManualClock, Operation
 from tests.engine.interleaving_scene import BIG, jobs, run
 from tests.support.engine_room import Room

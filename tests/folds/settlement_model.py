@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-from journal.formats.group_entries import (
+from journal.formats.offset_set_bytes import encode_offsets
+from journal.offset_set import CHUNK, OffsetSet
+from journal.records.group_entries import (
     GroupPositions,
     PartitionOffset,
     Settled,
     Unfinished,
 )
-from journal.formats.offset_set_bytes import encode_offsets
-from journal.offset_set import CHUNK, OffsetSet
 
 SIZE = 12
 UNIVERSE = frozenset(range(SIZE))

@@ -159,9 +159,16 @@ MUTANTS: Final = (
     # -- what is held
     Mutant(
         "two transactions hold the position",
-        _HOLDS,
-        "        if reach.below and self.below:\n            return position or 0\n",
-        "",
+        _GROUPS,
+        "        if reach.below and held.below:  # both",
+        "        if False:  # both",
+    ),
+    Mutant(
+        "name who holds the next message for who moves the position",
+        _GROUPS,
+        "            return PendingOffset(name, partition, self.find(name).position(partition) or 0, held.mover)\n",
+        "            offset = self.find(name).position(partition) or 0\n"
+        "            return PendingOffset(name, partition, offset, self._holder_of(held, name, partition, offset))\n",
     ),
     Mutant(
         "two transactions hold one offset",

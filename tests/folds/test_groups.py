@@ -7,7 +7,8 @@ from journal.errors import InvalidFrame
 from journal.folds.group import GroupRow
 from journal.folds.groups import GroupsFold
 from journal.formats.checkpoint_rows import Fact
-from journal.formats.group_entries import (
+from journal.formats.offset_set_bytes import MAX_SPAN
+from journal.records.group_entries import (
     DEAD,
     STOPPED,
     Ending,
@@ -18,8 +19,7 @@ from journal.formats.group_entries import (
     Settled,
     Unfinished,
 )
-from journal.formats.offset_set_bytes import MAX_SPAN
-from journal.formats.record import (
+from journal.records.record import (
     GroupAltered,
     GroupDeleted,
     OffsetsCommitted,
@@ -323,6 +323,20 @@ def test_the_holder_of_an_offset_is_looked_for_among_those_that_hold_some_around
     assert held.candidates(5) == [SECOND, TransactionNumber(5, 3)]
     pending = journal.fold.conflict([GroupPositions("g", b"", [], [Settled(1, 0, 0, b"\x02\x20")])])
     assert (pending.offset, pending.holder) == (5, TransactionNumber(5, 3))
+
+
+def test_who_moves_the_position_too_is_told_of_the_mover_and_not_of_who_finishes_the_next_message(journal):
+    """Both wait for the mover, whatever else is held where the position stands."""
+    journal.commit_offset(1, 3)
+    journal.accept(TransactionOffsetsAdded(*FIRST, "g", [], 0, 0, settled=[Settled(1, 0, 3, b"\x02\x01")]))
+    journal.prepare(FIRST)
+    start = Settled(
+        1, 0, 0, b"", start=1
+    )  # retention came to 1 when the group had not been seen to be beyond it
+    journal.accept(TransactionOffsetsAdded(*SECOND, "g", [], 0, 0, settled=[start]))
+    journal.prepare(SECOND)
+    pending = journal.fold.conflict([GroupPositions("g", b"", [], [start])])
+    assert (pending.offset, pending.holder) == (3, SECOND)
 
 
 def test_the_last_retry_rules_count_until_they_are_removed(journal):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from journal.constants import RUNS_REMEMBERED
 from journal.folds.producers import ProducersFold, UnexpectedSequence
-from journal.formats.record import (
+from journal.records.record import (
     Messages,
     PartitionsAdded,
     ProducerOpened,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from journal.folds.groups import GroupsFold
-from journal.formats.group_entries import Ending, GroupSettings, RetryRules
-from journal.formats.record import (
+from journal.records.group_entries import Ending, GroupSettings, RetryRules
+from journal.records.record import (
     GroupAltered,
     GroupDeleted,
     OffsetsCommitted,

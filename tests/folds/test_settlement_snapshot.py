@@ -5,9 +5,9 @@ import tracemalloc
 from benchmarks.holds.snapshot import MESSAGES, PARTITIONS, settled_fold
 from journal.constants import MIB
 from journal.folds.groups import GroupsFold
-from journal.formats.group_entries import Settled
-from journal.formats.record import OffsetsCommitted
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import Settled
+from journal.records.record import OffsetsCommitted
 from tests.support.builders import reread
 
 EVERY_SECOND = OffsetSet.from_bits(0, int("10" * (MESSAGES // 2), 2))

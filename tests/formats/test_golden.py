@@ -12,24 +12,16 @@ from pathlib import Path
 import pytest
 
 from journal.constants import BLOCK
-from journal.formats import access_entries as a
-from journal.formats import (
-    checkpoint,
-    compression,
-    filenames,
-    frame,
-    frame_check,
-    journal_headers,
-    outcome_entry,
-    record,
-)
-from journal.formats import group_entries as g
-from journal.formats import record as r
+from journal.formats import checkpoint, compression, filenames, frame, frame_check
 from journal.formats.checkpoint import CheckpointHeader
-from journal.formats.outcome_entry import NEVER_PLACED, ArchivedOutcome, Part
 from journal.formats.store_state import SegmentState, StoreState
-from journal.formats.stream_entries import Delivered
 from journal.parties import Actor, Owner
+from journal.records import access_entries as a
+from journal.records import group_entries as g
+from journal.records import journal_headers, outcome_entry, record
+from journal.records import record as r
+from journal.records.outcome_entry import NEVER_PLACED, ArchivedOutcome, Part
+from journal.records.stream_entries import Delivered
 from journal.settings import TopicSettings
 from journal.testing import MemoryFilesystem
 from journal.transaction_states import Cause, State, Totals

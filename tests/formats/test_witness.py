@@ -16,7 +16,6 @@ from journal.check import Level, verify
 from journal.constants import BLOCK
 from journal.errors import CorruptJournal, UnprovenLog
 from journal.formats import filenames
-from journal.formats.journal_headers import FIRST_GROUP
 from journal.formats.witness import (
     WITNESS_INTERVAL,
     Witness,
@@ -25,6 +24,7 @@ from journal.formats.witness import (
     unpack_witness,
     write_witness,
 )
+from journal.records.journal_headers import FIRST_GROUP
 from journal.repair import diagnose, execute
 from journal.testing import Fault, ManualClock, MemoryFilesystem, Operation
 from journal.vfs.filesystem import write_fully

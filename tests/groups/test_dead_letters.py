@@ -9,7 +9,8 @@ import random
 import pytest
 
 from journal.formats import frame
-from journal.formats.group_entries import (
+from journal.formats.offset_set_bytes import decode_offsets
+from journal.records.group_entries import (
     Ending,
     GroupPositions,
     GroupSettings,
@@ -18,8 +19,7 @@ from journal.formats.group_entries import (
     RetryRules,
     Settled,
 )
-from journal.formats.offset_set_bytes import decode_offsets
-from journal.formats.record import LogStartMoved, TopicDeleted, TransactionCommitted
+from journal.records.record import LogStartMoved, TopicDeleted, TransactionCommitted
 from journal.settings import TopicSettings
 from journal.xid import Xid
 from tests.support.broker_room import Room, refused

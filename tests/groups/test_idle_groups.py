@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from journal.formats.group_entries import (
+from journal.records.group_entries import (
     Ending,
     GroupPositions,
     GroupSettings,
@@ -20,7 +20,7 @@ from journal.formats.group_entries import (
 from journal.xid import Xid
 from tests.members.members_room import MembersRoom
 from tests.support.broker_room import refused
-from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.errors import InvalidSetting, LimitExceeded
 from txbroker.groups import idle_groups
 from txbroker.wire import messages

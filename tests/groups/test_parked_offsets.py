@@ -2,8 +2,8 @@
 
 import pytest
 
-from journal.formats.group_entries import PartitionOffset, Retried, Settled
 from journal.formats.offset_set_bytes import MAX_SPAN
+from journal.records.group_entries import PartitionOffset, Retried, Settled
 from journal.xid import Xid
 from tests.support.broker_room import Room, refused
 from txbroker.wire import messages

@@ -11,7 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from journal.constants import MAX_REQUEST_ENTRIES
-from journal.formats.group_entries import (
+from journal.formats.offset_set_bytes import decode_offsets, encode_offsets
+from journal.offset_set import OffsetSet
+from journal.records.group_entries import (
     MAX_PAUSE,
     STOPPED,
     Ending,
@@ -23,9 +25,7 @@ from journal.formats.group_entries import (
     Settled,
     Unfinished,
 )
-from journal.formats.offset_set_bytes import decode_offsets, encode_offsets
-from journal.formats.record import LogStartMoved
-from journal.offset_set import OffsetSet
+from journal.records.record import LogStartMoved
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.support.broker_room import Room, refused

@@ -2,7 +2,7 @@
 
 import pytest
 
-from journal.formats.group_entries import MAX_PAUSE, Ending, GroupSettings, RetryRules
+from journal.records.group_entries import MAX_PAUSE, Ending, GroupSettings, RetryRules
 from journal.xid import Xid
 from tests.groups.test_retries import MESSAGES, commit, fetched, kept, prepare, retry, said
 from tests.support.broker_room import Room, refused

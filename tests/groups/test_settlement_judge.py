@@ -5,7 +5,9 @@ from crc32c import crc32c
 from msgspec.structs import replace
 
 from journal.constants import MAX_REQUEST_ENTRIES
-from journal.formats.group_entries import (
+from journal.formats.offset_set_bytes import encode_offsets
+from journal.offset_set import OffsetSet
+from journal.records.group_entries import (
     MAX_FINISHED_BYTES,
     MAX_SETTLED,
     GroupPositions,
@@ -14,9 +16,7 @@ from journal.formats.group_entries import (
     Settled,
     Unfinished,
 )
-from journal.formats.offset_set_bytes import encode_offsets
-from journal.formats.record import LogStartMoved
-from journal.offset_set import OffsetSet
+from journal.records.record import LogStartMoved
 from journal.transaction_states import Totals, TransactionNumber
 from journal.transactions.unsent import Unsent
 from journal.xid import Xid

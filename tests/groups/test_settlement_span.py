@@ -3,9 +3,9 @@
 import pytest
 from crc32c import crc32c
 
-from journal.formats.group_entries import GroupPositions, PartitionOffset
 from journal.formats.offset_set_bytes import MAX_SPAN
-from journal.formats.record import LogStartMoved
+from journal.records.group_entries import GroupPositions, PartitionOffset
+from journal.records.record import LogStartMoved
 from journal.transaction_states import Totals, TransactionNumber
 from tests.groups.test_settlement_judge import ID, XID, prepare, refuses, settle, settled, state
 from tests.support.broker_room import Room, frames, refused

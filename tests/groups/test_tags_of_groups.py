@@ -4,7 +4,7 @@ import pytest
 from crc32c import crc32c
 
 from journal.constants import MIB
-from journal.formats.group_entries import GroupSettings, PartitionOffset
+from journal.records.group_entries import GroupSettings, PartitionOffset
 from journal.transaction_states import Totals
 from tests.broker.fetches.filter_scene import fetch, filter_by, finished, position, send, tell, told
 from tests.broker.fetches.group_scene import ID, claim, end, finish, prepare, settled

@@ -5,9 +5,9 @@ Seen to fail: with the time of the last append, with messages on the disk left o
 
 import pytest
 
-from journal.formats.group_entries import PartitionOffset
-from journal.formats.record import LogStartMoved
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
+from journal.records.group_entries import PartitionOffset
+from journal.records.record import LogStartMoved
 from tests.support.broker_room import Room
 from txbroker.wire import messages
 

@@ -12,11 +12,12 @@ import pytest
 from crc32c import crc32c
 
 from journal.folds.table import client_folds
-from journal.formats import frame, journal_headers, outcome_entry, record
+from journal.formats import frame
 from journal.formats.compression import SIZE
-from journal.formats.outcome_entry import ArchivedOutcome, Part
-from journal.formats.record import AnyRecord, Messages, Started
 from journal.parties import Owner
+from journal.records import journal_headers, outcome_entry, record
+from journal.records.outcome_entry import ArchivedOutcome, Part
+from journal.records.record import AnyRecord, Messages, Started
 from journal.recovery.start import recover
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction_states import Cause, State, Totals
@@ -25,9 +26,9 @@ from tests.spark.damages import forgeries, test_damages_forged
 from tests.support.repository import ROOT
 from tests.wire import wire_tables
 from txbroker.broker.broker import Broker
-from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.cli import command_line
-from txbroker.server import config
+from txbroker.server.settings import config
 from txbroker.wire import codec
 from txbroker.wire import messages as commands
 from txbroker.wire.secret import Secret

@@ -28,7 +28,7 @@ from journal.words import span
 from tests.recovery.test_damage import DAMAGES, KINDS, READ, REFUSED, kind_of
 from tests.support.damage_scene import case
 from tests.support.engine_room import Room, decide, journal_path, xid_of
-from txbroker.broker.sends import disk_full
+from txbroker.broker.sends.sends import disk_full
 
 STATE = re.compile(r"nothing was changed|no record was changed|nothing has changed|outcome|is unknown", re.I)
 AFFECTED = re.compile(

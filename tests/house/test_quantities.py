@@ -20,7 +20,7 @@ from journal.quantities import (
     written,
 )
 from journal.transactions.limits import TransactionLimits
-from txbroker.server.config import ServiceSettings
+from txbroker.server.settings.config import ServiceSettings
 
 DURATION, SIZE, COUNT = Quantity
 

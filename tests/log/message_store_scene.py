@@ -6,11 +6,11 @@ import msgspec
 
 from journal.constants import MIB
 from journal.formats.frame import decode_run, encode, walk
-from journal.formats.record import Started
 from journal.formats.store_state import StoreState
 from journal.log.message_store import MessageStore
 from journal.log.segment_origin import SegmentOrigin
 from journal.log.start_history import Starts
+from journal.records.record import Started
 from journal.settings import TopicSettings
 from journal.vfs.open_files import OpenFiles
 

@@ -17,7 +17,8 @@ from journal.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from journal.formats.record import (
+from journal.random_id import new_id
+from journal.records.record import (
     LogStartMoved,
     Mark,
     Messages,
@@ -26,7 +27,6 @@ from journal.formats.record import (
     TopicCreated,
     TopicDeleted,
 )
-from journal.random_id import new_id
 from journal.settings import TopicSettings
 from tests.support.builders import Place, frames
 

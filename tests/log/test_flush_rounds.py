@@ -4,7 +4,7 @@ import pytest
 
 from journal.engine import housekeeping
 from journal.engine.jobs import FlushStore, ForceLogs
-from journal.formats.record import TopicDeleted
+from journal.records.record import TopicDeleted
 from tests.support.engine_room import Room
 
 

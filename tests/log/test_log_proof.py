@@ -9,7 +9,7 @@ import pytest
 from journal.check import Level, verify
 from journal.constants import KIB
 from journal.errors import UnprovenLog
-from journal.formats.record import TopicDeleted
+from journal.records.record import TopicDeleted
 from journal.recovery.start import recover
 from journal.repair import diagnose
 from journal.testing import Fault, FaultFilesystem, FaultPlan, Operation

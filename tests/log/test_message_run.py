@@ -1,7 +1,7 @@
 import pytest
 
-from journal.formats.record import Messages
 from journal.log.message_run import MessageRun, follow
+from journal.records.record import Messages
 
 FRAMES = [b"0", b"11", b"2"]
 

@@ -7,8 +7,8 @@ import pytest
 from journal.check import Level, verify, walk_journal
 from journal.constants import STARTS_KEPT
 from journal.formats.checkpoint import read_checkpoint, write_checkpoint
-from journal.formats.record import NONCE_BYTES, Started
 from journal.log.start_history import Starts
+from journal.records.record import NONCE_BYTES, Started
 from journal.recovery.start import recover
 from journal.repair import diagnose
 from journal.testing import PowerCut

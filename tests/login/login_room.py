@@ -6,9 +6,9 @@ from itertools import count
 from typing import Any
 
 from journal.folds.access import AccessFold
-from journal.formats.access_entries import TokenSubject, User
-from journal.formats.record import AccessSet, UserRemoved, UserSet
 from journal.parties import Actor
+from journal.records.access_entries import TokenSubject, User
+from journal.records.record import AccessSet, UserRemoved, UserSet
 from journal.testing import ManualClock
 from tests.support.manual_worker import ManualWorker
 from txbroker.client.login.verifier import verifier_of

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal.formats.access_entries import TokenSubject, User
+from journal.records.access_entries import TokenSubject, User
 from tests.login.login_room import LOOPBACK, OPEN, TLS, LoginRoom, failure, success
 from tests.login.token_issuers import AUDIENCE, ISSUER, NOW, pem, token
 from txbroker.login.bearer import OAUTHBEARER, REFUSAL

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal.formats.access_entries import USER_PATTERN, User
 from journal.parties import ADMINISTRATOR, ANONYMOUS
+from journal.records.access_entries import USER_PATTERN, User
 from tests.login.login_room import LOOPBACK, OPEN, TLS, LoginRoom, failure, success
 from txbroker.login.external import EXTERNAL
 

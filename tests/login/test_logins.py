@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal.formats.access_entries import User
+from journal.records.access_entries import User
 from tests.login.login_room import ALICE, LOOPBACK, OPEN, SECOND, TLS, LoginRoom, failure, success
 from tests.login.scram_by_hand import ByHand
 from tests.login.test_external import UNIX, showing

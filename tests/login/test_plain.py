@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal.formats.access_entries import User
+from journal.records.access_entries import User
 from tests.login.login_room import ALICE, LOOPBACK, OPEN, TLS, LoginRoom, failure, success
 from txbroker.client.login.verifier import verifier_of
 from txbroker.errors import StorageUnavailable, TooManyLogins

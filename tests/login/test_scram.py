@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal.formats.access_entries import DEFAULT_ITERATIONS, ScramVerifier, User
+from journal.records.access_entries import DEFAULT_ITERATIONS, ScramVerifier, User
 from tests.login.login_room import ALICE, HASH, OPEN, PENCIL, TLS, LoginRoom, failure, success
 from tests.login.scram_by_hand import ByHand
 from txbroker.client.login.verifier import verifier_of

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal.formats.access_entries import TokenSubject
+from journal.records.access_entries import TokenSubject
 from tests.login.token_issuers import AUDIENCE, ISSUER, NOW, claims, jwk, jwks, part, pem, token
 from txbroker.login.tokens import MAX_TOKEN, ProvenToken, TokenRefused, issuer_of, prove
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from journal.formats.access_entries import TokenSubject, User
+from journal.records.access_entries import TokenSubject, User
 from tests.login.login_room import ALICE
 from txbroker.errors import InvalidName, WayInTaken
 from txbroker.login.ways import judge_user

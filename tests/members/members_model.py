@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from journal.formats.group_entries import ClaimKind, PartitionOffset
+from journal.records.group_entries import ClaimKind, PartitionOffset
 from journal.xid import Xid
 from tests.members.members_room import MembersRoom
 from txbroker.members.coordinator import HEARING, LATE

@@ -10,7 +10,7 @@ from tests.simulation.mutants import Mutant
 
 _COORDINATOR, _TABLE = "txbroker/members/coordinator.py", "txbroker/members/group_table.py"
 _ASSIGNMENT = "txbroker/members/assignment.py"
-_CLAIMING, _GROUPS = "txbroker/members/claiming.py", "txbroker/broker/consumer_groups.py"
+_CLAIMING, _GROUPS = "txbroker/members/claiming.py", "txbroker/broker/groups/consumer_groups.py"
 
 MUTANTS: Final = (
     # -- who is a member

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from journal.formats.group_entries import PartitionOffset
+from journal.records.group_entries import PartitionOffset
 from tests.support.broker_room import Peer, Room
 from txbroker.wire import messages
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from journal.formats.group_entries import ClaimKind, PartitionOffset
+from journal.records.group_entries import ClaimKind, PartitionOffset
 from journal.xid import Xid
 from tests.members.members_room import MembersRoom, settle
 from tests.support.broker_room import refused

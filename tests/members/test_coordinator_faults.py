@@ -2,8 +2,8 @@
 
 import pytest
 
-from journal.formats.group_entries import PartitionOffset
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from journal.records.group_entries import PartitionOffset
+from journal.records.outcome_entry import OUTCOMES_TOPIC
 from tests.members.members_room import MembersRoom, settle
 from tests.support.broker_room import refused
 from tests.support.builders import small_files

@@ -7,10 +7,10 @@ put before them.
 
 import pytest
 
-from journal.formats.group_entries import GroupPositions, Retried, Settled
 from journal.formats.offset_set_bytes import encode_offsets
-from journal.formats.record import OffsetsCommitted, PartitionsClaimed
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import GroupPositions, Retried, Settled
+from journal.records.record import OffsetsCommitted, PartitionsClaimed
 from journal.xid import Xid
 from tests.members.members_room import MembersRoom, settle
 from tests.support.broker_room import recorded, refused

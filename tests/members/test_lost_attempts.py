@@ -2,7 +2,9 @@
 
 import pytest
 
-from journal.formats.group_entries import (
+from journal.formats.offset_set_bytes import encode_offsets
+from journal.offset_set import OffsetSet
+from journal.records.group_entries import (
     STOPPED,
     Ending,
     GroupPositions,
@@ -12,9 +14,7 @@ from journal.formats.group_entries import (
     RetryRules,
     Settled,
 )
-from journal.formats.offset_set_bytes import encode_offsets
-from journal.formats.record import PartitionsClaimed
-from journal.offset_set import OffsetSet
+from journal.records.record import PartitionsClaimed
 from journal.xid import Xid
 from tests.members.members_room import MembersRoom, settle
 from tests.support.broker_room import refused

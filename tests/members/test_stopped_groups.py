@@ -2,8 +2,8 @@
 
 import pytest
 
-from journal.formats.group_entries import ClaimKind, GroupPositions, PartitionOffset
-from journal.formats.record import OffsetsCommitted, PartitionsClaimed
+from journal.records.group_entries import ClaimKind, GroupPositions, PartitionOffset
+from journal.records.record import OffsetsCommitted, PartitionsClaimed
 from journal.xid import Xid
 from tests.members.members_room import MembersRoom, settle
 from tests.support.broker_room import recorded, refused
@@ -353,7 +353,7 @@ def test_members_that_did_not_come_back_yet_after_a_restart_are_stopped_as_well(
 
 
 def test_many_claims_take_several_records(monkeypatch, room):
-    monkeypatch.setattr("txbroker.broker.consumer_groups.MAX_REQUEST_ENTRIES", 3)
+    monkeypatch.setattr("txbroker.broker.groups.consumer_groups.MAX_REQUEST_ENTRIES", 3)
     member(room)
     appended = recorded(room)
     assert isinstance(move(room), messages.Done)

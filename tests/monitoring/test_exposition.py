@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from txbroker.broker.histogram import Histogram
+from txbroker.broker.sessions.histogram import Histogram
 from txbroker.monitoring.exposition import COUNTER, GAUGE, HISTOGRAM, Metric
 
 

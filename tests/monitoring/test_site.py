@@ -260,6 +260,7 @@ class TestClientCertificates:
         port, folder = proven
         context = ssl.create_default_context(cafile=folder.file("ca.pem"))
         context.load_cert_chain(folder.file("client.pem"))
+        context.set_alpn_protocols(["h2", "http/1.1"])  # as Prometheus and curl do
         assert ask(port, path, context=context)[0] == 200
 
     @pytest.mark.parametrize("shows", [None, "stranger.pem"])

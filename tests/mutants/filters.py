@@ -7,10 +7,10 @@ from typing import Final
 from tests.simulation.mutants import Mutant
 
 _FILTER, _FRAME = "journal/log/tag_filter.py", "journal/formats/frame.py"
-_TABLES, _SEGMENTS = "journal/log/key_tables.py", "txbroker/broker/tagged_segments.py"
-_FETCHES, _FILTERED = "txbroker/broker/fetches.py", "txbroker/broker/filtered_fetches.py"
+_TABLES, _SEGMENTS = "journal/log/key_tables.py", "txbroker/broker/fetches/tagged_segments.py"
+_FETCHES, _FILTERED = "txbroker/broker/fetches/fetches.py", "txbroker/broker/fetches/filtered_fetches.py"
 _FILTERING, _POSITION = "txbroker/groups/tag_filtering.py", "txbroker/groups/group_position.py"
-_SETTINGS, _GROUPS = "txbroker/groups/group_settings.py", "txbroker/broker/consumer_groups.py"
+_SETTINGS, _GROUPS = "txbroker/groups/group_settings.py", "txbroker/broker/groups/consumer_groups.py"
 _READING, _FOLD = "txbroker/groups/group_reading.py", "journal/folds/groups.py"
 
 TESTS: Final = (
@@ -168,7 +168,7 @@ MUTANTS: Final = (
     Mutant("what is kept outlives its filter", _FILTERING, "if place.tags != position.tags:", "if False:"),
     Mutant(
         "a fetch goes on with another filter",
-        "txbroker/broker/fetch_attempt.py",
+        "txbroker/broker/fetches/fetch_attempt.py",
         "if self.tags.get(place, tags) != tags:",
         "if False:",
     ),

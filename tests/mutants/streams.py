@@ -6,10 +6,10 @@ from typing import Final
 
 from tests.simulation.mutants import Mutant
 
-_FOLD, _BROKER = "journal/folds/streams.py", "txbroker/broker/streams.py"
-_COMMIT = "txbroker/broker/transactions.py"
+_FOLD, _BROKER = "journal/folds/streams.py", "txbroker/broker/sends/streams.py"
+_COMMIT = "txbroker/broker/transactions/transactions.py"
 
-TESTS: Final = ("tests/broker/test_streams.py",)
+TESTS: Final = ("tests/broker/sends/test_streams.py",)
 """What must find them."""
 
 MUTANTS: Final = (

@@ -6,7 +6,7 @@ import pytest
 
 from journal.constants import BLOCK, KIB
 from journal.errors import CorruptJournal
-from journal.formats.journal_headers import FIRST_GROUP
+from journal.records.journal_headers import FIRST_GROUP
 from tests.support.engine_room import Room, contents
 
 BIG = b"v" * (40 * KIB)

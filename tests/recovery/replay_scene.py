@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from journal.constants import KIB, MIB
 from journal.folds.producers import ProducersFold
 from journal.formats.frame import walk
-from journal.formats.group_entries import PartitionOffset
-from journal.formats.record import LogStartMoved, ProducerOpened
 from journal.parties import Actor, Owner
+from journal.records.group_entries import PartitionOffset
+from journal.records.record import LogStartMoved, ProducerOpened
 from journal.recovery.start import recover
 from journal.testing import ManualClock
 from journal.transaction_states import Cause, Totals

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from journal.constants import KIB, MIB
 from journal.engine.jobs import StageFrames
 from journal.errors import UnknownTopic
-from journal.formats.record import LogStartMoved, TopicDeleted
+from journal.records.record import LogStartMoved, TopicDeleted
 from journal.testing import MemoryFilesystem, PowerCut, cut_power_at
 from tests.support.crash_scene import BIG, ENDS, at_every_operation, topics
 from tests.support.engine_room import SMALL, Room, checkpoint_path, contents, decide, xid_of

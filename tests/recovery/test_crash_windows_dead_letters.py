@@ -6,12 +6,12 @@ import secrets
 
 import pytest
 
-from journal.formats.group_entries import DEAD, Settled, Unfinished
-from journal.formats.record import OffsetsCommitted
+from journal.records.group_entries import DEAD, Settled, Unfinished
+from journal.records.record import OffsetsCommitted
 from tests.support.crash_scene import at_every_operation
 from tests.support.engine_room import GroupRoom
-from txbroker.broker.fetches import run_inline
-from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.fetches.fetches import run_inline
+from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.groups.dead_letters import DeadLetters
 from txbroker.groups.settlement_judge import SettlementJudge
 

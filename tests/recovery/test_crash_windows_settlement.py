@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from journal.errors import OffsetPending
-from journal.formats.group_entries import (
+from journal.formats.offset_set_bytes import encode_offsets
+from journal.offset_set import OffsetSet
+from journal.records.group_entries import (
     Ending,
     GroupPositions,
     GroupSettings,
@@ -14,9 +16,7 @@ from journal.formats.group_entries import (
     Settled,
     Unfinished,
 )
-from journal.formats.offset_set_bytes import encode_offsets
-from journal.formats.record import GroupAltered, OffsetsCommitted
-from journal.offset_set import OffsetSet
+from journal.records.record import GroupAltered, OffsetsCommitted
 from journal.transactions.unsent import Unsent
 from tests.support.crash_scene import at_every_operation
 from tests.support.engine_room import GroupRoom, decide, run_of, xid_of

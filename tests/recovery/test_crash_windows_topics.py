@@ -6,7 +6,7 @@ import pytest
 
 from journal.check import Level, verify
 from journal.constants import KIB
-from journal.formats.record import TopicDeleted
+from journal.records.record import TopicDeleted
 from journal.walks.findings import Finding
 from tests.support.crash_scene import BIG, at_every_operation, topics
 from tests.support.engine_room import GroupRoom, Room

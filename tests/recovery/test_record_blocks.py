@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from journal.errors import CorruptJournal
-from journal.formats.group_entries import GroupPositions, PartitionOffset
-from journal.formats.record import (
+from journal.parties import Actor, Owner
+from journal.records.group_entries import GroupPositions, PartitionOffset
+from journal.records.record import (
     HEADER_BYTES,
     Mark,
     Messages,
@@ -20,7 +21,6 @@ from journal.formats.record import (
     pack,
     unpack,
 )
-from journal.parties import Actor, Owner
 from journal.recovery.record_batches import (
     BLOCK_RECORDS,
     FEWEST_EVEN,

@@ -9,15 +9,15 @@ import pytest
 
 from journal.constants import BLOCK, KIB, START_STRIDE
 from journal.errors import CorruptJournal, OutcomeForgotten
-from journal.formats import record
-from journal.formats.journal_headers import (
+from journal.records import record
+from journal.records.journal_headers import (
     FIRST_GROUP,
     GROUP_HEADER_BYTES,
     FileHeader,
     body_checksum,
     pack_group_header,
 )
-from journal.formats.record import Mark, TopicDeleted, TransactionsForgotten
+from journal.records.record import Mark, TopicDeleted, TransactionsForgotten
 from journal.testing import Fault, MemoryFilesystem, Operation
 from journal.transaction_states import State, TransactionNumber
 from tests.recovery.recovery_scene import BIG, one_file, position_of_send, refusal, rolled

@@ -6,7 +6,7 @@ import pytest
 
 from journal.constants import BLOCK, KIB
 from journal.errors import CorruptJournal, CorruptSegment, DirectoryLocked
-from journal.formats.journal_headers import FIRST_GROUP, GROUP_HEADER_BYTES
+from journal.records.journal_headers import FIRST_GROUP, GROUP_HEADER_BYTES
 from tests.recovery.recovery_scene import BIG, one_file, position_of_send, refusal, rolled
 from tests.support.engine_room import Room, checkpoint_path, contents, damage, decide, journal_path, xid_of
 

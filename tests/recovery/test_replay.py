@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from journal.constants import KIB, MIB
 from journal.errors import CorruptJournal
 from journal.folds.producers import ProducersFold
-from journal.formats.record import Messages
 from journal.log.message_run import MessageRun
+from journal.records.record import Messages
 from journal.recovery.record_batches import BLOCK_RECORDS
 from journal.recovery.start import recover
 from tests.recovery.replay_scene import PARTITIONS, PRODUCERS, Sender, check_replay_of, logs_of

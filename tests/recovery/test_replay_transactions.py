@@ -10,10 +10,10 @@ from zope.interface import classImplements
 from journal.constants import KIB
 from journal.errors import CorruptJournal, MemoryExhausted
 from journal.formats.frame import stamp
-from journal.formats.record import Messages, Placement, Run, TransactionAdded, TransactionCommitted, pack
 from journal.interfaces import ICommitFold
 from journal.log.message_run import SHORT_RUN
 from journal.parties import Owner
+from journal.records.record import Messages, Placement, Run, TransactionAdded, TransactionCommitted, pack
 from journal.recovery.replay import Replay
 from journal.recovery.start import recover
 from journal.transaction_states import Cause

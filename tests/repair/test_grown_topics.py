@@ -3,7 +3,7 @@
 import pytest
 
 from journal.check import JournalEntry, Level, verify, walk_journal
-from journal.formats.record import TopicAltered
+from journal.records.record import TopicAltered
 from tests.repair.repair_scene import held, repaired
 from tests.support.engine_room import Room, damage
 

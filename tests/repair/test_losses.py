@@ -1,7 +1,7 @@
 """Test that lost records are named by what they did, each in words of its own."""
 
 from journal.check import JournalEntry, walk_journal
-from journal.formats.record import LogStartMoved, TopicDeleted
+from journal.records.record import LogStartMoved, TopicDeleted
 from journal.repair.losses import LostRecords, Names
 from tests.support.engine_room import Room
 

@@ -4,9 +4,9 @@ import pytest
 
 from journal.folds.access import AccessFold
 from journal.folds.table import client_folds
-from journal.formats.access_entries import Effect, Resource, Right, Rule, User
-from journal.formats.record import AccessSet, RuleSet, UserRemoved, UserSet
 from journal.parties import Actor
+from journal.records.access_entries import Effect, Resource, Right, Rule, User
+from journal.records.record import AccessSet, RuleSet, UserRemoved, UserSet
 from journal.recovery.start import recover
 from journal.testing import ManualClock
 from journal.wal.reader import JournalEntry

@@ -2,7 +2,7 @@
 
 import pytest
 
-from journal.formats.group_entries import (
+from journal.records.group_entries import (
     Ending,
     GroupPositions,
     GroupSettings,
@@ -10,7 +10,7 @@ from journal.formats.group_entries import (
     RetryRules,
     Settled,
 )
-from journal.formats.record import GroupAltered, OffsetsCommitted, PartitionsClaimed
+from journal.records.record import GroupAltered, OffsetsCommitted, PartitionsClaimed
 from journal.transactions.unsent import Unsent
 from journal.wal.reader import JournalEntry
 from journal.walks.journal_walk import walk_journal

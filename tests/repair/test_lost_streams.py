@@ -2,8 +2,8 @@
 
 import pytest
 
-from journal.formats.record import StreamClaimed, StreamReleased
-from journal.formats.stream_entries import Delivered
+from journal.records.record import StreamClaimed, StreamReleased
+from journal.records.stream_entries import Delivered
 from journal.transactions.unsent import Unsent
 from journal.wal.reader import JournalEntry
 from journal.walks.journal_walk import walk_journal

@@ -14,8 +14,8 @@ from journal.errors import CorruptSegment
 from journal.formats import frame
 from journal.formats.frame_check import check_run
 from journal.formats.index import Anchor
-from journal.formats.record import Messages
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
+from journal.records.record import Messages
 from journal.repair.segment_plan import unproven_frames
 from journal.testing import MemoryFilesystem
 from tests.repair.repair_checks import is_repaired, newest, oldest_log

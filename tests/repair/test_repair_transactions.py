@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from journal import check
-from journal.formats.outcome_entry import unpack
-from journal.formats.record import Messages, TransactionPrepared
 from journal.parties import Actor
+from journal.records.outcome_entry import unpack
+from journal.records.record import Messages, TransactionPrepared
 from journal.transaction_states import Cause, State, TransactionNumber
 from tests.repair.repair_checks import is_repaired
 from tests.repair.repair_scene import all_files, held, repaired, scene

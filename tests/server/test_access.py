@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 import txbroker
-from journal.formats.access_entries import Effect, Resource, Right, Rule, User
+from journal.records.access_entries import Effect, Resource, Right, Rule, User
 from journal.xid import Xid
 from tests.support.broker_process import ENVIRONMENT, told_broker
 from tests.support.waiting import eventually

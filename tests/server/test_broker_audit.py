@@ -10,7 +10,7 @@ import signal
 import pytest
 
 import txbroker
-from journal.formats.access_entries import Effect, Resource, Right, Rule, User
+from journal.records.access_entries import Effect, Resource, Right, Rule, User
 from tests.server.test_tap import parsed, refusal
 from tests.support.broker_process import told_broker
 from tests.support.waiting import eventually

@@ -9,18 +9,18 @@ import pytest
 from twisted.internet.task import Clock
 
 from tests.monitoring.test_site import ask
-from tests.server.test_tls_endpoint import connected
+from tests.server.endpoints.test_tls_endpoint import connected
 from tests.support.broker_process import PATIENCE, SMALL_FILES, told_broker
 from tests.support.certificates import DAY, Folder
 from tests.support.reactor_thread import reactor_thread
 from tests.support.waiting import eventually
 from txbroker.monitoring.health import Phase
 from txbroker.server import service as services
-from txbroker.server.certificates import LOOK_INTERVAL
-from txbroker.server.config import merged
+from txbroker.server.endpoints.certificates import LOOK_INTERVAL
 from txbroker.server.given_settings import assignment
 from txbroker.server.hangup import Hangup
 from txbroker.server.service import TxBrokerService
+from txbroker.server.settings.config import merged
 
 
 @pytest.fixture

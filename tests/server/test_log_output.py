@@ -14,8 +14,8 @@ from tests.support.broker_process import told_broker
 from tests.support.waiting import eventually
 from txbroker.errors import InvalidSetting
 from txbroker.server import log_output
-from txbroker.server.config import merged
 from txbroker.server.log_output import is_set, observer_of
+from txbroker.server.settings.config import merged
 
 
 def settings(**values):

@@ -11,7 +11,7 @@ from tests.support.broker_process import PATIENCE, told_broker
 from tests.support.peer import Peer
 from tests.support.waiting import eventually
 from txbroker import errors
-from txbroker.server.strangers import MAX_STRANGERS
+from txbroker.server.connections.strangers import MAX_STRANGERS
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import txbroker
-from journal.formats.access_entries import Effect, Resource, Right, Rule, User
+from journal.records.access_entries import Effect, Resource, Right, Rule, User
 from tests.support.broker_process import ENVIRONMENT, PATIENCE, told_broker
 from tests.support.certificates import Folder
 from txbroker.client.login.verifier import verifier_of

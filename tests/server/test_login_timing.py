@@ -15,7 +15,7 @@ import time
 import pytest
 
 import txbroker
-from journal.formats.access_entries import Effect, Resource, Right, Rule, User
+from journal.records.access_entries import Effect, Resource, Right, Rule, User
 from tests.support.broker_process import PATIENCE, told_broker
 from txbroker.client.login.verifier import verifier_of
 from txbroker.wire.codec import answer_decoder, encode

@@ -6,7 +6,7 @@ import pytest
 from twisted.logger import globalLogPublisher
 
 from journal.testing import ManualClock
-from txbroker.broker.settings import SECOND
+from txbroker.broker.sessions.settings import SECOND
 from txbroker.server.notices import Notices
 
 

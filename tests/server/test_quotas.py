@@ -9,7 +9,7 @@ import time
 import pytest
 
 import txbroker
-from journal.formats.access_entries import Effect, Resource, Right, Rule
+from journal.records.access_entries import Effect, Resource, Right, Rule
 from tests.cli.invocations import runner
 from tests.support.broker_process import told_broker
 from txbroker import errors

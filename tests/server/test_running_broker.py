@@ -5,8 +5,8 @@ from twisted.internet.task import Clock
 
 from journal.errors import JournalPoisoned
 from tests.support.broker_room import Room
-from txbroker.server.config import merged
 from txbroker.server.running_broker import RunningBroker
+from txbroker.server.settings.config import merged
 
 
 class Reactor(Clock):

@@ -7,10 +7,10 @@ from typing import Final
 from tests.simulation.mutants import Mutant
 
 _FOLD = "journal/folds/access.py"
-_ADMIN, _POLICY, _RIGHTS = (
-    f"txbroker/broker/{name}.py" for name in ("access_admin", "access_policy", "rights")
+_ADMIN, _POLICY, _QUOTAS = (
+    f"txbroker/broker/access/{name}.py" for name in ("access_admin", "access_policy", "quotas")
 )
-_BROKER, _QUOTAS = "txbroker/broker/broker.py", "txbroker/broker/quotas.py"
+_BROKER, _RIGHTS = "txbroker/broker/broker.py", "txbroker/broker/sessions/rights.py"
 
 ACCESS_MUTANTS: Final = (
     # -- changes, and what a start knows of them
@@ -132,10 +132,10 @@ ACCESS_MUTANTS: Final = (
     ),
     Mutant(
         "judge what is prepared again at its commit",
-        "txbroker/broker/transactions.py",
+        "txbroker/broker/transactions/transactions.py",
         "        cause, by, why = self._authority(session, command, number)\n        # The outcomes",
         "        for partition in known.partitions if known is not None and session.rights is not None else ():\n"
-        "            needs = __import__('txbroker.broker.rights').broker.rights.NEEDS[Add]\n"
+        "            needs = __import__('txbroker.broker.sessions.rights').broker.sessions.rights.NEEDS[Add]\n"
         "            session.rights.judge(needs[0], Add(0, 0, partition))\n"
         "        cause, by, why = self._authority(session, command, number)\n        # The outcomes",
     ),

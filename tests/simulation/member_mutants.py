@@ -9,7 +9,7 @@ from tests.simulation.mutants import Mutant
 _COORDINATOR, _TABLE = "txbroker/members/coordinator.py", "txbroker/members/group_table.py"
 _CLAIMING = "txbroker/members/claiming.py"
 _LOST = "txbroker/groups/claim_settlement.py"
-_CONSUMING = "txbroker/broker/consumer_groups.py"
+_CONSUMING = "txbroker/broker/groups/consumer_groups.py"
 _FOLD, _GROUP = "journal/folds/groups.py", "journal/folds/group.py"
 
 MEMBER_MUTANTS: Final = (

@@ -87,21 +87,21 @@ MUTANTS: Final = (
     ),
     Mutant(
         "answer a repeated send before the first is forced",
-        "txbroker/broker/sends.py",
+        "txbroker/broker/sends/sends.py",
         "                return Sent(command.correlation, base)\n            if",
         "                return session.deliver(__import__('txbroker.wire.codec').wire.codec.encode("
         "Sent(command.correlation, base)))\n            if",
     ),
     Mutant(
         "run what stands on a job that failed",
-        "txbroker/server/flusher.py",
+        "txbroker/server/threads/flusher.py",
         "        if not self._broken:\n",
         "        if True:\n",
     ),
     # -- decisions
     Mutant(
         "commit what a stranger calls empty",
-        "txbroker/broker/transactions.py",
+        "txbroker/broker/transactions/transactions.py",
         "seen, totals = (command.seen, command.totals) if own else (0, None)",
         "seen, totals = command.seen if own else 0, command.totals",
     ),
@@ -114,7 +114,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "delete whatever group has the name",
-        "txbroker/broker/consumer_groups.py",
+        "txbroker/broker/groups/consumer_groups.py",
         "        if known.id != command.id:\n",
         "        if False:\n",
     ),
@@ -126,7 +126,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "say that a group tries again otherwise, and record nothing",
-        "txbroker/broker/consumer_groups.py",
+        "txbroker/broker/groups/consumer_groups.py",
         "            self._engine.accept(GroupAltered(name, wanted, self._engine.now(), made, session.as_actor()))\n",
         "            self._groups._group(name, made).settings = wanted\n",
     ),
@@ -145,7 +145,7 @@ MUTANTS: Final = (
     # -- whose session it was
     Mutant(
         "end a session for whoever shows its number",
-        "txbroker/broker/welcome.py",
+        "txbroker/broker/access/welcome.py",
         "before.secret.is_same(former.secret)",
         "former.secret",
     ),
@@ -348,7 +348,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "tell where a log starts before that is forced",
-        "txbroker/broker/fetches.py",
+        "txbroker/broker/fetches/fetches.py",
         "        if reading.failed or self._engine.catalog.start_moved_lsn > self._engine.forced_lsn:",
         "        if reading.failed:",
     ),
@@ -378,7 +378,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "call an unfinished commit of another session rolled back",
-        "txbroker/broker/transactions.py",
+        "txbroker/broker/transactions/transactions.py",
         "        if not own and known is None:\n            self._check_begun(number)\n",
         "",
     ),

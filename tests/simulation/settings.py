@@ -18,15 +18,15 @@ import journal.recovery.record_batches
 import journal.recovery.replay
 import journal.settings
 import journal.transactions.outcome_archive
-import txbroker.broker.fetches
+import txbroker.broker.fetches.fetches
 import txbroker.broker.parked_requests
-import txbroker.server.send_buffer
+import txbroker.server.connections.send_buffer
 from journal.constants import INDEX_INTERVAL_BYTES, KIB, MIB
 from journal.engine.settings import JournalSettings
 from journal.settings import MAX_INTERVAL, TopicSettings
 from journal.transactions.limits import TransactionLimits
-from txbroker.broker.settings import SECOND, BrokerSettings, OrphanAction
-from txbroker.server.config import Config, ServiceSettings
+from txbroker.broker.sessions.settings import SECOND, BrokerSettings, OrphanAction
+from txbroker.server.settings.config import Config, ServiceSettings
 
 NEVER = 1 << 50
 
@@ -36,8 +36,9 @@ _TINY = (
     (journal.engine.settings, "ARCHIVE_SEGMENT_BYTES", (200, 1000)),
     (journal.recovery.record_batches, "FEWEST_EVEN", (2,)), (journal.recovery.record_batches, "BLOCK_RECORDS", (4,)),
     (journal.recovery.replay, "SHORT_RUN", (1,)),
-    (txbroker.broker.parked_requests, "SLICE", (1, 2)), (txbroker.server.send_buffer, "CONGESTED", (300,)),
-    (txbroker.broker.fetches, "LEAST_COLD_READ", (100,)), (txbroker.broker.fetches, "MOST_COLD_READS", (1, 2)),
+    (txbroker.broker.parked_requests, "SLICE", (1, 2)), (txbroker.server.connections.send_buffer, "CONGESTED", (300,)),
+    (txbroker.broker.fetches.fetches, "LEAST_COLD_READ", (100,)),
+    (txbroker.broker.fetches.fetches, "MOST_COLD_READS", (1, 2)),
 )  # fmt: skip
 """Constants that are so large that short histories never reach them, and what they are in some."""
 

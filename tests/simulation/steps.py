@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable
 from random import Random
 
-from journal.formats.record import Mark
+from journal.records.record import Mark
 from journal.testing import CHANGES, Fault, Operation
 from tests.simulation.clients.transactions import TransactionalClient
 from tests.simulation.world.world import World

@@ -21,7 +21,7 @@ from txbroker.client import asyncio as api
 from txbroker.client.core import url
 from txbroker.client.core.options import Options
 from txbroker.client.producer.batch import Batch
-from txbroker.server.factory import BrokerFactory
+from txbroker.server.connections.factory import BrokerFactory
 
 TOPIC = "orders"
 MOST_TURNS = 12

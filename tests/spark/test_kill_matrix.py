@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 
 import txbroker
 from journal.folds.table import client_folds
-from journal.formats.record import LogStartMoved
+from journal.records.record import LogStartMoved
 from journal.recovery.start import recover
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem

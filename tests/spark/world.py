@@ -9,8 +9,8 @@ from crc32c import crc32c
 from journal.engine.settings import JournalSettings
 from journal.formats import frame
 from journal.formats.frame_check import check_run
-from journal.formats.record import TopicDeleted
 from journal.log.message_store import MessageStore
+from journal.records.record import TopicDeleted
 from journal.transaction_states import Cause, Totals, TransactionNumber
 from journal.xid import Xid
 from tests.spark.audit.audited import SETTINGS, Making

@@ -9,7 +9,7 @@ from typing import Any
 from journal.folds.table import client_folds
 from journal.recovery.start import recover
 from tests.support.broker_room import Room
-from txbroker.broker.audit import Encounters, RecordLines
+from txbroker.broker.access.audit import Encounters, RecordLines
 from txbroker.broker.broker import Broker
 from txbroker.server.audit_log import AuditFile, AuditLog
 

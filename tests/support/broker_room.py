@@ -16,7 +16,7 @@ from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
 from tests.support.builders import small_files
 from txbroker.broker.broker import Broker
-from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.login.facts import ConnectionFacts
 from txbroker.wire import messages
 from txbroker.wire.codec import answer_decoder, encode

@@ -17,9 +17,9 @@ from journal.folds.groups import GroupsFold
 from journal.formats import frame
 from journal.formats.checkpoint_rows import RowReader
 from journal.formats.frame_check import check_run
-from journal.formats.record import AnyRecord, Mark, Started
 from journal.interfaces import IFold
 from journal.random_id import new_id
+from journal.records.record import AnyRecord, Mark, Started
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem

@@ -23,8 +23,9 @@ from journal.engine.settings import JournalSettings
 from journal.errors import CorruptData, CorruptSegment
 from journal.folds.table import client_folds
 from journal.formats import frame
-from journal.formats.group_entries import PartitionOffset
-from journal.formats.record import (
+from journal.log.message_store import MessageStore
+from journal.records.group_entries import PartitionOffset
+from journal.records.record import (
     LogStartMoved,
     OffsetsCommitted,
     PartitionsClaimed,
@@ -32,7 +33,6 @@ from journal.formats.record import (
     TopicCreated,
     TopicDeleted,
 )
-from journal.log.message_store import MessageStore
 from journal.recovery.start import recover
 from journal.settings import MAX_INTERVAL, TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem

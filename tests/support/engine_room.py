@@ -15,8 +15,8 @@ from journal.errors import MemoryExhausted
 from journal.folds.groups import GroupsFold
 from journal.formats import frame
 from journal.formats.filenames import parse_checkpoint_file, parse_journal_file
-from journal.formats.record import TopicCreated
 from journal.log.message_store import MessageStore
+from journal.records.record import TopicCreated
 from journal.recovery.start import recover
 from journal.settings import MAX_INTERVAL, TopicSettings
 from journal.testing import (

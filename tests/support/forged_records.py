@@ -15,9 +15,12 @@ from msgspec.structs import replace
 
 from journal.errors import InvalidFrame
 from journal.folds.table import client_folds
-from journal.formats import frame, record
-from journal.formats.access_entries import Effect, Resource, Right, Rule, ScramVerifier, User
-from journal.formats.group_entries import (
+from journal.formats import frame
+from journal.interfaces import IFilesystem
+from journal.parties import Actor
+from journal.records import record
+from journal.records.access_entries import Effect, Resource, Right, Rule, ScramVerifier, User
+from journal.records.group_entries import (
     MAX_ATTEMPTS,
     MAX_PAUSE,
     ClaimKind,
@@ -30,8 +33,8 @@ from journal.formats.group_entries import (
     Settled,
     Unfinished,
 )
-from journal.formats.journal_headers import pack_group_header
-from journal.formats.record import (
+from journal.records.journal_headers import pack_group_header
+from journal.records.record import (
     AccessSet,
     AnyRecord,
     ArchiveSet,
@@ -61,9 +64,7 @@ from journal.formats.record import (
     UserRemoved,
     UserSet,
 )
-from journal.formats.stream_entries import Delivered
-from journal.interfaces import IFilesystem
-from journal.parties import Actor
+from journal.records.stream_entries import Delivered
 from journal.recovery.start import recover
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction_states import Cause, Totals, TransactionNumber

@@ -1,6 +1,6 @@
 """The bytes of journal files that tests make or copy, read by the journal's one reader."""
 
-from journal.formats.journal_headers import FileHeader
+from journal.records.journal_headers import FileHeader
 from journal.vfs.file_window import FileWindow
 from journal.wal.end_scan import ScannedFile, scanned
 from journal.wal.reader import FileReader, JournalEntry

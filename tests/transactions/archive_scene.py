@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from journal.constants import KIB
-from journal.formats import frame, outcome_entry
+from journal.formats import frame
+from journal.records import outcome_entry
 from tests.support.engine_room import SMALL, Room
 
 ON = replace(SMALL, outcome_archive=True)

@@ -9,7 +9,7 @@ import pytest
 from journal.engine.settings import JournalSettings
 from journal.errors import CorruptJournal, MemoryExhausted
 from journal.formats.frame import decode_run
-from journal.formats.record import Placement, TransactionCommitted
+from journal.records.record import Placement, TransactionCommitted
 from journal.transaction_states import Cause
 from journal.transactions.commit_application import weight_of
 from tests.support.builders import Place, frames, number, totals

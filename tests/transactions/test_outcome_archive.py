@@ -9,12 +9,12 @@ from msgspec.structs import replace
 import journal.engine.engine
 from journal.constants import KIB, MIB
 from journal.errors import InvalidName, LimitExceeded
-from journal.formats import outcome_entry
-from journal.formats.group_entries import PartitionOffset
-from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC
-from journal.formats.record import TopicDeleted
 from journal.parties import Actor
 from journal.random_id import new_id
+from journal.records import outcome_entry
+from journal.records.group_entries import PartitionOffset
+from journal.records.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC
+from journal.records.record import TopicDeleted
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State, TransactionNumber
 from tests.support.engine_room import Room, decide, run_of, xid_of

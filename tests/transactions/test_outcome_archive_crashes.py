@@ -18,8 +18,8 @@ from journal.check import (
     walk_archive,
     walk_journal,
 )
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
-from journal.formats.record import Messages
+from journal.records.outcome_entry import OUTCOMES_TOPIC
+from journal.records.record import Messages
 from journal.testing import MemoryFilesystem, PowerCut, cut_power_at
 from journal.transaction_states import Cause, State
 from tests.support.engine_room import Room, damage, decide, journal_path

@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from journal.errors import OutcomeForgotten
-from journal.formats.outcome import Outcome, Told
-from journal.formats.record import Placement, TransactionsForgotten
 from journal.parties import Actor
+from journal.records.outcome import Outcome, Told
+from journal.records.record import Placement, TransactionsForgotten
 from journal.transaction_states import Cause, State, TransactionNumber
 from journal.transactions.outcomes import PLACEMENTS_PER_OUTCOME, OutcomeTable
 from tests.support.builders import reread, xid

@@ -13,9 +13,9 @@ from journal.errors import (
     UnknownPartition,
     UnknownTransaction,
 )
-from journal.formats.group_entries import PartitionOffset, Settled, Unfinished
 from journal.formats.offset_set_bytes import encode_offsets
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import PartitionOffset, Settled, Unfinished
 from journal.transaction_states import Cause, State, Totals
 from journal.transactions.limits import TransactionLimits
 from journal.transactions.state import weight_of

@@ -8,8 +8,8 @@ import pytest
 
 from journal.engine.settings import JournalSettings
 from journal.errors import TransactionRolledBack
-from journal.formats.group_entries import PartitionOffset
 from journal.parties import Actor, Owner
+from journal.records.group_entries import PartitionOffset
 from journal.transaction_states import Cause, State
 from journal.transactions.limits import TransactionLimits
 from tests.support.builders import OTHER_SESSION, SESSION, Place, frames, number, totals, xid

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import msgspec
 
-from journal.formats.group_entries import PartitionOffset
 from journal.parties import Owner
+from journal.records.group_entries import PartitionOffset
 from journal.transaction_states import Cause
 from tests.support.builders import frames, number, totals, xid
 

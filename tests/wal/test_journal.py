@@ -11,10 +11,11 @@ import pytest
 
 from journal.constants import BLOCK, GROUP_BYTES, MIB
 from journal.errors import CorruptJournal, JournalPoisoned
-from journal.formats import filenames, record
+from journal.formats import filenames
 from journal.formats.filenames import JOURNAL_DIRECTORY, SPARE_NEXT, journal_file
-from journal.formats.journal_headers import FIRST_GROUP, unpack_file_header
-from journal.formats.record import Mark
+from journal.records import record
+from journal.records.journal_headers import FIRST_GROUP, unpack_file_header
+from journal.records.record import Mark
 from journal.testing import Fault, FaultFilesystem, FaultPlan, MemoryFilesystem, Operation
 from journal.vfs.filesystem import OSFilesystem
 from journal.vfs.force_calls import FORCING, WRITING

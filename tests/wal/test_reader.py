@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from journal.constants import BLOCK
 from journal.errors import CorruptJournal
-from journal.formats import record
-from journal.formats.journal_headers import (
+from journal.records import record
+from journal.records.journal_headers import (
     FIRST_GROUP,
     GROUP_HEADER_BYTES,
     FileHeader,
@@ -21,7 +21,7 @@ from journal.formats.journal_headers import (
     pack_file_header,
     pack_group_header,
 )
-from journal.formats.record import Mark
+from journal.records.record import Mark
 from journal.recovery import record_batches
 from journal.vfs.file_window import FileWindow
 from journal.wal.reader import Damage, FileEnd, FileReader, Group, JournalEntry

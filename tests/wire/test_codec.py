@@ -15,7 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from journal.constants import MAX_FRAME, MAX_PARTITIONS_PER_TOPIC, MIB
-from journal.formats.access_entries import (
+from journal.formats.frame import encode
+from journal.formats.frame_check import check_run
+from journal.records.access_entries import (
     HASH_BYTES,
     LEAST_ITERATIONS,
     MOST_ITERATIONS,
@@ -30,9 +32,7 @@ from journal.formats.access_entries import (
     User,
     UserName,
 )
-from journal.formats.frame import encode
-from journal.formats.frame_check import check_run
-from journal.formats.group_entries import (
+from journal.records.group_entries import (
     MAX_ATTEMPTS,
     MAX_PAUSE,
     Ending,
@@ -45,7 +45,7 @@ from journal.formats.group_entries import (
     Settled,
     Unfinished,
 )
-from journal.formats.record import (
+from journal.records.record import (
     NONCE_BYTES,
     Count,
     Nonce,
@@ -55,7 +55,7 @@ from journal.formats.record import (
     Run,
     Some,
 )
-from journal.formats.stream_entries import MAX_TABLE, STREAM_BYTES, Delivered, Number, StreamId, TableName
+from journal.records.stream_entries import MAX_TABLE, STREAM_BYTES, Delivered, Number, StreamId, TableName
 from tests.support.thoroughness import examples
 from txbroker.errors import PeerViolation
 from txbroker.wire import messages as commands

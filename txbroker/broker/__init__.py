@@ -1,1 +1,1 @@
-"""The meaning of requests: sessions, dispatch, sends, fetches, transactions, groups, and the order of turns."""
+"""The meaning of requests: dispatch, waiting requests, and those of people and tools about the whole broker."""

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from journal.errors import reserved
-from journal.formats.access_entries import Resource, Right
 from journal.formats.filenames import is_internal
-from journal.formats.outcome import Outcome
-from journal.formats.record import LogStartMoved, TopicAltered, TopicCreated, TopicDeleted
 from journal.log.catalog import Topic
 from journal.parties import parts_of, parts_of_actor
+from journal.records.access_entries import Resource, Right
+from journal.records.outcome import Outcome
+from journal.records.record import LogStartMoved, TopicAltered, TopicCreated, TopicDeleted
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions import listing
 from journal.transactions.listing import Wanted
 from journal.transactions.state import Transaction
-from txbroker.broker.accounts import Accounts
-from txbroker.broker.rights import described, partition_of
-from txbroker.broker.sends import disk_full
-from txbroker.broker.session import Session, unheard
-from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise
+from txbroker.broker.sends.sends import disk_full
+from txbroker.broker.sessions.accounts import Accounts
+from txbroker.broker.sessions.rights import described, partition_of
+from txbroker.broker.sessions.session import Session, unheard
+from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.broker.slow_forces import SlowForces
-from txbroker.broker.stepwise_answers import Steps, Stepwise
 from txbroker.errors import (
     CorruptData,
     InvalidSetting,

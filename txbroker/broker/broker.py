@@ -24,40 +24,40 @@ from journal.folds.groups import GroupsFold
 from journal.folds.identity import IdentityFold
 from journal.folds.producers import ProducersFold
 from journal.folds.streams import StreamsFold
-from txbroker.broker.access_admin import AccessAdministration
-from txbroker.broker.access_policy import AccessPolicy
-from txbroker.broker.accounts import SMALL, Accounts
+from txbroker.broker.access.access_admin import AccessAdministration
+from txbroker.broker.access.access_policy import AccessPolicy
+from txbroker.broker.access.entrance import Entrance
+from txbroker.broker.access.quotas import QuotaBook
+from txbroker.broker.access.welcome import Greeting
 from txbroker.broker.admin import Describing, nothing_scrubbed
-from txbroker.broker.consumer_groups import Consuming
-from txbroker.broker.entrance import Entrance
-from txbroker.broker.fetch_attempt import CallLater, unreadable
-from txbroker.broker.fetches import Fetching, RunBlocking, run_inline
-from txbroker.broker.file_pins import Pinning
-from txbroker.broker.group_description import GroupDescription
-from txbroker.broker.latencies import Latencies
-from txbroker.broker.message_search import MessageSearch
-from txbroker.broker.orphan_policy import Orphans
+from txbroker.broker.fetches.fetch_attempt import CallLater, unreadable
+from txbroker.broker.fetches.fetches import Fetching, RunBlocking, run_inline
+from txbroker.broker.fetches.file_pins import Pinning
+from txbroker.broker.fetches.message_search import MessageSearch
+from txbroker.broker.fetches.stepwise_answers import Stepwise
+from txbroker.broker.fetches.time_offsets import TimeOffsets
+from txbroker.broker.groups.consumer_groups import Consuming
+from txbroker.broker.groups.group_description import GroupDescription
 from txbroker.broker.parked_requests import LARGE, Disconnected, ParkedRequests
-from txbroker.broker.quotas import QuotaBook
 from txbroker.broker.request_times import Timing
-from txbroker.broker.rights import Policy, Rights, needs_of
-from txbroker.broker.sends import Sending
-from txbroker.broker.session import (
+from txbroker.broker.sends.sends import Sending
+from txbroker.broker.sends.streams import Delivering
+from txbroker.broker.sessions.accounts import SMALL, Accounts
+from txbroker.broker.sessions.latencies import Latencies
+from txbroker.broker.sessions.rights import Policy, Rights, needs_of
+from txbroker.broker.sessions.session import (
     OPEN,
     Session,
     SessionAction,
     SessionInput,
     unheard,
 )
-from txbroker.broker.session_list import COME_AGAIN, SessionList
-from txbroker.broker.settings import BrokerSettings
-from txbroker.broker.staged_proof import Proving
+from txbroker.broker.sessions.session_list import COME_AGAIN, SessionList
+from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.broker.status import status_of
-from txbroker.broker.stepwise_answers import Stepwise
-from txbroker.broker.streams import Delivering
-from txbroker.broker.time_offsets import TimeOffsets
-from txbroker.broker.transactions import Transacting
-from txbroker.broker.welcome import Greeting
+from txbroker.broker.transactions.orphan_policy import Orphans
+from txbroker.broker.transactions.staged_proof import Proving
+from txbroker.broker.transactions.transactions import Transacting
 from txbroker.errors import AccessDenied, JournalPoisoned, MemoryExhausted, TxBrokerError
 from txbroker.groups.dead_letters import DeadLetters
 from txbroker.groups.idle_groups import IdleGroups

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from journal.constants import GROUP_BYTES, MIB
 from journal.transaction_states import TransactionNumber
 from journal.transactions.commit_application import is_small
-from txbroker.broker.accounts import Accounts
-from txbroker.broker.fetch_attempt import CallLater
-from txbroker.broker.scheduler import QUANTUM, STINT
-from txbroker.broker.session import Session
+from txbroker.broker.fetches.fetch_attempt import CallLater
+from txbroker.broker.sessions.accounts import Accounts
+from txbroker.broker.sessions.scheduler import QUANTUM, STINT
+from txbroker.broker.sessions.session import Session
 from txbroker.errors import MemoryExhausted
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from journal.wal.group import GroupTimes
-from txbroker.broker.session import Session
+from txbroker.broker.sessions.session import Session
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import Timed, TimedAnswer, Times
 

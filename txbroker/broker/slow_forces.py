@@ -8,7 +8,7 @@ from twisted.logger import Logger
 
 from journal.engine.engine import Engine
 from journal.wal.group import Group
-from txbroker.broker.settings import SECOND
+from txbroker.broker.sessions.settings import SECOND
 
 SLOW_FORCE: Final = 1.0
 """Seconds that writing and forcing a group may take. Sound disks need milliseconds, so there is no setting for it."""

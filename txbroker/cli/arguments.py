@@ -15,8 +15,8 @@ import click
 from journal.arguments import checked_xid
 from journal.constants import EARLIEST_TIME
 from journal.errors import InvalidName, InvalidSetting
-from journal.formats.group_entries import LEAST_EXPIRY
 from journal.quantities import Quantity, duration, read
+from journal.records.group_entries import LEAST_EXPIRY
 from journal.settings import OPTIONAL, QUANTITIES, RANGES, check_setting
 from journal.transaction_states import TransactionNumber
 from journal.xid import Xid

@@ -9,8 +9,8 @@ import click
 
 from journal.arguments import NOTHING_CHANGED
 from journal.errors import WrongValue
-from journal.formats.group_entries import MAX_ATTEMPTS
 from journal.quantities import duration
+from journal.records.group_entries import MAX_ATTEMPTS
 from txbroker.cli.arguments import Parsed
 from txbroker.client.core.retry_policy import ENDINGS, RetryPolicy, rules_of
 

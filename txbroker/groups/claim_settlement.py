@@ -14,9 +14,9 @@ from twisted.logger import Logger
 
 from journal.folds.groups import GroupsFold
 from journal.folds.settlement import Settlement
-from journal.formats.group_entries import GroupPositions, Retried, Settled, Unfinished
 from journal.formats.offset_set_bytes import decode_offsets, encode_offsets
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import GroupPositions, Retried, Settled, Unfinished
 from txbroker.errors import RequestRefused, TooFarAhead
 
 if TYPE_CHECKING:

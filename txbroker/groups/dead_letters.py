@@ -20,7 +20,6 @@ from journal.constants import MAX_FRAME
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
 from journal.formats import frame
-from journal.formats.group_entries import DEAD, GroupPositions, PartitionOffset, Settled, Unfinished
 from journal.formats.offset_set_bytes import encode_offsets
 from journal.log.message_store import MessageStore
 from journal.log.read_plan import ReadPlan
@@ -28,6 +27,7 @@ from journal.message_headers import Headers
 from journal.offset_set import OffsetSet
 from journal.parties import Owner
 from journal.random_id import ID_BYTES
+from journal.records.group_entries import DEAD, GroupPositions, PartitionOffset, Settled, Unfinished
 from journal.settings import TopicSettings
 from journal.transaction_states import CLIENT, TransactionNumber
 from journal.transactions.unsent import Unsent

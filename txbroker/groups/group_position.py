@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.folds.groups import GroupsFold
-from journal.formats.group_entries import STOPPED, PartitionOffset
 from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import STOPPED, PartitionOffset
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine

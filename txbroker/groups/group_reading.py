@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.folds.groups import GroupsFold
-from journal.formats.group_entries import MAX_FINISHED_BYTES
 from journal.formats.offset_set_bytes import MAX_SPAN
+from journal.records.group_entries import MAX_FINISHED_BYTES
 from txbroker.errors import InvalidFrame, InvalidSetting, LimitExceeded
 from txbroker.groups.group_position import GroupPosition
 from txbroker.wire.messages import Fetch, Reader

@@ -7,8 +7,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from journal.formats.filenames import check_topic_name
-from journal.formats.group_entries import LEAST_EXPIRY, LONGEST_EXPIRY, NO_SETTINGS, GroupSettings, RetryRules
 from journal.message_headers import MAX_TAG, MAX_TAGS
+from journal.records.group_entries import LEAST_EXPIRY, LONGEST_EXPIRY, NO_SETTINGS, GroupSettings, RetryRules
 from journal.words import count_text
 from txbroker.errors import GroupSettingsConflict, InvalidSetting
 from txbroker.wire.dead_letters import DEAD_SUFFIX, is_dead_topic

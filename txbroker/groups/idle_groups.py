@@ -14,8 +14,8 @@ from twisted.logger import Logger
 
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
-from journal.formats.group_entries import STOPPED
-from journal.formats.record import GroupAltered, GroupDeleted
+from journal.records.group_entries import STOPPED
+from journal.records.record import GroupAltered, GroupDeleted
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
-from journal.formats.group_entries import DEAD, PartitionOffset, Settled, Unfinished
 from journal.formats.offset_set_bytes import MAX_SPAN, encode_offsets
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import DEAD, PartitionOffset, Settled, Unfinished
 from txbroker.errors import InvalidSetting, LimitExceeded, UnknownGroup
 from txbroker.groups.retries import check_has_target, is_finished
 from txbroker.wire.messages import (

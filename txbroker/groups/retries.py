@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
 from journal.formats.filenames import check_topic_name
-from journal.formats.group_entries import (
+from journal.records.group_entries import (
     DEAD,
     MAX_PAUSE,
     STOPPED,

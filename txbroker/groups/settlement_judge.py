@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from journal.constants import MAX_REQUEST_ENTRIES
 from journal.folds.groups import GroupsFold
 from journal.folds.holds import by_pair
-from journal.formats.group_entries import MAX_FINISHED_BYTES, MAX_SETTLED, GroupPositions, Settled
 from journal.formats.offset_set_bytes import count_walked_runs, decode_offsets, encode_offsets
 from journal.log.message_store import MessageStore
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import MAX_FINISHED_BYTES, MAX_SETTLED, GroupPositions, Settled
 from journal.transaction_states import TransactionNumber
 from txbroker.errors import (
     InvalidFrame,

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from journal.folds.groups import GroupsFold
-from journal.formats.group_entries import PartitionOffset, Settled
 from journal.formats.offset_set_bytes import encode_offsets
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import PartitionOffset, Settled
 from txbroker.errors import TxBrokerError
 from txbroker.groups.group_position import GroupPosition
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from journal.formats.access_entries import ScramVerifier
+from journal.records.access_entries import ScramVerifier
 
 MAX_WAITING: Final = 2_000
 """Most passwords that wait to be checked: 10 s for two threads at 15,000 iterations."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from journal.formats.access_entries import MAX_PASSWORD, MAX_USER, ScramVerifier
+from journal.records.access_entries import MAX_PASSWORD, MAX_USER, ScramVerifier
 from txbroker.errors import TooManyLogins
 from txbroker.login.exchange import Exchange
 from txbroker.login.facts import ConnectionFacts

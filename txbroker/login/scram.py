@@ -11,7 +11,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from journal.formats.access_entries import ScramVerifier
+from journal.records.access_entries import ScramVerifier
 from txbroker.login.exchange import Exchange
 from txbroker.login.facts import ConnectionFacts
 from txbroker.login.outcomes import Challenge, Step, Success

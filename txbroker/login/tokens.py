@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from journal.formats.access_entries import TokenSubject
+from journal.records.access_entries import TokenSubject
 from txbroker.login.token_keys import TokenKey, keys_of
 
 MAX_TOKEN: Final = 16 * 1024

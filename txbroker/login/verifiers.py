@@ -6,7 +6,7 @@ from hashlib import sha256
 from hmac import digest
 from typing import Final
 
-from journal.formats.access_entries import (
+from journal.records.access_entries import (
     DEFAULT_ITERATIONS,
     DEFAULT_SALT_BYTES,
     HASH_BYTES,

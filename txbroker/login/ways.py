@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from journal.formats.access_entries import TokenSubject, User
 from journal.parties import ANONYMOUS
+from journal.records.access_entries import TokenSubject, User
 from txbroker.errors import InvalidName, TxBrokerError, WayInTaken
 
 

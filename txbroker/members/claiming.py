@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from twisted.logger import Logger
 
 from journal.folds.groups import GroupsFold
-from journal.formats.group_entries import ClaimKind, PartitionOffset, Settled
-from journal.formats.record import PartitionsClaimed
+from journal.records.group_entries import ClaimKind, PartitionOffset, Settled
+from journal.records.record import PartitionsClaimed
 from txbroker.errors import RequestRefused, TxBrokerError
 from txbroker.groups.claim_settlement import ClaimSettlement
 from txbroker.members.group_table import GroupTable

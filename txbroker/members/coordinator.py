@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.logger import Logger
 
 from journal.folds.groups import GroupsFold
-from journal.formats.group_entries import ClaimKind
+from journal.records.group_entries import ClaimKind
 from txbroker.errors import (
     GroupKindConflict,
     LimitExceeded,

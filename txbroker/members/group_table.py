@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
-from journal.formats.group_entries import Settled
+from journal.records.group_entries import Settled
 from txbroker.groups.claim_settlement import LostWork
 from txbroker.members.member import Member
 

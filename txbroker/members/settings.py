@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from journal.formats.group_entries import GroupPositions, Settled
 from journal.formats.offset_set_bytes import decode_offsets
+from journal.records.group_entries import GroupPositions, Settled
 from txbroker.errors import InvalidFrame, InvalidSetting, LimitExceeded
 from txbroker.groups.settlement_judge import check_extent
 from txbroker.wire.messages import MAX_BEGUN, MAX_MEMBER_TOPICS, MAX_RELEASED, BegunMessages, JoinGroup

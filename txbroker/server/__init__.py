@@ -1,1 +1,1 @@
-"""The process around the broker: connections, threads, settings, service."""
+"""The process around the broker: its service, its logs, its tasks, and the command line of twistd."""

@@ -1,6 +1,6 @@
 """The audit log: lines of JSON in a file of their own, or on standard output, by a thread that nobody waits for.
 
-:mod:`txbroker.broker.audit` says what is in them. Each line has either ``lsn``, of the record that it tells, or
+:mod:`txbroker.broker.access.audit` says what is in them. Each line has either ``lsn``, of the record that it tells, or
 ``through``: everything has been told up to that LSN. So the last line of the file says where the next start goes on,
 and nothing is kept elsewhere. Lines are forced before others are written behind them.
 
@@ -23,9 +23,9 @@ import msgspec
 from twisted.logger import Logger
 
 from journal.constants import KIB
-from txbroker.broker.audit import Line, time_of
+from txbroker.broker.access.audit import Line, time_of
 from txbroker.errors import InvalidSetting
-from txbroker.server.config import STANDARD_OUTPUT
+from txbroker.server.settings.config import STANDARD_OUTPUT
 
 MODE: Final = 0o640
 
@@ -190,7 +190,7 @@ def file_of(setting: str) -> AuditFile:
 
 
 class AuditLog:
-    """An audit trail (:class:`txbroker.broker.audit.AuditTrail`); the module says more.
+    """An audit trail (:class:`txbroker.broker.access.audit.AuditTrail`); the module says more.
 
     ``say(call, *arguments, **named)`` makes a call of the log on the reactor's thread, ``wall()`` is the wall clock.
     ``has_failed``: the last write did. ``lost`` counts lines that found no room.

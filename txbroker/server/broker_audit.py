@@ -7,7 +7,7 @@ from typing import Any, Final
 from journal.engine.engine import Engine
 from journal.interfaces import IObserver
 from journal.vfs.clock import SystemClock
-from txbroker.broker.audit import Encounters, RecordLines
+from txbroker.broker.access.audit import Encounters, RecordLines
 from txbroker.broker.broker import Broker
 from txbroker.server.audit_log import AuditLog, file_of
 from txbroker.server.periodic_tasks import PeriodicTask, PeriodicTasks

@@ -8,9 +8,11 @@ from typing import Any
 from twisted.internet import reactor
 
 from txbroker.errors import InvalidSetting
-from txbroker.server import config, listening, token_issuers, watching
-from txbroker.server.certificates import KnownCertificates
-from txbroker.server.proxies import Proxies
+from txbroker.server import watching
+from txbroker.server.endpoints import listening
+from txbroker.server.endpoints.certificates import KnownCertificates
+from txbroker.server.settings import config, token_issuers
+from txbroker.server.settings.proxies import Proxies
 
 
 def assignment(text: str) -> tuple[str, str]:

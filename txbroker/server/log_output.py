@@ -25,8 +25,8 @@ from twisted.python.failure import Failure
 from twisted.python.logfile import LogFile
 
 from txbroker.errors import InvalidSetting
-from txbroker.server.config import ServiceSettings
-from txbroker.server.log_names import Level, LogFormat
+from txbroker.server.settings.config import ServiceSettings
+from txbroker.server.settings.log_names import Level, LogFormat
 
 MODE: Final = 0o640
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
-from txbroker.broker.settings import SECOND
+from txbroker.broker.sessions.settings import SECOND
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine

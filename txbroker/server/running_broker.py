@@ -15,25 +15,25 @@ from twisted.logger import Logger
 
 from journal.engine.engine import Engine
 from txbroker.broker.broker import Broker
-from txbroker.broker.latencies import INTERVAL
-from txbroker.broker.settings import SECOND
+from txbroker.broker.sessions.latencies import INTERVAL
+from txbroker.broker.sessions.settings import SECOND
 from txbroker.login.facts import ConnectionFacts
 from txbroker.login.tokens import TokenIssuer
-from txbroker.server.admin_socket import may_administer
-from txbroker.server.config import Config
-from txbroker.server.connections import Connections
-from txbroker.server.factory import BrokerFactory
-from txbroker.server.flusher import Flusher
-from txbroker.server.force_thread import ForceThread
-from txbroker.server.journal_writer import OnFailure, Writer
-from txbroker.server.log_names import Level
+from txbroker.server.connections.connections import Connections
+from txbroker.server.connections.factory import BrokerFactory
+from txbroker.server.connections.peer_facts import exposed_facts_of, facts_of
+from txbroker.server.connections.read_limits import Intake
+from txbroker.server.connections.send_buffer import SendBuffers
+from txbroker.server.endpoints.admin_socket import may_administer
 from txbroker.server.notices import Notices
-from txbroker.server.peer_facts import exposed_facts_of, facts_of
 from txbroker.server.periodic_tasks import PeriodicTask, PeriodicTasks
-from txbroker.server.read_limits import Intake
-from txbroker.server.scrubber import Scrubber
-from txbroker.server.send_buffer import SendBuffers
-from txbroker.server.worker_thread import WorkerThread
+from txbroker.server.settings.config import Config
+from txbroker.server.settings.log_names import Level
+from txbroker.server.threads.flusher import Flusher
+from txbroker.server.threads.force_thread import ForceThread
+from txbroker.server.threads.journal_writer import OnFailure, Writer
+from txbroker.server.threads.scrubber import Scrubber
+from txbroker.server.threads.worker_thread import WorkerThread
 
 PASSWORD_THREADS: Final = 2
 """Threads that judge passwords which clients send as they are: each takes 10 ms and more of a processor."""

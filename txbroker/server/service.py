@@ -36,24 +36,26 @@ from journal.vfs.c_library import keep_freed_memory
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from journal.vfs.linux import resource
-from txbroker.broker.settings import SECOND
+from txbroker.broker.sessions.settings import SECOND
 from txbroker.login.tokens import TokenIssuer
 from txbroker.monitoring.health import Phase
-from txbroker.server import listening, log_output, token_issuers
-from txbroker.server.admin_socket import AdminSocket
+from txbroker.server import log_output
 from txbroker.server.broker_audit import BrokerAudit
-from txbroker.server.certificates import LOOK_INTERVAL, KnownCertificates
-from txbroker.server.config import Config
-from txbroker.server.force_thread import ForceThread
+from txbroker.server.connections.refused_connections import MAX_REFUSED
+from txbroker.server.connections.strangers import MAX_STRANGERS
+from txbroker.server.endpoints import listening
+from txbroker.server.endpoints.admin_socket import AdminSocket
+from txbroker.server.endpoints.certificates import LOOK_INTERVAL, KnownCertificates
+from txbroker.server.endpoints.proxied_connections import ProxyFactory
+from txbroker.server.endpoints.tls_endpoint import TlsServerEndpoint
 from txbroker.server.periodic_tasks import PeriodicTask, PeriodicTasks
-from txbroker.server.proxied_connections import ProxyFactory
-from txbroker.server.proxies import Proxies
-from txbroker.server.refused_connections import MAX_REFUSED
 from txbroker.server.running_broker import RunningBroker
-from txbroker.server.strangers import MAX_STRANGERS
-from txbroker.server.tls_endpoint import TlsServerEndpoint
+from txbroker.server.settings import token_issuers
+from txbroker.server.settings.config import Config
+from txbroker.server.settings.proxies import Proxies
+from txbroker.server.threads.force_thread import ForceThread
+from txbroker.server.threads.worker_thread import WorkerThread
 from txbroker.server.watching import Watching
-from txbroker.server.worker_thread import WorkerThread
 
 PROGRESS_INTERVAL: Final = 2.0
 """Seconds between two lines of the log about a recovery."""

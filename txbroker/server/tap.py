@@ -12,10 +12,12 @@ from twisted.python import usage
 
 from journal.quantities import SIZE_UNITS, TIME_UNITS
 from txbroker.errors import InvalidSetting
-from txbroker.server import config, given_settings, listening, log_output
+from txbroker.server import given_settings, log_output
+from txbroker.server.endpoints import listening
 from txbroker.server.exit_status import end_process, end_well_on_sigterm
 from txbroker.server.hangup import HANGUP
 from txbroker.server.service import TxBrokerService
+from txbroker.server.settings import config
 
 _ON_THE_COMMAND_LINE: Final = ("data", "listen")
 

@@ -13,11 +13,11 @@ from txbroker.monitoring import audit_metrics, broker_metrics, certificate_metri
 from txbroker.monitoring.exposition import COUNTER, Metric
 from txbroker.monitoring.health import Health
 from txbroker.monitoring.site import Listener, Pages
-from txbroker.server import listening
 from txbroker.server.broker_audit import BrokerAudit
-from txbroker.server.certificates import KnownCertificates
-from txbroker.server.config import ServiceSettings
+from txbroker.server.endpoints import listening
+from txbroker.server.endpoints.certificates import KnownCertificates
 from txbroker.server.running_broker import RunningBroker
+from txbroker.server.settings.config import ServiceSettings
 
 MAX_TOKEN: Final = 4096
 

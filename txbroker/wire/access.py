@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from journal.formats.access_entries import NO_QUOTAS, Quotas, Resource, Right, Rule, TokenSubject, User
+from journal.records.access_entries import NO_QUOTAS, Quotas, Resource, Right, Rule, TokenSubject, User
 from txbroker.wire.answers import Answer
 from txbroker.wire.requests import Request
 

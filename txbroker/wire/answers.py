@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from journal.formats.group_entries import NO_SETTINGS, GroupSettings, PartitionOffset
-from journal.formats.record import Placement
+from journal.records.group_entries import NO_SETTINGS, GroupSettings, PartitionOffset
+from journal.records.record import Placement
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State
 from journal.xid import Xid

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from journal.formats.group_entries import GroupSettings
 from journal.random_id import new_id
+from journal.records.group_entries import GroupSettings
 from txbroker.wire.requests import Request
 
 MAX_PARKED_LISTED: Final = 1000

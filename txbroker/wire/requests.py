@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from journal.formats.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.random_id import new_id
+from journal.records.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.settings import TopicSettings
 from journal.transaction_states import State, Totals
 from journal.xid import Xid

@@ -9,7 +9,7 @@ from hmac import compare_digest
 
 import msgspec
 
-from journal.formats.record import SECRET_HASH_BYTES
+from journal.records.record import SECRET_HASH_BYTES
 
 SECRET_BYTES = 16
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from journal.formats.group_entries import PartitionOffset
+from journal.records.group_entries import PartitionOffset
 from txbroker.client.core.core import Core
 from txbroker.client.core.positions import Position, stored_positions
 from txbroker.wire.messages import CommitOffsets, Done

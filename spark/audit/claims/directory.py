@@ -12,11 +12,11 @@ from journal.check import Level, verify
 from journal.errors import DirectoryLocked, StorageUnavailable
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.store_state import StoreState
 from journal.formats.witness import NOTHING, read_witness
 from journal.log.catalog import head_of_catalog
 from journal.log.segment import segments_of
+from journal.records.outcome_entry import OUTCOMES_TOPIC
 from journal.transaction_states import State
 from journal.transactions.outcome_archive import head_of
 from journal.transactions.table import live_rows

@@ -8,8 +8,8 @@ from typing import Any
 
 from journal.errors import InvalidFrame
 from journal.formats import filenames
-from journal.formats.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, Part, unpack_frame
 from journal.parties import parts_of, parts_of_actor
+from journal.records.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, Part, unpack_frame
 from journal.transaction_states import State
 from journal.transactions.table import remembered
 from journal.vfs.filesystem import OSFilesystem

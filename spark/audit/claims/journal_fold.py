@@ -15,7 +15,10 @@ from msgspec.structs import replace
 from journal.errors import InvalidFrame
 from journal.formats.checkpoint import Checkpoint, CheckpointHeader
 from journal.formats.frame import unstamped, walk
-from journal.formats.record import (
+from journal.formats.store_state import StoreState
+from journal.interfaces import IFilesystem
+from journal.log import catalog
+from journal.records.record import (
     ArchiveSet,
     Messages,
     Started,
@@ -24,9 +27,6 @@ from journal.formats.record import (
     TopicDeleted,
     TransactionCommitted,
 )
-from journal.formats.store_state import StoreState
-from journal.interfaces import IFilesystem
-from journal.log import catalog
 from journal.transactions import outcome_archive
 from journal.vfs.filesystem import OSFilesystem
 from spark.audit.claims.checksums import second_crc32c

@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 from journal.constants import BLOCK
 from journal.errors import CorruptJournal
-from journal.formats import filenames, record
-from journal.formats.journal_headers import (
+from journal.formats import filenames
+from journal.interfaces import IFilesystem
+from journal.records import record
+from journal.records.journal_headers import (
     FIRST_GROUP,
     GROUP_HEADER_BYTES,
     GROUP_MAGIC,
@@ -23,8 +25,7 @@ from journal.formats.journal_headers import (
     unpack_file_header,
     unpack_group_header,
 )
-from journal.formats.record import AnyRecord
-from journal.interfaces import IFilesystem
+from journal.records.record import AnyRecord
 from journal.vfs.file_window import FileWindow, read_some, window
 from spark.audit.claims.checksums import second_crc32c
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from journal.records.outcome_entry import OUTCOMES_TOPIC
 from spark.audit.checks.slice_check import EARLIEST, Limits
 from spark.audit.claims.facts import PLACE, By, What
 

@@ -1,9 +1,9 @@
 """Fetches for groups with a filter by tags, for tests. A message is told by its number; its tag says what it is for."""
 
 from journal.formats import frame
-from journal.formats.group_entries import GroupSettings
 from journal.formats.offset_set_bytes import decode_offsets
 from journal.message_headers import TAG_HEADER
+from journal.records.group_entries import GroupSettings
 from tests.broker.fetches.fetch_scene import SECOND, values
 from tests.broker.fetches.group_scene import ID
 from txbroker.wire import messages

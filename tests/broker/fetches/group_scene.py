@@ -1,8 +1,8 @@
 """Groups whose members fetch, for tests: what is claimed, finished, prepared, by the way of the wire and past it."""
 
-from journal.formats.group_entries import GroupPositions, Settled, Unfinished
 from journal.formats.offset_set_bytes import encode_offsets
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import GroupPositions, Settled, Unfinished
 from journal.xid import Xid
 from txbroker.wire import messages
 

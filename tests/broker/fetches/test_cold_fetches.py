@@ -8,7 +8,7 @@ from journal.testing import MemoryFile
 from tests.broker.fetches.fetch_scene import SECOND, unreadable, values
 from tests.support.broker_room import Room, frames, refused
 from tests.support.manual_worker import ManualWorker
-from txbroker.broker.fetches import MOST_COLD_READS
+from txbroker.broker.fetches.fetches import MOST_COLD_READS
 from txbroker.wire import messages
 
 

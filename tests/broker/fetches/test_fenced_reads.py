@@ -21,7 +21,7 @@ def test_the_fetch_is_answered_and_the_sessions_other_fetches_go_on(monkeypatch,
     pool = ManualWorker()
     room.broker.fetching._run_blocking = pool.submit
     monkeypatch.setattr(MemoryFile, "read_now", lambda *_: None)
-    monkeypatch.setattr("txbroker.broker.fetches.SKIPPED", 0)
+    monkeypatch.setattr("txbroker.broker.fetches.fetches.SKIPPED", 0)
     reader = room.peer()
     readers = [messages.Reader("g", 0, [generation])]
     positions = [(partition, 0, 0), (other, 0, 0)] if has_other else [(partition, 0, 0)]

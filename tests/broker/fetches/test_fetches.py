@@ -2,7 +2,7 @@
 
 import pytest
 
-from journal.formats.record import LogStartMoved
+from journal.records.record import LogStartMoved
 from tests.broker.fetches.fetch_scene import SECOND, values
 from tests.support.broker_room import Room, frames, refused
 from txbroker.wire import messages

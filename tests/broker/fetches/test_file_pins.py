@@ -7,7 +7,7 @@ import pytest
 from journal.check import Level, verify
 from journal.constants import KIB
 from journal.errors import DiskFull
-from journal.formats.record import TopicDeleted
+from journal.records.record import TopicDeleted
 from journal.transaction_states import Cause
 from tests.support.broker_room import Room as BrokerRoom
 from tests.support.broker_room import refused

@@ -12,7 +12,7 @@ from tests.broker.fetches.filter_scene import fetch, filter_by, finished, positi
 from tests.broker.fetches.group_scene import AHEAD, claim
 from tests.support.broker_room import Room
 from tests.support.manual_worker import ManualWorker
-from txbroker.broker import filtered_fetches
+from txbroker.broker.fetches import filtered_fetches
 from txbroker.wire import messages
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from journal.formats.group_entries import GroupSettings, PartitionOffset
 from journal.formats.offset_set_bytes import decode_offsets
-from journal.formats.record import LogStartMoved
+from journal.records.group_entries import GroupSettings, PartitionOffset
+from journal.records.record import LogStartMoved
 from tests.broker.fetches.fetch_scene import SECOND
 from tests.broker.fetches.filter_scene import fetch, filter_by, finished, position, send, tell, told
 from tests.broker.fetches.group_scene import AHEAD, ID, claim, end, finish, prepare, settled

@@ -11,7 +11,7 @@ from journal.vfs.filesystem import write_fully
 from tests.broker.fetches.filter_scene import fetch, filter_by, finished, position, send, tagged
 from tests.broker.fetches.group_scene import claim, finish, settled
 from tests.support.broker_room import Room
-from txbroker.broker import tagged_segments
+from txbroker.broker.fetches import tagged_segments
 
 
 @pytest.fixture

@@ -2,11 +2,11 @@
 
 import pytest
 
-from journal.formats.group_entries import (
+from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
+from journal.records.group_entries import (
     PartitionOffset,
 )
-from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
-from journal.formats.record import LogStartMoved
+from journal.records.record import LogStartMoved
 from tests.broker.fetches.fetch_scene import SECOND, values
 from tests.broker.fetches.group_scene import AHEAD, ID, XID, claim, end, finish, of, prepare, settled
 from tests.support.broker_room import Room, refused
@@ -283,7 +283,7 @@ def test_an_answer_spans_no_more_offsets_than_a_set_can():
 
 
 def test_sets_without_room_are_told_by_the_next_answer(room, partition, monkeypatch):
-    monkeypatch.setattr("txbroker.broker.fetches.MOST_SETS", 3)
+    monkeypatch.setattr("txbroker.broker.fetches.fetches.MOST_SETS", 3)
     [other] = room.topic("other")
     room.peer().send(other, b"0", b"1", b"2")
     finish(room, settled(partition, 1), settled(other, 1))

@@ -11,14 +11,14 @@ from journal import check
 from journal.check import Level
 from journal.formats import frame
 from journal.formats.compression import compressor
-from journal.formats.record import LogStartMoved
 from journal.log import key_tables
 from journal.log.key_tables import read_table
 from journal.message_headers import ID_HEADER
+from journal.records.record import LogStartMoved
 from journal.vfs.filesystem import write_fully
 from tests.support.broker_room import Room, refused
 from tests.support.manual_worker import ManualWorker
-from txbroker.broker import message_search
+from txbroker.broker.fetches import message_search
 from txbroker.wire import messages as commands
 
 SEGMENTS = 4

@@ -4,12 +4,12 @@ import pytest
 
 from journal.constants import MAX_ATTRIBUTE, MAX_REQUEST_ENTRIES
 from journal.formats import frame
-from journal.formats.record import LogStartMoved
 from journal.message_headers import ID_HEADER, TAG_HEADER
+from journal.records.record import LogStartMoved
 from journal.vfs.filesystem import write_fully
 from tests.support.broker_room import Room, refused
 from tests.support.manual_worker import ManualWorker
-from txbroker.broker import message_search
+from txbroker.broker.fetches import message_search
 from txbroker.wire import messages as commands
 
 

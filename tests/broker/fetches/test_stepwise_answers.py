@@ -7,7 +7,7 @@ from twisted.logger import capturedLogs
 
 from tests.support.broker_room import Room, refused
 from tests.support.manual_worker import ManualWorker
-from txbroker.broker.stepwise_answers import MOST_AT_ONCE, Stepwise
+from txbroker.broker.fetches.stepwise_answers import MOST_AT_ONCE, Stepwise
 from txbroker.errors import CorruptJournal, LimitExceeded, UnknownTopic
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import Done, ListGroups, Ping

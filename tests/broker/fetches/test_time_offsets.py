@@ -6,10 +6,10 @@ Seen to fail: one request with 200,000 entries kept all others waiting for two s
 import pytest
 
 from journal.constants import MAX_REQUEST_ENTRIES
-from journal.formats.record import LogStartMoved
+from journal.records.record import LogStartMoved
 from tests.support.broker_room import Room, refused
 from tests.support.manual_worker import ManualWorker
-from txbroker.broker.time_offsets import AT_A_TIME, IN_A_STEP
+from txbroker.broker.fetches.time_offsets import AT_A_TIME, IN_A_STEP
 from txbroker.wire import messages as commands
 
 SECOND = 1_000_000

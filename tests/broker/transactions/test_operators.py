@@ -6,7 +6,7 @@ from journal.transaction_states import Cause, State
 from journal.xid import Xid
 from tests.broker.transactions.transaction_scene import SECOND, XID, prepared
 from tests.support.broker_room import Room, refused
-from txbroker.broker.transactions import Transacting
+from txbroker.broker.transactions.transactions import Transacting
 from txbroker.wire import messages
 
 

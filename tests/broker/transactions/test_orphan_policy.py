@@ -10,8 +10,8 @@ from journal.transaction_states import Cause, State
 from journal.xid import Xid
 from tests.broker.transactions.transaction_scene import XID, prepared
 from tests.support.broker_room import Room
-from txbroker.broker.orphan_policy import AT_ONCE, SAID_AT_ONCE, Orphans
-from txbroker.broker.settings import OrphanAction
+from txbroker.broker.sessions.settings import OrphanAction
+from txbroker.broker.transactions.orphan_policy import AT_ONCE, SAID_AT_ONCE, Orphans
 from txbroker.wire import messages
 
 SECOND = 1_000_000

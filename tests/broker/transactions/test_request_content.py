@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from journal.constants import KIB, MIB
 from journal.formats import frame
 from journal.formats.compression import compressor
-from journal.formats.group_entries import GroupPositions, PartitionOffset
+from journal.records.group_entries import GroupPositions, PartitionOffset
 from journal.transaction_states import State, Totals
 from journal.transactions.limits import TransactionLimits
 from tests.broker.transactions.transaction_scene import OTHER, XID, add, totals, values

@@ -3,7 +3,7 @@
 import pytest
 
 from journal.formats import filenames
-from journal.formats.record import Mark
+from journal.records.record import Mark
 from journal.transaction_states import TransactionNumber
 from tests.broker.transactions.transaction_scene import XID, add, prepared, totals, values
 from tests.support.broker_room import Room, refused

@@ -2,7 +2,7 @@
 
 import pytest
 
-from journal.formats.group_entries import PartitionOffset
+from journal.records.group_entries import PartitionOffset
 from journal.transaction_states import Cause, State
 from tests.broker.transactions.transaction_scene import XID, commit, totals
 from tests.support.broker_room import Room, refused

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from journal.formats.group_entries import PartitionOffset
+from journal.records.group_entries import PartitionOffset
 from journal.transaction_states import Cause, State, Totals
 from journal.transactions.limits import TransactionLimits
 from tests.broker.transactions.transaction_scene import OTHER, XID, add, commit, prepared, totals, values

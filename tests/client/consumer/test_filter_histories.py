@@ -9,16 +9,16 @@ from functools import partial
 import pytest
 
 from journal.formats import compression, frame
-from journal.formats.group_entries import GroupPositions, GroupSettings, Settled
 from journal.formats.offset_set_bytes import encode_offsets
 from journal.message_headers import TAG_HEADER
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import GroupPositions, GroupSettings, Settled
 from journal.xid import Xid
 from tests.client.consumer import test_retry_histories
 from tests.client.consumer.test_retry_histories import History, Transactions
 from tests.support.broker_room import Room
 from tests.support.thoroughness import examples
-from txbroker.broker import filtered_fetches
+from txbroker.broker.fetches import filtered_fetches
 from txbroker.wire import messages
 
 XID = Xid(1, b"held", b"")

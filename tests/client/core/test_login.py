@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec.structs import replace
 
-from journal.formats.access_entries import User
+from journal.records.access_entries import User
 from tests.login.login_room import OPEN, PENCIL, TLS, LoginRoom
 from tests.login.token_issuers import AUDIENCE, ISSUER, NOW, pem, token
 from tests.support.certificates import Signed

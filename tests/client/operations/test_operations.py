@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from journal.constants import SEGMENT_BYTES
-from journal.formats.group_entries import MAX_PAUSE, Ending, GroupSettings, RetryRules
+from journal.records.group_entries import MAX_PAUSE, Ending, GroupSettings, RetryRules
 from journal.settings import TopicSettings
 from journal.transaction_states import State
 from journal.xid import Xid

@@ -4,7 +4,7 @@ import pytest
 from crc32c import crc32c
 
 from journal.constants import MAX_REQUEST_ENTRIES
-from journal.formats.group_entries import PartitionOffset
+from journal.records.group_entries import PartitionOffset
 from journal.transaction_states import State, Totals
 from tests.client.rig import Rig, add, send_as_adds
 from tests.client.transactions.dialogue import XID, begun, seen, swallow

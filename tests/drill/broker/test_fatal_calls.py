@@ -7,8 +7,8 @@ import threading
 import pytest
 from zope.interface.verify import verifyObject
 
-from journal.formats import record
 from journal.interfaces import IFile, IFilesystem
+from journal.records import record
 from journal.testing.faults import Operation
 from journal.transaction_states import Totals
 from journal.wal.writer import JournalGroup

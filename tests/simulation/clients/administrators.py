@@ -12,7 +12,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from journal.formats.access_entries import Effect, Quotas, Resource, Right, Rule, User
+from journal.records.access_entries import Effect, Quotas, Resource, Right, Rule, User
 from tests.simulation.clients.clients import Client
 from tests.simulation.model.access_model import Change
 from tests.simulation.model.log_model import require

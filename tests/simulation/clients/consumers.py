@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from journal.formats import frame
-from journal.formats.group_entries import Ending, GroupSettings, PartitionOffset, RetryRules
+from journal.records.group_entries import Ending, GroupSettings, PartitionOffset, RetryRules
 from tests.simulation.clients.clients import Client
 from tests.simulation.model.group_model import Key
 from tests.simulation.model.log_model import Floor, require

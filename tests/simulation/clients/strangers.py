@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from journal.formats.record import NONCE_BYTES
+from journal.records.record import NONCE_BYTES
 from tests.simulation.clients.administrators import Administrator
 from tests.simulation.model.log_model import require
 from tests.simulation.world.world import World

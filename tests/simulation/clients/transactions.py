@@ -10,7 +10,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from journal.formats.group_entries import GroupPositions
+from journal.records.group_entries import GroupPositions
 from journal.transaction_states import State, Totals
 from journal.xid import Xid
 from tests.simulation.clients.consumers import ConsumingClient

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 
 from journal.formats import frame
-from journal.formats.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.formats.offset_set_bytes import decode_offsets, encode_offsets
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.transaction_states import Totals
 from tests.simulation.clients.transactions import Begun, TransactionalClient
 from tests.simulation.model.group_model import Key

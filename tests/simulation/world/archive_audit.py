@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from journal.formats import frame, outcome_entry
-from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome
+from journal.formats import frame
+from journal.records import outcome_entry
+from journal.records.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome
 from journal.transaction_states import State
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import DONE, NEVER, VOID, Model

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from journal.errors import CorruptJournal
 from journal.formats.checkpoint import read_checkpoint
 from journal.formats.filenames import DIRECTORIES
-from journal.formats.record import Mark
+from journal.records.record import Mark
 from journal.testing import MemoryFilesystem
 from journal.wal.writer import RECYCLED_FILES
 from tests.simulation.model.log_model import require

@@ -41,7 +41,7 @@ from tests.simulation.world.disk import rot
 from tests.simulation.world.machine import Plan, Reactor, Site, SteppedWorker
 from tests.simulation.world.wire import Connection
 from txbroker.login.facts import ConnectionFacts
-from txbroker.server.factory import BrokerFactory
+from txbroker.server.connections.factory import BrokerFactory
 from txbroker.server.running_broker import RunningBroker
 
 ROUNDS = 2000

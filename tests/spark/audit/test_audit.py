@@ -243,7 +243,7 @@ class TestTransactions:
     def test_an_entry_of_the_archive_that_was_forged_is_found_by_the_logs(self, data):
         filesystem = OSFilesystem(data)
         archived = self.committed(data, 2)
-        from journal.formats import outcome_entry
+        from journal.records import outcome_entry
 
         old = archived.outcome
         parts = [replace(old.parts[0], base_offset=old.parts[0].base_offset + 1), *old.parts[1:]]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from journal.formats.frame import HEADER_BYTES
-from journal.formats.journal_headers import FIRST_GROUP, FileHeader
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
-from journal.formats.record import Messages
+from journal.records.journal_headers import FIRST_GROUP, FileHeader
+from journal.records.outcome_entry import OUTCOMES_TOPIC
+from journal.records.record import Messages
 from journal.vfs.filesystem import OSFilesystem
 from journal.wal.reader import JournalEntry, journal_files
 from journal.walks.journal_walk import walk_file, walk_journal

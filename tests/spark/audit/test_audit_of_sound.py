@@ -11,7 +11,7 @@ import journal
 import txbroker
 from journal.constants import MIB
 from journal.errors import DirectoryLocked
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from journal.records.outcome_entry import OUTCOMES_TOPIC
 from journal.repair import diagnose, execute
 from journal.transaction_states import Cause
 from journal.vfs.clock import SystemClock

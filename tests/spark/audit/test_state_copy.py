@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from journal.errors import StorageUnavailable
 from journal.formats import frame
-from journal.formats.record import TopicDeleted
+from journal.records.record import TopicDeleted
 from spark.audit.claims.directory import held as held_still
 from spark.audit.claims.facts import What
 from spark.audit.state_copy import look_at_copy

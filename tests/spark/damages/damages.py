@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from journal.formats.frame import HEADER_BYTES
-from journal.formats.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, unpack
+from journal.records.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, unpack
 from spark.audit.claims.facts import Fact, What
 from tests.spark.audit.audited import audited
 from tests.spark.damages.forger import held

@@ -11,15 +11,16 @@ from typing import NamedTuple
 import msgspec
 from crc32c import crc32c
 
-from journal.formats import filenames, frame, record
+from journal.formats import filenames, frame
 from journal.formats.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from journal.formats.filenames import SegmentKind
 from journal.formats.index import OFFSET_ENTRY, IndexEntries
-from journal.formats.journal_headers import GroupHeader
-from journal.formats.record import AnyRecord
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, pack_segment_header, seed_of
 from journal.formats.store_state import SegmentState, StoreState
 from journal.log.segment import Segment, run_on
+from journal.records import record
+from journal.records.journal_headers import GroupHeader
+from journal.records.record import AnyRecord
 from journal.vfs.file_window import window
 from journal.vfs.filesystem import OSFilesystem
 from journal.wal.reader import FileReader, Group, JournalEntry

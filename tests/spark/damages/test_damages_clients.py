@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from journal.engine.engine import Engine
 from journal.folds.table import client_folds
 from journal.formats import filenames, frame
-from journal.formats.group_entries import Ending, GroupSettings, PartitionOffset, RetryRules
-from journal.formats.record import (
+from journal.random_id import new_id
+from journal.records.group_entries import Ending, GroupSettings, PartitionOffset, RetryRules
+from journal.records.record import (
     GroupAltered,
     GroupDeleted,
     Messages,
@@ -26,7 +27,6 @@ from journal.formats.record import (
     TopicDeleted,
     TransactionOffsetsAdded,
 )
-from journal.random_id import new_id
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, Totals, TransactionNumber

@@ -13,8 +13,8 @@ from journal.errors import StorageUnavailable
 from journal.formats import filenames
 from journal.formats.filenames import SegmentKind
 from journal.formats.frame import HEADER_BYTES
-from journal.formats.outcome_entry import OUTCOMES_TOPIC, unpack
-from journal.formats.outcome_entry import pack as pack_outcome
+from journal.records.outcome_entry import OUTCOMES_TOPIC, unpack
+from journal.records.outcome_entry import pack as pack_outcome
 from journal.vfs.filesystem import OSFilesystem
 from journal.wal.reader import journal_files
 from tests.spark.audit.audited import audited, copied

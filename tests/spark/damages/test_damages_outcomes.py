@@ -12,9 +12,9 @@ from journal.check import Level, verify
 from journal.engine.settings import JournalSettings
 from journal.formats import filenames
 from journal.formats.frame import CRC_START, HEADER_BYTES
-from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome, unpack
-from journal.formats.outcome_entry import pack as pack_outcome
 from journal.parties import Actor, Owner
+from journal.records.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome, unpack
+from journal.records.outcome_entry import pack as pack_outcome
 from journal.transaction_states import Cause, State
 from journal.vfs.filesystem import OSFilesystem
 from journal.xid import Xid

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from journal.formats import filenames
-from journal.formats.record import (
+from journal.records.record import (
     ArchiveSet,
     Messages,
     Started,

@@ -128,7 +128,7 @@ class TestWhileBeingRead:
         assert [row["offset"] for row in read(skipping, plan=plan)] == list(range(3000, 5000))
 
     def test_a_topic_that_is_deleted_meanwhile_is_said_to_be(self, path):
-        from journal.formats.record import TopicDeleted
+        from journal.records.record import TopicDeleted
 
         plan = planned(options_of(path))
         with journal.open(path, small_files()) as log:

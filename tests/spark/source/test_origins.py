@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from journal.records.outcome_entry import OUTCOMES_TOPIC
 from spark.source.options import read_options
 from spark.source.pushdown import Wanted
 from spark.source.reader import read_parts

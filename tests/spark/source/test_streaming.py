@@ -17,7 +17,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import txbroker
-from journal.formats.record import TopicDeleted
+from journal.records.record import TopicDeleted
 from tests.spark.directories import append, fill, numbers_in
 from tests.spark.source.stream_program import Copying
 from tests.support.broker_process import BrokerProcess

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import journal
 from journal.errors import InvalidSetting, UnknownTopic
-from journal.formats.record import TopicDeleted
+from journal.records.record import TopicDeleted
 from spark.source.columns import message_schema
 from spark.source.logs import MessagesLost
 from spark.source.options import read_options

@@ -9,9 +9,9 @@ import pytest
 import journal
 import txbroker
 from journal.errors import InvalidSetting, UnknownTopic
-from journal.formats.access_entries import Quotas, ScramVerifier, User
-from journal.formats.record import AccessSet, UserSet
 from journal.parties import Actor
+from journal.records.access_entries import Quotas, ScramVerifier, User
+from journal.records.record import AccessSet, UserSet
 from spark.source.columns import TYPES
 from spark.source.conditions import conditions
 from spark.source.options import read_options

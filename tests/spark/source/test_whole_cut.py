@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal.formats.outcome_entry import NEVER_PLACED, ArchivedOutcome, Part
+from journal.records.outcome_entry import NEVER_PLACED, ArchivedOutcome, Part
 from journal.transaction_states import Cause, State
 from spark.source.rate_limit import limited
 from spark.source.whole_transactions import Span, whole_cut

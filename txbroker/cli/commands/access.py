@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from rich.console import Group as Together
 
-from journal.formats.access_entries import Effect, Resource, Right, Rule
+from journal.records.access_entries import Effect, Resource, Right, Rule
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
 from txbroker.cli.output import emit, table

@@ -11,7 +11,7 @@ from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, pass_invocation
 from txbroker.cli.output import emit, json_line, table
 from txbroker.errors import InvalidSetting
-from txbroker.server import config as settings
+from txbroker.server.settings import config as settings
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -74,7 +74,7 @@ def show(invocation: Invocation, file: str | None, words: tuple[str, ...], shows
 @config.command(short_help="Print the JSON Schema of a settings file.")
 def schema() -> None:
     """Print the JSON Schema of a settings file, for editors and for checks before a deployment."""
-    from txbroker.server.schema import schema as made
+    from txbroker.server.settings.schema import schema as made
 
     click.echo(json_line(made()))
 

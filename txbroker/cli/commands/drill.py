@@ -20,7 +20,7 @@ from journal.errors import CompressionUnavailable, DirectoryLocked, InvalidSetti
 from journal.formats.compression import NAMES as CODECS
 from journal.formats.compression import compressor
 from journal.quantities import Quantity, duration, written
-from txbroker.broker.settings import SECOND
+from txbroker.broker.sessions.settings import SECOND
 from txbroker.cli.arguments import Parsed
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
@@ -34,7 +34,7 @@ from txbroker.drill.plan.orders import ENTRY, LARGE_MESSAGES, LARGEST, Orders
 from txbroker.drill.report.page import write_page
 from txbroker.drill.report.result import Report, rows_of
 from txbroker.drill.screen import Screen
-from txbroker.server import config
+from txbroker.server.settings import config
 
 LEAST = 3 * SECOND
 """µs that a drill takes at least."""

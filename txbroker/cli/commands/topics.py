@@ -11,7 +11,7 @@ from rich.console import Group as Stack
 
 from journal.constants import MAX_PARTITIONS_PER_TOPIC
 from journal.formats.filenames import is_internal
-from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from journal.records.outcome_entry import OUTCOMES_TOPIC
 from journal.settings import TopicSettings
 from txbroker.cli.arguments import Parsed, setting
 from txbroker.cli.clock import TIME

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from journal.formats.access_entries import DEFAULT_ITERATIONS, Quotas, TokenSubject, User
 from journal.quantities import Quantity, quantities_of, read, written
+from journal.records.access_entries import DEFAULT_ITERATIONS, Quotas, TokenSubject, User
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
 from txbroker.cli.output import emit, table

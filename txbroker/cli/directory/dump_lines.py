@@ -13,16 +13,17 @@ from journal.folds.access import AccessFold
 from journal.folds.group import GroupRow
 from journal.folds.streams import Stream
 from journal.formats import frame
-from journal.formats.access_entries import AccessRow, Rule, ScramVerifier, User
 from journal.formats.checkpoint import Rows
 from journal.formats.frame import LOST, Message
-from journal.formats.group_entries import GroupPositions, GroupSettings, RetryRules, Settled
-from journal.formats.journal_headers import FileHeader
 from journal.formats.offset_set_bytes import decode_offsets
-from journal.formats.record import AccessSet, StreamClaimed, StreamReleased
 from journal.formats.segment_header import SegmentHeader
 from journal.formats.staged_header import StagedHeader
-from journal.formats.stream_entries import Delivered
+from journal.records.access_entries import Rule, User
+from journal.records.access_secrets import HIDDEN, without_secrets
+from journal.records.group_entries import GroupPositions, GroupSettings, RetryRules, Settled
+from journal.records.journal_headers import FileHeader
+from journal.records.record import StreamClaimed, StreamReleased
+from journal.records.stream_entries import Delivered
 from journal.transaction_states import TransactionNumber
 from journal.xid import Xid
 from txbroker.cli.directory.data_directory import finding_json
@@ -31,9 +32,6 @@ from txbroker.cli.output import bytes_json, bytes_text, visible
 
 PREVIEW_BYTES = 60
 """How many bytes of a value are shown to people."""
-
-HIDDEN = "hidden"
-"""Stands for what nobody may see: what a password is proven by, and the key of the logins."""
 
 _BARE = ("lsn", "offset", "record", "section", "header", "values")
 
@@ -62,16 +60,15 @@ def line_json(each: Item, values: bool = False) -> dict[str, Any]:
 
 
 def _record(each: JournalEntry, values: bool) -> dict[str, Any]:
-    kind = type(each.record)
-    fields = {name: _plain(getattr(each.record, name)) for name in kind.__struct_fields__}
+    record = without_secrets(each.record)
+    kind = type(record)
+    fields = {name: _plain(getattr(record, name)) for name in kind.__struct_fields__}
     line = {
         "lsn": each.lsn, "record": kind.__name__, **fields, "bytes": len(each.data), "file": each.path,
         "position": each.position,
     }  # fmt: skip
-    if isinstance(each.record, StreamClaimed | StreamReleased):
-        line["stream"] = each.record.stream.hex()
-    if isinstance(each.record, AccessSet):
-        line["key"] = HIDDEN
+    if isinstance(record, StreamClaimed | StreamReleased):
+        line["stream"] = record.stream.hex()
     if each.beyond:
         line["beyond_damage"] = True
     return line | (_values(each.data) if values and each.data else {})
@@ -94,19 +91,16 @@ def _section(section: Any) -> dict[str, Any]:
 
 def _named(value: Any) -> Any:
     """The row of a fold, or a part of it, with the names that the fold gives its fields."""
+    value = without_secrets(value)
     if isinstance(value, Xid | TransactionNumber):
         return str(value)
     if isinstance(value, Settled):
         shape = _shape(value) | {"finished": _finished(value.finished, value.base)}
         del shape["retried"]  # no record has any
         return shape
-    if isinstance(value, ScramVerifier):
-        return HIDDEN
     if isinstance(value, Rows) and value.fold == AccessFold.name:
         typed = [each if isinstance(each, msgspec.Struct) else HIDDEN for each in value.rows]
         return _shape(replace(value, rows=typed))  # what has no known form may hold secrets anywhere
-    if isinstance(value, AccessRow):
-        return _shape(value) | {"key": HIDDEN}
     if isinstance(value, Delivered | Stream):
         return _shape(value) | {"stream": value.stream.hex()}
     if isinstance(value, GroupRow):

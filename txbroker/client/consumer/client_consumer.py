@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from journal.arguments import NOTHING_SENT
-from journal.formats.group_entries import PartitionOffset, Settled
+from journal.records.group_entries import PartitionOffset, Settled
 from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.delivery import Delivery

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from journal.formats.group_entries import PartitionOffset, Settled
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import PartitionOffset, Settled
 from txbroker import errors
 from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.core.core import Core

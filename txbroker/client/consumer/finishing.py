@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from journal.constants import KIB
-from journal.formats.group_entries import MAX_FINISHED_BYTES, PartitionOffset, Settled
 from journal.formats.offset_set_bytes import MAX_SPAN
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import MAX_FINISHED_BYTES, PartitionOffset, Settled
 from txbroker import errors
 from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.core.call import Call

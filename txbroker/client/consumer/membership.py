@@ -13,7 +13,7 @@ from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, Protocol
 
-from journal.formats.group_entries import Settled
+from journal.records.group_entries import Settled
 from txbroker import errors
 from txbroker.client.consumer.begun import Begun
 from txbroker.client.consumer.finishing import Part

@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 from weakref import ReferenceType, ref
 
-from journal.formats.group_entries import PartitionOffset, Settled
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import PartitionOffset, Settled
 from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.delivery import Delivery

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from journal.arguments import NOTHING_SENT, listed, seconds, text, wrong_type, wrong_value
 from journal.formats import frame
-from journal.formats.group_entries import MAX_PAUSE, MAX_SETTLED, PartitionOffset, Retried, Settled
+from journal.records.group_entries import MAX_PAUSE, MAX_SETTLED, PartitionOffset, Retried, Settled
 from txbroker import errors
 from txbroker.client.consumer.commits import Commits
 from txbroker.client.consumer.delivery import Chunk, Delivery

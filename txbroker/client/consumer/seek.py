@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from journal.arguments import NOTHING_CHANGED, whole, wrong_value
-from journal.formats.group_entries import PartitionOffset
+from journal.records.group_entries import PartitionOffset
 from txbroker import errors
 from txbroker.client.consumer.beginning import check_topics, start_of
 from txbroker.client.consumer.options import ConsumerOptions

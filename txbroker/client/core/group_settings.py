@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from msgspec.structs import replace
 
 from journal.arguments import seconds, wrong_value
-from journal.formats.group_entries import LEAST_EXPIRY, LONGEST_EXPIRY, NO_SETTINGS, GroupSettings
 from journal.message_headers import GivenTags, message_tags
+from journal.records.group_entries import LEAST_EXPIRY, LONGEST_EXPIRY, NO_SETTINGS, GroupSettings
 from txbroker.client.core.retry_policy import RetryPolicy, rules_of
 from txbroker.wire.messages import AlterGroup, Done, Whether
 

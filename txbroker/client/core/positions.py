@@ -7,9 +7,9 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from journal.arguments import NOTHING_CHANGED, NOTHING_SENT, index_of, listed, text, whole, wrong_type
 from journal.constants import MAX_REQUEST_ENTRIES
-from journal.formats.group_entries import MAX_FINISHED_BYTES, MAX_SETTLED, PartitionOffset, Settled
 from journal.formats.offset_set_bytes import MAX_SPAN, encode_offsets
 from journal.offset_set import OffsetSet
+from journal.records.group_entries import MAX_FINISHED_BYTES, MAX_SETTLED, PartitionOffset, Settled
 from txbroker import errors
 from txbroker.client.core.core import Core
 from txbroker.client.core.left_out import LeftOut

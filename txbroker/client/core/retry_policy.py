@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from journal.arguments import seconds, text, whole, wrong_type, wrong_value
-from journal.formats.group_entries import MAX_ATTEMPTS, MAX_PAUSE, Ending, RetryRules
+from journal.records.group_entries import MAX_ATTEMPTS, MAX_PAUSE, Ending, RetryRules
 from txbroker.wire.dead_letters import DEAD_SUFFIX, is_dead_topic
 
 ENDINGS: Final = {"dead_letter": Ending.DEAD_LETTER, "drop": Ending.DROP, "stop": Ending.STOP}

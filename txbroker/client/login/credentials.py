@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from journal.formats.access_entries import MAX_USER, USER_PATTERN
+from journal.records.access_entries import MAX_USER, USER_PATTERN
 from txbroker.client.login.secret_file import read_secret
 from txbroker.client.login.verifier import check_password
 from txbroker.errors import Misuse, WrongType, WrongValue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, Protocol
 
-from journal.formats.access_entries import LEAST_ITERATIONS, MOST_ITERATIONS
+from journal.records.access_entries import LEAST_ITERATIONS, MOST_ITERATIONS
 from txbroker.client.login.credentials import Credentials
 from txbroker.client.login.packages import scramp
 from txbroker.client.login.verifier import not_allowed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from secrets import token_bytes
 
-from journal.formats.access_entries import (
+from journal.records.access_entries import (
     DEFAULT_ITERATIONS,
     DEFAULT_SALT_BYTES,
     LEAST_ITERATIONS,

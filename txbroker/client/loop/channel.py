@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import ssl
 from typing import Any
 
 from txbroker.client.core.login import Channel
 from txbroker.client.core.url import Address
+from txbroker.loopback import is_loopback
 
 
 def channel_of(address: Address, host: str, certificate: bytes | None) -> Channel:
     """Return it for a connection to an address, which was made to the ``host`` (an IP address; "" for a UNIX socket),
     and on which the broker has shown a certificate (DER).
     """
-    return Channel(address.kind in ("tls", "unix") or _is_loopback(host), certificate)
+    return Channel(address.kind in ("tls", "unix") or is_loopback(host), certificate)
 
 
 def channel_of_socket(address: Address, connection: socket.socket) -> Channel:
@@ -29,12 +29,3 @@ def channel_of_socket(address: Address, connection: socket.socket) -> Channel:
 def host_of(name: Any) -> str:
     """Return the IP address in the name of a socket, "" if it has none."""
     return str(name[0]) if isinstance(name, tuple) and name else ""
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        found = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return (mapped or found).is_loopback

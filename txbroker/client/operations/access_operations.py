@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from journal.formats.access_entries import Resource, Right, Rule, User
+from journal.records.access_entries import Resource, Right, Rule, User
 from txbroker import errors
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Unpack
 
 from journal.arguments import NOTHING_CHANGED, NOTHING_READ, listed, octets, text, truth, whole, wrong_type
-from journal.formats.group_entries import PartitionOffset
+from journal.records.group_entries import PartitionOffset
 from txbroker import errors
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core

@@ -11,16 +11,16 @@ from crc32c import crc32c
 
 from journal.constants import MAX_OPENED_HEADS, MAX_REQUEST_ENTRIES, MAX_REQUEST_MESSAGES, OPENED_FRAME
 from journal.formats.frame import is_compressed
-from journal.formats.group_entries import (
+from journal.message_headers import GivenHeaders
+from journal.random_id import new_id
+from journal.records.group_entries import (
     MAX_FINISHED_BYTES,
     MAX_SETTLED,
     GroupPositions,
     PartitionOffset,
     Settled,
 )
-from journal.formats.record import Placement
-from journal.message_headers import GivenHeaders
-from journal.random_id import new_id
+from journal.records.record import Placement
 from journal.transaction_states import Totals, TransactionNumber
 from journal.xid import Xid
 from txbroker import errors

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from journal.formats.group_entries import GroupPositions, Settled
 from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets
+from journal.records.group_entries import GroupPositions, Settled
 from txbroker.client.core.positions import set_of
 
 

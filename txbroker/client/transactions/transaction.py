@@ -9,8 +9,8 @@ from datetime import datetime
 from functools import partial
 
 from journal.arguments import checked_xid, micros
-from journal.formats.group_entries import PartitionOffset, Settled
 from journal.message_headers import GivenHeaders, GivenId, GivenTags, marked
+from journal.records.group_entries import PartitionOffset, Settled
 from journal.transaction_states import State, TransactionNumber
 from journal.xid import Xid
 from txbroker import errors

@@ -7,7 +7,7 @@ import secrets
 from typing import NamedTuple
 
 from journal.formats import frame
-from journal.formats.stream_entries import STREAM_BYTES
+from journal.records.stream_entries import STREAM_BYTES
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.core.results import Message, decoded

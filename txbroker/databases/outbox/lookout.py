@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from journal.formats.stream_entries import STREAM_BYTES
+from journal.records.stream_entries import STREAM_BYTES
 from txbroker import errors
 from txbroker.client.operations.streams import list_streams
 from txbroker.databases.outbox.keeper import KEPT, PATIENCE, TAKEN_OVER, Claimed, Keeper

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from typing import NamedTuple
 
-from journal.formats.stream_entries import STREAM_BYTES
+from journal.records.stream_entries import STREAM_BYTES
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.operations.streams import list_streams

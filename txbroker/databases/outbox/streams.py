@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import ref
 
-from journal.formats.stream_entries import STREAM_BYTES
+from journal.records.stream_entries import STREAM_BYTES
 from journal.transaction_states import State
 from txbroker import errors
 from txbroker.client.blocking import Connection

@@ -24,7 +24,8 @@ from journal.transactions.commit_application import SlicedApply
 from journal.wal.writer import Journal, Placed
 from txbroker.drill.broker.fatal_calls import KillingFilesystem, Trigger, on_power_cuts, on_system
 from txbroker.drill.broker.kill_points import DISARMED, MID_APPLY, POINTS, POWER_CUT, POWER_CUTS
-from txbroker.server import force_thread, service
+from txbroker.server import service
+from txbroker.server.threads import force_thread
 
 
 def armed_with(text: str) -> tuple[str | None, int]:

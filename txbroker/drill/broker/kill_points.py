@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-from journal.formats import record
+from journal.records import record
 from journal.testing.faults import CHANGES, Operation
 
 RECOVERY: Final = "during-recovery"

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import txbroker
 from journal.arguments import checked_xid
-from journal.formats.group_entries import PartitionOffset
+from journal.records.group_entries import PartitionOffset
 from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker.client.blocking.transaction import Transaction

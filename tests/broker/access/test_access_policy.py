@@ -1,0 +1,268 @@
+"""Test what rules say: literal and prefix, allow and deny, roles, the broker's own topics, names of transactions.
+
+A model judges beside it, written apart: over small worlds of names and rules, every question is asked of both.
+"""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from journal.folds.access import AccessFold
+from journal.parties import Actor
+from journal.records.access_entries import Effect, Resource, Right, Rule, User
+from journal.records.access_records import RuleSet
+from journal.transaction_states import Totals
+from journal.xid import Xid
+from tests.support.broker_room import Room, frames, refused
+from txbroker.broker.access.access_policy import AccessPolicy, decided
+from txbroker.broker.sessions.rights import Thing, resource_name, xid_thing
+from txbroker.wire import messages
+
+RIGHTS = [Right.READ, Right.WRITE, Right.DESCRIBE]
+
+
+def rule(who, rights, resource=Resource.TOPIC, pattern="", prefix=False, effect=Effect.ALLOW):
+    return Rule(who, effect, resource, pattern, prefix, rights)
+
+
+def put(fold, made):
+    fold.apply(fold.changed + 1, RuleSet(made, Actor("admin", "ops"), 0), b"")
+
+
+def model(rules, right, name, is_prefix=False):
+    """Whether a right on a topic of that name, or on all that begin so, is there: by looking at each name there is."""
+    alphabet = ["", "a", "b", "ab", "aa", "abb", "txbroker.a"]
+    own = name.startswith("txbroker.")
+    names = (
+        {name} if not is_prefix else {name + tail for tail in alphabet if not tail.startswith("txbroker.")}
+    )
+    if is_prefix:
+        names |= {
+            each.pattern
+            for each in rules
+            if (each.pattern.startswith(name) and not each.pattern.startswith("txbroker."))
+            or (each.pattern.startswith(name) and own)
+        }
+
+    def meant(each, this):
+        return this.startswith(each.pattern) if each.is_prefix else this == each.pattern
+
+    for this in names:
+        given = False
+        for each in rules:
+            if not meant(each, this):
+                continue
+            if each.effect is Effect.DENY and right in each.rights:
+                return False
+            hidden = (
+                this.startswith("txbroker.") and each.is_prefix and not each.pattern.startswith("txbroker.")
+            )
+            if (
+                each.effect is Effect.ALLOW
+                and not hidden
+                and (right in each.rights or right is Right.DESCRIBE)
+            ):
+                given = True
+        if not given:
+            return False
+    return True
+
+
+RULES = st.builds(
+    rule,
+    st.just("a"),
+    st.lists(st.sampled_from(RIGHTS), min_size=1, max_size=2, unique=True),
+    st.just(Resource.TOPIC),
+    st.sampled_from(["", "a", "ab", "b", "txbroker.", "txbroker.a"]),
+    st.booleans(),
+    st.sampled_from(Effect),
+)
+
+
+@given(
+    st.lists(RULES, max_size=5),
+    st.sampled_from(RIGHTS),
+    st.sampled_from(["a", "ab", "abb", "b", "c", "txbroker.a"]),
+)
+def test_a_name_is_judged_as_the_model_does(rules, right, name):
+    assert decided(rules, right, Resource.TOPIC, Thing(name, name)) is model(rules, right, name)
+
+
+@given(st.lists(RULES, max_size=5), st.sampled_from(RIGHTS), st.sampled_from(["a", "ab", "b"]))
+def test_all_names_that_begin_alike_are_allowed_only_if_each_is(rules, right, name):
+    if decided(rules, right, Resource.TOPIC, Thing(name, name, is_prefix=True)):
+        assert model(rules, right, name, is_prefix=True)
+
+
+def test_what_no_rule_allows_is_denied_and_one_that_denies_wins():
+    thing = Thing("orders", "orders")
+    assert not decided([], Right.READ, Resource.TOPIC, thing)
+    allows = rule("a", [Right.READ], pattern="ord", prefix=True)
+    assert decided([allows], Right.READ, Resource.TOPIC, thing)
+    denies = rule("a", [Right.READ], pattern="orders", effect=Effect.DENY)
+    for rules in itertools.permutations([allows, denies]):
+        assert not decided(list(rules), Right.READ, Resource.TOPIC, thing)
+
+
+def test_the_brokers_own_topics_are_meant_only_by_a_rule_that_says_so():
+    thing = Thing("txbroker.outcomes", "")
+    assert not decided([rule("a", [Right.READ], prefix=True)], Right.READ, Resource.TOPIC, thing)
+    assert decided(
+        [rule("a", [Right.READ], pattern="txbroker.", prefix=True)], Right.READ, Resource.TOPIC, thing
+    )
+
+
+def test_a_thing_that_is_not_known_needs_the_right_on_everything():
+    unknown = Thing(None, "the topic of partition 7")
+    assert not decided(
+        [rule("a", [Right.READ], pattern="o", prefix=True)], Right.READ, Resource.TOPIC, unknown
+    )
+    everything = rule("a", [Right.READ], prefix=True)
+    assert decided([everything], Right.READ, Resource.TOPIC, unknown)
+    denies = rule("a", [Right.READ], pattern="x", effect=Effect.DENY)
+    assert not decided([everything, denies], Right.READ, Resource.TOPIC, unknown)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (b"abc-1", "abc-1"),
+        (b"a.b_c", "a.b_c"),
+        (b"a~b", "a%7Eb"),
+        (b"a:b/c", "a%3Ab%2Fc"),
+        (b"\x00\xff", "%00%FF"),
+    ],
+)
+def test_a_transaction_is_named_by_its_global_id_byte_by_byte(given, name):
+    assert resource_name(given) == name
+    assert xid_thing(Xid(1, given, b"branch")).name == name
+
+
+@given(st.binary(max_size=8), st.binary(max_size=8))
+def test_what_begins_alike_is_named_alike(one, more):
+    assert resource_name(one + more).startswith(resource_name(one))
+    assert resource_name(one + more) == resource_name(one) + resource_name(more)
+
+
+class TestPrincipals:
+    @pytest.fixture
+    def access(self):
+        fold = AccessFold()
+        fold.is_on = True
+        return fold
+
+    def rights(self, access, principal="a"):
+        return AccessPolicy(SimpleNamespace(), access, SimpleNamespace(streams={})).rights_of(principal)
+
+    def add(self, access, *rules):
+        for each in rules:
+            put(access, each)
+
+    def test_roles_count_for_those_who_have_them(self, access):
+        access.users |= {"a": User("a", roles=["ops"]), "b": User("b")}
+        self.add(access, rule("role:ops", [Right.READ], pattern="t"))
+        thing = Thing("t", "t")
+        assert self.rights(access, "a").allows(Right.READ, Resource.TOPIC, thing)
+        assert not self.rights(access, "b").allows(Right.READ, Resource.TOPIC, thing)
+
+    def test_rules_about_somebody_who_is_no_user_allow_nothing(self, access):
+        self.add(access, rule("a", [Right.READ], prefix=True))
+        assert not self.rights(access).allows(Right.READ, Resource.TOPIC, Thing("t", "t"))
+
+    def test_everybody_may_do_everything_where_nobody_has_to_log_in_and_the_administrator_always(
+        self, access
+    ):
+        assert self.rights(access, "@admin") is None
+        access.is_on = False
+        assert self.rights(access) is None
+
+
+class TestRequests:
+    """A broker whose policy is that of its rules, with a session of a user."""
+
+    @pytest.fixture
+    def room(self):
+        room = Room()
+        fold = room.broker.access
+        [self.partition] = room.topic("orders")
+        [self.other] = room.topic("bills")
+        fold.users["a"] = User("a")
+        for each in (
+            rule("a", [Right.WRITE, Right.READ], pattern="orders"),
+            rule("a", [Right.READ], Resource.GROUP, "g"),
+        ):
+            put(fold, each)
+        fold.is_on = True
+        return room
+
+    def peer(self, room):
+        room.broker.access.is_on = False
+        peer = room.peer()
+        room.broker.access.is_on = True
+        peer.session.begin(peer.session.number, "a", None)
+        peer.session.rights = room.broker.policy.rights_of("a")
+        return peer
+
+    def test_what_was_allowed_once_is_allowed_again_and_nothing_else_is(self, room):
+        peer = self.peer(room)
+        for _ in range(2):
+            assert isinstance(peer.ask(messages.Send, self.partition, data=frames(b"a")), messages.Sent)
+            refused(peer.ask(messages.Send, self.other, data=frames(b"a")), "AccessDenied")
+            assert isinstance(peer.ask(messages.Fetch, [(self.partition, 0, 0)]), messages.Fetched)
+            refused(peer.ask(messages.Fetch, [(self.partition, 0, 0), (self.other, 0, 0)]), "AccessDenied")
+            reader = messages.Reader("other", 0, [0])
+            refused(peer.ask(messages.Fetch, [(self.partition, 0, 0)], readers=[reader]), "AccessDenied")
+        assert room.broker.access_policy.denied == 6
+
+    def test_a_partition_that_does_not_exist_is_refused_as_one_that_does(self, room):
+        peer = self.peer(room)
+        said = [peer.ask(messages.Send, number, data=frames(b"a")) for number in (self.other, 999)]
+        assert said[0].error == said[1].error == "AccessDenied"
+        assert said[0].message.replace(str(self.other), "N") == said[1].message.replace("999", "N")
+
+    def test_what_is_noted_of_what_was_allowed_is_bounded_by_what_there_is(self, room):
+        everything = rule("a", [Right.WRITE, Right.READ], prefix=True)
+        put(room.broker.access, everything)
+        peer = self.peer(room)
+        for number in range(1000, 1100):
+            refused(peer.ask(messages.Send, number, data=frames(b"a")), "UnknownPartition")
+            peer.ask(messages.Fetch, [(number, 0, 0)])
+        assert peer.session.rights._written == peer.session.rights._read == set()
+
+    @pytest.mark.parametrize("totals", [Totals(0, 0, 0), Totals(1, 1, 7)])
+    def test_a_transaction_of_which_nothing_arrived_is_its_owners_too(self, room, totals):
+        """Seen to fail: such an outcome had no owner, so that its own client was refused. Found by the simulation."""
+        peer = self.peer(room)
+        told = [peer.ask(messages.Commit, peer.session.number, 1, None, totals) for _ in range(2)]
+        assert [getattr(each, "error", "") for each in told] in (
+            ["", ""],
+            ["ContentMismatch", "TransactionRolledBack"],
+        )
+        assert isinstance(peer.ask(messages.AskOutcome, peer.session.number, 1), messages.Outcome)
+
+    def test_an_empty_transaction_is_not_anothers(self, room):
+        peer = self.peer(room)
+        assert isinstance(peer.ask(messages.Commit, 0, 1, None, Totals(0, 0, 0)), messages.Committed)
+        room.broker.access.users["b"] = User("b")
+        other = self.peer(room)
+        other.session.begin(other.session.number, "b", None)
+        other.session.rights = room.broker.policy.rights_of("b")
+        refused(other.ask(messages.AskOutcome, peer.session.number, 1), "AccessDenied")
+
+    def test_a_timed_request_is_judged_as_the_one_in_it(self, room):
+        """Seen to fail: the broker broke, for it looked for the partition in the timed one. Found by the simulation."""
+        peer = self.peer(room)
+        for _ in range(2):
+            timed = peer.ask(messages.Timed, messages.Send(0, self.partition), data=frames(b"a"))
+            assert isinstance(timed, messages.TimedAnswer)
+            refused(peer.ask(messages.Timed, messages.Send(0, self.other), data=frames(b"a")), "AccessDenied")
+        number = peer.session.number
+        for request in (
+            messages.Commit(0, number, 1, None, Totals(0, 0, 0)),
+            messages.Rollback(0, number, 2),
+        ):
+            assert isinstance(peer.ask(messages.Timed, request), messages.TimedAnswer)
+        assert isinstance(peer.ask(messages.Send, self.partition, data=frames(b"a")), messages.Sent)

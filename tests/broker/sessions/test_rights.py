@@ -1,0 +1,232 @@
+"""Test that every request has a row in the table of rights, which is checked in one place, by the session's principal.
+
+Seen to fail: with a request left out of the table, with parked or timed requests not asked for, with the policy looked
+up for each request.
+"""
+
+from typing import get_args
+
+import pytest
+
+from journal.records.access_entries import Effect, Rule, User
+from journal.records.group_entries import Ending, GroupPositions, GroupSettings, RetryRules
+from journal.xid import Xid
+from tests.support.broker_room import Room, frames, refused
+from txbroker.broker.sessions.rights import NEEDS, Need, Resource, Right, Thing, needs_of
+from txbroker.errors import RequestRefused
+from txbroker.wire import messages
+from txbroker.wire.messages import AnyRequest
+from txbroker.wire.secret import Secret
+
+
+class Only:
+    """Allows these rights alone; ``asked`` has the principals that it was asked for."""
+
+    def __init__(self, *rights):
+        self.rights = rights
+        self.asked = []
+        self.judged = []
+
+    def rights_of(self, principal):
+        self.asked.append(principal)
+        return self
+
+    def knows(self, command):
+        return False
+
+    def learn(self, command):
+        pass
+
+    def judge(self, need, command):
+        self.judged.append((need.right, type(command)))
+        if need.right not in self.rights:
+            raise RequestRefused(f"{need.right.value} on a {need.resource.value} is not allowed")
+
+
+def test_every_request_has_a_row_and_nothing_else_has_one():
+    assert set(NEEDS) == set(get_args(AnyRequest))
+
+
+@pytest.mark.parametrize("kind", NEEDS)
+def test_a_row_names_rights_and_kinds_of_things(kind):
+    for need in NEEDS[kind]:
+        assert isinstance(need.right, Right)
+        assert isinstance(need.resource, Resource)
+
+
+XID = Xid(1, b"g/1", b"b")
+NOBODYS = Secret(bytes(16))
+STREAM = bytes(16)
+OTHERS = Thing("of-another", "of another")
+ALICE = User("alice")
+RULE = Rule("alice", Effect.ALLOW, Resource.TOPIC, "orders", False, [Right.READ])
+RETRIES = GroupSettings(RetryRules(3, 0, 0, Ending.DEAD_LETTER, "dead"))
+
+
+class Everything:
+    """Partition n is of topic tn, each stream of one table, each transaction another principal's."""
+
+    def topic_of(self, partition):
+        return f"t{partition}"
+
+    def table_of(self, stream):
+        return "shop"
+
+    def of_others(self, command):
+        return OTHERS
+
+
+def needed(command, places):
+    """What a request needs, as "right resource name"; a * behind the name stands for all that begins so."""
+    meant = command.request if type(command) is messages.Timed else command
+    return [
+        f"{need.right.value} {need.resource.value} {thing.name}{'*' * thing.is_prefix}".strip()
+        for need in needs_of(meant)
+        for thing in need.things(meant, places)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "rights"),
+    [
+        (messages.Send(1, 1), ["write topic t1"]),
+        (messages.OpenProducer(1), []),
+        (messages.OpenProducer(1, "loader"), ["write producer loader"]),
+        (messages.DescribeTopics(1), []),
+        (messages.DescribeTopics(1, ["a", "b"]), ["describe topic a", "describe topic b"]),
+        (messages.Purge(1, [(1, 5), (2, 5)]), ["delete topic t1", "delete topic t2"]),
+        (messages.OffsetsForTime(1, [1, 1], 5), ["describe topic t1"]),
+        (messages.Commit(1, serial=1), []),
+        (messages.Commit(1, serial=1, runs=[(1, 0)]), ["write topic t1"]),
+        (messages.Commit(1, serial=1, positions=[GroupPositions("g", STREAM, [])]), ["read group g"]),
+        (messages.Commit(1, xid=XID), ["decide transaction of-another"]),
+        (messages.Commit(1, session=9, serial=1), ["decide transaction of-another"]),
+        (messages.Commit(1, xid=XID, operator=True, by="a", why="b"), ["force transaction of-another"]),
+        (
+            messages.Commit(1, serial=1, delivery=messages.Delivery(STREAM, b"", 2, 1)),
+            ["prepare transaction shop-*"],
+        ),
+        (messages.Rollback(1, serial=1), []),
+        (messages.Rollback(1, xid=XID), ["decide transaction of-another"]),
+        (messages.Rollback(1, serial=1, operator=True), ["force transaction of-another"]),
+        (messages.Prepare(1, 1, XID), ["prepare transaction g%2F1"]),
+        (messages.Fetch(1, [(1, 0, 0)]), ["read topic t1"]),
+        (
+            messages.Fetch(1, [(1, 0, 0)], readers=[messages.Reader("g", 0, [0])]),
+            ["read topic t1", "read group g"],
+        ),
+        (messages.AskOutcome(1, serial=1), []),
+        (messages.AskOutcome(1, xid=XID), ["describe transaction of-another"]),
+        (messages.ListTransactions(1), ["describe transaction *"]),
+        (messages.ListTransactions(1, own=True), []),
+        (messages.ListTransactions(1, global_prefix=b"g/"), ["describe transaction g%2F*"]),
+        (messages.JoinGroup(1, "g", bytes(16), ["t"]), ["read group g", "read topic t"]),
+        (messages.JoinGroup(1, "g", bytes(16), [], "orders-*"), ["read group g", "read topic orders-*"]),
+        (messages.JoinGroup(1, "g", bytes(16), [], "orders"), ["read group g", "read topic orders"]),
+        (messages.Attend(1, "g", 1, NOBODYS), ["read group g"]),
+        (messages.BeginMessages(1, "g", 1, NOBODYS, []), ["read group g"]),
+        (messages.LeaveGroup(1, "g", 1, NOBODYS), ["read group g"]),
+        (messages.DescribeGroup(1, "g"), ["describe group g"]),
+        (messages.FindMessages(1, 1, 0, b"k"), ["read topic t1"]),
+        (messages.ListParked(1, "g", 1), ["describe group g"]),
+        (messages.ClaimStream(1, STREAM, "a~b", 1), ["prepare transaction a%7Eb-*"]),
+        (messages.ReleaseStream(1, STREAM, b"", 0, 1), ["prepare transaction shop-*"]),
+        (messages.ListStreams(1), ["describe transaction *"]),
+        (messages.ListStreams(1, "shop"), ["describe transaction shop-*"]),
+        (messages.ListSessions(1), ["describe broker"]),
+        (messages.CloseSession(1, 7), ["administer broker"]),
+        (messages.ReleaseParked(1, "g", bytes(16), 1, [1]), ["read group g"]),
+        (messages.AlterGroup(1, "g", GroupSettings(), ["retry"]), ["read group g", "alter group g"]),
+        (
+            messages.AlterGroup(1, "g", GroupSettings(), ["retry"], messages.Whether.NONE_OR_SAME),
+            ["read group g"],
+        ),
+        (
+            messages.AlterGroup(1, "g", RETRIES, ["retry"], messages.Whether.NONE),
+            ["read group g", "write topic dead"],
+        ),
+        (messages.AlterUser(1, ALICE, ["scram"]), []),
+        (messages.AlterUser(1, ALICE, ["scram"], messages.Existing.NO), ["administer broker"]),
+        (messages.AlterUser(1, ALICE, ["scram", "roles"]), ["administer broker"]),
+        (messages.AlterUser(1, ALICE, []), ["administer broker"]),
+        (messages.RemoveUser(1, "alice"), ["administer broker"]),
+        (messages.ListUsers(1), ["administer broker"]),
+        (messages.AlterRule(1, RULE), ["administer broker"]),
+        (messages.ListRules(1), ["administer broker"]),
+        (messages.SwitchAccess(1, messages.Switch.DISABLE), ["administer broker"]),
+        (messages.CheckAccess(1, "alice", Right.READ, Resource.TOPIC, "t"), ["administer broker"]),
+        (messages.PinFiles(1), ["backup broker"]),
+        (messages.Timed(1, messages.Send(1, 1)), ["write topic t1"]),
+        (messages.Timed(1, messages.Commit(1, xid=XID)), ["decide transaction of-another"]),
+    ],
+)
+def test_what_a_request_needs_is_read_off_it(command, rights):
+    assert needed(command, Everything()) == rights
+
+
+class Nothing(Everything):
+    def topic_of(self, partition):
+        return None
+
+    def table_of(self, stream):
+        return None
+
+    def of_others(self, command):
+        return None
+
+
+def test_a_need_on_what_is_not_known_by_its_number_names_nothing():
+    send = messages.Send(1, 7)
+    [need] = needs_of(send)
+    assert list(need.things(send, Nothing())) == [Thing(None, "the topic of partition 7")]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        messages.Commit(1, xid=XID),
+        messages.Commit(1, serial=1, delivery=messages.Delivery(STREAM, b"", 2, 1)),
+        messages.ReleaseStream(1, STREAM, b"", 0, 1),
+        messages.Forget(1, 1, 1),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_nothing_is_needed_for_what_is_the_principals_own_or_not_there(command):
+    assert needed(command, Nothing()) == []
+
+
+def test_without_login_everybody_is_anonymous_and_may_do_everything():
+    room = Room()
+    session = room.peer().session
+    assert (session.principal, session.rights) == ("anonymous", None)
+
+
+def test_the_policy_is_looked_up_once_a_session_and_asked_for_each_request():
+    room = Room()
+    [partition] = room.topic()
+    policy = room.broker.policy = Only(Right.WRITE)
+    peer = room.peer()
+    assert policy.asked == ["anonymous"]
+    assert isinstance(peer.ask(messages.Send, partition, data=frames(b"a")), messages.Sent)
+    timed = peer.ask(messages.Timed, messages.Send(7, partition), data=frames(b"b"))
+    assert isinstance(timed, messages.TimedAnswer)
+    refused(peer.ask(messages.Fetch, [(partition, 0, 0)]), "RequestRefused")
+    refused(peer.ask(messages.Rollback, xid=XID, operator=True, by="a", why="b"), "RequestRefused")
+    assert policy.asked == ["anonymous"]
+    assert policy.judged == [
+        (Right.WRITE, messages.Send), (Right.WRITE, messages.Send), (Right.READ, messages.Fetch),
+        (Right.FORCE, messages.Rollback),
+    ]  # fmt: skip
+
+
+def test_a_session_without_rights_ends_as_any_other():
+    room = Room()
+    room.broker.policy = Only()
+    peer = room.peer()
+    refused(peer.ask(messages.AskStatus), "RequestRefused")
+    room.broker.closed(peer.session)
+    assert peer.session.number not in room.broker.sessions
+
+
+def test_a_need_is_there_always_unless_it_says_when():
+    assert Need(Right.READ, Resource.TOPIC, lambda command, places: ()).if_so(messages.Ping(1))

@@ -1,0 +1,114 @@
+"""Answers that take long, made in steps while the session's turn lasts, with reads of the disk on another thread.
+
+An answer is made by a generator. It yields None where others may have their turn, or work for the reader pool, whose
+result it gets; it returns the encoded answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, Final
+
+from twisted.logger import Logger
+
+from journal.log.read_plan import GoesOn, always
+from txbroker.broker.fetches.fetch_attempt import unreadable
+from txbroker.broker.sessions.accounts import Accounts
+from txbroker.broker.sessions.session import Session, SessionState
+from txbroker.errors import LimitExceeded, TxBrokerError
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import Request
+from txbroker.wire.refusals import refusal
+
+MOST_AT_ONCE: Final = 16
+"""How many answers of one session may be made at once: each holds its question and the finished part of the answer."""
+
+Work = Callable[[], Any]
+Steps = Generator[Work | None, Any, bytes]
+RunBlocking = Callable[[Work, Callable[[Any], None], Callable[[BaseException], None]], None]
+
+
+class _Making:
+    """An answer that is being made; ``result`` goes into the next step."""
+
+    __slots__ = ("correlation", "kind", "result", "session", "steps")
+
+    def __init__(self, session: Session, request: Request, steps: Steps) -> None:
+        self.session = session
+        self.correlation = request.correlation
+        self.kind = type(request).__name__
+        self.steps = steps
+        self.result: Any = None
+
+
+class Stepwise:
+    """Makes such answers. ``goes_on`` returns whether the session's turn lasts; ``broke`` is called for our own
+    faults.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        run_blocking: RunBlocking,
+        answers: Accounts,
+        broke: Callable[[Session, str, Exception], None],
+    ) -> None:
+        self._run_blocking = run_blocking
+        self._answers = answers
+        self._broke = broke
+        self.goes_on: GoesOn = always
+
+    def answer(self, session: Session, request: Request, steps: Steps) -> None:
+        """Make the answer to a request; it is delivered once all that was accepted until it was made is forced.
+
+        Raises :class:`LimitExceeded` if too many are being made for the session.
+        """
+        if session.making >= MOST_AT_ONCE:
+            raise LimitExceeded(
+                f"{session.making} answers of this session are being made, the limit is {MOST_AT_ONCE}; wait for one "
+                "of them"
+            )
+        session.making += 1
+        self._go_on(_Making(session, request, steps))
+
+    def _go_on(self, making: _Making) -> None:
+        session, work = making.session, None
+        try:
+            while session.state is not SessionState.CLOSED:
+                result, making.result = making.result, None
+                work = making.steps.send(result)
+                if work is not None:
+                    self._run_blocking(work, partial(self._done, making), partial(self._failed, making))
+                    return
+                if session.wake is not None and not self.goes_on():
+                    self._later(making)
+                    return
+        except StopIteration as end:
+            self._answers.put(session, end.value)
+        except TxBrokerError as error:
+            self._answers.put(session, encode(refusal(making.correlation, error)))
+        except Exception as error:  # noqa: BLE001  (whatever it is, it costs one connection)
+            self._broke(session, making.kind, error)
+        session.making -= 1
+
+    def _later(self, making: _Making) -> None:
+        making.session.due[making] = self._go_on
+        if making.session.wake is not None:
+            making.session.wake()
+
+    def _done(self, making: _Making, result: Any) -> None:
+        making.result = result
+        if making.session.wake is None:
+            self._go_on(making)
+        else:
+            self._later(making)
+
+    def _failed(self, making: _Making, error: BaseException) -> None:
+        """Refuse this request, because the disk or the pool failed; the session continues."""
+        making.session.making -= 1
+        making.steps.close()
+        self.log.error("{command}: reading failed: {error}", command=making.kind, error=error)
+        told = error if isinstance(error, TxBrokerError) else unreadable(error)
+        self._answers.put(making.session, encode(refusal(making.correlation, told)))

@@ -1,0 +1,1 @@
+"""Sends and deliveries: messages from producers and from streams, each stored once."""

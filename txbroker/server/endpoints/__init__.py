@@ -1,0 +1,1 @@
+"""What listens: endpoints, TLS and its certificates, connections through proxies, the administrator's socket."""
