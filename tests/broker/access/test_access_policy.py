@@ -14,7 +14,7 @@ from journal.folds.access import AccessFold
 from journal.parties import Actor
 from journal.records.access_entries import Effect, Resource, Right, Rule, User
 from journal.records.access_records import RuleSet
-from journal.transaction_states import Totals
+from journal.transaction_states import Cause, Totals, TransactionNumber
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
 from txbroker.broker.access.access_policy import AccessPolicy, decided
@@ -266,3 +266,18 @@ class TestRequests:
         ):
             assert isinstance(peer.ask(messages.Timed, request), messages.TimedAnswer)
         assert isinstance(peer.ask(messages.Send, self.partition, data=frames(b"a")), messages.Sent)
+
+    def test_what_was_prepared_without_a_principal_is_not_everybodys(self, room):
+        """As by a program that has the journal to itself, before a broker served its directory."""
+        xid, store = Xid(1, b"embedded", b""), room.engine.transactions
+        number = TransactionNumber(1, 1)
+        store.add(number, self.partition, frames(b"a"), 1, xid)
+        store.prepare(number, xid, store.live[number].totals)
+        room.engine.sync()
+        peer = self.peer(room)
+        for which in ((0, 0, xid), (1, 1, None)):
+            for request in (messages.Commit, messages.Rollback, messages.AskOutcome):
+                refused(peer.ask(request, *which), "AccessDenied")
+        room.engine.transactions.commit(number, Cause.CLIENT)
+        room.engine.sync()
+        refused(peer.ask(messages.AskOutcome, 1, 1), "AccessDenied")

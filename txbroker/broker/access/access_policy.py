@@ -74,9 +74,9 @@ class AccessPolicy:
             except UnknownTransaction:
                 return Thing(resource_name(command.xid.global_id), shown)
         found = table.live.get(number) or table.outcomes.find(number)
-        if found is None or found.owner is None:
+        if found is None or (found.owner is None and number not in table.live and not found.placements):
             return None  # nobody's: that is what will be said; one of which nothing has arrived has no owner
-        owner = found.owner.principal
+        owner = "" if found.owner is None else found.owner.principal  # who used the journal itself was nobody
         if owner == principal:
             return None
         name = None if found.xid is None else resource_name(found.xid.global_id)
