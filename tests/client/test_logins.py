@@ -159,11 +159,11 @@ def test_every_client_logs_in_in_every_way(scene, face, way):
 
 @pytest.mark.parametrize("face", [blocking, in_asyncio, in_twisted])
 def test_every_client_raises_at_once_if_it_is_not_let_in(scene, face):
-    began = time.monotonic()
     for choices in ({"user": "pass", "password": "wrong"}, {}, {"user": "nobody", "password": "sesame"}):
+        began = time.monotonic()
         with pytest.raises(errors.AuthenticationFailed):
             face(scene.tcp, choices, "pass-x")
-    assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 20, "as long as the client would wait for an answer"
 
 
 def test_the_environment_says_how_to_log_in(scene, monkeypatch):

@@ -73,8 +73,9 @@ class AccessPolicy:
                 number = table.find(command.xid)
             except UnknownTransaction:
                 return Thing(resource_name(command.xid.global_id), shown)
-        found = table.live.get(number) or table.outcomes.find(number)
-        if found is None or (found.owner is None and number not in table.live and not found.placements):
+        ended = table.outcomes.find(number)
+        found = table.live.get(number) or ended
+        if found is None or (found is ended and found.owner is None and not ended.placements):
             return None  # nobody's: that is what will be said; one of which nothing has arrived has no owner
         owner = "" if found.owner is None else found.owner.principal  # who used the journal itself was nobody
         if owner == principal:
