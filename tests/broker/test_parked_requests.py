@@ -103,6 +103,20 @@ def test_reading_goes_on_meanwhile_but_not_past_a_request_that_waits(busy):
     assert mixed.answer(ping) is not None
 
 
+def test_a_login_anew_does_not_wait_behind_the_requests_of_its_session(busy):
+    """Or a session whose token ends meanwhile would end, though its client has shown another one in time."""
+    peer = busy.room.peer()
+    waiting = peer.tell(commands.Send, busy.partition, data=frames(b"1"))
+    begun = []
+    busy.room.broker.entrance.take = lambda session, command, data: begun.append(type(command))
+    busy.room.broker._handlers[commands.Login] = busy.room.broker.entrance.take
+    peer.tell(commands.Login, "OAUTHBEARER", b"token")
+    assert begun == [commands.Login]
+    assert peer.session.parked
+    busy.room.engine.sync()
+    assert peer.answer(waiting).base_offset == 18
+
+
 def test_nobody_sees_part_of_the_commit(busy):
     reader = busy.room.peer()
     asked = reader.tell(commands.Fetch, [(busy.partition, 0, 0)])

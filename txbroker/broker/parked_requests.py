@@ -35,6 +35,7 @@ from txbroker.wire.messages import (
     FetchOffsets,
     FindMessages,
     ListSessions,
+    Login,
     OffsetsForTime,
     OpenProducer,
     PinFiles,
@@ -139,9 +140,11 @@ class ParkedRequests:
 
     def must_wait(self, session: Session, command: Any, size: int) -> bool:
         """Return whether a request with ``size`` bytes of messages has to get in line now."""
+        applying, kind = self._large_commits.current, type(command)
+        if kind is Login:
+            return False  # a session that waits here must not end meanwhile because its token has
         if session.parked:
             return True
-        applying, kind = self._large_commits.current, type(command)
         if applying is None:
             return bool(self.line) and size > 0 and not self._is_small(size)
         if kind in READING:
