@@ -31,6 +31,7 @@ class AccessFold:
         self.users: dict[str, User] = {}
         self.rules: dict[RuleKey, Rule] = {}
         self._by_holder: dict[str, dict[RuleKey, Rule]] = {}
+        self._users_changed: dict[str, int] = {}
         self.is_on = False
         self.is_confirmed = True
         self.key = b""
@@ -41,8 +42,10 @@ class AccessFold:
         match record:
             case UserSet():
                 self.users[record.user.name] = record.user
+                self._users_changed[record.user.name] = lsn
             case UserRemoved():
                 del self.users[record.name]
+                self._users_changed.pop(record.name, None)
             case RuleSet():
                 self._set(record.rule)
             case AccessSet():
@@ -64,6 +67,10 @@ class AccessFold:
     def rules_of(self, holder: str) -> Iterable[Rule]:
         """Return the rules about a user or role alone, in the order in which they were made."""
         return self._by_holder.get(holder, {}).values()
+
+    def is_as_of(self, user: str, lsn: int) -> bool:
+        """Return whether there is a user of that name, and was not changed after that LSN."""
+        return user in self.users and self._users_changed.get(user, 0) <= lsn
 
     def snapshot(self) -> Iterator[Any]:
         """Return the settings, then users and rules, which do not change; nothing before the first change."""

@@ -201,7 +201,14 @@ class Broker:
             call_later, self._supersede, self._end, self._finish,
         )  # fmt: skip
         self.access_admin = AccessAdministration(
-            engine, self.access, self.access_policy, sessions, random, self._send_away, self.quotas
+            engine,
+            self.access,
+            self.access_policy,
+            sessions,
+            random,
+            self._send_away,
+            self.quotas,
+            logins.can_log_in,
         )
         self.session_list = SessionList(engine, sessions, self._send_away)
 

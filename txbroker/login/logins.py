@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from journal.interfaces import IClock
+from journal.records.access_entries import User
 from txbroker.errors import InvalidSetting
 from txbroker.login.bearer import OAUTHBEARER, BearerExchange
 from txbroker.login.exchange import Exchange, RefusedExchange
@@ -116,6 +117,15 @@ class Logins:
                 return AnonymousExchange(facts, failures)
             case _:
                 return ScramExchange(mechanism, facts, failures, self._verifiers, self._random)
+
+    def can_log_in(self, user: User) -> bool:
+        """Return whether a way of a user can let it in here. Whether an endpoint asks for certificates is not known."""
+        by_password = self._has_scramp and user.scram is not None
+        return (
+            by_password
+            or bool(user.certificates)
+            or any(each.issuer in self._issuers for each in user.tokens)
+        )
 
     def _wall(self) -> float:
         return self._clock.wall() / 1_000_000

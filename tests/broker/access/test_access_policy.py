@@ -115,6 +115,25 @@ def test_the_brokers_own_topics_are_meant_only_by_a_rule_that_says_so():
     )
 
 
+def test_owners_are_meant_only_by_a_rule_that_says_so():
+    """Seen to fail: a rule about ids that begin with o was one about everybody's transactions."""
+    thing = Thing("pay-77", "pay-77", also="owner:vera")
+
+    def may(*given):
+        rules = [rule("a", [Right.DECIDE], Resource.TRANSACTION, *each) for each in given]
+        return decided(rules, Right.DECIDE, Resource.TRANSACTION, thing)
+
+    everything = ("", True)
+    assert may(everything)
+    for pattern in ("owner:vera", "owner:v", "owner:"):
+        assert may((pattern, True))
+        assert not may(everything, (pattern, True, Effect.DENY))
+    for pattern in ("o", "own", "owner", "owner:x"):
+        assert not may((pattern, True))
+        assert may(everything, (pattern, True, Effect.DENY))
+    assert not may(("pay-77", False), ("owner:vera", False, Effect.DENY))
+
+
 def test_a_thing_that_is_not_known_needs_the_right_on_everything():
     unknown = Thing(None, "the topic of partition 7")
     assert not decided(

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from journal.folds.access import AccessFold
-from journal.parties import ADMINISTRATOR, ANONYMOUS
-from journal.records.access_entries import ROLE, Effect, Resource, Right, User
+from journal.parties import ADMINISTRATOR
+from journal.records.access_entries import DEFAULT_ITERATIONS, ROLE, Effect, Resource, Right, User
 from journal.records.record import AccessSet, RuleSet, UserRemoved, UserSet
 from txbroker.broker.access.access_policy import AccessPolicy, decided, denied, matching
 from txbroker.broker.access.quotas import QuotaBook
 from txbroker.broker.sends.sends import disk_full
 from txbroker.broker.sessions.rights import THE_BROKER, Thing
 from txbroker.broker.sessions.session import Session
+from txbroker.broker.sessions.settings import SECOND
 from txbroker.errors import InvalidSetting, LimitExceeded, UnknownUser, UserExists
 from txbroker.login.ways import judge_user
 from txbroker.wire.codec import encode
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 MAX_USERS: Final = 10_000
 MAX_RULES: Final = 10_000
 KEY_BYTES: Final = 32
+PASSWORD_INTERVAL: Final = 10 * SECOND
+"""µs that must pass between two changes of a password by its own user."""
 
 
 class AccessAdministration:
@@ -65,14 +68,17 @@ class AccessAdministration:
         random: Callable[[int], bytes],
         end: Callable[[Session, str], None],
         quotas: QuotaBook,
+        can_log_in: Callable[[User], bool],
     ) -> None:
         self._quotas = quotas
+        self._can_log_in = can_log_in
         self._engine = engine
         self._access = access
         self._policy = policy
         self._sessions = sessions
         self._random = random
         self._end = end
+        self._password_times: dict[str, int] = {}
         self.on_switched: Callable[[], object] = lambda: None
         """Called once it is forced whether one has to log in."""
         self.handlers: dict[type[Request], Any] = {
@@ -109,20 +115,58 @@ class AccessAdministration:
             if known is None:
                 raise _unknown(given.name)
             made = replace(known, **{name: getattr(given, name) for name in command.names})
+        if made == known:
+            self._answer(session, Done(command.correlation))
+            return
         error = judge_user(access.users, made)
         if error is not None:
             raise error
+        if known is not None and command.names == ["scram"]:
+            self._judge_own_password(session, known, made)
         self._accept(UserSet(made, session.as_actor(), self._engine.now()))
         self._quotas.changed(made.name)
         self._answer(session, Done(command.correlation))
-        if known is not None and _has_lost(known, made):
+        if known is not None and (
+            _has_lost(known, made) or self._is_denied(set(made.roles) - set(known.roles))
+        ):
             self._end_those_of({made.name}, f"a way in or a role of {made.name} was taken away")
+
+    def _judge_own_password(self, session: Session, known: User, made: User) -> None:
+        """Raise unless who changes nothing but its own password may: it replaces one that there is, now and then.
+
+        Each change is forced and told in the audit, and a check takes the broker as many iterations as it has.
+        """
+        if session.rights is None or session.rights.allows(Right.ADMINISTER, Resource.BROKER, Thing("", "")):
+            return
+        if known.scram is None or made.scram is None:
+            raise denied(
+                session.principal, Right.ADMINISTER, Resource.BROKER, "to log in by a password or without one"
+            )
+        most = max(DEFAULT_ITERATIONS, known.scram.iterations)
+        if made.scram.iterations > most:
+            raise LimitExceeded(
+                f"{made.scram.iterations} iterations, {most} are allowed; the password has not changed"
+            )
+        now, last = self._engine.clock.monotonic(), self._password_times.get(known.name)
+        if last is not None and now - last < PASSWORD_INTERVAL:
+            raise LimitExceeded(
+                f"{known.name} has changed its password {(now - last) // SECOND} s ago; it has not changed again. Wait "
+                f"until {PASSWORD_INTERVAL // SECOND} s have passed"
+            )
+        self._password_times = {
+            name: at for name, at in self._password_times.items() if now - at < PASSWORD_INTERVAL
+        } | {known.name: now}
+
+    def _is_denied(self, roles: Iterable[str]) -> bool:
+        """Whether a rule about one of the roles denies something: who gets that role loses by it."""
+        rules = (rule for role in roles for rule in self._access.rules_of(f"{ROLE}{role}"))
+        return any(rule.effect is Effect.DENY for rule in rules)
 
     def remove_user(self, session: Session, command: RemoveUser, data: memoryview) -> None:  # noqa: ARG002
         """Remove a user, and end its sessions."""
         if command.name not in self._access.users:
             raise _unknown(command.name)
-        self._accept(UserRemoved(command.name, session.as_actor(), self._engine.now()))
+        self._accept(UserRemoved(command.name, session.as_actor(), self._engine.now()), takes_away=True)
         self._quotas.changed(command.name)
         self._answer(session, Done(command.correlation))
         self._end_those_of({command.name}, f"user {command.name} was removed")
@@ -161,7 +205,8 @@ class AccessAdministration:
         if after != before:
             if known is None and len(access.rules) >= MAX_RULES:
                 raise LimitExceeded(f"there are {MAX_RULES} rules; nothing has changed. Remove some first")
-            self._accept(RuleSet(rule, session.as_actor(), self._engine.now()))
+            takes_away = (rule.effect is Effect.ALLOW) is command.forget
+            self._accept(RuleSet(rule, session.as_actor(), self._engine.now()), takes_away)
         self._answer(session, Rules(command.correlation, [rule], False, access.is_on, access.is_confirmed))
         if after != before and (rule.effect is Effect.ALLOW) is command.forget:
             self._end_those_of(self._names_of(rule.holder), f"a right was taken away ({given})")
@@ -198,13 +243,13 @@ class AccessAdministration:
         is_on = access.is_on if what is Switch.CONFIRM else what is Switch.ENABLE
         is_confirmed = access.is_confirmed or what is Switch.CONFIRM
         if (is_on, is_confirmed) != (access.is_on, access.is_confirmed):
-            self._accept(self._set(is_on, is_confirmed, session))
+            was_on = access.is_on
+            self._accept(self._set(is_on, is_confirmed, session), takes_away=True)
             self._answer(session, Done(command.correlation))
-            if is_on:
-                self._end_those_of({ANONYMOUS}, "a login is needed from now on")
-            else:
+            if is_on is not was_on:  # also of who has logged in: without the rules it could do everything
                 everybody = {each.principal for each in self._sessions.values()}
-                self._end_those_of(everybody - {ADMINISTRATOR}, "no login is needed any more")
+                now = "a login is needed from now on" if is_on else "no login is needed any more"
+                self._end_those_of(everybody - {ADMINISTRATOR}, now)
             self._engine.when_forced(self._has_switched, None)
         else:
             self._answer(session, Done(command.correlation))
@@ -215,9 +260,8 @@ class AccessAdministration:
     def _check_administrator(self) -> None:
         """Raise unless a user that can log in may administer: nobody is to be locked out."""
         for user in self._access.users.values():
-            has_way = user.scram is not None or user.certificates or user.tokens
             rules = self._policy.rules_of(user.name)
-            if has_way and decided(rules, Right.ADMINISTER, Resource.BROKER, Thing("", "")):
+            if self._can_log_in(user) and decided(rules, Right.ADMINISTER, Resource.BROKER, Thing("", "")):
                 return
         raise InvalidSetting(
             "no user that can log in may administer the broker: nobody could change users and rules any more but over "
@@ -231,9 +275,9 @@ class AccessAdministration:
 
     # -- what follows -----------------------------------------------------------------------------
 
-    def _accept(self, record: Any) -> None:
-        """Put a change into the journal, and have it count at once."""
-        if self._engine.full:
+    def _accept(self, record: Any, takes_away: bool = False) -> None:
+        """Put a change into the journal, and have it count at once. On a full disk something can be taken away only."""
+        if self._engine.full and not takes_away:
             raise disk_full()
         if not self._access.key and type(record) is not AccessSet:
             by, access = record.by, self._access

@@ -172,12 +172,17 @@ def _covers(rule: Rule, thing: Thing) -> bool:
     """Whether a rule is about all that is meant. The broker's own topics are meant only by one that says so."""
     if rule.resource is Resource.BROKER:
         return True
-    names = [name for name in (thing.name, thing.also) if name]
-    if not names:
+    name = _name_for(rule, thing)
+    if not name:
         return rule.is_prefix and not rule.pattern
-    if thing.is_prefix:
-        return rule.is_prefix and any(_means(rule, name) for name in names)
-    return any(_means(rule, name) for name in names)
+    return (rule.is_prefix or not thing.is_prefix) and _means(rule, name)
+
+
+def _name_for(rule: Rule, thing: Thing) -> str | None:
+    """The name of a thing that a rule goes by: a transaction's owner only if the rule speaks of owners."""
+    return (
+        thing.also if rule.resource is Resource.TRANSACTION and rule.pattern.startswith(OWNER) else thing.name
+    )
 
 
 def _means(rule: Rule, name: str) -> bool:
@@ -196,7 +201,7 @@ def _touches(rule: Rule, thing: Thing) -> bool:
         return True
     if thing.is_prefix and rule.pattern.startswith(thing.name):
         return True
-    return _fits(rule, thing.name) or (bool(thing.also) and _fits(rule, thing.also))
+    return _fits(rule, _name_for(rule, thing) or "")
 
 
 def denied(principal: str, right: Right, resource: Resource, shown: str) -> AccessDenied:

@@ -24,7 +24,13 @@ from txbroker.broker.sessions.session import (
     unheard,
 )
 from txbroker.broker.sessions.settings import SECOND, BrokerSettings
-from txbroker.errors import LimitExceeded, PeerViolation, StorageUnavailable, TxBrokerError
+from txbroker.errors import (
+    AuthenticationFailed,
+    LimitExceeded,
+    PeerViolation,
+    StorageUnavailable,
+    TxBrokerError,
+)
 from txbroker.login.facts import ConnectionFacts
 from txbroker.login.outcomes import Challenge, Failure, Pending, Step, Success
 from txbroker.wire import messages
@@ -76,11 +82,19 @@ class _Attempt:
                 self._end(outcome.delay, partial(entrance.has_failed, session, last, outcome))
 
     def _succeeded(self, outcome: Success) -> None:
-        """Let the client in, if users are as they were when it began: what was judged may be taken away by now."""
-        if self._entrance.access.changed == self._as_of:
+        """Let the client in, if its user is as it was when it began: what was judged may be taken away by now."""
+        if self._is_as_it_was(outcome.principal):
             self._entrance.has_succeeded(self._session, self._first, self._last, outcome)
         else:
-            self._entrance.has_failed(self._session, self._last, _CHANGED)
+            self._entrance.refuse(self._session, self._last, _CHANGED)
+
+    def _is_as_it_was(self, principal: str) -> bool:
+        entrance = self._entrance
+        if principal == ADMINISTRATOR:
+            return True
+        if principal == ANONYMOUS:
+            return not entrance.facts(self._session).login_required
+        return entrance.access.is_as_of(principal, self._as_of)
 
     def _end(self, delay: float, then: Callable[[], None]) -> None:
         if delay:
@@ -105,12 +119,8 @@ class _Attempt:
         self._exchange.abandon()
 
 
-_CHANGED: Final = Failure(
-    StorageUnavailable(
-        "users or rules were changed while this login was judged; nothing was done. Log in again, as clients do by "
-        "themselves"
-    ),
-    "users or rules were changed meanwhile",
+_CHANGED: Final = StorageUnavailable(
+    "the user was changed while this login was judged; nothing was done. Log in again, as clients do by themselves"
 )
 
 
@@ -183,7 +193,7 @@ class Entrance:
 
     def _examine(self, session: Session, command: Login) -> None:
         if len(command.data) > MAX_LOGIN_DATA:
-            self._refuse(
+            self.refuse(
                 session,
                 command,
                 PeerViolation(f"{len(command.data)} bytes of a login, {MAX_LOGIN_DATA} are allowed"),
@@ -191,7 +201,7 @@ class Entrance:
             return
         if bool(command.mechanism) is (session.login is not None):
             said = "a second login begins" if command.mechanism else "a login goes on that has not begun"
-            self._refuse(
+            self.refuse(
                 session, command, PeerViolation(f"{said}: a mechanism is named in its first message only")
             )
             return
@@ -217,14 +227,14 @@ class Entrance:
         """Refuse a login that has failed, and close."""
         self.failed += 1
         self.on_refused(session, failure.user, failure.reason)
-        self._refuse(session, command, failure.error)
+        self.refuse(session, command, failure.error)
 
     def has_succeeded(self, session: Session, first: Login, command: Login, proven: Success) -> None:
         """Begin the session; or go on with it, if its client has only logged in anew."""
         is_new = session.state is not SessionState.OPEN
         error = self._obstacle(session, first, proven, is_new)
         if error is not None:
-            self._refuse(session, command, error)
+            self.refuse(session, command, error)
             return
         session.step(SessionInput.PROVEN)
         now, valid_for = self._engine.now(), self._valid_for(proven)
@@ -262,7 +272,14 @@ class Entrance:
             if proven.principal == session.principal:
                 return None
             return PeerViolation(f"a session of {session.principal} logs in as {proven.principal}")
-        error = self._greeting.judge(first.after, proven.principal)
+        error: TxBrokerError | None = None
+        if self.facts(session).is_exposed and not self.access.is_on:
+            error = AuthenticationFailed(
+                "nobody gets in by an endpoint that others can reach while no login is demanded (txbroker access "
+                "disable); nothing was done"
+            )
+        if error is None:
+            error = self._greeting.judge(first.after, proven.principal)
         limit = self._settings.max_sessions
         goes_on = error is None and self._greeting.former(first.after) is not None
         is_bound = proven.principal != ADMINISTRATOR  # who must be able to come in and close some
@@ -272,7 +289,8 @@ class Entrance:
             error = self._quotas.judge_session(proven.principal)
         return error
 
-    def _refuse(self, session: Session, command: Login, error: TxBrokerError) -> None:
+    def refuse(self, session: Session, command: Login, error: TxBrokerError) -> None:
+        """Refuse a login that is not a failed one, and close."""
         if session.step(SessionInput.REFUSED_LOGIN) is SessionAction.REFUSE_AND_CLOSE:
             self._dismiss(session, command.correlation, error)
 
