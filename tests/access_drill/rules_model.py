@@ -71,18 +71,13 @@ class Standing(NamedTuple):
             for key, rights in self.rules.items()
             if key.holder in holders and key.kind == need.kind
         ]
-        names = [need.name, *([need.also] if need.also else [])]
-        if any(
-            key.effect == "deny" and need.right in rights and _touches(key, need, names)
+        denied = [key for key, rights in about if key.effect == "deny" and need.right in rights]
+        given = [
+            key
             for key, rights in about
-        ):
-            return False
-        return any(
-            key.effect == "allow"
-            and (need.right in rights or need.right == "describe")
-            and _covers(key, need, names)
-            for key, rights in about
-        )
+            if key.effect == "allow" and (need.right in rights or need.right == "describe")
+        ]
+        return not any(_touches(key, need) for key in denied) and any(_covers(key, need) for key in given)
 
     # -- what an administrator changes --------------------------------------------------------------
 
@@ -99,14 +94,18 @@ class Standing(NamedTuple):
         return self._replace(rules=others | {key: after} if after else others)
 
 
-def _covers(key: RuleKey, need: Need, names: Iterable[str]) -> bool:
-    if need.is_prefix:
-        return key.is_prefix and any(name.startswith(key.pattern) for name in names)
-    return any(name.startswith(key.pattern) if key.is_prefix else name == key.pattern for name in names)
+def _name(key: RuleKey, need: Need) -> str:
+    """The name by which a rule knows what is meant: its owner's, if the rule is one about owners."""
+    return need.also if key.pattern.startswith("owner:") else need.name
 
 
-def _touches(key: RuleKey, need: Need, names: Iterable[str]) -> bool:
-    begins_so = need.is_prefix and key.pattern.startswith(need.name)
-    return begins_so or any(
-        name.startswith(key.pattern) if key.is_prefix else name == key.pattern for name in names
-    )
+def _matches(key: RuleKey, name: str) -> bool:
+    return name.startswith(key.pattern) if key.is_prefix else name == key.pattern
+
+
+def _covers(key: RuleKey, need: Need) -> bool:
+    return (key.is_prefix or not need.is_prefix) and _matches(key, _name(key, need))
+
+
+def _touches(key: RuleKey, need: Need) -> bool:
+    return (need.is_prefix and key.pattern.startswith(need.name)) or _matches(key, _name(key, need))

@@ -16,7 +16,7 @@ from journal.records.access_entries import Effect, Quotas, Resource, Right, Rule
 from tests.simulation.clients.clients import Client
 from tests.simulation.model.access_model import Change
 from tests.simulation.model.log_model import require
-from tests.simulation.model.rule_model import ADMINISTRATOR, ANONYMOUS, Access, Account, Meant, RuleKey
+from tests.simulation.model.rule_model import ADMINISTRATOR, Access, Account, Meant, RuleKey
 from txbroker.login.facts import ConnectionFacts
 from txbroker.wire import messages
 
@@ -189,8 +189,9 @@ class Administrator(Client):
         account = replace(known or Account(), **{what: value})
         refusal = "UnknownUser" if known is None else _taken(access, name, account)
         after = access if refusal else access.with_user(name, account)
-        lost = not refusal and known is not None and not (
-            known.roles <= account.roles and known.certificates <= account.certificates
+        lost = not refusal and known is not None and (
+            not (known.roles <= account.roles and known.certificates <= account.certificates)
+            or access.denies_by(account.roles - known.roles)
         )  # fmt: skip
         self._ask(
             Change(f"changing {what} of {name}", after, refusal, (lambda who: who == name) if lost else _nobody),
@@ -229,7 +230,7 @@ class Administrator(Client):
         refusal = "InvalidSetting" if is_refused else ""
         ends: Callable[[str], bool] = _nobody
         if not refusal and is_on != access.is_on:
-            ends = (lambda who: who == ANONYMOUS) if is_on else (lambda who: who != ADMINISTRATOR)
+            ends = ADMINISTRATOR.__ne__
         after = access if refusal else replace(access, is_on=is_on)
         self._ask(Change(f"to {what.value} access", after, refusal, ends), messages.SwitchAccess, what)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -66,6 +66,10 @@ class Access:
             name for name in self.users if holder in self.holders(name)
         }  # fmt: skip
 
+    def denies_by(self, roles: Iterable[str]) -> bool:
+        """Whether a rule about one of these roles denies something."""
+        return any(key.denies and key.holder == f"role:{role}" for key in self.rules for role in roles)
+
     def has_administrator(self) -> bool:
         """Whether a user that can log in may administer."""
         able = [name for name, account in self.users.items() if account.certificates]
@@ -94,12 +98,13 @@ class Meant(NamedTuple):
     name: str | None
     is_prefix: bool = False
     also: str = ""
-    """Another name of it."""
+    """``owner:`` and whose it is."""
 
-    @property
-    def names(self) -> list[str]:
-        """Every name that it has."""
-        return [*([] if self.name is None else [self.name]), *([self.also] if self.also else [])]
+    def names(self, key: RuleKey) -> list[str]:
+        """The name that it has for a rule: that of its owner, if the rule is one about owners."""
+        if key.resource == "transaction" and key.pattern.startswith("owner:"):
+            return [self.also] if self.also else []
+        return [] if self.name is None else [self.name]
 
 
 def _matches(key: RuleKey, name: str) -> bool:
@@ -111,9 +116,9 @@ def _has_all(key: RuleKey, meant: Meant) -> bool:
     if key.resource == "broker":
         return True
     if meant.is_prefix:
-        return key.is_prefix and any(name.startswith(key.pattern) for name in meant.names)
+        return key.is_prefix and any(name.startswith(key.pattern) for name in meant.names(key))
     is_about_all = key.is_prefix and not key.pattern
-    return is_about_all or any(_matches(key, name) for name in meant.names)
+    return is_about_all or any(_matches(key, name) for name in meant.names(key))
 
 
 def _concerns(key: RuleKey, meant: Meant) -> bool:
@@ -121,4 +126,4 @@ def _concerns(key: RuleKey, meant: Meant) -> bool:
     if key.resource == "broker" or meant.name is None:
         return True
     inside = meant.is_prefix and key.pattern.startswith(meant.name)
-    return inside or any(_matches(key, name) for name in meant.names)
+    return inside or any(_matches(key, name) for name in meant.names(key))
