@@ -23,7 +23,7 @@ ACCESS_MUTANTS: Final = (
     Mutant(
         "remove a user, and record nothing",
         _ADMIN,
-        "        self._accept(UserRemoved(command.name, session.as_actor(), self._engine.now()))\n",
+        "        self._accept(UserRemoved(command.name, session.as_actor(), self._engine.now()), takes_away=True)\n",
         "        self._access.users.pop(command.name)\n",
     ),
     Mutant(
@@ -71,10 +71,16 @@ ACCESS_MUTANTS: Final = (
         "",
     ),
     Mutant(
-        "leave the sessions of nobody when one has to log in",
+        "leave sessions when one has to log in",
         _ADMIN,
-        '                self._end_those_of({ANONYMOUS}, "a login is needed from now on")\n',
-        "                pass\n",
+        "            if is_on is not was_on:  # also",
+        "            if was_on and not is_on:  # also",
+    ),
+    Mutant(
+        "leave the sessions of who gets a role that is denied something",
+        _ADMIN,
+        " or self._is_denied(set(made.roles) - set(known.roles))",
+        "",
     ),
     Mutant(
         "let in by a certificate that was taken away",
