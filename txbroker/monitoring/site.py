@@ -21,7 +21,7 @@ from txbroker.monitoring.exposition import CONTENT_TYPE
 from txbroker.monitoring.health import Health
 
 MAX_CONNECTIONS: Final = 64
-"""Connections at a time; one more is closed at once. A Prometheus has one, a probe for a moment."""
+"""Connections of one endpoint at a time; one more is closed at once. A Prometheus has one, a probe for a moment."""
 
 PATIENCE: Final = 10
 """Seconds for which a connection may be silent, or a peer may not read."""
@@ -53,7 +53,7 @@ class Bounded(ProtocolWrapper):
 
 
 class Listener(WrappingFactory):
-    """The factory of the connections to the listener; a connection too many is closed at once."""
+    """The factory of the connections to one endpoint; a connection too many is closed at once."""
 
     noisy = False
     protocol = Bounded
