@@ -197,6 +197,27 @@ def test_a_client_logs_in_anew_before_its_token_ends_and_keeps_its_session(scene
     assert len(asked) >= 3
 
 
+def test_a_client_that_nobody_uses_logs_in_anew_too(scene):
+    """Seen to fail: nobody drove it, so its session ended with the token, and its transaction with that."""
+    asked = []
+
+    def provide():
+        asked.append(time.monotonic())
+        return scene.token(seconds=-58.0)
+
+    with txbroker.connect(scene.tls, token=provide, timeout=20) as broker:
+        broker.create_topic("token-idle")
+        session = broker.core.session
+        with broker.transaction() as tx:
+            tx.send("token-idle", b"before")
+            broker.flush()
+            before = time.process_time()
+            eventually(lambda: len(asked) >= 4)
+            assert time.process_time() - before < 2.5, "it sleeps until it is time"
+        assert broker.core.session == session
+        assert [each.value for each in broker.read("token-idle", 0, 0)] == [b"before"]
+
+
 def test_a_session_ends_with_its_token_if_the_client_has_no_other(scene):
     with txbroker.connect(scene.tls, token=scene.token(seconds=-58.0), timeout=3, reconnect=False) as broker:
         broker.create_topic("token-ends")

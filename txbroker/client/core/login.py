@@ -110,7 +110,14 @@ class Entering:
         self.server = ""
         """The broker's program, as it calls itself."""
         self._by = self._again_at = math.inf
-        self._is_refused = False
+        self._is_refused = self._is_renewing = False
+
+    @property
+    def looks_at(self) -> float:
+        """When the client has to be looked after for a login anew, by its clock: before now while that goes on,
+        infinity if there will be none. A front end that nobody uses must do so by itself.
+        """
+        return -math.inf if self._is_renewing else self._again_at
 
     def begin(self) -> None:
         """Say hello on a new connection; without credentials log in with it, which costs no time for a round trip."""
@@ -175,7 +182,7 @@ class Entering:
 
     def _entered(self, welcome: Welcome) -> None:
         core = self._core
-        self._exchange, self._by = None, math.inf
+        self._exchange, self._by, self._is_renewing = None, math.inf, False
         if welcome.valid_for:
             self._again_at = core.clock() + RENEW_AFTER * welcome.valid_for / 1e6
             core.expire_by(self._again_at)
@@ -200,6 +207,7 @@ class Entering:
         """Forget the login of a connection that is lost."""
         self._attempt, self._exchange = object(), None
         self._by = self._again_at = math.inf
+        self._is_renewing = False
         self.channel = Channel  # it may hold the connection
 
     def tick(self, now: float) -> float:
@@ -213,7 +221,7 @@ class Entering:
         if now >= self._again_at:
             self._again_at = math.inf
             if core.phase is Phase.OPEN:
-                self._by = now + core.options.timeout
+                self._by, self._is_renewing = now + core.options.timeout, True
                 self._begin_exchange()
         return min(self._by, self._again_at)
 
