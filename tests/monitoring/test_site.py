@@ -63,6 +63,18 @@ def test_a_broker_that_serves_lives_and_is_ready(watched):
     assert ask(port, "/metrics", "HEAD") == (200, "")
 
 
+def test_a_head_is_answered_without_a_body_and_without_a_word_in_the_log(watched):
+    broker, port = watched
+    before = len(broker.output)
+    for path, status in (("/livez", b"200"), ("/readyz", b"200"), ("/metrics", b"200"), ("/other", b"404")):
+        head, _, body = raw(port, b"HEAD %s HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode()).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 " + status)
+        assert b"content-type: text/plain" in head.lower()
+        assert body == b""
+    assert b"content-length: 6" in raw(port, b"HEAD /livez HTTP/1.1\r\nHost: x\r\n\r\n").lower()
+    assert broker.output[before:] == ""
+
+
 @pytest.mark.parametrize(
     "path", ["/", "/metric", "/metrics/", "/metrics/more", "/livez/x", "/../livez", "/%00", "//"]
 )
