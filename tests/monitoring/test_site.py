@@ -67,7 +67,9 @@ def test_a_head_is_answered_without_a_body_and_without_a_word_in_the_log(watched
     broker, port = watched
     before = len(broker.output)
     for path, status in (("/livez", b"200"), ("/readyz", b"200"), ("/metrics", b"200"), ("/other", b"404")):
-        head, _, body = raw(port, b"HEAD %s HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode()).partition(b"\r\n\r\n")
+        head, _, body = raw(port, b"HEAD %s HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode()).partition(
+            b"\r\n\r\n"
+        )
         assert head.startswith(b"HTTP/1.1 " + status)
         assert b"content-type: text/plain" in head.lower()
         assert body == b""

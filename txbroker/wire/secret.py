@@ -35,7 +35,7 @@ class Secret(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 def shown_without(message: msgspec.Struct, hidden: str) -> str:
-    """Return a message as ``repr`` shows it, but of one field only how many bytes it has: for one that may be secret."""
+    """Return a message as ``repr`` shows it, but of one field, which may be secret, only its length."""
     fields = {name: getattr(message, name) for name in message.__struct_fields__}
     told = ", ".join(
         f"{name}=<{len(value)} bytes hidden>" if name == hidden else f"{name}={value!r}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -344,7 +345,9 @@ class TestFunctions:
         client.lose()
         client.connect()
         assert client.phase is Phase.GREETING
-        assert client.core.abort.startswith("the login failed: what gives the password or token failed (IndexError")
+        assert client.core.abort.startswith(
+            "the login failed: what gives the password or token failed (IndexError"
+        )
 
     def test_one_that_returns_no_password_is_told_so(self):
         client = Client(Gate(), Credentials(user="alice", password=lambda: 7))  # type: ignore[arg-type,return-value]
@@ -490,20 +493,24 @@ class TestRenewal:
         client.wait(scene.at + 14)
         assert len(asked) == 3
         assert (gate.said, client.phase, client.core.abort) == ([], Phase.OPEN, "")
-        assert "could not log in anew: what gives the password or token failed (OSError: identity" in caplog.text
+        assert (
+            "could not log in anew: what gives the password or token failed (OSError: identity" in caplog.text
+        )
         client.wait(2)
         assert (len(asked), kinds(gate)) == (4, [Login])
         client.wait(600)
         assert (client.phase, client.core.session, client.core.abort) == (Phase.OPEN, session, "")
         assert len(asked) == 4
 
-    def test_one_that_goes_on_failing_is_asked_more_often_towards_the_end_and_then_no_more(self, scene, caplog):
+    def test_one_that_goes_on_failing_is_asked_more_often_towards_the_end_and_then_no_more(
+        self, scene, caplog
+    ):
         client, asked = scene.client, []
         client.core.entering.credentials = ClientLogin(
             Credentials(token=lambda: asked.append(client.now) or 1 // 0), ChannelBinding.PREFER
         )
         client.wait(700)
-        pauses = [after - before for before, after in zip(asked, asked[1:], strict=False)]
+        pauses = [after - before for before, after in pairwise(asked)]
         assert 26 < len(asked) < 50
         assert (max(pauses), min(pauses)) == (pytest.approx(5, abs=0.1), pytest.approx(0.2, abs=0.1))
         assert 1660 <= asked[-1] < 1661

@@ -3,7 +3,8 @@
 To drive means to send, poll and receive. A caller that waits alone drives by itself, so a call costs no change of
 threads. Further callers wait until the driving thread has settled their promise or hands the driving over to them. The
 background thread drives only while messages sent asynchronously are unanswered and no other thread does; for a login
-anew, when it is time; and for memberships of groups, when no other thread has done so for :data:`LULL`, until one comes.
+anew, when it is time; and for memberships of groups, when no other thread has done so for :data:`LULL`, until one
+comes.
 """
 
 from __future__ import annotations
@@ -448,7 +449,8 @@ class Driver:
         """Sleep until the background thread has to drive; return False at the end.
 
         It drives for memberships of groups when no other thread has done so for :data:`LULL`. So a thread that comes
-        again and again to read does that without a change of threads. For a login anew it drives as soon as that is due.
+        again and again to read does that without a change of threads. For a login anew it drives as soon as
+        that is due.
         """
         pause, seen, watches = None, 0, False
         while True:

@@ -161,7 +161,11 @@ class Entering:
                 )
         else:
             self._run(
-                self.credentials.begin, self._go_on, self._mechanisms, self.channel(), failed=self._has_not_begun
+                self.credentials.begin,
+                self._go_on,
+                self._mechanisms,
+                self.channel(),
+                failed=self._has_not_begun,
             )
 
     def _go_on(self, begun: tuple[Exchange, bytes]) -> None:
@@ -255,7 +259,9 @@ class Entering:
             self._by = math.inf
             late = f"the login has not ended for {core.options.timeout} s"
             if self._is_renewing and self._exchange is None:
-                self._has_not_begun(errors.AuthenticationFailed(f"{late}; what gives the password or token hangs"))
+                self._has_not_begun(
+                    errors.AuthenticationFailed(f"{late}; what gives the password or token hangs")
+                )
             else:
                 core.abort = late
         if now >= self._again_at:
