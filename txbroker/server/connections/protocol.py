@@ -291,11 +291,13 @@ class BrokerProtocol(Protocol, Flow):
         """End this reason not to read.
 
         The time that it took is not counted against the peer, except for ASSEMBLY: peers that never finish their
-        messages must not make others wait for ever.
+        messages must not make others wait for ever. Of a peer that has not logged in a TURN counts, too, or beside a
+        busy broker's others it could keep its place without end; while it is in line it is not dropped.
         """
         before, self._pauses = self._pauses, self._pauses & ~reason
         if before and not self._pauses and self.transport is not None:
-            if self._since is not None and before & ~Pause.ASSEMBLY:
+            counted = Pause.ASSEMBLY if self._greeted else Pause.ASSEMBLY | Pause.TURN
+            if self._since is not None and before & ~counted:
                 self._since = self.connections.clock.seconds()
             self.transport.resumeProducing()  # type: ignore[attr-defined]
 
