@@ -173,7 +173,8 @@ def test_the_environment_says_how_to_log_in(scene, monkeypatch):
 
 
 def test_a_token_is_for_where_nobody_can_listen_and_a_wrong_one_lets_nobody_in(scene):
-    for token in (scene.token(aud="others"), scene.token(-3600), scene.token(sub="client-8"), "no-token"):
+    wrong = scene.token(aud="others"), scene.token(-3600), scene.token(sub="client-8"), scene.token(exp=1e300)
+    for token in (*wrong, "no-token"):
         with pytest.raises(errors.AuthenticationFailed):
             txbroker.connect(scene.tls, token=token, timeout=20)
 
@@ -194,6 +195,27 @@ def test_a_client_logs_in_anew_before_its_token_ends_and_keeps_its_session(scene
             tx.send("token-renewed", b"after")
         assert broker.core.session == session
     assert len(asked) >= 3
+
+
+def test_a_client_that_nobody_uses_logs_in_anew_too(scene):
+    """Seen to fail: nobody drove it, so its session ended with the token, and its transaction with that."""
+    asked = []
+
+    def provide():
+        asked.append(time.monotonic())
+        return scene.token(seconds=-58.0)
+
+    with txbroker.connect(scene.tls, token=provide, timeout=20) as broker:
+        broker.create_topic("token-idle")
+        session = broker.core.session
+        with broker.transaction() as tx:
+            tx.send("token-idle", b"before")
+            broker.flush()
+            before = time.process_time()
+            eventually(lambda: len(asked) >= 4)
+            assert time.process_time() - before < 2.5, "it sleeps until it is time"
+        assert broker.core.session == session
+        assert [each.value for each in broker.read("token-idle", 0, 0)] == [b"before"]
 
 
 def test_a_session_ends_with_its_token_if_the_client_has_no_other(scene):

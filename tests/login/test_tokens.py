@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from journal.records.access_entries import TokenSubject
 from tests.login.token_issuers import AUDIENCE, ISSUER, NOW, claims, jwk, jwks, part, pem, token
-from txbroker.login.tokens import MAX_TOKEN, ProvenToken, TokenRefused, issuer_of, prove
+from txbroker.login.tokens import LATEST, MAX_TOKEN, ProvenToken, TokenRefused, issuer_of, prove
 
 KINDS = [
     ("RSA", "RS256"), ("RSA", "RS512"), ("RSA", "PS256"), ("SECP256R1", "ES256"), ("SECP384R1", "ES384"),
@@ -84,6 +84,19 @@ def test_times_are_judged_with_a_minute_of_leeway():
     refusal(token(exp=1), now=NOW)
     endless = part(b'{"iss":"https://issuer","sub":"a","aud":"txbroker","exp":1e999}')
     refusal(f"{token().split('.')[0]}.{endless}.AA")
+
+
+@pytest.mark.parametrize("claim", ["exp", "nbf", "iat"])
+@pytest.mark.parametrize("number", [1e300, 1e19, LATEST, 10**30, -1e300, float("inf"), float("nan")])
+def test_a_number_that_is_no_time_is_refused(claim, number):
+    said = refusal(token(**{claim: number}))
+    assert f"its {claim} is no time" in said or "no JSON" in said or "not what they must be" in said
+    assert len(said) < 200
+
+
+def test_a_token_may_be_valid_until_the_year_10000():
+    proven = prove(token(exp=LATEST - 1), issuers(), NOW)
+    assert int(proven.valid_until * 1_000_000) < 1 << 63, "so the protocol can tell it"
 
 
 @pytest.mark.parametrize("error", [ValueError, TypeError, RecursionError])

@@ -63,6 +63,20 @@ def test_a_broker_that_serves_lives_and_is_ready(watched):
     assert ask(port, "/metrics", "HEAD") == (200, "")
 
 
+def test_a_head_is_answered_without_a_body_and_without_a_word_in_the_log(watched):
+    broker, port = watched
+    before = len(broker.output)
+    for path, status in (("/livez", b"200"), ("/readyz", b"200"), ("/metrics", b"200"), ("/other", b"404")):
+        head, _, body = raw(port, b"HEAD %s HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode()).partition(
+            b"\r\n\r\n"
+        )
+        assert head.startswith(b"HTTP/1.1 " + status)
+        assert b"content-type: text/plain" in head.lower()
+        assert body == b""
+    assert b"content-length: 6" in raw(port, b"HEAD /livez HTTP/1.1\r\nHost: x\r\n\r\n").lower()
+    assert broker.output[before:] == ""
+
+
 @pytest.mark.parametrize(
     "path", ["/", "/metric", "/metrics/", "/metrics/more", "/livez/x", "/../livez", "/%00", "//"]
 )
@@ -124,6 +138,22 @@ def test_a_connection_too_many_is_closed_and_a_silent_one_does_not_stay(watched)
     finally:
         for each in silent:
             each.close()
+
+
+def test_whoever_fills_one_endpoint_keeps_no_probe_from_another(tmp_path):
+    settings = tmp_path / "settings.toml"
+    settings.write_text('http = ["tcp:0:interface=127.0.0.1", "tcp:0:interface=127.0.0.1"]')
+    with told_broker(tmp_path / "data", "--config", str(settings)) as broker:
+        broker.ready()
+        lines = [line for line in broker.output.splitlines() if "health and metrics at " in line]
+        full, free = (int(re.search(r"at tcp:127\.0\.0\.1:(\d+)", line)[1]) for line in lines)
+        with contextlib.ExitStack() as held:
+            for _ in range(MAX_CONNECTIONS):
+                peer = held.enter_context(socket.create_connection(("127.0.0.1", full), PATIENCE))
+                peer.sendall(b"GET /livez HTTP/1.1\r\n")
+            with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
+                ask(full, "/livez")
+            assert ask(free, "/livez") == (200, "alive\n")
 
 
 def test_the_metrics_say_what_the_status_says_and_what_took_how_long(watched):

@@ -19,6 +19,8 @@ MAX_TOKEN: Final = 16 * 1024
 """Most bytes of a token."""
 LEEWAY: Final = 60.0
 """Seconds by which the clocks of issuer and broker may differ."""
+LATEST: Final = 253_402_300_800.0
+"""The first second of the year 10000: greater numbers are no times, and do not fit into the protocol as µs."""
 TYPES: Final = (None, "jwt", "at+jwt")
 """The types of tokens (RFC 9068), in small letters: others, as of a logout, are no tokens to log in with."""
 
@@ -125,6 +127,9 @@ def _is_signed(token: str, algorithm: str, key: TokenKey) -> bool:
 
 
 def _judge_times(claims: _Claims, now: float) -> None:
+    for name in ("exp", "nbf", "iat"):
+        if not abs(getattr(claims, name)) < LATEST:
+            raise TokenRefused(f"its {name} is no time: seconds since 1970 below {LATEST:.0f} are")
     if claims.exp + LEEWAY <= now:
         raise TokenRefused(f"it expired {now - claims.exp:.0f} s ago")
     if max(claims.nbf, claims.iat) - LEEWAY > now:

@@ -21,7 +21,7 @@ from txbroker.monitoring.exposition import CONTENT_TYPE
 from txbroker.monitoring.health import Health
 
 MAX_CONNECTIONS: Final = 64
-"""Connections at a time; one more is closed at once. A Prometheus has one, a probe for a moment."""
+"""Connections of one endpoint at a time; one more is closed at once. A Prometheus has one, a probe for a moment."""
 
 PATIENCE: Final = 10
 """Seconds for which a connection may be silent, or a peer may not read."""
@@ -53,7 +53,7 @@ class Bounded(ProtocolWrapper):
 
 
 class Listener(WrappingFactory):
-    """The factory of the connections to the listener; a connection too many is closed at once."""
+    """The factory of the connections to one endpoint; a connection too many is closed at once."""
 
     noisy = False
     protocol = Bounded
@@ -109,7 +109,17 @@ class Answer(Resource):
         self._answer = answer
 
     def render_GET(self, request: Request) -> bytes:
-        """Answer GET, and HEAD."""
+        """Answer GET."""
+        return self._begun(request)
+
+    def render_HEAD(self, request: Request) -> bytes:
+        """Answer HEAD: Twisted's own warns in the log, each time, of a GET that returns a body."""
+        body = self._begun(request)
+        request.setHeader(b"content-length", str(len(body)).encode())
+        return b""
+
+    def _begun(self, request: Request) -> bytes:
+        """Set status and header; return the body."""
         status, text = self._answer()
         request.setResponseCode(status)
         request.setHeader(b"content-type", b"text/plain; charset=utf-8")
@@ -129,13 +139,19 @@ class Metrics(Resource):
 
     def render_GET(self, request: Request) -> int:
         """Begin an answer that goes on in further turns."""
-        request.setHeader(b"content-type", CONTENT_TYPE.encode())
-        request.setHeader(b"cache-control", b"no-store")
-        if request.method == b"HEAD":
-            request.finish()
-        else:
-            Pieces(request, self._families(), self._clock).begin()
+        _set_headers(request)
+        Pieces(request, self._families(), self._clock).begin()
         return NOT_DONE_YET
+
+    def render_HEAD(self, request: Request) -> bytes:
+        """Answer without making the page."""
+        _set_headers(request)
+        return b""
+
+
+def _set_headers(request: Request) -> None:
+    request.setHeader(b"content-type", CONTENT_TYPE.encode())
+    request.setHeader(b"cache-control", b"no-store")
 
 
 @implementer(IPushProducer)

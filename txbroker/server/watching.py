@@ -60,20 +60,22 @@ class Watching:
         self._certificates = certificates
         self._audit = audit
         self._pages: Pages | None = None
-        self._listener: Listener | None = None
+        self._listeners: list[Listener] = []
 
     @inlineCallbacks
     def start(self) -> Generator[Deferred[Any], Any, None]:
         """Listen to all endpoints. Raises what an endpoint does, with its description in a note."""
         settings = self._settings
-        if settings.http:
-            token = read_token(settings.http_token_file)
-            self._pages = Pages(self.health, self._families, self._reactor, token)
-            self._listener = Listener(self._pages, self._reactor)
+        if not settings.http:
+            return
+        token = read_token(settings.http_token_file)
+        self._pages = Pages(self.health, self._families, self._reactor, token)
         for description in settings.http:
+            listener = Listener(self._pages, self._reactor)
+            self._listeners.append(listener)
             try:
                 endpoint = listening.endpoint_of(self._reactor, description, self._certificates)
-                port = yield endpoint.listen(self._listener)
+                port = yield endpoint.listen(listener)
             except Exception as error:
                 error.add_note(description)
                 raise
@@ -92,8 +94,8 @@ class Watching:
     def stop(self) -> Deferred[Any]:
         """Close it, with its connections."""
         ports, self.ports = self.ports, []
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         return DeferredList([maybeDeferred(port.stopListening) for port in ports], consumeErrors=True)
 
     def _families(self) -> Iterator[str]:

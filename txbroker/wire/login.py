@@ -1,7 +1,7 @@
 """The requests and answers of a login: who is there, and the session that it gets (decision 0053).
 
 A mechanism's messages are bytes here, as in SASL (RFC 4422). What they say is known to :mod:`txbroker.login` and
-:mod:`txbroker.client.login`.
+:mod:`txbroker.client.login`. They may be a password or a token, so none of them is shown by ``repr``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 from txbroker.wire.answers import Answer
 from txbroker.wire.requests import FormerSession, Request
-from txbroker.wire.secret import Secret
+from txbroker.wire.secret import Secret, shown_without
 
 MAX_LOGIN_DATA: Final = 20 << 10
 """Most bytes of ``data`` in one message: room for a token of 16 KiB."""
@@ -39,11 +39,17 @@ class Login(Request, frozen=True, tag=49):
     data: bytes = b""
     after: FormerSession | None = None
 
+    def __repr__(self) -> str:
+        return shown_without(self, "data")
+
 
 class Challenge(Answer, frozen=True, tag=96):
     """Answers :class:`Login`, if the mechanism needs another message of the client."""
 
     data: bytes
+
+    def __repr__(self) -> str:
+        return shown_without(self, "data")
 
 
 class Welcome(Answer, frozen=True, tag=64):
@@ -65,3 +71,6 @@ class Welcome(Answer, frozen=True, tag=64):
     principal: str = ""
     data: bytes = b""
     valid_for: int = 0
+
+    def __repr__(self) -> str:
+        return shown_without(self, "data")

@@ -1,5 +1,5 @@
 """A session's secret: it proves whose session it was, and is hidden when an object that holds it is printed or
-logged.
+logged. So is what is said in a login.
 """
 
 from __future__ import annotations
@@ -32,3 +32,13 @@ class Secret(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     def __repr__(self) -> str:
         return "Secret(hidden)"
+
+
+def shown_without(message: msgspec.Struct, hidden: str) -> str:
+    """Return a message as ``repr`` shows it, but of one field, which may be secret, only its length."""
+    fields = {name: getattr(message, name) for name in message.__struct_fields__}
+    told = ", ".join(
+        f"{name}=<{len(value)} bytes hidden>" if name == hidden else f"{name}={value!r}"
+        for name, value in fields.items()
+    )
+    return f"{type(message).__name__}({told})"

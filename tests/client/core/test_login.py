@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -344,7 +345,9 @@ class TestFunctions:
         client.lose()
         client.connect()
         assert client.phase is Phase.GREETING
-        assert "IndexError" in client.core.abort
+        assert client.core.abort.startswith(
+            "the login failed: what gives the password or token failed (IndexError"
+        )
 
     def test_one_that_returns_no_password_is_told_so(self):
         client = Client(Gate(), Credentials(user="alice", password=lambda: 7))  # type: ignore[arg-type,return-value]
@@ -475,6 +478,58 @@ class TestRenewal:
             client.step()
         assert client.phase is Phase.OPEN
 
+    def test_a_function_that_fails_is_asked_again_and_the_session_goes_on(self, scene, caplog):
+        gate, client = scene.gate, scene.client
+        session, asked = client.core.session, []
+
+        def provide():
+            asked.append(client.now)
+            if len(asked) < 4:
+                raise OSError("identity provider: 503")
+            return token(exp=NOW + 6000)
+
+        client.core.entering.credentials = ClientLogin(Credentials(token=provide), ChannelBinding.PREFER)
+        gate.said.clear()
+        client.wait(scene.at + 14)
+        assert len(asked) == 3
+        assert (gate.said, client.phase, client.core.abort) == ([], Phase.OPEN, "")
+        assert (
+            "could not log in anew: what gives the password or token failed (OSError: identity" in caplog.text
+        )
+        client.wait(2)
+        assert (len(asked), kinds(gate)) == (4, [Login])
+        client.wait(600)
+        assert (client.phase, client.core.session, client.core.abort) == (Phase.OPEN, session, "")
+        assert len(asked) == 4
+
+    def test_one_that_goes_on_failing_is_asked_more_often_towards_the_end_and_then_no_more(
+        self, scene, caplog
+    ):
+        client, asked = scene.client, []
+        client.core.entering.credentials = ClientLogin(
+            Credentials(token=lambda: asked.append(client.now) or 1 // 0), ChannelBinding.PREFER
+        )
+        client.wait(700)
+        pauses = [after - before for before, after in pairwise(asked)]
+        assert 26 < len(asked) < 50
+        assert (max(pauses), min(pauses)) == (pytest.approx(5, abs=0.1), pytest.approx(0.2, abs=0.1))
+        assert 1660 <= asked[-1] < 1661
+        assert (client.core.wakeup(), client.core.abort) == (math.inf, ""), "the broker ends the session"
+
+    def test_a_function_that_hangs_is_asked_again_and_what_it_returns_late_is_not_used(self, scene, caplog):
+        gate, client = scene.gate, scene.client
+        client.core.entering.apart = lambda work, done: client.work.append((work, done))
+        gate.said.clear()
+        client.wait(scene.at + client.core.options.timeout + 6)
+        assert "hangs" in caplog.text
+        late, _ = client.work
+        late[1](None, RuntimeError("late"))
+        late[1]("late", None)
+        client.work.pop(0)
+        while client.work:
+            client.step()
+        assert (client.phase, client.core.abort, kinds(gate)) == (Phase.OPEN, "", [Login])
+
     def test_one_that_is_refused_ends_the_connection_not_the_client(self, scene):
         gate, client = scene.gate, scene.client
         gate.room.set(User("alice", PENCIL))
@@ -483,13 +538,13 @@ class TestRenewal:
         client.lose()
         assert client.phase is Phase.DOWN
 
-    def test_one_that_does_not_end_in_time_ends_the_connection(self, scene):
+    def test_one_that_the_broker_does_not_answer_in_time_ends_the_connection(self, scene):
         client = scene.client
-        client.core.entering.apart = lambda work, done: client.work.append((work, done))
+        scene.gate.judged = lambda request: None
         client.wait(scene.at + 29)
         assert client.core.abort == ""
         client.wait(3)
-        assert "the login has not ended for 30.0 s" in client.core.abort
+        assert "30.0 s" in client.core.abort
 
     def test_a_connection_that_is_lost_has_no_renewal_left(self, scene):
         gate, client = scene.gate, scene.client

@@ -12,6 +12,7 @@ import pytest
 from journal.constants import MIB
 from tests.support.broker_process import PATIENCE, told_broker
 from tests.support.peer import Peer, frames
+from txbroker.server.connections.line_limit import BURST
 from txbroker.server.connections.strangers import MAX_STRANGERS
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
@@ -79,6 +80,22 @@ def test_what_is_not_the_protocol_closes_the_connection_and_is_logged_with_the_p
         peer.socket.sendall(garbage)
         assert peer.is_closed()
         broker.wait_for(f"dropping {peer.name}: .")
+
+
+def test_many_who_have_not_logged_in_do_not_fill_the_log(tmp_path):
+    """Seen to fail: each had a line, 27 GB a day at 1,800 connections a second."""
+    with told_broker(tmp_path / "data", "--set", "file_bytes=4MiB") as broker:
+        port = broker.ready()
+        for _ in range(5 * BURST):
+            with Peer(port, hello=False) as peer:
+                peer.socket.sendall(GARBAGE["http"])
+                assert peer.is_closed()
+        broker.wait_for(r"left out \d+ lines about connections that had not logged in")
+        assert BURST <= broker.output.count("dropping ") < 3 * BURST
+        with Peer(port) as peer:
+            peer.socket.sendall(GARBAGE["http"])
+            assert peer.is_closed()
+            broker.wait_for(f"dropping {peer.name}: .")
 
 
 def test_the_same_after_a_good_beginning(broker, port, witness):

@@ -14,7 +14,7 @@ from txbroker.broker.sessions.settings import SECOND, BrokerSettings
 from txbroker.server.connections.connections import Connections
 from txbroker.server.connections.factory import BrokerFactory
 from txbroker.server.connections.protocol import MAX_HELLO, MAX_STRANGER
-from txbroker.server.connections.read_limits import PACE, Intake
+from txbroker.server.connections.read_limits import PACE, Intake, Pause
 from txbroker.server.connections.refused_connections import LINGER, MAX_REFUSED
 from txbroker.server.connections.send_buffer import CONGESTED, SendBuffers
 from txbroker.server.settings.config import ServiceSettings
@@ -303,6 +303,29 @@ class TestWhatHostilePeersMayNotDo:
         assert not one.transport.lost
         rig.wait(2)
         assert one.transport.lost
+
+    def test_a_peer_that_waits_for_its_turns_is_not_given_longer_for_its_login(self, rig):
+        """Seen to fail: beside others who kept the broker busy, a byte now and then held the place for ever."""
+        rig.broker.logs_in = False
+        one = rig.connect()
+        one.dataReceived(HELLO[:2])
+        for byte in HELLO[2:8]:
+            one.pause(Pause.TURN)
+            one.dataReceived(bytes([byte]))
+            one.leaves()
+            rig.wait(1)
+        assert one.transport.lost
+
+    def test_one_whose_turn_has_not_come_is_not_dropped_for_that(self, rig):
+        one = rig.connect()
+        one.dataReceived(HELLO[:2])
+        one.pause(Pause.TURN)
+        rig.wait(20)
+        assert not one.transport.lost
+        one.dataReceived(HELLO[2:])
+        one.leaves()
+        rig.wait(20)
+        assert not one.transport.lost
 
     def test_once_it_has_logged_in_a_peer_may_be_silent_for_long(self, rig):
         one = rig.connect()

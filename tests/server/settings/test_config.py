@@ -30,6 +30,11 @@ def test_only_the_directory_has_to_be_said():
     assert "data" in refusal({"data": ""})
 
 
+def test_a_file_of_keys_on_the_command_line_is_meant_from_where_the_process_starts():
+    made = config.merged({"data": "d", "token_issuers": "https://idp txbroker idp.jwks"})
+    assert made.service.token_issuers == (f"https://idp txbroker {os.path.abspath('idp.jwks')}",)
+
+
 def test_later_sources_win():
     made = config.merged({"data": "d", "max_sessions": 1, "max_topics": 2}, {"max_sessions": 3})
     assert (made.broker.max_sessions, made.broker.max_topics) == (3, 2)
@@ -154,6 +159,22 @@ class TestTheFile:
     def test_a_directory_in_it_is_meant_from_where_it_lies(self, tmp_path):
         assert config.read_file(written(tmp_path, 'data = "here"'))["data"] == str(tmp_path / "here")
         assert config.read_file(written(tmp_path, 'data = "/else/where"'))["data"] == "/else/where"
+
+    @pytest.mark.parametrize("form", ["{}", "[{}]"], ids=["one", "a list"])
+    def test_so_are_the_files_of_keys_of_issuers(self, tmp_path, form):
+        def path_of(text):
+            given = config.read_file(written(tmp_path, f"token_issuers = {form.format(text)}"))
+            [described] = config.merged({"data": "d"}, given).service.token_issuers
+            assert described.startswith("https://idp txbroker ")
+            return described.split(maxsplit=2)[2]
+
+        assert path_of('"https://idp txbroker keys of/idp.jwks"') == str(tmp_path / "keys of" / "idp.jwks")
+        assert path_of('"https://idp  txbroker  /etc/idp.jwks"') == "/etc/idp.jwks"
+
+    def test_what_is_no_issuer_stays_as_it_is_until_it_is_refused(self, tmp_path):
+        given = config.read_file(written(tmp_path, 'token_issuers = ["https://idp txbroker"]'))
+        assert given["token_issuers"] == ["https://idp txbroker"]
+        assert "token_issuers is [7]" in refusal({"data": "d"}, {"token_issuers": [7]})
 
     def test_an_unknown_setting_is_refused_with_the_nearest_one(self, tmp_path):
         with pytest.raises(

@@ -2,8 +2,9 @@
 
 To drive means to send, poll and receive. A caller that waits alone drives by itself, so a call costs no change of
 threads. Further callers wait until the driving thread has settled their promise or hands the driving over to them. The
-background thread drives only while messages sent asynchronously are unanswered and no other thread does; and for
-memberships of groups, when no other thread has done so for :data:`LULL`, until one comes.
+background thread drives only while messages sent asynchronously are unanswered and no other thread does; for a login
+anew, when it is time; and for memberships of groups, when no other thread has done so for :data:`LULL`, until one
+comes.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ WRITE_AT_ONCE = 32 << 10
 """With this many bytes to send, or nothing else in flight, the caller itself writes."""
 LULL = 0.1
 """Seconds without a driving thread after which the background thread drives for memberships of groups."""
+LONGEST_REST = 86_400.0
+"""Seconds that the background thread sleeps at most until a login anew; a lock takes no wait of centuries."""
 LOCKED = 0.1
 """Seconds for which a fork, the interpreter's end or the pacer waits at most for a thread that uses the core."""
 _MAIN = threading.main_thread().ident
@@ -69,6 +72,7 @@ class Driver:
         self._turns = 0
         self._watches = False  # whether the background thread looks soon whether another thread drives
         self._sleeps_until = 0.0
+        self._rests_until = math.inf  # when the background thread looks by itself whether it has to drive
         self._calling = 0  # the thread that drives, while it is in a user's callback
         self._followers: dict[int, BinarySemaphore] = {}
         self._thread: threading.Thread | None = None
@@ -231,6 +235,8 @@ class Driver:
             self.wake()  # it would ring the alarm that was set just now too late
         if self.core.attending and not self._driving and not self._watches:
             self._watches = True
+            self.attend()
+        if self.core.entering.looks_at < self._rests_until and not self._driving:
             self.attend()
 
     def push(self) -> None:
@@ -443,31 +449,42 @@ class Driver:
         """Sleep until the background thread has to drive; return False at the end.
 
         It drives for memberships of groups when no other thread has done so for :data:`LULL`. So a thread that comes
-        again and again to read does that without a change of threads.
+        again and again to read does that without a change of threads. For a login anew it drives as soon as
+        that is due.
         """
-        pause, seen = None, 0
+        pause, seen, watches = None, 0, False
         while True:
             self._work.acquire(pause)
             with self.lock:
                 if self._closed:
                     return False
-                is_quiet = pause is not None and seen == self._turns
+                is_quiet = watches and seen == self._turns
                 if not self._driving and (self._has_work() or (is_quiet and self._drives_on())):
                     self._driving = threading.get_ident()
-                    self._watches = False
+                    self._watches, self._rests_until = False, math.inf
                     return True
-                self._watches = bool(self.core.attending) and not self._driving
-                pause, seen = LULL if self._watches else None, self._turns
+                watches = self._watches = bool(self.core.attending) and not self._driving
+                pause, seen = self._rest(watches), self._turns
+
+    def _rest(self, watches: bool) -> float | None:
+        """Return for how long the background thread sleeps, if nobody wakes it; None without end."""
+        now, until = time.monotonic(), math.inf if self._driving else self.core.entering.looks_at
+        self._rests_until = until = min(until, now + LONGEST_REST) if until < math.inf else until
+        if watches:
+            until = min(until, now + LULL)
+        return None if until == math.inf else max(0.0, until - now)
 
     def _drives_on(self) -> bool:
         """Return whether the background thread has to drive, or to stand in while no other thread waits."""
         return self._has_work() or (bool(self.core.attending) and not self._followers)
 
     def _has_work(self) -> bool:
-        """Return whether the background thread has to drive."""
+        """Return whether the background thread has to drive: for others, or for a login anew."""
         followers = list(self._followers)  # in one step: others come and go while this thread has no lock
         waits = bool(followers) and not any(map(self._may_drive, followers))
-        return waits or self._producer.unattended or (self._is_shared and not self.core.only_holds)
+        if waits or self._producer.unattended or (self._is_shared and not self.core.only_holds):
+            return True
+        return self.core.entering.looks_at <= time.monotonic()
 
     # -- the end -----------------------------------------------------------------------------------
 

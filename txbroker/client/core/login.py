@@ -6,6 +6,7 @@ on a thread of their own, and what they return comes back as an event like any o
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -18,6 +19,8 @@ from txbroker.client.core.phase import Phase
 from txbroker.wire import messages
 from txbroker.wire.messages import Answer, Challenge, Hello, Login, Offered, Request, Welcome
 
+log = logging.getLogger("txbroker.client")
+
 T = TypeVar("T")
 
 Done = Callable[[Any, BaseException | None], None]
@@ -26,6 +29,9 @@ Apart = Callable[[Callable[[], Any], Done], None]
 
 RENEW_AFTER: Final = 0.8
 """The part of a login's time after which the client logs in anew."""
+TRY_AGAIN_AFTER: Final = 5.0
+"""Seconds after which that is tried again, if what gives the token has failed; sooner if there is little time left."""
+LEAST_PAUSE: Final = 0.2
 
 
 class Channel(NamedTuple):
@@ -109,8 +115,15 @@ class Entering:
         self._mechanisms: list[str] = []
         self.server = ""
         """The broker's program, as it calls itself."""
-        self._by = self._again_at = math.inf
-        self._is_refused = False
+        self._by = self._again_at = self._ends_at = math.inf
+        self._is_refused = self._is_renewing = False
+
+    @property
+    def looks_at(self) -> float:
+        """When the client has to be looked after for a login anew, by its clock: before now while that goes on,
+        infinity if there will be none. A front end that nobody uses must do so by itself.
+        """
+        return -math.inf if self._is_renewing else self._again_at
 
     def begin(self) -> None:
         """Say hello on a new connection; without credentials log in with it, which costs no time for a round trip."""
@@ -147,7 +160,13 @@ class Entering:
                     )
                 )
         else:
-            self._run(self.credentials.begin, self._go_on, self._mechanisms, self.channel())
+            self._run(
+                self.credentials.begin,
+                self._go_on,
+                self._mechanisms,
+                self.channel(),
+                failed=self._has_not_begun,
+            )
 
     def _go_on(self, begun: tuple[Exchange, bytes]) -> None:
         self._exchange, first = begun
@@ -160,7 +179,13 @@ class Entering:
             Step(self, Login(core.correlation(), mechanism, data, after), (Challenge, Welcome), self._by)
         )
 
-    def _run(self, work: Callable[..., T], then: Callable[[T], None], *args: Any) -> None:
+    def _run(
+        self,
+        work: Callable[..., T],
+        then: Callable[[T], None],
+        *args: Any,
+        failed: Callable[[errors.TxBrokerError], None] | None = None,
+    ) -> None:
         """Run work apart, then go on with its result, unless the connection is another one by then."""
         attempt = self._attempt
 
@@ -169,20 +194,42 @@ class Entering:
                 if error is None:
                     then(result)
                 else:
-                    self.refused(_told(error))
+                    (failed or self._failed)(_told(error))
 
         self.apart(lambda: work(*args), done)
 
+    def _failed(self, error: errors.TxBrokerError) -> None:
+        """End the client or the connection, because a step of this side has failed."""
+        self.refused(error, "the login failed")
+
+    def _has_not_begun(self, error: errors.TxBrokerError) -> None:
+        """Try later again if the session goes on without it: the broker knows nothing of this login yet."""
+        core = self._core
+        if not self._is_renewing:
+            self._failed(error)
+            return
+        now = core.clock()
+        self._attempt, self._by, self._is_renewing = object(), math.inf, False
+        left = self._ends_at - now
+        if left > 0:
+            self._again_at = now + min(TRY_AGAIN_AFTER, max(LEAST_PAUSE, left / 4))
+            core.expire_by(self._again_at)
+        log.warning(
+            "the client could not log in anew: %s; its session ends in %.0f s. Until then this is tried again",
+            error, max(0.0, left),
+        )  # fmt: skip
+
     def _entered(self, welcome: Welcome) -> None:
         core = self._core
-        self._exchange, self._by = None, math.inf
+        self._exchange, self._by, self._is_renewing = None, math.inf, False
         if welcome.valid_for:
-            self._again_at = core.clock() + RENEW_AFTER * welcome.valid_for / 1e6
+            now, valid_for = core.clock(), welcome.valid_for / 1e6
+            self._again_at, self._ends_at = now + RENEW_AFTER * valid_for, now + valid_for
             core.expire_by(self._again_at)
         if core.phase is not Phase.OPEN:
             core.welcomed(welcome)
 
-    def refused(self, error: errors.TxBrokerError) -> None:
+    def refused(self, error: errors.TxBrokerError, what: str = "the broker refused the session") -> None:
         """End the client if another try would be refused, too, else the connection. The first reason counts."""
         core = self._core
         if self._is_refused:
@@ -194,12 +241,13 @@ class Entering:
             core.stop(error)
             core.abort = str(error)
         elif not isinstance(error, AnswerLost):
-            core.abort = f"the broker refused the session: {error}"
+            core.abort = f"{what}: {error}"
 
     def lost(self) -> None:
         """Forget the login of a connection that is lost."""
         self._attempt, self._exchange = object(), None
         self._by = self._again_at = math.inf
+        self._is_renewing = False
         self.channel = Channel  # it may hold the connection
 
     def tick(self, now: float) -> float:
@@ -208,12 +256,18 @@ class Entering:
         """
         core = self._core
         if now >= self._by:
-            core.abort = f"the login has not ended for {core.options.timeout} s"
             self._by = math.inf
+            late = f"the login has not ended for {core.options.timeout} s"
+            if self._is_renewing and self._exchange is None:
+                self._has_not_begun(
+                    errors.AuthenticationFailed(f"{late}; what gives the password or token hangs")
+                )
+            else:
+                core.abort = late
         if now >= self._again_at:
             self._again_at = math.inf
             if core.phase is Phase.OPEN:
-                self._by = now + core.options.timeout
+                self._by, self._is_renewing = now + core.options.timeout, True
                 self._begin_exchange()
         return min(self._by, self._again_at)
 

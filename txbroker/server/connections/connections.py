@@ -12,6 +12,7 @@ from journal.constants import KIB
 from txbroker.broker.sessions.scheduler import Scheduler
 from txbroker.broker.sessions.session_list import COME_AGAIN
 from txbroker.broker.sessions.settings import SECOND, BrokerSettings
+from txbroker.server.connections.line_limit import LineLimit
 from txbroker.server.connections.read_limits import Intake, Pause, Readable
 from txbroker.server.connections.send_buffer import SendBuffers
 from txbroker.server.connections.strangers import Strangers
@@ -104,6 +105,7 @@ class Connections:
         self.over_limit: set[Passing] = set()
         self.arriving: set[Passing] = set()
         self.strangers = Strangers()
+        self._stranger_lines = LineLimit()
         self.refused = self.refused_ever = 0
         self._unix_peers = 0
         self._on_empty: Callable[[], None] | None = None
@@ -115,6 +117,10 @@ class Connections:
             return f"{host}:{peer.port}"
         self._unix_peers += 1
         return f"unix:{self._unix_peers}"
+
+    def may_tell(self) -> bool:
+        """Return whether the log may have a line about a connection that has not logged in; if not, it is counted."""
+        return self._stranger_lines.allows(self.clock.seconds())
 
     def _read_less(self, less: bool) -> None:
         for connection in self.served:
@@ -140,6 +146,12 @@ class Connections:
                 strangers=len(self.strangers),
             )  # fmt: skip
             self.refused = 0
+        left_out = self._stranger_lines.left_out(now)
+        if left_out:
+            self.log.warn(
+                "left out {left_out} lines about connections that had not logged in: there were too many",
+                left_out=left_out,
+            )  # fmt: skip
 
     def stop_reading(self, reason: str) -> None:
         """Take no more requests, and tell all clients so; answers still go out."""

@@ -291,11 +291,13 @@ class BrokerProtocol(Protocol, Flow):
         """End this reason not to read.
 
         The time that it took is not counted against the peer, except for ASSEMBLY: peers that never finish their
-        messages must not make others wait for ever.
+        messages must not make others wait for ever. Of a peer that has not logged in a TURN counts, too, or beside a
+        busy broker's others it could keep its place without end; while it is in line it is not dropped.
         """
         before, self._pauses = self._pauses, self._pauses & ~reason
         if before and not self._pauses and self.transport is not None:
-            if self._since is not None and before & ~Pause.ASSEMBLY:
+            counted = Pause.ASSEMBLY if self._greeted else Pause.ASSEMBLY | Pause.TURN
+            if self._since is not None and before & ~counted:
                 self._since = self.connections.clock.seconds()
             self.transport.resumeProducing()  # type: ignore[attr-defined]
 
@@ -365,10 +367,11 @@ class BrokerProtocol(Protocol, Flow):
                     PeerViolation(f"{held} bytes of a message, and not the rest in {limits.message:g} s")
                 )
         if blocked is not None and now - blocked > limits.unsent:
-            self.log.warn(
-                "dropping {peer}: it has read nothing for {seconds:g} s, {unsent} bytes are unsent",
-                peer=self.peer, seconds=limits.unsent, unsent=self.send_buffer.unsent,
-            )  # fmt: skip
+            if self._may_be_told():
+                self.log.warn(
+                    "dropping {peer}: it has read nothing for {seconds:g} s, {unsent} bytes are unsent",
+                    peer=self.peer, seconds=limits.unsent, unsent=self.send_buffer.unsent,
+                )  # fmt: skip
             self.abort()
         if limits.idle is not None and not self._ended:
             self._check_idle(now, limits.idle)
@@ -383,9 +386,10 @@ class BrokerProtocol(Protocol, Flow):
     def drop(self, error: TxBrokerError) -> None:
         """Send the peer the error, log it, and close."""
         if not self._ended:
-            self.log.warn(
-                "dropping {peer}: {reason}", peer=self.peer, reason=str(error), error=type(error).__name__
-            )
+            if self._may_be_told():
+                self.log.warn(
+                    "dropping {peer}: {reason}", peer=self.peer, reason=str(error), error=type(error).__name__
+                )
             self.send_buffer.deliver(
                 encode(Refused(0, type(error).__name__, f"{error}; the connection is closed"))
             )
@@ -393,8 +397,13 @@ class BrokerProtocol(Protocol, Flow):
 
     def _on_close(self, reason: str) -> None:
         if not self._ended:
-            self.log.warn("closing {peer}: {reason}", peer=self.peer, reason=reason)
+            if self._may_be_told():
+                self.log.warn("closing {peer}: {reason}", peer=self.peer, reason=reason)
             self.close()
+
+    def _may_be_told(self) -> bool:
+        """Return whether the log may have a line about this peer: one that has not logged in must not fill the disk."""
+        return self._greeted or self.session.number > 0 or self.connections.may_tell()
 
     def tell(self, message: bytes) -> None:
         """Send a message that answers nothing, if there is a session."""
@@ -420,7 +429,8 @@ class BrokerProtocol(Protocol, Flow):
     def connectionLost(self, reason: Failure | None = None) -> None:
         """Forget the session; its active transactions are rolled back by the broker."""
         self._ended = True
-        if reason is not None and not self._greeted and type(reason.value).__module__ == "OpenSSL.SSL":
+        is_of_tls = reason is not None and type(reason.value).__module__ == "OpenSSL.SSL"
+        if reason is not None and is_of_tls and not self._greeted and self._may_be_told():
             said = _words(cast(Exception, reason.value))
             self.log.info("no TLS connection with {peer} was made: {said}", peer=self.peer, said=said)
         self.send_buffer.stopProducing()

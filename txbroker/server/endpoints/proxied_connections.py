@@ -118,7 +118,10 @@ class ProxyProtocol(ProtocolWrapper):
     def _drop(self, error: PeerViolation) -> None:
         transport = cast(Any, self.transport)
         peer = self.factory.connections.name_of(self.getPeer())
-        self.log.warn("dropping {peer}: {reason}", peer=peer, reason=str(error), error=type(error).__name__)
+        if self.factory.connections.may_tell():
+            self.log.warn(
+                "dropping {peer}: {reason}", peer=peer, reason=str(error), error=type(error).__name__
+            )
         self._has_arrived()
         if self.factory.tells:
             transport.write(encode(Refused(0, type(error).__name__, f"{error}; the connection is closed")))

@@ -21,6 +21,7 @@ from journal.errors import InvalidSetting
 from journal.quantities import Bytes, Micros, Quantity, check_range, quantities_of, read, written
 from journal.transactions.limits import TransactionLimits
 from txbroker.broker.sessions.settings import DAY, SECOND, BrokerSettings
+from txbroker.server.settings import token_issuers
 from txbroker.server.settings.log_names import Level, LogFormat
 from txbroker.server.settings.proxies import Proxies
 
@@ -188,11 +189,24 @@ def read_file(path: str) -> dict[str, Any]:
         raise InvalidSetting(f"the file {path} is not TOML: {error}") from error
     for name in values:
         check_known(name, f"in {path}")
+    # relative to the file, as people expect, wherever the process was started
+    return _with_paths_in(os.path.dirname(os.path.abspath(path)), values)
+
+
+def _with_paths_in(folder: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with absolute paths: relative ones are meant from a folder."""
+    found = dict(values)
     for name in _PATHS:
-        if isinstance(values.get(name), str) and values[name] not in ("", STANDARD_OUTPUT):
-            # relative to the file, as people expect, wherever the process was started
-            values[name] = os.path.join(os.path.dirname(os.path.abspath(path)), values[name])
-    return values
+        if isinstance(found.get(name), str) and found[name] not in ("", STANDARD_OUTPUT):
+            found[name] = os.path.abspath(os.path.join(folder, found[name]))
+    issuers = found.get("token_issuers")
+    if isinstance(issuers, str):
+        found["token_issuers"] = token_issuers.described_from(folder, issuers)
+    elif isinstance(issuers, list | tuple):
+        found["token_issuers"] = [
+            token_issuers.described_from(folder, each) if isinstance(each, str) else each for each in issuers
+        ]
+    return found
 
 
 def check_known(name: str, where: str) -> None:
@@ -213,9 +227,7 @@ def merged(*sources: Mapping[str, Any]) -> Config:
         values.update({name: _plain(name, value) for name, value in source.items()})
     if "data" not in values:
         raise InvalidSetting("setting data is missing: say where the data is to be kept (--data DIRECTORY)")
-    for name in _PATHS:
-        if isinstance(values.get(name), str) and values[name] not in ("", STANDARD_OUTPUT):
-            values[name] = os.path.abspath(values[name])
+    values = _with_paths_in(os.getcwd(), values)
     limits = _part(TransactionLimits, values)
     broker = _part(BrokerSettings, values)
     journal = msgspec.structs.replace(_part(JournalSettings, values), limits=limits).check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Final
 
@@ -18,6 +19,14 @@ def load(described: Iterable[str]) -> list[TokenIssuer]:
     Raises InvalidSetting, with the file and what is wrong with it.
     """
     return [_issuer(each) for each in described]
+
+
+def described_from(folder: str, described: str) -> str:
+    """Return an issuer whose file is meant from a folder, if its path is relative; what is no issuer as it is."""
+    parts = described.split(maxsplit=2)
+    if len(parts) != 3:
+        return described
+    return f"{parts[0]} {parts[1]} {os.path.abspath(os.path.join(folder, parts[2]))}"
 
 
 def _issuer(described: str) -> TokenIssuer:
