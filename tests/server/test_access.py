@@ -10,7 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 import txbroker
+from journal.check import Level, verify
 from journal.records.access_entries import Effect, Resource, Right, Rule, User
+from journal.vfs.filesystem import OSFilesystem
 from journal.xid import Xid
 from tests.support.broker_process import ENVIRONMENT, told_broker
 from tests.support.waiting import eventually
@@ -258,3 +260,8 @@ def test_deny_wins_over_allow(scene):
             found = admin.check_access("app", Right.WRITE, Resource.TOPIC, "orders-secret")
             assert not found.is_allowed
             assert {rule.effect for rule in found.rules} == {Effect.ALLOW, Effect.DENY}
+
+
+def test_a_directory_with_its_first_user_is_sound(scene):
+    scene.process.kill()
+    assert not [each for each in verify(OSFilesystem(str(scene.data)), Level.DEEP) if not each.harmless]

@@ -237,9 +237,8 @@ class AccessAdministration:
             raise disk_full()
         if not self._access.key and type(record) is not AccessSet:
             by, access = record.by, self._access
-            self._engine.accept(
-                AccessSet(access.is_on, access.is_confirmed, self._random(KEY_BYTES), by, self._engine.now())
-            )
+            key = self._random(KEY_BYTES)  # of the record's time: it comes before it
+            self._engine.accept(AccessSet(access.is_on, access.is_confirmed, key, by, record.at))
         self._engine.accept(record)
         sessions = self._sessions.values()
         rights = {name: self._policy.rights_of(name) for name in {each.principal for each in sessions}}
