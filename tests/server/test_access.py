@@ -12,8 +12,12 @@ import pytest
 import txbroker
 from journal.check import Level, verify
 from journal.records.access_entries import Effect, Resource, Right, Rule, User
+from journal.records.record import AccessSet
 from journal.vfs.filesystem import OSFilesystem
+from journal.wal.reader import JournalEntry
+from journal.walks.journal_walk import walk_journal
 from journal.xid import Xid
+from tests.cli.invocations import runner
 from tests.support.broker_process import ENVIRONMENT, told_broker
 from tests.support.waiting import eventually
 from txbroker import errors
@@ -265,3 +269,65 @@ def test_deny_wins_over_allow(scene):
 def test_a_directory_with_its_first_user_is_sound(scene):
     scene.process.kill()
     assert not [each for each in verify(OSFilesystem(str(scene.data)), Level.DEEP) if not each.harmless]
+
+
+def damaged_switch(scene):
+    """Kill the broker, and damage the record of ``txbroker access enable`` in its journal."""
+    with scene.admin() as admin:
+        for effect in (Effect.ALLOW, Effect.DENY):
+            admin.allow(allow("app", [Right.READ], Resource.TOPIC, "bills", effect=effect))
+    scene.process.kill()
+    data = scene.data
+    filesystem = OSFilesystem(str(data))
+    found = next(
+        each
+        for each in walk_journal(filesystem)
+        if isinstance(each, JournalEntry) and isinstance(each.record, AccessSet) and each.record.is_on
+    )
+    with (data / found.path).open("r+b") as file:
+        file.seek(found.position + 20)
+        [byte] = file.read(1)
+        file.seek(found.position + 20)
+        file.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.parametrize("options", [(), ("--insecure-open",)], ids=["", "insecure"])
+def test_a_repair_that_loses_the_switch_leaves_nothing_open_until_it_is_confirmed(scene, options):
+    damaged_switch(scene)
+    run = runner(f"unix:{scene.data}/admin.sock")
+    done = run("repair", str(scene.data), "--execute", "--yes")
+    assert "whether everybody has to log in may be older" in done.stdout
+    with told_broker(
+        scene.data, "--listen", "tcp:0:interface=127.0.0.1", "--listen", "tcp:0", *options
+    ) as process:
+        url = f"tcp:127.0.0.1:{process.ready()}"
+        assert "nobody is let in but over" in process.output
+        assert "and there is no login" not in process.output
+        assert "tcp:0.0.0.0" not in process.ready_line
+        with pytest.raises(errors.AuthenticationFailed):
+            txbroker.connect(url, timeout=10)
+        with pytest.raises(errors.AuthenticationFailed):
+            txbroker.connect(url, user="app", password=PASSWORDS["app"], timeout=10)
+        assert "Then nobody has" in run("access", "list").stdout
+        assert "nobody is let in" in run("access", "disable", "--yes").stdout
+        run("access", "enable", "--yes")
+        with pytest.raises(errors.AuthenticationFailed):
+            txbroker.connect(url, timeout=10)
+        said = run("access", "confirm", "--yes")
+        assert "Everybody has to log in." in said.stderr
+        assert "Everybody has to log in, and the rules decide." in said.stdout
+        txbroker.connect(url, user="app", password=PASSWORDS["app"], timeout=10).close()
+        with pytest.raises(errors.AuthenticationFailed):
+            txbroker.connect(url, timeout=10)
+
+
+def test_confirming_leaves_it_as_it_is_whether_one_has_to_log_in_and_says_so(scene):
+    damaged_switch(scene)
+    run = runner(f"unix:{scene.data}/admin.sock")
+    run("repair", str(scene.data), "--execute", "--yes")
+    with told_broker(scene.data) as process:
+        url = f"tcp:127.0.0.1:{process.ready()}"
+        said = run("access", "confirm", "--yes")
+        assert "Nobody has to log in.\n" in said.stderr
+        assert "Nobody has to log in: the rules do not decide." in said.stdout
+        txbroker.connect(url, timeout=10).close()

@@ -179,6 +179,11 @@ class TestPrincipals:
         access.is_on = False
         assert self.rights(access) is None
 
+    def test_nobody_may_do_everything_before_the_switch_is_confirmed_after_a_repair(self, access):
+        access.is_on = access.is_confirmed = False
+        assert self.rights(access, "@admin") is None
+        assert not self.rights(access).allows(Right.READ, Resource.TOPIC, Thing("t", "t"))
+
 
 class TestRequests:
     """A broker whose policy is that of its rules, with a session of a user."""

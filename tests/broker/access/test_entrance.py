@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from journal.folds.table import client_folds
-from journal.parties import ADMINISTRATOR, Owner
+from journal.parties import ADMINISTRATOR, Actor, Owner
 from journal.records.access_entries import Effect, Resource, Right, Rule, TokenSubject, User
+from journal.records.record import AccessSet
 from journal.recovery.start import recover
 from journal.testing import MemoryFilesystem
 from journal.transaction_states import State
@@ -595,3 +596,22 @@ class TestChanges:
         door.answers.clear()
         door.ask(messages.RemoveUser, "root2")
         assert [type(answer) for answer in door.answers] == [messages.Done, GoingAway]
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_directory_that_was_repaired_lets_in_the_administrator_alone_until_he_confirms(is_on):
+    room = Room()
+    key, now = bytes(32), room.engine.now()
+    room.engine.accept(AccessSet(is_on, False, key, Actor("txbroker repair"), now))
+    for facts in (OPEN, certificate("alice")):
+        door = Door(room, facts, hello=True)
+        assert "ANONYMOUS" not in door.offered
+        assert not isinstance(door.login("ANONYMOUS"), Welcome)
+        room.timers.advance(FIRST_DELAY)
+        assert door.session.state is not SessionState.OPEN
+    admin = Door(room, BY_SOCKET)
+    admin.log_in_as_administrator()
+    assert isinstance(admin.ask(messages.SwitchAccess, messages.Switch.CONFIRM), messages.Done)
+    rules = admin.ask(messages.ListRules)
+    assert (rules.is_on, rules.is_confirmed) == (is_on, True)
+    assert ("ANONYMOUS" in Door(room, OPEN, hello=True).offered) is not is_on

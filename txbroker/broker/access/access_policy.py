@@ -36,7 +36,7 @@ class AccessPolicy:
 
     def rights_of(self, principal: str) -> PrincipalRights | None:
         """Return the rights of a principal; None if it may do everything."""
-        if principal == ADMINISTRATOR or not self._access.is_on:
+        if principal == ADMINISTRATOR or not self._access.demands_login:
             return None
         return PrincipalRights(self, principal, self.rules_of(principal))
 

@@ -128,10 +128,13 @@ def list_rules(invocation: Invocation) -> None:
 
 
 def _state(rules: Rules) -> str:
+    if not rules.is_confirmed:
+        then = (
+            "everybody has" if rules.is_on else "nobody has (was it so? 'txbroker access enable' changes it)"
+        )
+        return f"The directory was repaired: nobody is let in until 'txbroker access confirm'. Then {then} to log in."
     if not rules.is_on:
         return "Nobody has to log in: the rules do not decide. 'txbroker access enable' has them decide."
-    if not rules.is_confirmed:
-        return "The directory was repaired: nobody is let in until 'txbroker access confirm'."
     return "Everybody has to log in, and the rules decide."
 
 
@@ -183,7 +186,10 @@ def enable(invocation: Invocation, yes: bool) -> None:
     It is refused while no user that can log in may administer the broker.
     """
     confirm("Have everybody log in from now on?", yes)
-    _switch(invocation, Switch.ENABLE, "Everybody has to log in from now on, and the rules decide.")
+    with invocation.connect() as broker:
+        broker.switch_access(Switch.ENABLE)
+    said = "Everybody has to log in from now on, and the rules decide."
+    emit(invocation.as_json, {"done": Switch.ENABLE.value}, lambda: said)
 
 
 @access.command()
@@ -195,7 +201,7 @@ def disable(invocation: Invocation, yes: bool) -> None:
     All sessions are ended. Endpoints that others than this machine's users can reach are closed.
     """
     confirm("Let everybody in without a login, to do everything?", yes)
-    _switch(invocation, Switch.DISABLE, "Nobody has to log in any more.")
+    _switch(invocation, Switch.DISABLE)
 
 
 @access.command("confirm")
@@ -204,18 +210,22 @@ def disable(invocation: Invocation, yes: bool) -> None:
 def confirm_access(invocation: Invocation, yes: bool) -> None:
     """After a repair: look at users and rules, and let them count; only over the socket in the data directory.
 
-    A repair may have lost a change of them: the removal of a user, a rule that denies.
+    A repair may have lost a change of them: the removal of a user, a rule that denies, or that everybody has to log in.
+    That is left as it is: say 'txbroker access enable' before, if it should be otherwise.
     """
     with invocation.connect() as broker:
         found, known = broker.rules(), broker.users()
     click.echo(f"Users: {', '.join(each.name for each in known) or 'none'}", err=True)
     for rule in found.rules:
         click.echo(f"  {rule}", err=True)
-    confirm("Are these the users and rules that there should be?", yes)
-    _switch(invocation, Switch.CONFIRM, "Users and rules count again.")
+    click.echo(f"{'Everybody' if found.is_on else 'Nobody'} has to log in.", err=True)
+    confirm("Are these the users and rules that there should be, and who has to log in?", yes)
+    _switch(invocation, Switch.CONFIRM)
 
 
-def _switch(invocation: Invocation, what: Switch, said: str) -> None:
+def _switch(invocation: Invocation, what: Switch) -> None:
+    """Switch over the administrator's socket, whose session goes on, and say what holds from then on."""
     with invocation.connect() as broker:
         broker.switch_access(what)
-    emit(invocation.as_json, {"done": what.value}, lambda: said)
+        found = broker.rules()
+    emit(invocation.as_json, {"done": what.value}, lambda: _state(found))
