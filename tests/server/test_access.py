@@ -8,6 +8,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
 import txbroker
 from journal.check import Level, verify
@@ -21,6 +22,7 @@ from tests.cli.invocations import runner
 from tests.support.broker_process import ENVIRONMENT, told_broker
 from tests.support.waiting import eventually
 from txbroker import errors
+from txbroker.cli import command_line
 from txbroker.client.login.verifier import verifier_of
 from txbroker.wire.messages import Switch
 
@@ -331,3 +333,32 @@ def test_confirming_leaves_it_as_it_is_whether_one_has_to_log_in_and_says_so(sce
         assert "Nobody has to log in.\n" in said.stderr
         assert "Nobody has to log in: the rules do not decide." in said.stdout
         txbroker.connect(url, timeout=10).close()
+
+
+def test_the_command_line_warns_of_whom_a_rule_is_about_in_vain(scene):
+    run = runner(f"unix:{scene.data}/admin.sock")
+    said = run("access", "deny", "boob", "read", "topic", "t").stderr
+    assert "Warning: there is no user 'boob'; as long as that is so, the rule denies nothing." in " ".join(
+        said.split()
+    )
+    said = run("access", "allow", "role:ops", "read", "topic", "t").stderr
+    assert "no user has the role 'ops'; as long as that is so, the rule allows nothing." in " ".join(
+        said.split()
+    )
+    assert not run("access", "deny", "app", "read", "topic", "t").stderr
+    done = run("access", "allow", "app", "all", "producer", "p")
+    assert done.stdout == "Allow app write producer p.\n"
+    refused = run("access", "allow", "app", "prepare", "topic", "t", code=3)
+    assert (
+        "there is no right prepare on a topic, but read, write, create, alter, delete, describe"
+        in " ".join(refused.stderr.split())
+    )
+    refused = run("access", "allow", "bad name", "read", "topic", "t", code=2)
+    assert "'bad name' cannot be the name of a user: 1 to 64 of A-Z" in " ".join(refused.stderr.split())
+    assert "may do everything" in run("access", "deny", "@admin", "read", "topic", "t", code=2).stderr
+    words = ("access", "check", "boob", "read", "topic", "t")
+    denied = CliRunner().invoke(command_line, words, env={"TXBROKER_URL": f"unix:{scene.data}/admin.sock"})
+    assert (denied.exit_code, denied.stderr) == (1, "")
+    assert denied.stdout == "Denied:\n  there is no user 'boob'\n"
+    found = run("access", "check", "@admin", "force", "transaction", "x").stdout
+    assert found == "Allowed:\n  whoever comes over admin.sock may do everything\n"
