@@ -20,8 +20,8 @@ class AccessFold:
     """All users by their names and all rules by their keys; and whether everybody has to log in.
 
     ``is_on``: a login is demanded, and rules decide. ``is_confirmed`` is False in a directory that was repaired since:
-    what it says may be old, and nobody is let in by it before a person has seen it. ``changed`` is the LSN of the last
-    change of all this.
+    what it says, the switch too, may be old, and nobody is let in by it before a person has seen it. ``changed`` is the
+    LSN of the last change of all this.
     """
 
     name = "access"
@@ -36,6 +36,11 @@ class AccessFold:
         self.is_confirmed = True
         self.key = b""
         self.changed = 0
+
+    @property
+    def demands_login(self) -> bool:
+        """Return whether only the administrator comes in without a login; until this is confirmed, only he at all."""
+        return self.is_on or not self.is_confirmed
 
     def apply(self, lsn: int, record: Any, data: bytes | memoryview) -> None:  # noqa: ARG002
         """Apply one record to the state; asserts that the record continues it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Annotated, Final
 
@@ -16,7 +17,8 @@ UserName = Annotated[str, msgspec.Meta(pattern=USER_PATTERN)]
 """The name of a user or role, in ASCII: no two of them look alike, and none is a principal that the broker makes up."""
 
 ROLE: Final = "role:"
-Holder = Annotated[str, msgspec.Meta(pattern=rf"\A({ROLE})?[A-Za-z0-9._-]{{1,{MAX_USER}}}\Z")]
+HOLDER_PATTERN: Final = rf"\A({ROLE})?[A-Za-z0-9._-]{{1,{MAX_USER}}}\Z"
+Holder = Annotated[str, msgspec.Meta(pattern=HOLDER_PATTERN)]
 """Whom a rule is about: a user by name, or a role as ``role:NAME``."""
 
 LEAST_ITERATIONS: Final = 4_096
@@ -131,6 +133,16 @@ class Resource(Enum):
     PRODUCER = "producer"
     TRANSACTION = "transaction"
     BROKER = "broker"
+
+
+RIGHTS_ON: Final[Mapping[Resource, tuple[Right, ...]]] = {
+    Resource.TOPIC: (Right.READ, Right.WRITE, Right.CREATE, Right.ALTER, Right.DELETE, Right.DESCRIBE),
+    Resource.GROUP: (Right.READ, Right.ALTER, Right.DELETE, Right.DESCRIBE),
+    Resource.PRODUCER: (Right.WRITE,),
+    Resource.TRANSACTION: (Right.DESCRIBE, Right.PREPARE, Right.DECIDE, Right.FORCE),
+    Resource.BROKER: (Right.DESCRIBE, Right.BACKUP, Right.ADMINISTER),
+}
+"""The rights that there are on each resource; any other means nothing there. In the order of :class:`Right`."""
 
 
 class Effect(Enum):

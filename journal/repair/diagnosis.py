@@ -16,6 +16,7 @@ from journal.formats.filenames import SegmentKind
 from journal.formats.witness import NOTHING, Witness, pack_witness, read_witness
 from journal.interfaces import IFilesystem
 from journal.recovery.first_use import check_version
+from journal.repair.access_traces import has_trace
 from journal.repair.evidence import Finder
 from journal.repair.file_pieces import Change, Piece
 from journal.repair.journal_choice import Choice, choose
@@ -26,6 +27,7 @@ from journal.repair.losses import (
     LostRecords,
     Names,
     later_lsns,
+    lost_access,
     lost_lsns,
     lost_offsets,
     unproven_messages,
@@ -53,7 +55,8 @@ class Diagnosis:
     ``rollbacks`` are transactions that can only be rolled back, which the repair then does. ``tails`` (path, position)
     are bytes that a start will cut off; the repair copies them as evidence first. ``indexes`` are made again once the
     directory starts. With ``cut_logs`` that start cuts the logs to what the checkpoint and the kept journal have, even
-    where the segments hold more.
+    where the segments hold more. ``access_may_be_old``: a change of users, rules or the switch may be lost, and the
+    directory is to let in nobody but its owner until he has confirmed what is left.
     """
 
     damage: list[Finding] = field(default_factory=list)
@@ -63,6 +66,7 @@ class Diagnosis:
     tails: list[tuple[str, int]] = field(default_factory=list)
     indexes: list[tuple[int, int]] = field(default_factory=list)
     cut_logs: bool = False
+    access_may_be_old: bool = False
 
     @property
     def is_sound(self) -> bool:
@@ -143,6 +147,8 @@ class _Diagnosing:
             self._journal(files, choice)
         if self._unproven and not choice.cut:
             result.lost.append(later_lsns(choice.end))
+        if choice.cut or self._unproven:
+            self._access(files)
         if journal or choice.cut or self._unproven:
             self._cut_logs()
         self._segments(damaged, finder)
@@ -262,6 +268,13 @@ class _Diagnosing:
         self._result.lost += [*unreadable, *lost.told()]
         if len(unreadable) > 1:  # and not only what came after, if anything did
             self._result.lost += lost.maybe_prepared()
+
+    def _access(self, files: list[SoundFile]) -> None:
+        """Have users and rules confirmed if there ever were any: what cannot be read may have changed them."""
+        damaged = [finding.path for finding in self._bad_checkpoints]
+        if has_trace(self._filesystem, files, self._sound, damaged):
+            self._result.access_may_be_old = True
+            self._result.lost.append(lost_access())
 
     def _cut_logs(self) -> None:
         """Mark flushed bytes beyond the checkpoint, and partitions unknown to the kept journal: a start drops them."""

@@ -52,6 +52,7 @@ class Plan(msgspec.Struct, frozen=True):
     cut_logs: bool
     away: bool = False
     """Whether all files that are replaced have gone to the side folder."""
+    access_may_be_old: bool = False
 
 
 def is_unfinished(filesystem: IFilesystem) -> bool:
@@ -95,6 +96,7 @@ def execute(
         [(number.session, number.serial) for number in diagnosis.rollbacks],
         diagnosis.indexes,
         diagnosis.cut_logs,
+        access_may_be_old=diagnosis.access_may_be_old,
     )
     _write_plan(filesystem, plan)
     return resume(filesystem, clock, lock, settings)
@@ -109,7 +111,9 @@ def resume(filesystem: IFilesystem, clock: IClock, lock: ILock, settings: Journa
         _write_plan(filesystem, replace(plan, away=True))
     _put_in_place(filesystem, plan)
     numbers = [TransactionNumber(*number) for number in plan.rollbacks]
-    start_once(filesystem, clock, lock, settings, numbers, plan.indexes, plan.cut_logs)
+    start_once(
+        filesystem, clock, lock, settings, numbers, plan.indexes, plan.cut_logs, plan.access_may_be_old
+    )
     notes = repair_notes(filesystem)
     if plan.note not in notes:
         _write_whole(

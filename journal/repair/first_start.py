@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from secrets import token_bytes
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from journal.interfaces import IClock, IFilesystem, ILock
 from journal.log.segment import Segment
 from journal.log.segment_index import SegmentIndex
 from journal.parties import Actor
+from journal.records.access_entries import HASH_BYTES
 from journal.records.record import AccessSet
 from journal.recovery.start import recover
 from journal.transaction_states import Cause, TransactionNumber
@@ -32,16 +34,19 @@ def start_once(
     rollbacks: list[TransactionNumber],
     indexes: list[tuple[int, int]],
     cut_logs: bool,
+    access_may_be_old: bool,
 ) -> None:
     """Start, with logs cut or not, roll back, make the indexes of (partition number, base offset) again, and stop.
 
-    A checkpoint is written before the stop.
+    A checkpoint is written before the stop. Where one has to log in, or users and rules may be old, nobody is let in
+    until they are confirmed.
     """
-    engine = _started(cast(IFilesystem, _Held(filesystem, lock)), clock, settings, cut_logs)
+    held = cast(IFilesystem, _Held(filesystem, lock))
+    engine = _started(held, clock, settings, cut_logs, access_may_be_old)
     try:
         for transaction in rollbacks:
             engine.transactions.rollback(transaction, Cause.OPERATOR, by=BY, why=WHY)
-        _have_access_confirmed(engine)
+        _have_access_confirmed(engine, access_may_be_old)
         engine.sync()
         for number, base_offset in indexes:
             _make_index(engine, number, base_offset)
@@ -56,23 +61,30 @@ def _started(
     clock: IClock,
     settings: JournalSettings,
     cut_logs: bool,
+    had_access: bool,
 ) -> Engine:
     """Start the engine with as few folds as the directory has: a log made without the service stays one without it.
+
+    One that ``had_access`` was made with it, even if nothing is left that says so.
 
     Outcomes are archived if they were before: a transaction rolled back here must not be missing there.
     """
     settings = replace(settings, outcome_archive=None)
     try:
-        return recover(filesystem, clock, settings, cut_logs=cut_logs)
+        return recover(filesystem, clock, settings, client_folds() if had_access else (), cut_logs=cut_logs)
     except InvalidSetting:
         return recover(filesystem, clock, settings, client_folds(), cut_logs=cut_logs)
 
 
-def _have_access_confirmed(engine: Engine) -> None:
-    """Let in nobody by users and rules that may be older than they were: a person has to look at them first."""
+def _have_access_confirmed(engine: Engine, may_be_old: bool) -> None:
+    """Let in nobody by users and rules that may be older than they were: a person has to look at them first.
+
+    The record that switched them on may be lost, too: so they need not be on.
+    """
     for fold in engine.folds:
-        if isinstance(fold, AccessFold) and fold.is_on and fold.is_confirmed:
-            engine.accept(AccessSet(True, False, fold.key, BY, engine.now()))
+        if isinstance(fold, AccessFold) and fold.is_confirmed and (fold.is_on or may_be_old):
+            key = fold.key or token_bytes(HASH_BYTES)
+            engine.accept(AccessSet(fold.is_on, False, key, BY, engine.now()))
 
 
 def _make_index(engine: Engine, number: int, base_offset: int) -> None:

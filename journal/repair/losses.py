@@ -304,6 +304,15 @@ def later_lsns(first: int) -> Loss:
     return Loss(text, Affected(first_lsn=first))
 
 
+def lost_access() -> Loss:
+    """Return the loss of what was last said of users, rules and the switch, if what is lost said something of them."""
+    text = (
+        "users, rules and whether everybody has to log in may be older than they were: nobody is let in but over "
+        "admin.sock until 'txbroker access confirm'"
+    )
+    return Loss(text, Affected())
+
+
 def unproven_messages(affects: Affected) -> Loss:
     """Return the loss of sound messages that the journal does not have, because it is of an earlier moment."""
     text = f"{affects}: sound messages that are not in the journal; new messages get these offsets"

@@ -134,3 +134,16 @@ class TestTheSchema:
             }
             for name, each in json.loads(run("config", "show", "--json", "--all").stdout).items()
         }
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o604])
+def test_a_token_of_the_metrics_that_others_may_read_is_refused_as_passwords_are(file, tmp_path, mode):
+    token = tmp_path / "token"
+    token.write_text("s3cret")
+    token.chmod(mode)
+    words = ("config", "check", file(f'http_token_file = "{token}"\n'))
+    if mode & 0o077 and not (mode == 0o640 and token.stat().st_uid == 0):
+        said = " ".join(run(*words, code=1).stderr.split())
+        assert f"may be read by others (mode {mode:04o}). Allow it to its owner: chmod 600" in said
+    else:
+        run(*words)

@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 import txbroker
-from journal.records.access_entries import Effect, Resource, Right, Rule, TokenSubject, User
+from journal.records.access_entries import RIGHTS_ON, Effect, Resource, Right, Rule, TokenSubject, User
 from tests.support.broker_process import told_broker
 from tests.support.certificates import Folder, Signed
 from tests.support.repository import PACKAGES
@@ -26,6 +26,9 @@ from txbroker.wire.messages import Switch
 pytestmark = pytest.mark.slow
 
 ISSUER, AUDIENCE = "https://idp.example", "txbroker"
+
+
+ALL = list(RIGHTS_ON[Resource.TOPIC])
 
 
 class Scene:
@@ -49,7 +52,7 @@ class Scene:
             admin.add_user(User("boss", verifier_of("boss", 4096)))
             admin.allow(Rule("boss", Effect.ALLOW, Resource.BROKER, "", False, [Right.ADMINISTER]))
             for name in ("pass", "cert", "token"):
-                admin.allow(Rule(name, Effect.ALLOW, Resource.TOPIC, f"{name}-", True, list(Right)))
+                admin.allow(Rule(name, Effect.ALLOW, Resource.TOPIC, f"{name}-", True, ALL))
             admin.switch_access(Switch.ENABLE)
 
     def admin(self):
@@ -247,7 +250,7 @@ def test_what_a_function_raises_is_told(scene):
 def test_a_client_whose_password_is_changed_while_it_runs_comes_back_with_the_new_one(scene):
     with scene.admin() as admin:
         admin.add_user(User("changing", verifier_of("old", 4096)))
-        admin.allow(Rule("changing", Effect.ALLOW, Resource.TOPIC, "changing-", True, list(Right)))
+        admin.allow(Rule("changing", Effect.ALLOW, Resource.TOPIC, "changing-", True, ALL))
         passwords = ["old"]
         with txbroker.connect(
             scene.tcp, user="changing", password=lambda: passwords[-1], timeout=20

@@ -244,6 +244,7 @@ def guarded(tmp_path_factory):
     """The port of a listener that wants a token."""
     folder = tmp_path_factory.mktemp("token")
     (folder / "token").write_text("s3cret\n")
+    (folder / "token").chmod(0o600)
     words = (*HTTP, "--set", f"http_token_file={folder / 'token'}", "--set", "file_bytes=4MiB")
     with told_broker(folder / "data", *words) as broker:
         broker.ready()

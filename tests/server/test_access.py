@@ -8,13 +8,21 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
 import txbroker
+from journal.check import Level, verify
 from journal.records.access_entries import Effect, Resource, Right, Rule, User
+from journal.records.record import AccessSet
+from journal.vfs.filesystem import OSFilesystem
+from journal.wal.reader import JournalEntry
+from journal.walks.journal_walk import walk_journal
 from journal.xid import Xid
+from tests.cli.invocations import runner
 from tests.support.broker_process import ENVIRONMENT, told_broker
 from tests.support.waiting import eventually
 from txbroker import errors
+from txbroker.cli import command_line
 from txbroker.client.login.verifier import verifier_of
 from txbroker.wire.messages import Switch
 
@@ -258,3 +266,99 @@ def test_deny_wins_over_allow(scene):
             found = admin.check_access("app", Right.WRITE, Resource.TOPIC, "orders-secret")
             assert not found.is_allowed
             assert {rule.effect for rule in found.rules} == {Effect.ALLOW, Effect.DENY}
+
+
+def test_a_directory_with_its_first_user_is_sound(scene):
+    scene.process.kill()
+    assert not [each for each in verify(OSFilesystem(str(scene.data)), Level.DEEP) if not each.harmless]
+
+
+def damaged_switch(scene):
+    """Kill the broker, and damage the record of ``txbroker access enable`` in its journal."""
+    with scene.admin() as admin:
+        for effect in (Effect.ALLOW, Effect.DENY):
+            admin.allow(allow("app", [Right.READ], Resource.TOPIC, "bills", effect=effect))
+    scene.process.kill()
+    data = scene.data
+    filesystem = OSFilesystem(str(data))
+    found = next(
+        each
+        for each in walk_journal(filesystem)
+        if isinstance(each, JournalEntry) and isinstance(each.record, AccessSet) and each.record.is_on
+    )
+    with (data / found.path).open("r+b") as file:
+        file.seek(found.position + 20)
+        [byte] = file.read(1)
+        file.seek(found.position + 20)
+        file.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.parametrize("options", [(), ("--insecure-open",)], ids=["", "insecure"])
+def test_a_repair_that_loses_the_switch_leaves_nothing_open_until_it_is_confirmed(scene, options):
+    damaged_switch(scene)
+    run = runner(f"unix:{scene.data}/admin.sock")
+    done = run("repair", str(scene.data), "--execute", "--yes")
+    assert "whether everybody has to log in may be older" in done.stdout
+    with told_broker(
+        scene.data, "--listen", "tcp:0:interface=127.0.0.1", "--listen", "tcp:0", *options
+    ) as process:
+        url = f"tcp:127.0.0.1:{process.ready()}"
+        assert "nobody is let in but over" in process.output
+        assert "and there is no login" not in process.output
+        assert "tcp:0.0.0.0" not in process.ready_line
+        with pytest.raises(errors.AuthenticationFailed):
+            txbroker.connect(url, timeout=10)
+        with pytest.raises(errors.AuthenticationFailed):
+            txbroker.connect(url, user="app", password=PASSWORDS["app"], timeout=10)
+        assert "Then nobody has" in run("access", "list").stdout
+        assert "nobody is let in" in run("access", "disable", "--yes").stdout
+        run("access", "enable", "--yes")
+        with pytest.raises(errors.AuthenticationFailed):
+            txbroker.connect(url, timeout=10)
+        said = run("access", "confirm", "--yes")
+        assert "Everybody has to log in." in said.stderr
+        assert "Everybody has to log in, and the rules decide." in said.stdout
+        txbroker.connect(url, user="app", password=PASSWORDS["app"], timeout=10).close()
+        with pytest.raises(errors.AuthenticationFailed):
+            txbroker.connect(url, timeout=10)
+
+
+def test_confirming_leaves_it_as_it_is_whether_one_has_to_log_in_and_says_so(scene):
+    damaged_switch(scene)
+    run = runner(f"unix:{scene.data}/admin.sock")
+    run("repair", str(scene.data), "--execute", "--yes")
+    with told_broker(scene.data) as process:
+        url = f"tcp:127.0.0.1:{process.ready()}"
+        said = run("access", "confirm", "--yes")
+        assert "Nobody has to log in.\n" in said.stderr
+        assert "Nobody has to log in: the rules do not decide." in said.stdout
+        txbroker.connect(url, timeout=10).close()
+
+
+def test_the_command_line_warns_of_whom_a_rule_is_about_in_vain(scene):
+    run = runner(f"unix:{scene.data}/admin.sock")
+    said = run("access", "deny", "boob", "read", "topic", "t").stderr
+    assert "Warning: there is no user 'boob'; as long as that is so, the rule denies nothing." in " ".join(
+        said.split()
+    )
+    said = run("access", "allow", "role:ops", "read", "topic", "t").stderr
+    assert "no user has the role 'ops'; as long as that is so, the rule allows nothing." in " ".join(
+        said.split()
+    )
+    assert not run("access", "deny", "app", "read", "topic", "t").stderr
+    done = run("access", "allow", "app", "all", "producer", "p")
+    assert done.stdout == "Allow app write producer p.\n"
+    refused = run("access", "allow", "app", "prepare", "topic", "t", code=3)
+    assert (
+        "there is no right prepare on a topic, but read, write, create, alter, delete, describe"
+        in " ".join(refused.stderr.split())
+    )
+    refused = run("access", "allow", "bad name", "read", "topic", "t", code=2)
+    assert "'bad name' cannot be the name of a user: 1 to 64 of A-Z" in " ".join(refused.stderr.split())
+    assert "may do everything" in run("access", "deny", "@admin", "read", "topic", "t", code=2).stderr
+    words = ("access", "check", "boob", "read", "topic", "t")
+    denied = CliRunner().invoke(command_line, words, env={"TXBROKER_URL": f"unix:{scene.data}/admin.sock"})
+    assert (denied.exit_code, denied.stderr) == (1, "")
+    assert denied.stdout == "Denied:\n  there is no user 'boob'\n"
+    found = run("access", "check", "@admin", "force", "transaction", "x").stdout
+    assert found == "Allowed:\n  whoever comes over admin.sock may do everything\n"

@@ -147,6 +147,7 @@ def shown(folder, port, path, **headers):
 def test_a_broker_outlives_many_and_takes_what_was_renewed(folder, tmp_path):
     log, token = tmp_path / "broker.log", tmp_path / "token"
     token.write_text("first")
+    token.chmod(0o600)
     words = {"log_file": log, "http": folder.endpoint(), "http_token_file": token, "file_bytes": "4MiB"}
     options = [word for name, value in words.items() for word in ("--set", f"{name}={value}")]
     with told_broker(tmp_path / "data", "--listen", folder.endpoint(), *options) as broker:

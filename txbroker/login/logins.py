@@ -23,7 +23,8 @@ from txbroker.login.verifiers import Verifiers
 from txbroker.login.ways import Access, Ways
 
 UNCONFIRMED: Final = (
-    "the users have not been confirmed since the data directory was repaired: they may be old"
+    "the users have not been confirmed since the data directory was repaired: they may be old "
+    "('txbroker access confirm' over admin.sock)"
 )
 
 
@@ -33,7 +34,7 @@ class Logins:
     ``access`` is the fold of users. ``run_blocking`` is where PBKDF2 runs. ``random(n)`` returns n unguessable bytes.
     All methods are called on one thread, and none waits for anything.
 
-    As long as ``access.is_confirmed`` is False only the administrator is let in, and whoever needs no login.
+    As long as ``access.is_confirmed`` is False only the administrator is let in: ``facts`` demand a login then.
     """
 
     def __init__(

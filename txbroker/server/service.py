@@ -273,7 +273,8 @@ class TxBrokerService(Service):
 
     def _may_be_open(self) -> bool:
         assert self.serving is not None
-        return self.config.service.insecure_open or self.serving.broker.access.is_on
+        access = self.serving.broker.access
+        return access.is_on or (self.config.service.insecure_open and not access.demands_login)
 
     def _switched(self) -> None:
         """Open the endpoints that others can reach, or close them: whether one has to log in has changed."""
@@ -318,7 +319,14 @@ class TxBrokerService(Service):
             self.watching.health.is_now(Phase.SERVING)
         else:
             self.watching.health.is_now(Phase.WAITING, "no endpoint is open until 'txbroker access enable'")
-        if self.serving.broker.access.is_on:
+        access = self.serving.broker.access
+        if not access.is_confirmed:
+            self.log.warn(
+                "the directory was repaired, and users, rules or whether one has to log in may be old: nobody is let "
+                "in but over {socket} until 'txbroker access confirm'",
+                socket=f"unix:{self.config.service.data}/{filenames.ADMIN_SOCKET}",
+            )  # fmt: skip
+        if access.demands_login:
             return
         for description, sentence in self._open_ones.items():
             if description in self.ports:

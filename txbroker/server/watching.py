@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from txbroker.monitoring import audit_metrics, broker_metrics, certificate_metri
 from txbroker.monitoring.exposition import COUNTER, Metric
 from txbroker.monitoring.health import Health
 from txbroker.monitoring.site import Listener, Pages
+from txbroker.secret_modes import excess
 from txbroker.server.broker_audit import BrokerAudit
 from txbroker.server.endpoints import listening
 from txbroker.server.endpoints.certificates import KnownCertificates
@@ -110,11 +112,16 @@ class Watching:
 
 
 def read_token(path: str) -> bytes:
-    """Return the token in a file, b"" for no file. Raises InvalidSetting, which does not repeat it."""
+    """Return the token in a file, b"" for no file. Raises InvalidSetting, which does not repeat it.
+
+    A file that others may read is refused, as those of passwords are.
+    """
     if not path:
         return b""
     try:
         with open(path, "rb") as file:
+            if why := excess(os.fstat(file.fileno())):
+                raise InvalidSetting(f"http_token_file {path} {why}")
             token = file.read(MAX_TOKEN + 1).strip()
     except OSError as error:
         raise InvalidSetting(f"http_token_file {path} cannot be read: {error.strerror}") from error

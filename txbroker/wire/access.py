@@ -58,7 +58,8 @@ class ListUsers(Request, frozen=True, tag=52):
 class AlterRule(Request, frozen=True, tag=53):
     """Add rights to a rule, or take them away. Answered by :class:`Rules` with it as it is then, once forced.
 
-    With ``forget`` the rights are taken away that the rule has of these, and nothing is refused.
+    Rights that there are not on the rule's resource are refused (InvalidSetting). With ``forget`` the rights are taken
+    away that the rule has of these, and nothing is refused.
     """
 
     rule: Rule

@@ -17,7 +17,7 @@ from journal.records.access_records import RuleSet
 from journal.transaction_states import Cause, Totals, TransactionNumber
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
-from txbroker.broker.access.access_policy import AccessPolicy, decided
+from txbroker.broker.access.access_policy import AccessPolicy, decided, denied
 from txbroker.broker.sessions.rights import Thing, resource_name, xid_thing
 from txbroker.wire import messages
 
@@ -198,6 +198,11 @@ class TestPrincipals:
         access.is_on = False
         assert self.rights(access) is None
 
+    def test_nobody_may_do_everything_before_the_switch_is_confirmed_after_a_repair(self, access):
+        access.is_on = access.is_confirmed = False
+        assert self.rights(access, "@admin") is None
+        assert not self.rights(access).allows(Right.READ, Resource.TOPIC, Thing("t", "t"))
+
 
 class TestRequests:
     """A broker whose policy is that of its rules, with a session of a user."""
@@ -300,3 +305,19 @@ class TestRequests:
         room.engine.transactions.commit(number, Cause.CLIENT)
         room.engine.sync()
         refused(peer.ask(messages.AskOutcome, 1, 1), "AccessDenied")
+
+
+@pytest.mark.parametrize(
+    ("resource", "shown", "what"),
+    [
+        (Resource.TOPIC, "the topic of partition 1", "topic of partition 1"),
+        (Resource.TOPIC, "topic", "topic topic"),
+        (Resource.TRANSACTION, "transaction 7-1", "transaction 7-1"),
+        (Resource.TRANSACTION, "1:x:", "transaction 1:x:"),
+        (Resource.BROKER, "", "broker"),
+    ],
+)
+def test_a_refusal_says_on_what_with_no_word_twice(resource, shown, what):
+    error = denied("a", Right.DESCRIBE, resource, shown)
+    assert error.resource == what
+    assert f"a has not the right to describe {what}; nothing was done" in str(error)

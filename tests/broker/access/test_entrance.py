@@ -8,9 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from journal.folds.table import client_folds
-from journal.parties import ADMINISTRATOR, Owner
+from journal.parties import ADMINISTRATOR, Actor, Owner
 from journal.records.access_entries import (
     DEFAULT_ITERATIONS,
+    RIGHTS_ON,
     Effect,
     Resource,
     Right,
@@ -18,6 +19,7 @@ from journal.records.access_entries import (
     TokenSubject,
     User,
 )
+from journal.records.record import AccessSet
 from journal.recovery.start import recover
 from journal.testing import MemoryFilesystem
 from journal.transaction_states import State
@@ -719,3 +721,45 @@ def test_whoever_is_to_administer_must_have_a_way_in_that_lets_in_here(gate):
         "token of another": False,
         "none": False,
     }
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_directory_that_was_repaired_lets_in_the_administrator_alone_until_he_confirms(is_on):
+    room = Room()
+    key, now = bytes(32), room.engine.now()
+    room.engine.accept(AccessSet(is_on, False, key, Actor("txbroker repair"), now))
+    for facts in (OPEN, certificate("alice")):
+        door = Door(room, facts, hello=True)
+        assert "ANONYMOUS" not in door.offered
+        assert not isinstance(door.login("ANONYMOUS"), Welcome)
+        room.timers.advance(FIRST_DELAY)
+        assert door.session.state is not SessionState.OPEN
+    admin = Door(room, BY_SOCKET)
+    admin.log_in_as_administrator()
+    assert isinstance(admin.ask(messages.SwitchAccess, messages.Switch.CONFIRM), messages.Done)
+    rules = admin.ask(messages.ListRules)
+    assert (rules.is_on, rules.is_confirmed) == (is_on, True)
+    assert ("ANONYMOUS" in Door(room, OPEN, hello=True).offered) is not is_on
+
+
+@pytest.mark.parametrize("resource", list(Resource))
+def test_rights_that_mean_nothing_on_a_resource_are_refused_with_those_that_there_are(gate, resource):
+    pattern = "" if resource is Resource.BROKER else "x"
+    for right in Right:
+        rule = Rule("alice", Effect.DENY, resource, pattern, False, [right])
+        answer = gate.admin.ask(messages.AlterRule, rule)
+        if right in RIGHTS_ON[resource]:
+            assert right in answer.rules[0].rights
+        else:
+            said = refused(answer, "InvalidSetting")
+            known = ", ".join(each.value for each in RIGHTS_ON[resource])
+            assert f"no right {right.value} on a {resource.value}, but {known}; nothing has changed" in said
+        assert isinstance(gate.admin.ask(messages.AlterRule, rule, True), messages.Rules), (
+            "forgotten in any case"
+        )
+
+
+def test_the_administrator_may_do_everything_when_asked_for(gate):
+    asked = (Right.FORCE, Resource.TRANSACTION, "x")
+    assert gate.admin.ask(messages.CheckAccess, ADMINISTRATOR, *asked).is_allowed
+    assert not gate.admin.ask(messages.CheckAccess, "alice", *asked).is_allowed

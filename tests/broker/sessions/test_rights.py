@@ -4,14 +4,16 @@ Seen to fail: with a request left out of the table, with parked or timed request
 up for each request.
 """
 
+import re
 from typing import get_args
 
 import pytest
 
-from journal.records.access_entries import Effect, Rule, User
+from journal.records.access_entries import RIGHTS_ON, Effect, Rule, User
 from journal.records.group_entries import Ending, GroupPositions, GroupSettings, RetryRules
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
+from tests.support.repository import ROOT
 from txbroker.broker.sessions.rights import NEEDS, Need, Resource, Right, Thing, needs_of
 from txbroker.errors import RequestRefused
 from txbroker.wire import messages
@@ -230,3 +232,20 @@ def test_a_session_without_rights_ends_as_any_other():
 
 def test_a_need_is_there_always_unless_it_says_when():
     assert Need(Right.READ, Resource.TOPIC, lambda command, places: ()).if_so(messages.Ping(1))
+
+
+def test_the_rights_that_there_are_on_a_resource_are_those_that_requests_need():
+    needed = {(need.resource, need.right) for needs in NEEDS.values() for need in needs}
+    assert needed == {(resource, right) for resource, rights in RIGHTS_ON.items() for right in rights}
+    for resource, rights in RIGHTS_ON.items():
+        assert list(rights) == [right for right in Right if right in rights], (
+            f"{resource}: in the order of Right"
+        )
+
+
+def test_the_table_of_the_security_page_has_the_same_rights():
+    lines = (ROOT / "SECURITY.md").read_text().splitlines()
+    for resource, rights in RIGHTS_ON.items():
+        [line] = [line for line in lines if line.startswith(f"| `{resource.value}` | `")]
+        named = set(re.findall(r"`([a-z]+)`", line.split("|")[2]))
+        assert named - {"pin"} == {right.value for right in rights}

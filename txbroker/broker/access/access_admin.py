@@ -11,7 +11,16 @@ from msgspec.structs import replace
 
 from journal.folds.access import AccessFold
 from journal.parties import ADMINISTRATOR
-from journal.records.access_entries import DEFAULT_ITERATIONS, ROLE, Effect, Resource, Right, User
+from journal.records.access_entries import (
+    DEFAULT_ITERATIONS,
+    RIGHTS_ON,
+    ROLE,
+    Effect,
+    Resource,
+    Right,
+    Rule,
+    User,
+)
 from journal.records.record import AccessSet, RuleSet, UserRemoved, UserSet
 from txbroker.broker.access.access_policy import AccessPolicy, decided, denied, matching
 from txbroker.broker.access.quotas import QuotaBook
@@ -198,6 +207,8 @@ class AccessAdministration:
         given, access = command.rule, self._access
         if given.resource is Resource.BROKER and (given.pattern or given.is_prefix):
             raise InvalidSetting("there is one broker: a rule about it names nothing; nothing has changed")
+        if not command.forget:
+            _check_rights(given)
         known = access.rules.get(given.key)
         before = set(known.rights) if known is not None else set()
         after = before - set(given.rights) if command.forget else before | set(given.rights)
@@ -225,7 +236,9 @@ class AccessAdministration:
         return Rules(command.correlation, page, len(found) > len(page), access.is_on, access.is_confirmed)
 
     def check(self, session: Session, command: CheckAccess, data: memoryview) -> AccessChecked:  # noqa: ARG002
-        """Say what the rules say."""
+        """Say what the rules say; the administrator may do everything, whatever they say."""
+        if command.principal == ADMINISTRATOR:
+            return AccessChecked(command.correlation, True, [])
         rules, right, resource = self._policy.rules_of(command.principal), command.right, command.resource
         thing = Thing(command.name, command.name)
         found = list(matching(rules, right, resource, thing))
@@ -281,9 +294,8 @@ class AccessAdministration:
             raise disk_full()
         if not self._access.key and type(record) is not AccessSet:
             by, access = record.by, self._access
-            self._engine.accept(
-                AccessSet(access.is_on, access.is_confirmed, self._random(KEY_BYTES), by, self._engine.now())
-            )
+            key = self._random(KEY_BYTES)  # of the record's time: it comes before it
+            self._engine.accept(AccessSet(access.is_on, access.is_confirmed, key, by, record.at))
         self._engine.accept(record)
         sessions = self._sessions.values()
         rights = {name: self._policy.rights_of(name) for name in {each.principal for each in sessions}}
@@ -305,6 +317,17 @@ class AccessAdministration:
 
         if ending:
             self._engine.when_forced(end, None)
+
+
+def _check_rights(rule: Rule) -> None:
+    """Raise for rights that mean nothing on the rule's resource: it would allow or deny nothing, without a word."""
+    known = RIGHTS_ON[rule.resource]
+    unknown = [right.value for right in Right if right in rule.rights and right not in known]
+    if unknown:
+        raise InvalidSetting(
+            f"there is no right {', '.join(unknown)} on a {rule.resource.value}, but "
+            f"{', '.join(right.value for right in known)}; nothing has changed"
+        )
 
 
 def _has_lost(before: User, after: User) -> bool:

@@ -36,7 +36,7 @@ class AccessPolicy:
 
     def rights_of(self, principal: str) -> PrincipalRights | None:
         """Return the rights of a principal; None if it may do everything."""
-        if principal == ADMINISTRATOR or not self._access.is_on:
+        if principal == ADMINISTRATOR or not self._access.demands_login:
             return None
         return PrincipalRights(self, principal, self.rules_of(principal))
 
@@ -206,7 +206,8 @@ def _touches(rule: Rule, thing: Thing) -> bool:
 
 def denied(principal: str, right: Right, resource: Resource, shown: str) -> AccessDenied:
     """Return the refusal of a request for lack of a right."""
-    what = " ".join(filter(None, (resource.value, shown)))
+    named = shown.removeprefix(f"the {resource.value} ").removeprefix(f"{resource.value} ")
+    what = " ".join(filter(None, (resource.value, named)))
     return AccessDenied(
         f"{principal} has not the right to {right.value} {what}; nothing was done, and this does not say whether there "
         f"is such a thing. An administrator may allow it: txbroker access allow {principal} {right.value} "

@@ -213,7 +213,7 @@ class Entrance:
         """Return what is known of a connection, with what is demanded just now."""
         assert session.facts is not None, "it has said hello"
         return msgspec.structs.replace(
-            session.facts, login_required=self.access.is_on or session.facts.is_exposed
+            session.facts, login_required=self.access.demands_login or session.facts.is_exposed
         )
 
     def after(self, delay: float, call: Callable[[], None]) -> None:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import re
+
 import click
+from msgspec.structs import replace
 from rich.console import Group as Together
 
-from journal.records.access_entries import Effect, Resource, Right, Rule
+from journal.parties import ADMINISTRATOR
+from journal.records.access_entries import (
+    HOLDER_PATTERN,
+    MAX_USER,
+    RIGHTS_ON,
+    ROLE,
+    Effect,
+    Resource,
+    Right,
+    Rule,
+)
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
 from txbroker.cli.output import emit, table
-from txbroker.wire.messages import Rules, Switch
+from txbroker.wire.messages import Rules, Switch, UserInfo
 
 COLUMNS = ("", "who", "rights", "on", "named")
 RIGHTS = ", ".join(right.value for right in Right)
@@ -41,7 +54,24 @@ class Rights(click.ParamType[list[Right]]):
             )
 
 
-_WHO = click.argument("who")
+class Who(click.ParamType[str]):
+    """A user, or a role."""
+
+    name = "who"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return what may be the name of a user or role."""
+        if not re.match(HOLDER_PATTERN, value) and value != ADMINISTRATOR:
+            self.fail(
+                f"{value!r} cannot be the name of a user: 1 to {MAX_USER} of A-Z, a-z, 0-9, '.', '_' and '-'; that of "
+                f"a role is said as {ROLE}NAME",
+                param,
+                ctx,
+            )
+        return value
+
+
+_WHO = click.argument("who", type=Who())
 _RIGHTS = click.argument("rights", type=Rights())
 _ON = click.argument("resource", type=click.Choice([each.value for each in Resource]))
 _NAMED = click.argument("name", default="")
@@ -56,7 +86,20 @@ def _rule(who: str, effect: Effect, rights: list[Right], resource: str, name: st
             f"which {resource}s? Say a name, one with a * at its end, or * for all of them; nothing was done",
             Exit.USAGE,
         )
+    if who == ADMINISTRATOR:
+        raise Failure(
+            f"{ADMINISTRATOR} is whoever comes over admin.sock, and may do everything; nothing was done",
+            Exit.USAGE,
+        )
     return Rule(who, effect, kind, name.removesuffix("*"), name.endswith("*"), rights)
+
+
+def _whoever(who: str, users: list[UserInfo]) -> str:
+    """Return what is to be said of somebody who is unknown; "" of a user, or of a role that a user has."""
+    role = who.removeprefix(ROLE)
+    if role != who:
+        return "" if any(role in user.roles for user in users) else f"no user has the role {role!r}"
+    return "" if any(user.name == who for user in users) else f"there is no user {who!r}"
 
 
 @access.command()
@@ -82,8 +125,14 @@ def deny(invocation: Invocation, who: str, rights: list[Right], resource: str, n
 
 
 def _add(invocation: Invocation, rule: Rule) -> None:
+    if set(rule.rights) == set(Right):  # all that there are on this
+        rule = replace(rule, rights=list(RIGHTS_ON[rule.resource]))
     with invocation.connect() as broker:
+        unknown = _whoever(rule.holder, broker.users())
         found = broker.allow(rule)
+    if unknown:
+        then = "allows" if rule.effect is Effect.ALLOW else "denies"
+        click.echo(f"Warning: {unknown}; as long as that is so, the rule {then} nothing.", err=True)
     emit(invocation.as_json, rule_json(found), lambda: f"{found}".capitalize() + ".")
 
 
@@ -128,10 +177,13 @@ def list_rules(invocation: Invocation) -> None:
 
 
 def _state(rules: Rules) -> str:
+    if not rules.is_confirmed:
+        then = (
+            "everybody has" if rules.is_on else "nobody has (was it so? 'txbroker access enable' changes it)"
+        )
+        return f"The directory was repaired: nobody is let in until 'txbroker access confirm'. Then {then} to log in."
     if not rules.is_on:
         return "Nobody has to log in: the rules do not decide. 'txbroker access enable' has them decide."
-    if not rules.is_confirmed:
-        return "The directory was repaired: nobody is let in until 'txbroker access confirm'."
     return "Everybody has to log in, and the rules decide."
 
 
@@ -163,8 +215,13 @@ def check(invocation: Invocation, who: str, right: str, resource: str, name: str
     """Ask whether a user may do something: exit code 0 if so, 1 if not. It shows the rules that say so."""
     with invocation.connect() as broker:
         found = broker.check_access(who, Right(right), Resource(resource), name)
+        unknown = "" if who == ADMINISTRATOR else _whoever(who, broker.users())
     verdict = "allowed" if found.is_allowed else "denied"
     because = "".join(f"\n  {rule}" for rule in found.rules) or "\n  by no rule"
+    if unknown:
+        because = f"\n  {unknown}"
+    elif who == ADMINISTRATOR:
+        because = "\n  whoever comes over admin.sock may do everything"
     emit(
         invocation.as_json,
         {"allowed": found.is_allowed, "rules": [rule_json(each) for each in found.rules]},
@@ -183,7 +240,10 @@ def enable(invocation: Invocation, yes: bool) -> None:
     It is refused while no user that can log in may administer the broker.
     """
     confirm("Have everybody log in from now on?", yes)
-    _switch(invocation, Switch.ENABLE, "Everybody has to log in from now on, and the rules decide.")
+    with invocation.connect() as broker:
+        broker.switch_access(Switch.ENABLE)
+    said = "Everybody has to log in from now on, and the rules decide."
+    emit(invocation.as_json, {"done": Switch.ENABLE.value}, lambda: said)
 
 
 @access.command()
@@ -195,7 +255,7 @@ def disable(invocation: Invocation, yes: bool) -> None:
     All sessions are ended. Endpoints that others than this machine's users can reach are closed.
     """
     confirm("Let everybody in without a login, to do everything?", yes)
-    _switch(invocation, Switch.DISABLE, "Nobody has to log in any more.")
+    _switch(invocation, Switch.DISABLE)
 
 
 @access.command("confirm")
@@ -204,18 +264,22 @@ def disable(invocation: Invocation, yes: bool) -> None:
 def confirm_access(invocation: Invocation, yes: bool) -> None:
     """After a repair: look at users and rules, and let them count; only over the socket in the data directory.
 
-    A repair may have lost a change of them: the removal of a user, a rule that denies.
+    A repair may have lost a change of them: the removal of a user, a rule that denies, or that everybody has to log in.
+    That is left as it is: say 'txbroker access enable' before, if it should be otherwise.
     """
     with invocation.connect() as broker:
         found, known = broker.rules(), broker.users()
     click.echo(f"Users: {', '.join(each.name for each in known) or 'none'}", err=True)
     for rule in found.rules:
         click.echo(f"  {rule}", err=True)
-    confirm("Are these the users and rules that there should be?", yes)
-    _switch(invocation, Switch.CONFIRM, "Users and rules count again.")
+    click.echo(f"{'Everybody' if found.is_on else 'Nobody'} has to log in.", err=True)
+    confirm("Are these the users and rules that there should be, and who has to log in?", yes)
+    _switch(invocation, Switch.CONFIRM)
 
 
-def _switch(invocation: Invocation, what: Switch, said: str) -> None:
+def _switch(invocation: Invocation, what: Switch) -> None:
+    """Switch over the administrator's socket, whose session goes on, and say what holds from then on."""
     with invocation.connect() as broker:
         broker.switch_access(what)
-    emit(invocation.as_json, {"done": what.value}, lambda: said)
+        found = broker.rules()
+    emit(invocation.as_json, {"done": what.value}, lambda: _state(found))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import stat
 from typing import Final
 
 from txbroker.errors import Misuse
+from txbroker.secret_modes import excess
 
 MAX_BYTES: Final = 64 * 1024
 """Most bytes of a file: four times the longest token."""
@@ -20,7 +20,8 @@ def read_secret(path: str, what: str) -> str:
     """
     try:
         with open(path, "rb") as file:
-            _check_mode(os.fstat(file.fileno()), path, what)
+            if why := excess(os.fstat(file.fileno())):
+                raise _refused(path, what, why)
             data = file.read(MAX_BYTES + 1)
         text = data.decode()
     except OSError as error:
@@ -33,19 +34,6 @@ def read_secret(path: str, what: str) -> str:
     if not secret:
         raise _refused(path, what, "is empty")
     return secret
-
-
-def _check_mode(found: os.stat_result, path: str, what: str) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise _refused(path, what, "is no regular file")
-    if os.name != "posix":
-        return
-    too_much = stat.S_IRWXO | (stat.S_IRWXG if found.st_uid else stat.S_IWGRP | stat.S_IXGRP)
-    if found.st_mode & too_much:
-        mode = stat.S_IMODE(found.st_mode)
-        raise _refused(
-            path, what, f"may be read by others (mode {mode:04o}). Allow it to its owner: chmod 600"
-        )
 
 
 def _refused(path: str, what: str, why: str) -> Misuse:
