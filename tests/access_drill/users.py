@@ -196,7 +196,13 @@ class User(threading.Thread):
 
     def _move_group(self) -> None:
         group, topic = self._random.choice(GROUPS), self._topic()
-        needs = [Need("read", "group", group), Need("describe", "group", group), _seen(topic)]
+        needs = [
+            Need("read", "group", group),
+            Need("describe", "group", group),
+            Need("read", "topic", topic),
+            Need("describe", "topic", topic),
+            _seen(topic),
+        ]
         act = Act(who=self.who, what="move group", needs=needs)
         self._try(act, lambda: self._broker.set_offsets(group, topic, {0: 0}))
 

@@ -38,7 +38,7 @@ MUTANTS: Final = (
         "            self._remove(table, namesake)\n",
         "            pass\n",
     ),
-    Mutant("any secret will do", _COORDINATOR, " or not member.secret.is_same(secret):", ":"),
+    Mutant("any secret will do", _COORDINATOR, " and member.secret.is_same(secret) else", " else"),
     Mutant(
         "groups that are claimed by name take members",
         _COORDINATOR,

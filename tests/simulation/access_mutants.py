@@ -124,6 +124,12 @@ ACCESS_MUTANTS: Final = (
         "    return False\n",
     ),
     Mutant(
+        "a position needs no right on its topic",
+        _RIGHTS,
+        "    return (partition_of(number, places) for number in dict.fromkeys(numbers))\n",
+        "    return ()\n",
+    ),
+    Mutant(
         "let anybody decide by a number",
         _RIGHTS,
         "    return bool(command.session) or not command.serial\n",

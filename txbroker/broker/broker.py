@@ -189,7 +189,9 @@ class Broker:
         """Make what lets clients in, and what says whom."""
         engine, settings, sessions = self.engine, self.settings, self.sessions
         self.access: AccessFold = _fold(engine, AccessFold)
-        self.access_policy = AccessPolicy(engine, self.access, self.delivering.fold)
+        self.access_policy = AccessPolicy(
+            engine, self.access, self.delivering.fold, self.groups, self.coordinator.member_of
+        )
         self.policy: Policy = self.access_policy
         identity: IdentityFold = _fold(engine, IdentityFold)
         self.greeting = Greeting(engine, settings, sessions, self.transacting, identity, random)

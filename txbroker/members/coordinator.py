@@ -118,6 +118,12 @@ class Coordinator:
         table = self.tables.get(group)
         return 0 if table is None else len(table.members)
 
+    def member_of(self, group: str, number: int, secret: Secret) -> Member | None:
+        """Return the member of that number, if that is its secret."""
+        table = self.tables.get(group)
+        member = table.members.get(number) if table is not None else None
+        return member if member is not None and member.secret.is_same(secret) else None
+
     # -- requests ---------------------------------------------------------------------------------
 
     def join(self, session: MemberSession, command: JoinGroup, data: memoryview) -> Joined | None:  # noqa: ARG002
@@ -202,11 +208,14 @@ class Coordinator:
         return namesake
 
     def _take_back(self, table: GroupTable, member: Member, shown: Iterable[tuple[int, int]]) -> None:
-        """Give a member the partitions of which it shows the generation."""
-        claims = self._groups.find(member.group).claims
+        """Give a member the partitions of which it shows the generation, as far as it reads their topics: that is
+        what it has been judged by.
+        """
+        claims, stores = self._groups.find(member.group).claims, self._catalog.stores
         for number, generation in shown:
             claim = claims.get(number)
-            if claim is not None and claim.generation == generation and number not in table.owners:
+            is_claim = claim is not None and claim.generation == generation and number not in table.owners
+            if is_claim and number in stores and member.reads(stores[number].topic):
                 table.own(member, number, generation)
 
     def attend(self, session: MemberSession, command: Attend, data: memoryview) -> None:  # noqa: ARG002
@@ -262,14 +271,13 @@ class Coordinator:
         return Done(command.correlation)
 
     def _known(self, group: str, number: int, secret: Secret) -> tuple[GroupTable, Member]:
-        table = self.tables.get(group)
-        member = table.members.get(number) if table is not None else None
-        if table is None or member is None or not member.secret.is_same(secret):
+        member = self.member_of(group, number, secret)
+        if member is None:
             raise UnknownMember(
                 f"group {group!r} has no member {number} with that secret: it has left, was not heard of in time, or "
                 "the broker was started again. Its partitions may be others' by now; join again"
             )
-        return table, member
+        return self.tables[group], member
 
     # -- sessions ---------------------------------------------------------------------------------
 

@@ -76,6 +76,10 @@ class Member:
         """Return when the member is lost if nothing more is heard of it."""
         return self.heard + (self.session_timeout if self.session is not None else grace)
 
+    def reads(self, topic: str) -> bool:
+        """Return whether it reads a topic of that name."""
+        return topic in self.topics or bool(self.matches(topic))
+
     def handles(self, begun: list[BegunMessages]) -> None:
         """Note what it is handling."""
         self.begun = _PACK(begun)

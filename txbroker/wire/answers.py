@@ -261,10 +261,15 @@ class GroupOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class GroupOffsets(Answer, frozen=True, tag=76):
-    """Answers :class:`FetchOffsets`. ``id`` is the group's, empty if there is no such group."""
+    """Answers :class:`FetchOffsets`. ``id`` is the group's, empty if there is no such group.
+
+    ``is_filtered``: all were asked for, and there may be others, in topics that the client's principal may not
+    describe.
+    """
 
     offsets: list[GroupOffset]
     id: bytes
+    is_filtered: bool = False
 
 
 class Claimed(Answer, frozen=True, tag=77):
@@ -285,8 +290,8 @@ class GroupInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Groups(Answer, frozen=True, tag=78):
-    """Answers :class:`ListGroups`, sorted by name. ``is_filtered``: there may be others, which the client's principal
-    may not describe.
+    """Answers :class:`ListGroups`, sorted by name. ``is_filtered``: there may be others, and positions in other topics,
+    which the client's principal may not describe.
     """
 
     groups: list[GroupInfo]
@@ -401,13 +406,17 @@ class MemberInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class GroupMembers(Answer, frozen=True, tag=84):
-    """Answers :class:`DescribeGroup`. ``kind``: "members", "consumers" (that name their partitions), or "" as yet."""
+    """Answers :class:`DescribeGroup`. ``kind``: "members", "consumers" (that name their partitions), or "" as yet.
+
+    ``is_filtered``: there may be others, of topics that the client's principal may not describe.
+    """
 
     kind: str
     members: list[MemberInfo]
     partitions: list[MemberPartition]
     id: bytes
     settings: GroupSettings = NO_SETTINGS
+    is_filtered: bool = False
 
 
 class MessagesFound(Answer, frozen=True, tag=86):

@@ -393,10 +393,11 @@ class JoinGroup(Request, frozen=True, tag=31):
     (shell wildcards; "": none), also later ones. ``name`` makes it a static member: nobody else may have the name
     (MemberNameInUse), and its partitions are kept for it while it is away. ``nonce``, 16 random bytes, identifies this
     member: a repetition is the same member. ``owned`` are partitions that it has from before, each with its generation:
-    those of which that is the claim, and that no other member has, stay its own. A member that is not heard of for
-    ``session_timeout`` µs is lost; one that does not release a partition within ``max_handover`` µs loses it.
-    ``start`` is where the group begins in a partition in which it has no position: "earliest", "latest" or an offset;
-    None: the client says it with its first commit. ``id``, 16 random bytes, is the group's id if this makes the group.
+    those of topics that it reads, of which that is the claim, and that no other member has, stay its own. A member that
+    is not heard of for ``session_timeout`` µs is lost; one that does not release a partition within ``max_handover`` µs
+    loses it. ``start`` is where the group begins in a partition in which it has no position: "earliest", "latest" or an
+    offset; None: the client says it with its first commit. ``id``, 16 random bytes, is the group's id if this makes the
+    group.
     """
 
     group: str

@@ -5,12 +5,21 @@ up for each request.
 """
 
 import re
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
 
 from journal.records.access_entries import RIGHTS_ON, Effect, Rule, User
-from journal.records.group_entries import Ending, GroupPositions, GroupSettings, RetryRules
+from journal.records.group_entries import (
+    Ending,
+    GroupPositions,
+    GroupSettings,
+    PartitionOffset,
+    Retried,
+    RetryRules,
+    Settled,
+)
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
 from tests.support.repository import ROOT
@@ -62,11 +71,18 @@ STREAM = bytes(16)
 OTHERS = Thing("of-another", "of another")
 ALICE = User("alice")
 RULE = Rule("alice", Effect.ALLOW, Resource.TOPIC, "orders", False, [Right.READ])
+AT_3 = PartitionOffset(3, 0)
+SETTLED = Settled(4, 0, 0, retried=[Retried(0)])
+DEAD = Settled(4, 0, 0, retried=[Retried(0), Retried(1, dead=True)])
+DEAD_2 = Settled(2, 0, 0, retried=[Retried(1, dead=True)])
 RETRIES = GroupSettings(RetryRules(3, 0, 0, Ending.DEAD_LETTER, "dead"))
 
 
 class Everything:
-    """Partition n is of topic tn, each stream of one table, each transaction another principal's."""
+    """Partition n is of topic tn, each stream of one table, each transaction another principal's; all groups are in t7.
+
+    Each member reads what begins with "orders-", and "bills". No topic of dead letters exists but t2.dead.
+    """
 
     def topic_of(self, partition):
         return f"t{partition}"
@@ -76,6 +92,18 @@ class Everything:
 
     def of_others(self, command):
         return OTHERS
+
+    def has_topic(self, name):
+        return name == "t2.dead"
+
+    def topics_of(self, group):
+        return ["t7"]
+
+    def dead_topic_of(self, group, partition):
+        return f"t{partition}.dead"
+
+    def reads_of(self, command):
+        return SimpleNamespace(topics=["bills"], pattern="orders-*")
 
 
 def needed(command, places):
@@ -100,7 +128,47 @@ def needed(command, places):
         (messages.OffsetsForTime(1, [1, 1], 5), ["describe topic t1"]),
         (messages.Commit(1, serial=1), []),
         (messages.Commit(1, serial=1, runs=[(1, 0)]), ["write topic t1"]),
-        (messages.Commit(1, serial=1, positions=[GroupPositions("g", STREAM, [])]), ["read group g"]),
+        (
+            messages.Commit(1, serial=1, positions=[GroupPositions("g", STREAM, [AT_3], [SETTLED])]),
+            ["read group g", "read topic t3", "read topic t4"],
+        ),
+        (
+            messages.Prepare(1, 1, XID, positions=[GroupPositions("g", STREAM, [AT_3], [DEAD])]),
+            [
+                "prepare transaction g%2F1",
+                "read group g",
+                "read topic t3",
+                "read topic t4",
+                "write topic t4.dead",
+                "create topic t4.dead",
+            ],
+        ),
+        (messages.AddOffsets(1, 1, "g", [AT_3]), ["read group g", "read topic t3"]),
+        (
+            messages.AddOffsets(1, 1, "g", [], settled=[DEAD]),
+            ["read group g", "read topic t4", "write topic t4.dead", "create topic t4.dead"],
+        ),
+        (
+            messages.CommitOffsets(1, "g", [AT_3, AT_3], settled=[SETTLED]),
+            ["read group g", "read topic t3", "read topic t4"],
+        ),
+        (
+            messages.CommitOffsets(1, "g", [], settled=[DEAD, DEAD_2]),
+            [
+                "read group g",
+                "read topic t4",
+                "read topic t2",
+                "write topic t2.dead",
+                "write topic t4.dead",
+                "create topic t4.dead",
+            ],
+        ),
+        (messages.ClaimPartitions(1, "g", "m", [1, 1]), ["read group g", "read topic t1"]),
+        (messages.FetchOffsets(1, "g"), ["describe group g"]),
+        (
+            messages.FetchOffsets(1, "g", [1, 2]),
+            ["describe group g", "describe topic t1", "describe topic t2"],
+        ),
         (messages.Commit(1, xid=XID), ["decide transaction of-another"]),
         (messages.Commit(1, session=9, serial=1), ["decide transaction of-another"]),
         (messages.Commit(1, xid=XID, operator=True, by="a", why="b"), ["force transaction of-another"]),
@@ -125,19 +193,33 @@ def needed(command, places):
         (messages.JoinGroup(1, "g", bytes(16), ["t"]), ["read group g", "read topic t"]),
         (messages.JoinGroup(1, "g", bytes(16), [], "orders-*"), ["read group g", "read topic orders-*"]),
         (messages.JoinGroup(1, "g", bytes(16), [], "orders"), ["read group g", "read topic orders"]),
-        (messages.Attend(1, "g", 1, NOBODYS), ["read group g"]),
-        (messages.BeginMessages(1, "g", 1, NOBODYS, []), ["read group g"]),
+        (
+            messages.Attend(1, "g", 1, NOBODYS),
+            ["read group g", "read topic bills", "read topic orders-*"],
+        ),
+        (
+            messages.BeginMessages(1, "g", 1, NOBODYS, []),
+            ["read group g", "read topic bills", "read topic orders-*"],
+        ),
         (messages.LeaveGroup(1, "g", 1, NOBODYS), ["read group g"]),
         (messages.DescribeGroup(1, "g"), ["describe group g"]),
         (messages.FindMessages(1, 1, 0, b"k"), ["read topic t1"]),
-        (messages.ListParked(1, "g", 1), ["describe group g"]),
+        (messages.ListParked(1, "g", 1), ["describe group g", "describe topic t1"]),
         (messages.ClaimStream(1, STREAM, "a~b", 1), ["prepare transaction a%7Eb-*"]),
         (messages.ReleaseStream(1, STREAM, b"", 0, 1), ["prepare transaction shop-*"]),
         (messages.ListStreams(1), ["describe transaction *"]),
         (messages.ListStreams(1, "shop"), ["describe transaction shop-*"]),
         (messages.ListSessions(1), ["describe broker"]),
         (messages.CloseSession(1, 7), ["administer broker"]),
-        (messages.ReleaseParked(1, "g", bytes(16), 1, [1]), ["read group g"]),
+        (messages.ReleaseParked(1, "g", bytes(16), 1, [1]), ["read group g", "read topic t1"]),
+        (
+            messages.ReleaseParked(1, "g", bytes(16), 1, [1], messages.Release.DEAD_LETTER),
+            ["read group g", "read topic t1", "write topic t1.dead", "create topic t1.dead"],
+        ),
+        (
+            messages.ReleaseParked(1, "g", bytes(16), 2, [1], messages.Release.DEAD_LETTER),
+            ["read group g", "read topic t2", "write topic t2.dead"],
+        ),
         (messages.AlterGroup(1, "g", GroupSettings(), ["retry"]), ["read group g", "alter group g"]),
         (
             messages.AlterGroup(1, "g", GroupSettings(), ["retry"], messages.Whether.NONE_OR_SAME),
@@ -145,7 +227,7 @@ def needed(command, places):
         ),
         (
             messages.AlterGroup(1, "g", RETRIES, ["retry"], messages.Whether.NONE),
-            ["read group g", "write topic dead"],
+            ["read group g", "write topic dead", "create topic dead", "read topic t7"],
         ),
         (messages.AlterUser(1, ALICE, ["scram"]), []),
         (messages.AlterUser(1, ALICE, ["scram"], messages.Existing.NO), ["administer broker"]),
@@ -176,11 +258,20 @@ class Nothing(Everything):
     def of_others(self, command):
         return None
 
+    def reads_of(self, command):
+        return None
+
 
 def test_a_need_on_what_is_not_known_by_its_number_names_nothing():
     send = messages.Send(1, 7)
     [need] = needs_of(send)
     assert list(need.things(send, Nothing())) == [Thing(None, "the topic of partition 7")]
+
+
+@pytest.mark.parametrize("kind", [messages.Attend, messages.BeginMessages])
+def test_a_member_that_is_not_known_by_its_secret_needs_no_topic_and_is_refused_for_that(kind):
+    fields = [[]] if kind is messages.BeginMessages else []
+    assert needed(kind(1, "g", 1, NOBODYS, *fields), Nothing()) == ["read group g"]
 
 
 @pytest.mark.parametrize(

@@ -318,6 +318,8 @@ class ConsumingClient(Client):
                 if key[0] != group or (topic.deleted is not None):
                     continue
                 each = found.get(key[1])
+                if each is None and answer.is_filtered:
+                    continue  # nothing follows from what is not in the answer
                 self.world.groups.position(key, (each.metadata or None) if each else None, since)
                 self.world.groups.held(key, bool(each and each.pending_by), since)
 

@@ -68,6 +68,7 @@ class NeedModel:
             resource, field, rights = _NAMED[kind]
             for right in rights:
                 yield Need(right, resource, [Meant(getattr(request, field))])
+            yield from self._on_positions(kind, request)
         elif kind in _ON_BROKER:
             yield Need(_ON_BROKER[kind], "broker", [Meant("")])
         elif kind == "OpenProducer":
@@ -101,6 +102,16 @@ class NeedModel:
             yield self._on_partition("write", number)
         for each in getattr(request, "positions", ()):
             yield Need("read", "group", [Meant(each.group)])
+            yield from self._on_positions(kind, each)
+
+    def _on_positions(self, kind: str, part: Any) -> Iterator[Need]:
+        """Of a part of a request that names positions of a group: each is in a topic."""
+        if kind in ("FetchOffsets", "ClaimPartitions"):
+            for number in part.partitions or ():
+                yield self._on_partition("read" if kind == "ClaimPartitions" else "describe", number)
+        elif kind in ("CommitOffsets", "AddOffsets", "Prepare", "Commit"):
+            for each in (*part.offsets, *part.settled):
+                yield self._on_partition("read", each.partition)
 
     def _on_partition(self, right: str, number: int) -> Need:
         """On its topic; once that may be deleted, on whatever it was."""

@@ -5,18 +5,22 @@ A rule that denies wins over all that allow. Whoever may do anything with a thin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from journal.folds.access import AccessFold
+from journal.folds.groups import GroupsFold
 from journal.folds.streams import StreamsFold
 from journal.formats.filenames import is_internal
 from journal.parties import ADMINISTRATOR
 from journal.records.access_entries import ROLE, Effect, Resource, Right, Rule
 from journal.transaction_states import TransactionNumber
-from txbroker.broker.sessions.rights import Need, Thing, resource_name
+from txbroker.broker.sessions.rights import Need, Reads, Thing, resource_name
 from txbroker.errors import AccessDenied, UnknownTransaction
-from txbroker.wire.messages import Fetch, Send
+from txbroker.groups.retries import target_of
+from txbroker.wire.dead_letters import is_dead_topic
+from txbroker.wire.messages import Attend, BeginMessages, Fetch, Send
+from txbroker.wire.secret import Secret
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -26,12 +30,24 @@ OWNER: Final = "owner:"
 
 
 class AccessPolicy:
-    """The rights of all principals, by the rules of this moment. ``denied`` counts refusals."""
+    """The rights of all principals, by the rules of this moment. ``denied`` counts refusals.
 
-    def __init__(self, engine: Engine, access: AccessFold, streams: StreamsFold) -> None:
+    ``member_of`` returns what a member of a group reads, by its number and secret; None if there is none.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        access: AccessFold,
+        streams: StreamsFold,
+        groups: GroupsFold,
+        member_of: Callable[[str, int, Secret], Reads | None],
+    ) -> None:
         self._engine = engine
         self._access = access
         self._streams = streams
+        self._groups = groups
+        self._member_of = member_of
         self.denied = 0
 
     def rights_of(self, principal: str) -> PrincipalRights | None:
@@ -57,6 +73,24 @@ class AccessPolicy:
         """Return the decision table of a stream; None if it is not known."""
         known = self._streams.streams.get(stream)
         return None if known is None else known.table
+
+    def has_topic(self, name: str) -> bool:
+        """Return whether there is a topic of that name."""
+        return name in self._engine.catalog.topics
+
+    def topics_of(self, group: str) -> Collection[str]:
+        """Return the topics in which a group has positions or claims."""
+        stores = self._engine.catalog.stores
+        return {stores[number].topic for number in self._groups.find(group).partitions() if number in stores}
+
+    def dead_topic_of(self, group: str, partition: int) -> str | None:
+        """Return the topic that takes what a group gives up in a partition; None if nothing can be given up there."""
+        topic = self.topic_of(partition)
+        return None if topic is None or is_dead_topic(topic) else target_of(topic, self._groups.find(group))
+
+    def reads_of(self, command: Attend | BeginMessages) -> Reads | None:
+        """Return what the member that a request names reads; None if there is none with that secret."""
+        return self._member_of(command.group, command.member, command.secret)
 
     def of_others(self, command: Any, principal: str) -> Thing | None:
         """Return the transaction that a request names, unless the principal began it."""
@@ -96,6 +130,8 @@ class PrincipalRights:
         self._read: set[int] = set()
         self._groups: set[str] = set()
         self.topic_of, self.table_of = policy.topic_of, policy.table_of
+        self.has_topic, self.topics_of = policy.has_topic, policy.topics_of
+        self.dead_topic_of, self.reads_of = policy.dead_topic_of, policy.reads_of
 
     def of_others(self, command: Any) -> Thing | None:
         """Return the transaction that a request names, unless it is the principal's own."""

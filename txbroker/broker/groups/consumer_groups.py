@@ -22,7 +22,7 @@ from journal.transaction_states import TransactionNumber
 from journal.words import count_text
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise
 from txbroker.broker.sends.sends import disk_full
-from txbroker.broker.sessions.rights import Rights, described
+from txbroker.broker.sessions.rights import Rights, described, may_describe_topic
 from txbroker.broker.sessions.session import Session
 from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.errors import (
@@ -280,26 +280,30 @@ class Consuming:
         """Return a group's positions, and the transactions that hold some."""
         check_name("group", command.group)
         check_entries("partitions", len(command.partitions or ()))
-        self._stepwise.answer(session, command, self._positions(command))
+        self._stepwise.answer(session, command, self._positions(command, session.rights))
 
-    def _positions(self, command: FetchOffsets) -> Steps:
+    def _positions(self, command: FetchOffsets, rights: Rights | None) -> Steps:
         """Make the answer with a group's positions; positions that are in one step are of one moment."""
         group = self._groups.find(command.group)
-        wanted = command.partitions
+        wanted, wanted_all = command.partitions, command.partitions is None
         if wanted is None:
             wanted = sorted(group.partitions() | self._groups.holders(command.group).keys())
         found = ArrayPieces()
         for first in range(0, len(wanted), IN_A_STEP):
             some = []
             for number in wanted[first : first + IN_A_STEP]:
-                if number in self._stores:
+                store = self._stores.get(number)
+                if store is not None:
+                    if wanted_all and not may_describe_topic(store.topic, rights):
+                        continue
                     holder = self._groups.holder(command.group, number)
                     some.append(self._position(group, number, holder))
-                elif command.partitions is not None:
+                elif not wanted_all:
                     raise unknown_partition(number)
             found.add(some)
             yield None
-        return encode_bounded(GroupOffsets(command.correlation, found.joined(), group.id))
+        is_filtered = wanted_all and rights is not None
+        return encode_bounded(GroupOffsets(command.correlation, found.joined(), group.id, is_filtered))
 
     def _position(self, group: Group, partition: int, holder: TransactionNumber | None) -> GroupOffset:
         offset, metadata = group.positions.get(partition, (None, ""))
@@ -355,7 +359,7 @@ class Consuming:
                 lags = ArrayPieces()
                 places = self._places(group)
                 for first in range(0, len(places), IN_A_STEP):
-                    lags.add(self._lags(group, places[first : first + IN_A_STEP]))
+                    lags.add(self._lags(group, places[first : first + IN_A_STEP], rights))
                     yield None
                 found.add([GroupInfo(name, lags.joined(), group.id)])
             yield None
@@ -368,11 +372,13 @@ class Consuming:
             topics.setdefault(self._stores[number].topic, []).append(number)
         return [number for topic in sorted(topics) for number in topics[topic]]
 
-    def _lags(self, group: Group, numbers: Sequence[int]) -> list[tuple[str, int, int, int]]:
+    def _lags(
+        self, group: Group, numbers: Sequence[int], rights: Rights | None
+    ) -> list[tuple[str, int, int, int]]:
         found = []
         for number in numbers:
             store, position = self._stores.get(number), group.positions.get(number)
-            if store is not None and position is not None:
+            if store is not None and position is not None and may_describe_topic(store.topic, rights):
                 found.append((store.topic, store.index, position[0], store.high_watermark - position[0]))
         return found
 

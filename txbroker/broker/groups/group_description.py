@@ -10,9 +10,11 @@ from journal.folds.group import Group
 from journal.folds.groups import GroupsFold
 from journal.formats.frame import append_time
 from journal.log.read_plan import ReadPlan
+from journal.records.access_entries import Resource
 from journal.records.group_entries import ClaimKind
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Work
 from txbroker.broker.groups.consumer_groups import IN_A_STEP, Consuming
+from txbroker.broker.sessions.rights import Rights, described, may_describe_topic
 from txbroker.broker.sessions.session import Session
 from txbroker.errors import TxBrokerError
 from txbroker.members.coordinator import Coordinator
@@ -47,22 +49,24 @@ class GroupDescription:
         self._stores = engine.catalog.stores
 
     def describe(self, session: Session, command: DescribeGroup, data: memoryview) -> None:  # noqa: ARG002
-        """Return a group's members and partitions; empty lists for a group that is not there."""
+        """Return a group's members and partitions, of topics that may be described; empty lists for a group that is not
+        there.
+        """
         check_name("group", command.group)
-        self._stepwise.answer(session, command, self._described(command))
+        self._stepwise.answer(session, command, self._described(command, session.rights))
 
-    def _described(self, command: DescribeGroup) -> Steps:
+    def _described(self, command: DescribeGroup, rights: Rights | None) -> Steps:
         group = self._groups.find(command.group)
         table = self._coordinator.tables.get(command.group) or GroupTable(b"")
         members, partitions = ArrayPieces(), ArrayPieces()
         there = list(table.members.values())
         for first in range(0, len(there), IN_A_STEP):
-            members.add([self._member(each) for each in there[first : first + IN_A_STEP]])
+            members.add([self._member(each, rights) for each in there[first : first + IN_A_STEP]])
             yield None
         known = group.partitions() | self._groups.holders(command.group).keys() | table.target.keys()
         numbers = sorted(known)
         for first in range(0, len(numbers), IN_A_STEP):
-            some = [number for number in numbers[first : first + IN_A_STEP] if number in self._stores]
+            some = [number for number in numbers[first : first + IN_A_STEP] if self._is_shown(number, rights)]
             waiting = yield from self._waiting(group, some)
             some = [number for number in some if number in self._stores]
             partitions.add(
@@ -74,9 +78,14 @@ class GroupDescription:
             kind = "consumers" if group.may_be_claimed(ClaimKind.CONSUMER) and group.claims else "members"
         return encode_bounded(
             GroupMembers(
-                command.correlation, kind, members.joined(), partitions.joined(), group.id, group.settings
+                command.correlation, kind, members.joined(), partitions.joined(), group.id, group.settings,
+                rights is not None,
             )
-        )
+        )  # fmt: skip
+
+    def _is_shown(self, number: int, rights: Rights | None) -> bool:
+        store = self._stores.get(number)
+        return store is not None and may_describe_topic(store.topic, rights)
 
     def _waiting(self, group: Group, numbers: list[int]) -> Generator[Work | None, Any, dict[int, int]]:
         """Return how long ago the message at the group's position was appended, by partition; of those on the disk one
@@ -93,12 +102,13 @@ class GroupDescription:
                 found[number] = max(0, self._engine.now() + self._engine.wall_offset - appended)
         return found
 
-    def _member(self, member: Member) -> MemberInfo:
+    def _member(self, member: Member, rights: Rights | None) -> MemberInfo:
         peer = member.peer if member.session is not None else ""
         silent = max(0, self._engine.now() - member.heard)
         return MemberInfo(
-            member.number, member.client, member.name, peer, silent, sorted(member.topics), member.pattern
-        )
+            member.number, member.client, member.name, peer, silent,
+            sorted(described(Resource.TOPIC, member.topics, rights)), member.pattern,
+        )  # fmt: skip
 
     def _partition(
         self, name: str, group: Group, table: GroupTable, number: int, waiting: int | None

@@ -7,11 +7,12 @@ The table is complete: a request without a row fails a test. Whether somebody ha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
 
 from journal.records.access_entries import Resource, Right
+from journal.records.group_entries import GroupPositions, Settled
 from journal.xid import Xid
 from txbroker.wire.messages import (
     Add,
@@ -58,6 +59,7 @@ from txbroker.wire.messages import (
     Ping,
     Prepare,
     Purge,
+    Release,
     ReleaseParked,
     ReleaseStream,
     RemoveUser,
@@ -84,6 +86,18 @@ class Thing(NamedTuple):
     also: str = ""
 
 
+class Reads(Protocol):
+    """What a member of a group reads: the topics of these names, and those whose names match a pattern."""
+
+    @property
+    def topics(self) -> Collection[str]:
+        """The names of topics."""
+
+    @property
+    def pattern(self) -> str:
+        """Shell wildcards; "" matches none."""
+
+
 class Places(Protocol):
     """What a request's numbers mean, for the principal that asks."""
 
@@ -95,6 +109,18 @@ class Places(Protocol):
 
     def of_others(self, command: Any) -> Thing | None:
         """Return the transaction that a request names; None if it is the principal's own, or its number is nobody's."""
+
+    def has_topic(self, name: str) -> bool:
+        """Return whether there is a topic of that name."""
+
+    def topics_of(self, group: str) -> Collection[str]:
+        """Return the topics in which a group has positions or claims."""
+
+    def dead_topic_of(self, group: str, partition: int) -> str | None:
+        """Return the topic that takes what a group gives up in a partition; None if nothing can be given up there."""
+
+    def reads_of(self, command: Attend | BeginMessages) -> Reads | None:
+        """Return what the member that a request names reads; None if there is none with that secret."""
 
 
 Things = Callable[[Any, Places], Iterable[Thing]]
@@ -157,8 +183,8 @@ def _partition(command: Any, places: Places) -> Iterable[Thing]:
     return (partition_of(command.partition, places),)
 
 
-def _partitions(command: OffsetsForTime, places: Places) -> Iterable[Thing]:
-    return (partition_of(number, places) for number in {*command.partitions})
+def _partitions(command: OffsetsForTime | ClaimPartitions | FetchOffsets, places: Places) -> Iterable[Thing]:
+    return (partition_of(number, places) for number in dict.fromkeys(command.partitions or ()))
 
 
 def _fetched(command: Fetch, places: Places) -> Iterable[Thing]:
@@ -173,17 +199,57 @@ def _runs(command: Prepare | Commit, places: Places) -> Iterable[Thing]:
     return (partition_of(number, places) for number, _ in command.runs)
 
 
-def _joined(command: JoinGroup, places: Places) -> Iterable[Thing]:  # noqa: ARG001
+def _moved(command: Any, places: Places) -> Iterable[Thing]:
+    """A position tells what is in its topic: where it ends, and, in a dead letter, what the message was."""
+    parts = _parts(command)
+    numbers = [each.partition for part in parts for each in part.offsets]
+    numbers += [each.partition for part in parts for each in part.settled]
+    return (partition_of(number, places) for number in dict.fromkeys(numbers))
+
+
+def _dead_topics(command: Any, places: Places) -> Iterable[Thing]:
+    return map(_named, _taking(command, places))
+
+
+def _missing_dead_topics(command: Any, places: Places) -> Iterable[Thing]:
+    """Those that the broker would make."""
+    return (_named(name) for name in _taking(command, places) if not places.has_topic(name))
+
+
+def _taking(command: Any, places: Places) -> Iterable[str]:
+    """Yield the topics that take what a request gives up, or what is given up by the rules that it sets."""
+    if type(command) is AlterGroup:
+        retry = command.settings.retry
+        found = {retry.target if retry is not None else None}
+    elif type(command) is ReleaseParked:
+        found = {places.dead_topic_of(command.group, command.partition)}
+    else:
+        found = {
+            places.dead_topic_of(part.group, each.partition)
+            for part in _parts(command)
+            for each in part.settled
+            if _is_given_up(each)
+        }
+    return sorted(name for name in found if name)
+
+
+def _topics_of_group(command: AlterGroup, places: Places) -> Iterable[Thing]:
+    """What is in these could be read in the topic that takes dead letters."""
+    return (Thing(name, f"of group {command.group}") for name in places.topics_of(command.group))
+
+
+def _attended(command: Attend | BeginMessages, places: Places) -> Iterable[Thing]:
+    """All partitions that a member has, or is given, are of topics that it reads; others' are passed over."""
+    reads = places.reads_of(command)
+    return () if reads is None else _joined(reads, places)
+
+
+def _joined(command: Reads, places: Places) -> Iterable[Thing]:  # noqa: ARG001
     """All that a pattern could match begins with what stands before its first wildcard."""
     yield from map(_named, command.topics)
     if command.pattern:
         literal = re.split(r"[*?[]", command.pattern, maxsplit=1)[0]
         yield Thing(literal, f"{literal}*", is_prefix=literal != command.pattern)
-
-
-def _dead_letter_topic(command: AlterGroup, places: Places) -> Iterable[Thing]:  # noqa: ARG001
-    retry = command.settings.retry
-    return (_named(retry.target),) if retry is not None and retry.target else ()
 
 
 def _xid(command: Prepare, places: Places) -> Iterable[Thing]:  # noqa: ARG001
@@ -273,6 +339,28 @@ def _has_readers(command: Fetch) -> bool:
     return bool(command.readers)
 
 
+def _parts(command: Any) -> Sequence[GroupPositions | CommitOffsets | AddOffsets]:
+    """Return what a request moves and settles, group by group."""
+    return command.positions if isinstance(command, Prepare | Commit) else (command,)
+
+
+def _is_given_up(settled: Settled) -> bool:
+    return any(each.dead for each in settled.retried)
+
+
+def _gives_up(command: Any) -> bool:
+    """Whether it says of messages that they are dead. What a group's rules give up is the broker's doing."""
+    return any(_is_given_up(each) for part in _parts(command) for each in part.settled)
+
+
+def _releases_dead(command: ReleaseParked) -> bool:
+    return command.what is Release.DEAD_LETTER
+
+
+def _names_dead_topic(command: AlterGroup) -> bool:
+    return command.settings.retry is not None and bool(command.settings.retry.target)
+
+
 def _replaces(command: AlterGroup) -> bool:
     return command.whether is Whether.ALWAYS
 
@@ -286,9 +374,15 @@ _WRITE, _READ, _DESCRIBE = Right.WRITE, Right.READ, Right.DESCRIBE
 _TOPIC, _GROUP, _TRANSACTION = Resource.TOPIC, Resource.GROUP, Resource.TRANSACTION
 _MESSAGES: Final = Need(_WRITE, _TOPIC, _runs, _has_runs)
 _POSITIONS: Final = Need(_READ, _GROUP, _groups_of_positions, _has_positions)
+_MOVED: Final = Need(_READ, _TOPIC, _moved)
+_DEAD: Final = (
+    Need(_WRITE, _TOPIC, _dead_topics, _gives_up),
+    Need(Right.CREATE, _TOPIC, _missing_dead_topics, _gives_up),
+)
 _FORCE: Final = Need(Right.FORCE, _TRANSACTION, _of_others, _forces)
 _DECIDE: Final = Need(Right.DECIDE, _TRANSACTION, _of_others, _decides_elsewhere)
 _IN_GROUP: Final = Need(_READ, _GROUP, _group)
+_ATTENDED: Final = Need(_READ, _TOPIC, _attended)
 _OF_GROUP: Final = Need(_DESCRIBE, _GROUP, _group)
 THE_BROKER: Final = Need(Right.ADMINISTER, Resource.BROKER, _the_broker)
 _LOOK: Final = Need(_DESCRIBE, Resource.BROKER, _the_broker)
@@ -309,30 +403,36 @@ NEEDS: Final[Mapping[type, tuple[Need, ...]]] = {
     OffsetsForTime: (Need(_DESCRIBE, _TOPIC, _partitions),),
     FindMessages: (Need(_READ, _TOPIC, _partition),),
     Add: (Need(_WRITE, _TOPIC, _partition),),
-    AddOffsets: (_IN_GROUP,),
-    Prepare: (Need(Right.PREPARE, _TRANSACTION, _xid), _MESSAGES, _POSITIONS),
+    AddOffsets: (_IN_GROUP, _MOVED, *_DEAD),
+    Prepare: (Need(Right.PREPARE, _TRANSACTION, _xid), _MESSAGES, _POSITIONS, _MOVED, *_DEAD),
     Commit: (
-        _FORCE, _DECIDE, _MESSAGES, _POSITIONS, Need(Right.PREPARE, _TRANSACTION, _table_of_delivery, _has_delivery),
+        _FORCE, _DECIDE, _MESSAGES, _POSITIONS, _MOVED, *_DEAD,
+        Need(Right.PREPARE, _TRANSACTION, _table_of_delivery, _has_delivery),
     ),
     Rollback: (_FORCE, _DECIDE),
     AskOutcome: (Need(_DESCRIBE, _TRANSACTION, _of_others, _is_elsewhere),),
     ListTransactions: (Need(_DESCRIBE, _TRANSACTION, _listed),),
     ShowTransaction: (Need(_DESCRIBE, _TRANSACTION, _of_others),),
     Forget: (Need(Right.DECIDE, _TRANSACTION, _of_others),),
-    CommitOffsets: (_IN_GROUP,),
-    FetchOffsets: (_OF_GROUP,),
-    ClaimPartitions: (_IN_GROUP,),
+    CommitOffsets: (_IN_GROUP, _MOVED, *_DEAD),
+    FetchOffsets: (_OF_GROUP, Need(_DESCRIBE, _TOPIC, _partitions)),
+    ClaimPartitions: (_IN_GROUP, Need(_READ, _TOPIC, _partitions)),
     ListGroups: (),
     DeleteGroup: (Need(Right.DELETE, _GROUP, _group),),
     JoinGroup: (_IN_GROUP, Need(_READ, _TOPIC, _joined)),
-    Attend: (_IN_GROUP,),
-    BeginMessages: (_IN_GROUP,),
+    Attend: (_IN_GROUP, _ATTENDED),
+    BeginMessages: (_IN_GROUP, _ATTENDED),
     LeaveGroup: (_IN_GROUP,),
     DescribeGroup: (_OF_GROUP,),
-    ListParked: (_OF_GROUP,),
-    ReleaseParked: (_IN_GROUP,),
+    ListParked: (_OF_GROUP, Need(_DESCRIBE, _TOPIC, _partition)),
+    ReleaseParked: (
+        _IN_GROUP, Need(_READ, _TOPIC, _partition), Need(_WRITE, _TOPIC, _dead_topics, _releases_dead),
+        Need(Right.CREATE, _TOPIC, _missing_dead_topics, _releases_dead),
+    ),
     AlterGroup: (
-        _IN_GROUP, Need(Right.ALTER, _GROUP, _group, _replaces), Need(_WRITE, _TOPIC, _dead_letter_topic),
+        _IN_GROUP, Need(Right.ALTER, _GROUP, _group, _replaces), Need(_WRITE, _TOPIC, _dead_topics, _names_dead_topic),
+        Need(Right.CREATE, _TOPIC, _missing_dead_topics, _names_dead_topic),
+        Need(_READ, _TOPIC, _topics_of_group, _names_dead_topic),
     ),
     ClaimStream: (Need(Right.PREPARE, _TRANSACTION, _table),),
     ReleaseStream: (Need(Right.PREPARE, _TRANSACTION, _table_of_stream),),
@@ -354,8 +454,8 @@ NEEDS: Final[Mapping[type, tuple[Need, ...]]] = {
 }  # fmt: skip
 """What each request needs. ``Timed`` needs what the request in it does; ``Cancel`` ends a fetch of its own session.
 
-Lists of topics and groups have those that may be described, and say whether that is all; frames of ``ShowTransaction``
-are those that may be read.
+Lists of topics, groups and all positions of a group have what may be described, and say whether that is all; frames of
+``ShowTransaction`` are those that may be read.
 """
 
 
@@ -385,6 +485,11 @@ def described(resource: Resource, names: Iterable[str], rights: Rights | None) -
     if rights is None:
         return names
     return [name for name in names if rights.allows(Right.DESCRIBE, resource, _named(name))]
+
+
+def may_describe_topic(name: str, rights: Rights | None) -> bool:
+    """Return whether a topic may be described with these rights (None: everything)."""
+    return rights is None or rights.allows(Right.DESCRIBE, Resource.TOPIC, _named(name))
 
 
 class Policy(Protocol):

@@ -95,6 +95,7 @@ def describe(invocation: Invocation, name: str) -> None:
                 if unread
                 else []
             ),
+            *(["", FILTERED] if described.is_filtered else []),
         ),
     )
 

@@ -180,6 +180,8 @@ class GroupDescription(NamedTuple):
     while nothing of it is in the journal. ``retry`` is how it tries messages again, None if each retry says it.
     ``expiry`` is after how many seconds without use it is deleted: 0 for never, None for what the broker's setting
     says. ``tags`` are those of which a message has one if it is for the group, none if all are.
+    ``is_filtered``: there may be partitions, and names that members read, of topics that the client's principal may not
+    describe.
     """
 
     name: str
@@ -190,6 +192,7 @@ class GroupDescription(NamedTuple):
     retry: RetryPolicy | None = None
     expiry: float | None = None
     tags: tuple[str, ...] = ()
+    is_filtered: bool = False
 
 
 class Run(NamedTuple):
@@ -241,8 +244,9 @@ def described_group(name: str, told: GroupMembers) -> GroupDescription:
     settings = told.settings
     expiry = None if settings.expiry is None else settings.expiry / 1e6
     return GroupDescription(
-        name, told.kind, members, partitions, told.id, policy_of(settings.retry), expiry, tuple(settings.tags)
-    )
+        name, told.kind, members, partitions, told.id, policy_of(settings.retry), expiry, tuple(settings.tags),
+        told.is_filtered,
+    )  # fmt: skip
 
 
 def _member(told: MemberInfo) -> GroupMember:

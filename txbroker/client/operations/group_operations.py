@@ -46,19 +46,22 @@ class GroupOperations:
         return listed_here(found.groups, found.is_filtered)
 
     @client_method
-    async def group_offsets(self, group: str) -> list[GroupPosition]:
-        """Return the positions of a group, sorted by topic and partition."""
+    async def group_offsets(self, group: str) -> Listed[GroupPosition]:
+        """Return the positions of a group, sorted by topic and partition, in topics that the client's principal may
+        describe. The list's ``is_filtered`` says whether there may be others.
+        """
         group, core = text("group", group, NOTHING_READ), self.core
         places = {
             p.number: (topic.name, p.index) for topic in await described(core, None) for p in topic.partitions
         }
         request = commands.FetchOffsets(core.correlation(), group)
-        offsets = (await core.request(request, GroupOffsets)).offsets
-        return sorted(
+        told = await core.request(request, GroupOffsets)
+        found = sorted(
             GroupPosition(*places[at.partition], at.offset, at.generation, at.metadata, at.pending_by)
-            for at in offsets
+            for at in told.offsets
             if at.partition in places
         )
+        return listed_here(found, told.is_filtered)
 
     @client_method
     async def describe_group(self, group: str) -> GroupDescription:
