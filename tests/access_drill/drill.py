@@ -84,6 +84,7 @@ class Drill:
             finally:
                 self._scene.over.set()
                 self._administrator.stop()
+                self._administrator.leave()
                 for user in self._users:
                     user.join()
             stored, topics = self._examine()
