@@ -21,7 +21,7 @@ from typing import ParamSpec, TypeVar
 from txbroker import errors
 from txbroker.client.blocking.held_output import PACER
 from txbroker.client.blocking.link import Link, open_socket
-from txbroker.client.blocking.semaphore import BinarySemaphore
+from txbroker.client.blocking.semaphore import BinarySemaphore, pause_until
 from txbroker.client.consumer.delivery import Delivery, Source, look_in_turn
 from txbroker.client.core.core import HELD, Core
 from txbroker.client.core.partitioner import check_asking
@@ -44,8 +44,6 @@ WRITE_AT_ONCE = 32 << 10
 """With this many bytes to send, or nothing else in flight, the caller itself writes."""
 LULL = 0.1
 """Seconds without a driving thread after which the background thread drives for memberships of groups."""
-LONGEST_REST = 86_400.0
-"""Seconds that the background thread sleeps at most until a login anew; a lock takes no wait of centuries."""
 LOCKED = 0.1
 """Seconds for which a fork, the interpreter's end or the pacer waits at most for a thread that uses the core."""
 _MAIN = threading.main_thread().ident
@@ -80,8 +78,6 @@ class Driver:
         self._closed = False
         core.entering.apart = apart(partial(call_under_lock, self))
         fork.register(self)
-
-    # -- for callers -------------------------------------------------------------------------------
 
     def wait(self, promise: Promise[T], timeout: float | None = None) -> T:
         """Return a promise's result; drive if no other thread does. Raises ``TimeoutError`` after ``timeout``."""
@@ -307,8 +303,6 @@ class Driver:
         """Return whether a thread drives."""
         return self._driving != 0
 
-    # -- one turn ----------------------------------------------------------------------------------
-
     def _turn(self, promise: Promise[T] | None, deadline: float | None) -> None:
         """Send the output, wait for something to happen, and receive it."""
         core = self.core
@@ -377,9 +371,7 @@ class Driver:
             return 0.0
         now = time.monotonic()
         until = min(self.core.wakeup(), now + LONGEST)
-        if deadline is not None and deadline < until:
-            until = deadline
-        return until - now
+        return (until if deadline is None else min(until, deadline)) - now
 
     def call_back(self) -> None:
         """Run the due callbacks of users. Call it outside of the lock."""
@@ -399,8 +391,6 @@ class Driver:
             raise fork.refusal()
         if self.core.asking:
             check_asking(self.core.asking, self.core.thread())
-
-    # -- the socket --------------------------------------------------------------------------------
 
     def _connect(self, deadline: float | None) -> None:
         timeout = self.core.options.timeout
@@ -449,8 +439,7 @@ class Driver:
         """Sleep until the background thread has to drive; return False at the end.
 
         It drives for memberships of groups when no other thread has done so for :data:`LULL`. So a thread that comes
-        again and again to read does that without a change of threads. For a login anew it drives as soon as
-        that is due.
+        again and again to read does that without a change of threads.
         """
         pause, seen, watches = None, 0, False
         while True:
@@ -464,15 +453,8 @@ class Driver:
                     self._watches, self._rests_until = False, math.inf
                     return True
                 watches = self._watches = bool(self.core.attending) and not self._driving
-                pause, seen = self._rest(watches), self._turns
-
-    def _rest(self, watches: bool) -> float | None:
-        """Return for how long the background thread sleeps, if nobody wakes it; None without end."""
-        now, until = time.monotonic(), math.inf if self._driving else self.core.entering.looks_at
-        self._rests_until = until = min(until, now + LONGEST_REST) if until < math.inf else until
-        if watches:
-            until = min(until, now + LULL)
-        return None if until == math.inf else max(0.0, until - now)
+                self._rests_until = math.inf if self._driving else self.core.entering.looks_at
+                pause, seen = pause_until(self._rests_until, LULL if watches else math.inf), self._turns
 
     def _drives_on(self) -> bool:
         """Return whether the background thread has to drive, or to stand in while no other thread waits."""
@@ -482,11 +464,8 @@ class Driver:
         """Return whether the background thread has to drive: for others, or for a login anew."""
         followers = list(self._followers)  # in one step: others come and go while this thread has no lock
         waits = bool(followers) and not any(map(self._may_drive, followers))
-        if waits or self._producer.unattended or (self._is_shared and not self.core.only_holds):
-            return True
-        return self.core.entering.looks_at <= time.monotonic()
-
-    # -- the end -----------------------------------------------------------------------------------
+        waits = waits or self.core.entering.looks_at <= time.monotonic()
+        return waits or self._producer.unattended or (self._is_shared and not self.core.only_holds)
 
     def close(self, error: errors.TxBrokerError, patience: float = 5.0) -> None:
         """Close the socket; everything unanswered fails. Waits ``patience`` seconds for the thread; may be repeated."""

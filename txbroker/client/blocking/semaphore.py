@@ -6,10 +6,14 @@ thread may leave an event set without a woken thread, or its lock held for ever.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 
 from txbroker.client.loop.poller import INTERRUPTIBLE, LONGEST
+
+LONGEST_PAUSE = 86_400.0
+"""Seconds: a lock takes no time-out of centuries."""
 
 
 class BinarySemaphore:
@@ -39,3 +43,9 @@ class BinarySemaphore:
                 return True
             if end is not None and time.monotonic() >= end:
                 return False
+
+
+def pause_until(at: float, most: float) -> float | None:
+    """Return for how many seconds to wait until a time of the monotonic clock, ``most`` at most; None without end."""
+    left = min(at - time.monotonic(), most)
+    return None if left == math.inf else min(max(0.0, left), LONGEST_PAUSE)
