@@ -24,7 +24,7 @@ from txbroker.errors import (
 from txbroker.members.assignment import assign
 from txbroker.members.claiming import MAX_CLAIMED, Claiming, Judge
 from txbroker.members.group_table import GroupTable, Kept
-from txbroker.members.member import Member, MemberSession, matcher
+from txbroker.members.member import Member, MemberSession, matcher, unknown_member
 from txbroker.members.settings import MemberSettings, check_begun, check_finished, check_join, check_owned
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
@@ -120,8 +120,7 @@ class Coordinator:
 
     def member_of(self, group: str, number: int, secret: Secret) -> Member | None:
         """Return the member of that number, if that is its secret."""
-        table = self.tables.get(group)
-        member = table.members.get(number) if table is not None else None
+        member = self.tables[group].members.get(number) if group in self.tables else None
         return member if member is not None and member.secret.is_same(secret) else None
 
     # -- requests ---------------------------------------------------------------------------------
@@ -208,9 +207,7 @@ class Coordinator:
         return namesake
 
     def _take_back(self, table: GroupTable, member: Member, shown: Iterable[tuple[int, int]]) -> None:
-        """Give a member the partitions of which it shows the generation, as far as it reads their topics: that is
-        what it has been judged by.
-        """
+        """Give a member the partitions of which it shows the generation, of topics that it reads: these were judged."""
         claims, stores = self._groups.find(member.group).claims, self._catalog.stores
         for number, generation in shown:
             claim = claims.get(number)
@@ -273,10 +270,7 @@ class Coordinator:
     def _known(self, group: str, number: int, secret: Secret) -> tuple[GroupTable, Member]:
         member = self.member_of(group, number, secret)
         if member is None:
-            raise UnknownMember(
-                f"group {group!r} has no member {number} with that secret: it has left, was not heard of in time, or "
-                "the broker was started again. Its partitions may be others' by now; join again"
-            )
+            raise unknown_member(group, number)
         return self.tables[group], member
 
     # -- sessions ---------------------------------------------------------------------------------

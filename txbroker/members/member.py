@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from txbroker.errors import UnknownMember
 from txbroker.wire.dead_letters import is_dead_topic
 from txbroker.wire.requests import BegunMessages
 from txbroker.wire.secret import Secret
@@ -91,6 +92,14 @@ class Member:
 
 _PACK = msgspec.msgpack.Encoder().encode
 _UNPACK = msgspec.msgpack.Decoder(list[BegunMessages]).decode
+
+
+def unknown_member(group: str, number: int) -> UnknownMember:
+    """Return the refusal of a request that shows no member's secret."""
+    return UnknownMember(
+        f"group {group!r} has no member {number} with that secret: it has left, was not heard of in time, or "
+        "the broker was started again. Its partitions may be others' by now; join again"
+    )
 
 
 def matcher(pattern: str) -> Callable[[str], object]:
