@@ -12,6 +12,7 @@ FORMATS = {
     "journal.arguments",
     "journal.compiled",
     "journal.formats",
+    "journal.records",
     "journal.records.access_entries",
     "journal.records.access_records",
     "journal.formats.filenames",
