@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import Any
 
 import msgspec
 
@@ -71,7 +70,3 @@ class Notes:
     def __init__(self) -> None:
         self.acts: list[Act] = []
         self.blocks: list[Block] = []
-
-    def messages(self) -> dict[str, Any]:
-        """Return the act that has sent each message."""
-        return {text: act for act in self.acts for text in act.messages}

@@ -20,9 +20,10 @@ import txbroker
 from journal.errors import OutcomeUnknown, StorageUnavailable, TxBrokerError
 from journal.records.access_entries import Effect, Quotas, Resource, Right, Rule, TokenSubject
 from journal.records.access_entries import User as UserRecord
-from tests.access_drill.rules_model import Account, RuleKey, Standing
+from tests.access_drill.rules_model import Account, Standing
 from tests.access_drill.scene import ISSUER, ROLES, WAYS, Scene, certificate_name, token_of
 from tests.access_drill.timeline import Timeline
+from tests.simulation.model.rule_model import RuleKey
 from tests.support.certificates import Signed
 from txbroker.client.login.verifier import verifier_of
 from txbroker.drill.broker.broker_process import BrokerProcess
@@ -45,25 +46,24 @@ def _wishes() -> list[tuple[RuleKey, str]]:
     for holder in _EVERY:
         for color in ("red-", "blue-"):
             found += [
-                (RuleKey(holder, "allow", "topic", color, True), right)
-                for right in ("read", "write", "write")
+                (RuleKey(holder, False, "topic", color, True), right) for right in ("read", "write", "write")
             ]
             found += [
-                (RuleKey(holder, "allow", "topic", f"{color}1", False), right) for right in ("write", "alter")
+                (RuleKey(holder, False, "topic", f"{color}1", False), right) for right in ("write", "alter")
             ]
-            made = RuleKey(holder, "allow", "topic", f"{color}made-", True)
+            made = RuleKey(holder, False, "topic", f"{color}made-", True)
             found += [(made, "create"), (made, "delete")]
-            found.append((RuleKey(holder, "allow", "group", color, True), "read"))
-            found.append((RuleKey(holder, "allow", "producer", color, True), "write"))
+            found.append((RuleKey(holder, False, "group", color, True), "read"))
+            found.append((RuleKey(holder, False, "producer", color, True), "write"))
             kinds = ("prepare", "prepare", "decide", "describe")
-            found += [(RuleKey(holder, "allow", "transaction", color, True), right) for right in kinds]
-            found.append((RuleKey(holder, "deny", "transaction", f"{color}pat-1", True), "describe"))
-            found.append((RuleKey(holder, "deny", "topic", f"{color}0", False), "write"))
-        found.append((RuleKey(holder, "deny", "topic", "", True), "read"))
-        found.append((RuleKey(holder, "allow", "transaction", "owner:pat", False), "decide"))
-        found.append((RuleKey(holder, "allow", "transaction", "", True), "describe"))
+            found += [(RuleKey(holder, False, "transaction", color, True), right) for right in kinds]
+            found.append((RuleKey(holder, True, "transaction", f"{color}pat-1", True), "describe"))
+            found.append((RuleKey(holder, True, "topic", f"{color}0", False), "write"))
+        found.append((RuleKey(holder, True, "topic", "", True), "read"))
+        found.append((RuleKey(holder, False, "transaction", "owner:pat", False), "decide"))
+        found.append((RuleKey(holder, False, "transaction", "", True), "describe"))
         found += [
-            (RuleKey(holder, "allow", "broker", "", False), right) for right in ("describe", "administer")
+            (RuleKey(holder, False, "broker", "", False), right) for right in ("describe", "administer")
         ]
     return found
 
@@ -160,7 +160,7 @@ class Administrator(threading.Thread):
         for who, account in self._first_accounts.items():
             self._set(who, account, new=True)
         for key, right in WISHES:
-            if key.effect == "allow" and self._random.random() < FIRST:
+            if not key.denies and self._random.random() < FIRST:
                 self.rule(key, right)
 
     # -- users --------------------------------------------------------------------------------------
@@ -229,9 +229,8 @@ class Administrator(threading.Thread):
 
     def rule(self, key: RuleKey, right: str, forget: bool = False) -> None:
         """Give a right by a rule, or take it away."""
-        rule = Rule(
-            key.holder, Effect(key.effect), Resource(key.kind), key.pattern, key.is_prefix, [Right(right)]
-        )
+        effect, resource = Effect.DENY if key.denies else Effect.ALLOW, Resource(key.resource)
+        rule = Rule(key.holder, effect, resource, key.pattern, key.is_prefix, [Right(right)])
         standing = self.timeline.last.with_rights(key, [right], forget)
         self.rules_changed += standing.rules != self.timeline.last.rules
         self._change(standing, lambda broker: broker.forget_rule(rule) if forget else broker.allow(rule))
@@ -239,7 +238,7 @@ class Administrator(threading.Thread):
     def _toggle(self) -> None:
         key, right = self._random.choice(WISHES)
         has = right in self.timeline.last.rules.get(key, ())
-        if key.effect == "deny" and not has and self._random.random() > SELDOM:
+        if key.denies and not has and self._random.random() > SELDOM:
             return  # or nobody could do anything before long
         self.rule(key, right, forget=has)
 

@@ -1,9 +1,14 @@
-"""Who may come in and do what, as SECURITY.md says it. It shares no code with the broker that it judges."""
+"""Who may come in and do what, as SECURITY.md says it. Rules are judged by the model that the simulation has, too.
+
+Neither shares code with the broker that it judges.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
+
+from tests.simulation.model.rule_model import Meant, RuleKey, has_right
 
 Way = tuple[str, str]
 """How one proves to be somebody: ``password`` and its text, ``certificate`` and its name, ``token`` and its subject."""
@@ -22,16 +27,6 @@ class Account(NamedTuple):
     ways: frozenset[Way]
     roles: frozenset[str] = frozenset()
     prepared: int | None = None
-
-
-class RuleKey(NamedTuple):
-    """What there is one rule for. ``holder`` is a user, or ``role:NAME``; ``effect`` is ``allow`` or ``deny``."""
-
-    holder: str
-    effect: str
-    kind: str
-    pattern: str
-    is_prefix: bool
 
 
 class Need(NamedTuple):
@@ -63,21 +58,9 @@ class Standing(NamedTuple):
     def allows(self, who: str, need: Need) -> bool:
         """Return whether a user has a right: a rule gives it for all that is meant, and none denies it for a part."""
         account = self.accounts.get(who)
-        if account is None:
-            return False
-        holders = {who, *(f"role:{role}" for role in account.roles)}
-        about = [
-            (key, rights)
-            for key, rights in self.rules.items()
-            if key.holder in holders and key.kind == need.kind
-        ]
-        denied = [key for key, rights in about if key.effect == "deny" and need.right in rights]
-        given = [
-            key
-            for key, rights in about
-            if key.effect == "allow" and (need.right in rights or need.right == "describe")
-        ]
-        return not any(_touches(key, need) for key in denied) and any(_covers(key, need) for key in given)
+        holders = set() if account is None else {who, *(f"role:{role}" for role in account.roles)}
+        meant = Meant(need.name, need.is_prefix, need.also)
+        return has_right(self.rules, holders, need.right, need.kind, meant)
 
     # -- what an administrator changes --------------------------------------------------------------
 
@@ -92,20 +75,3 @@ class Standing(NamedTuple):
         after = before - set(rights) if forget else before | set(rights)
         others = {each: kept for each, kept in self.rules.items() if each != key}
         return self._replace(rules=others | {key: after} if after else others)
-
-
-def _name(key: RuleKey, need: Need) -> str:
-    """The name by which a rule knows what is meant: its owner's, if the rule is one about owners."""
-    return need.also if key.pattern.startswith("owner:") else need.name
-
-
-def _matches(key: RuleKey, name: str) -> bool:
-    return name.startswith(key.pattern) if key.is_prefix else name == key.pattern
-
-
-def _covers(key: RuleKey, need: Need) -> bool:
-    return (key.is_prefix or not need.is_prefix) and _matches(key, _name(key, need))
-
-
-def _touches(key: RuleKey, need: Need) -> bool:
-    return (need.is_prefix and key.pattern.startswith(need.name)) or _matches(key, _name(key, need))

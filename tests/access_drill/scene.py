@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import jwt
@@ -20,8 +19,10 @@ from tests.support.certificates import Folder, Signed
 ISSUER, AUDIENCE = "https://idp.example", "txbroker"
 LEEWAY = 60.0
 """Seconds for which a token is taken after its end."""
-TOKEN_SECONDS = 4.0
-"""How long a token lets one in, with the leeway: short, so that sessions log in anew all the time."""
+TOKEN_SECONDS, LONG = 4.0, 600.0
+"""How long a token lets one in, with the leeway: short, so that sessions log in anew all the time; long while logins
+are counted, for one that is under way when its client leaves is none.
+"""
 PATIENCE = 6.0
 """Seconds that a user waits for an answer: a login that failed before is held back for four."""
 
@@ -75,10 +76,9 @@ class Gate:
 class Scene:
     """The addresses, credentials and notes. ``passwords`` and ``signer`` are changed by the administrator alone."""
 
-    def __init__(self, folder: Folder, path: Path) -> None:
-        self.folder, self.path = folder, path
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
         self.tls_port = 0
-        self.tcp_port = 0
         self.notes = Notes()
         self.gate = Gate()
         self.over = threading.Event()
@@ -90,6 +90,8 @@ class Scene:
             folder.write(f"{who}.pem", signed.pem, signed.key_pem())
         self.signer = "key-0", Signed("key-0")
         """The name of the key that tokens are signed with, and the key."""
+        self.token_seconds = TOKEN_SECONDS
+        """How long the next tokens let one in, with the leeway."""
         self.credentials = 0
         """How often something was shown to log in: at first, and when a token was replaced."""
         self.forger = Signed("forger")
@@ -109,7 +111,7 @@ class Scene:
     def token(self, subject: str) -> tuple[str, Shown]:
         """Return a token of that subject that ends soon, and what it shows."""
         signer = self.signer
-        return token_of(signer, subject, TOKEN_SECONDS), Shown(("token", subject), signer[0])
+        return token_of(signer, subject, self.token_seconds), Shown(("token", subject), signer[0])
 
     def _note(self, shown: list[Shown], what: Shown) -> None:
         shown.append(what)

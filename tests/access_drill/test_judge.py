@@ -6,11 +6,12 @@ import pytest
 
 from tests.access_drill.acts import Act, Block, Notes, Result
 from tests.access_drill.judge import Judge
-from tests.access_drill.rules_model import Account, Need, RuleKey, Shown, Standing
+from tests.access_drill.rules_model import Account, Need, Shown, Standing
 from tests.access_drill.timeline import Timeline
+from tests.simulation.model.rule_model import RuleKey
 
 WAY = ("password", "sesame")
-WRITE = RuleKey("pat", "allow", "topic", "red-", True)
+WRITE = RuleKey("pat", False, "topic", "red-", True)
 NEED = Need("write", "topic", "red-0")
 MAY = Standing({"pat": Account(frozenset({WAY}))}, {WRITE: frozenset({"write"})})
 MAY_NOT = MAY._replace(rules={})
@@ -176,7 +177,7 @@ def test_topics_are_there_if_they_were_made_and_not_if_that_was_refused(judged):
 
 
 def test_a_rule_that_denies_wins_and_one_about_a_part_denies_the_whole():
-    deny = RuleKey("role:reds", "deny", "topic", "red-1", False)
+    deny = RuleKey("role:reds", True, "topic", "red-1", False)
     account = Account(frozenset({WAY}), frozenset({"reds"}))
     standing = MAY.with_account("pat", account).with_rights(deny, ["write"])
     names = {"red-0": True, "red-1": False, "red-10": True, "blue-0": False}

@@ -117,12 +117,11 @@ class User(threading.Thread):
 
     # -- coming in ----------------------------------------------------------------------------------
 
-    def _log_in(self, **choices: str) -> txbroker.Connection | None:
+    def _log_in(self) -> None:
         act = Act(who=self.who, what="log in", shown=[])
         found: list[txbroker.Connection] = []
-        self._try(act, lambda: found.append(self._scene.connect(self.who, act.shown, **choices)))
+        self._try(act, lambda: found.append(self._scene.connect(self.who, act.shown)))
         self._connection = found[0] if found else None
-        return self._connection
 
     def _log_in_wrongly(self) -> None:
         """With a wrong password, as nobody, with a certificate that nobody has, or with a token that is not good."""

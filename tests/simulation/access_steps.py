@@ -133,6 +133,8 @@ def decide_own(world: World, random: Random) -> None:
         require(not left, f"{client.principal} ends what it has prepared", [each.name for each in left])
     if random.random() < 0.5:
         _decide_others(world, random, administrator)
+    if random.random() < 0.5:
+        _use_up_topics(world, random, administrator)
 
 
 def _take_away(world: World, random: Random, administrator: Administrator) -> None:
@@ -194,3 +196,22 @@ def _decide_others(world: World, random: Random, administrator: Administrator) -
         world.pump()
         left = [each.name for each in world.model.transactions.values() if _is_prepared(world, each)]
         require(not left, f"{client.principal} may decide all that is prepared", left)
+
+
+def _use_up_topics(world: World, random: Random, administrator: Administrator) -> None:
+    """Who may make topics, and has a quota that is used up, makes no other one."""
+    able = [
+        client for client in world.principals if client.ready and client.principal in world.access.last.users
+    ]
+    if not able:
+        return
+    client = random.choice(able)
+    _do(world, lambda: administrator.alter_user(client.principal, "quotas", {"topics": 0}))
+    for key in [key for key in world.access.last.rules if key.denies and key.resource == "topic"]:
+        _do(world, lambda: administrator.alter_rule(key, frozenset(THINGS["topic"][1]), forget=True))  # noqa: B023
+    create = RuleKey(client.principal, False, "topic", "", True)
+    _do(world, lambda: administrator.alter_rule(create, frozenset(["create"])))
+    _all_come_in(world)
+    if client.ready:
+        client.create_topic(random)
+        world.pump()

@@ -31,7 +31,7 @@ COVERED = {
     "sessions of nobody": 20, "sessions ended by changes of access": 80, "logins refused": 60,
     "Refused AccessDenied": 600, "denied Send": 100, "denied Commit": 60, "denied Timed": 10,
     "lists of prepared transactions": 60, "lists of topics": 50, "quotas of prepared": 6, "quotas of sessions": 5,
-    "quotas of producers": 1,
+    "quotas of producers": 1, "quotas of topics": 1,
 }  # fmt: skip
 """How often 500 histories must come to this at least: a third or so of what they do, so that nothing is vacuous."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import NEVER, Model
-from tests.simulation.model.need_model import Need
+from tests.simulation.model.right_model import Need
 from tests.simulation.model.rule_model import ADMINISTRATOR, Access
 
 

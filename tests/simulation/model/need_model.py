@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from tests.simulation.model.model import Intent, Model
-from tests.simulation.model.rule_model import Access, Meant
+from tests.simulation.model.right_model import Need
+from tests.simulation.model.rule_model import Meant
 from tests.simulation.model.topic_model import TopicModel
 
 _NOTHING = ("Hello", "Login", "Ping", "Cancel", "ListGroups", "DescribeTopics")
@@ -22,27 +23,6 @@ _NAMED = {
 _ON_BROKER = dict.fromkeys(("AskStatus", "ListSessions"), "describe") | dict.fromkeys(
     ("AlterUser", "RemoveUser", "ListUsers", "AlterRule", "ListRules", "SwitchAccess", "CheckAccess"), "administer"
 )  # fmt: skip
-
-
-class Need(NamedTuple):
-    """A right on one of several things, of which it is not known which one it is. None: nothing is needed then."""
-
-    right: str
-    resource: str
-    things: list[Meant | None]
-
-    def may_be_met(self, access: Access, principal: str) -> bool:
-        """Whether somebody has what is needed, in one of the cases."""
-        return any(
-            each is None or access.allows(principal, self.right, self.resource, each) for each in self.things
-        )
-
-    def may_be_missing(self, access: Access, principal: str) -> bool:
-        """Whether somebody lacks what is needed, in one of the cases."""
-        return any(
-            each is not None and not access.allows(principal, self.right, self.resource, each)
-            for each in self.things
-        )
 
 
 class NeedModel:

@@ -80,16 +80,7 @@ class Access:
         """Whether somebody has a right on what is meant."""
         if principal == ADMINISTRATOR or not self.is_on:
             return True
-        holders, is_given = self.holders(principal), False
-        for key, rights in self.rules.items():
-            if key.holder not in holders or key.resource != resource:
-                continue
-            if key.denies:
-                if right in rights and _concerns(key, meant):
-                    return False
-            elif right in rights or right == "describe":  # who may do anything with a thing may describe it
-                is_given = is_given or _has_all(key, meant)
-        return is_given
+        return has_right(self.rules, self.holders(principal), right, resource, meant)
 
 
 class Meant(NamedTuple):
@@ -105,6 +96,22 @@ class Meant(NamedTuple):
         if key.resource == "transaction" and key.pattern.startswith("owner:"):
             return [self.also] if self.also else []
         return [] if self.name is None else [self.name]
+
+
+def has_right(
+    rules: Mapping[RuleKey, frozenset[str]], holders: set[str], right: str, resource: str, meant: Meant
+) -> bool:
+    """Whether one who goes by these names has a right: by a rule on all that is meant, and denied on no part of it."""
+    is_given = False
+    for key, rights in rules.items():
+        if key.holder not in holders or key.resource != resource:
+            continue
+        if key.denies:
+            if right in rights and _concerns(key, meant):
+                return False
+        elif right in rights or right == "describe":  # who may do anything with a thing may describe it
+            is_given = is_given or _has_all(key, meant)
+    return is_given
 
 
 def _matches(key: RuleKey, name: str) -> bool:
