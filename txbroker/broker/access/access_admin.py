@@ -143,14 +143,13 @@ class AccessAdministration:
     def _judge_own_password(self, session: Session, known: User, made: User) -> None:
         """Raise unless who changes nothing but its own password may: it replaces one that there is, now and then.
 
-        Each change is forced and told in the audit, and a check takes the broker as many iterations as it has.
+        Giving oneself the first one, or taking it away, is for administrators: it makes or ends a way in. Each change
+        is forced and told in the audit, and a check takes the broker as many iterations as it has.
         """
         if session.rights is None or session.rights.allows(Right.ADMINISTER, Resource.BROKER, Thing("", "")):
             return
         if known.scram is None or made.scram is None:
-            raise denied(
-                session.principal, Right.ADMINISTER, Resource.BROKER, "to log in by a password or without one"
-            )
+            raise denied(session.principal, Right.ADMINISTER, Resource.BROKER, "")
         most = max(DEFAULT_ITERATIONS, known.scram.iterations)
         if made.scram.iterations > most:
             raise LimitExceeded(
