@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, NamedTuple, Self, TypeVar, Unpack, cast
 
 from crc32c import crc32c
 
 from journal.arguments import NOTHING_CHANGED, NOTHING_READ, checked_xid, index_of, text, whole, wrong_type
+from journal.due_time import After, At, due_time
 from journal.engine.engine import Engine
 from journal.engine.settings import JournalSettings
-from journal.errors import DiskFull, LogClosed, MemoryExhausted, UnknownPartition
+from journal.errors import DiskFull, LogClosed, MemoryExhausted, Misuse, UnknownPartition
 from journal.formats import frame
+from journal.formats.envelope import Clock, log_for, seal
 from journal.formats.filenames import is_internal
-from journal.formats.frame import Message
+from journal.formats.frame import HEADER, Message
 from journal.formats.frame_check import check_run
 from journal.interfaces import IClock, IFilesystem
 from journal.log.key_tables import look_up
@@ -32,11 +34,18 @@ from journal.message_headers import GivenHeaders, GivenId, GivenTags, marked, wa
 from journal.random_id import new_id
 from journal.records.record import LogStartMoved
 from journal.recovery.start import recover
+from journal.schedule.cancelling import Found, cancel
+from journal.schedule.cancelling import look_up as look_up_scheduled
+from journal.schedule.judging import Judge
+from journal.schedule.schedule import Schedule, Work
+from journal.scheduled_id import ScheduledId
 from journal.settings import TopicChoices, topic_settings
 from journal.transaction_states import Cause, State, Totals, TransactionNumber
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from journal.xid import Xid
+
+T = TypeVar("T")
 
 _READ_BYTES = 1 << 20
 
@@ -65,6 +74,8 @@ class Log:
         self, filesystem: IFilesystem, clock: IClock, settings: JournalSettings | None = None
     ) -> None:
         self._engine: Engine | None = recover(filesystem, clock, settings)
+        self._schedule = Schedule(self._engine)
+        self._judge = Judge(self._schedule)
         self._serial = 0
 
     @property
@@ -151,10 +162,7 @@ class Log:
         frames = _frame_of(value, key, headers, id, tags)
         count = check_run(frames)
         if self.engine.full:
-            raise DiskFull(
-                "the disk is nearly full; nothing was appended. Reading, ending transactions and retention still work. "
-                "Make room on it, then try again"
-            )
+            raise _no_room()
         try:
             offset = self.engine.append(store, frames, count)
         except MemoryExhausted:
@@ -163,6 +171,75 @@ class Log:
             offset = self.engine.append(store, frames, count)
         self._settle()
         return offset
+
+    # -- messages for later ------------------------------------------------------------------------
+
+    def schedule(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: GivenHeaders | None = None,
+        partition: int = 0,
+        id: GivenId = None,
+        tags: GivenTags = None,
+        *,
+        after: After | None = None,
+        at: At | None = None,
+    ) -> ScheduledId:
+        """Append one message later: ``after`` a time has passed, or ``at`` a time of the wall clock; ten years are the
+        longest. Returns what it is known by, once it is forced to disk.
+
+        Nothing is appended by itself: :meth:`fire_due` appends what is due.
+        """
+        run = self._run_for_later(topic, value, key, headers, partition, id, tags, after, at)
+        if self.engine.full:
+            raise _no_room()
+        offset = self.engine.append(run.store, run.frames, 1)
+        self._settle()
+        return ScheduledId(run.store.index, offset, HEADER.unpack_from(run.frames)[1])
+
+    def _run_for_later(
+        self, topic: str, value: bytes | None, key: bytes | None, headers: GivenHeaders | None, partition: int,
+        id: GivenId, tags: GivenTags, after: After | None, at: At | None,
+    ) -> _ForLater:  # fmt: skip
+        due = due_time(after, at, NOTHING_CHANGED)
+        if due is None:
+            raise Misuse(
+                "a message for later needs after= or at=; nothing was changed. append() takes one for now"
+            )
+        target, frames = self._store(topic, partition), _frame_of(value, key, headers, id, tags)
+        check_run(frames)
+        stores, now = self._schedule.make(), self._schedule.now(due.clock)
+        when = due.micros + now if due.clock is Clock.ELAPSED else due.micros
+        store = stores[log_for(when - now)]
+        sealed = seal(frames, target.number, due.clock, max(1, when))
+        self._judge.check(store, sealed)
+        return _ForLater(store, sealed)
+
+    def fire_due(self) -> int:
+        """Append the messages that are due by now, in the order in which they are; return how many."""
+        before = self._schedule.placed
+        _carry_out(self._schedule.run())
+        self._schedule.retain()
+        self._settle()
+        return self._schedule.placed - before
+
+    def cancel(self, id: ScheduledId | str) -> Found:
+        """Take a message back that is not due yet; return what has become of it.
+
+        Taken back again it is CANCELLED as the first time, for a day.
+        """
+        [found] = _carry_out(cancel(self._schedule, [ScheduledId.of(id)]))
+        self._settle()
+        return found
+
+    def scheduled(self, id: ScheduledId | str) -> Found:
+        """Return what is known of a message for later."""
+        [found] = _carry_out(look_up_scheduled(self._schedule, [ScheduledId.of(id, NOTHING_READ)]))
+        return found
+
+    # -- reading -----------------------------------------------------------------------------------
 
     def read(self, topic: str, offset: int = 0, partition: int = 0) -> Iterator[Message]:
         """Yield the messages of a partition from ``offset`` to the end as it is when it is reached.
@@ -290,6 +367,26 @@ class EmbeddedTransaction:
         sent = self._totals
         self._totals = Totals(sent.messages + 1, sent.requests + 1, crc32c(frames, sent.checksum))
 
+    def schedule(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: GivenHeaders | None = None,
+        partition: int = 0,
+        id: GivenId = None,
+        tags: GivenTags = None,
+        *,
+        after: After | None = None,
+        at: At | None = None,
+    ) -> None:
+        """Add one message for later; see :meth:`Log.schedule`. The time is counted from this call."""
+        log = self._log
+        run = log._run_for_later(topic, value, key, headers, partition, id, tags, after, at)
+        log.engine.transactions.add(self._number, run.store.number, run.frames, 1)
+        sent = self._totals
+        self._totals = Totals(sent.messages + 1, sent.requests + 1, crc32c(run.frames, sent.checksum))
+
     def prepare(self, xid: Xid) -> None:
         """Prepare; end the transaction later with :meth:`journal.Log.commit` or :meth:`journal.Log.rollback`.
 
@@ -321,6 +418,31 @@ class EmbeddedTransaction:
             self.commit()
         else:
             self.rollback()
+
+
+class _ForLater(NamedTuple):
+    """An envelope, and the log of the schedule that it is for."""
+
+    store: MessageStore
+    frames: bytes
+
+
+def _carry_out(steps: Generator[Work | None, Any, T]) -> T:
+    """Carry out steps at once; return their result."""
+    result = None
+    while True:
+        try:
+            work = steps.send(result)
+        except StopIteration as end:
+            return cast(T, end.value)
+        result = None if work is None else work()
+
+
+def _no_room() -> DiskFull:
+    return DiskFull(
+        "the disk is nearly full; nothing was appended. Reading, ending transactions and retention still work. Make "
+        "room on it, then try again"
+    )
 
 
 def _frame_of(

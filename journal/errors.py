@@ -213,6 +213,26 @@ class OffsetPending(RequestRefused):
     """The group's offset is held by an undecided transaction; the message names it."""
 
 
+class NotScheduled(RequestRefused):
+    """There is no such message in the schedule: there never was, or it was over a day ago."""
+
+
+class AlreadySent(RequestRefused):
+    """The scheduled message was due, and has gone to its partition.
+
+    ``topic``, ``partition`` and ``offset`` say where it is; the topic is empty if its topic was gone, or that is not
+    known any more.
+    """
+
+    def __init__(self, message: str, topic: str = "", partition: int = 0, offset: int = 0) -> None:
+        super().__init__(message)
+        self.topic, self.partition, self.offset = topic, partition, offset
+
+
+class ScheduleHeld(RequestRefused):
+    """A prepared transaction takes the scheduled message back if it is committed; the message names it."""
+
+
 class AuthenticationFailed(RequestRefused):
     """The login was refused, or none was possible. Nothing was done for the connection, which is closed.
 

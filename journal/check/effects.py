@@ -19,6 +19,7 @@ from journal.log.catalog import head_of_catalog
 from journal.parties import Actor
 from journal.records.group_entries import GroupPositions
 from journal.records.record import (
+    Due,
     Messages,
     Placement,
     Started,
@@ -106,6 +107,8 @@ def effect_of(entry: JournalEntry) -> Effect:
     match entry.record:
         case Messages() as sent:
             return Effect(placements=(Placement(sent.partition, sent.base_offset, sent.count),))
+        case Due() as due:
+            return Effect(placements=due.placements)
         case TransactionAdded() as added:
             size = len(entry.data)
             position = entry.position + entry.length - size

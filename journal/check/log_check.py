@@ -22,11 +22,13 @@ from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import HEADER, HEADER_BYTES, LOST, stamp, unstamped
 from journal.interfaces import IFilesystem
 from journal.records.record import (
+    Due,
     Messages,
     Started,
     TopicAltered,
     TopicCreated,
     TopicDeleted,
+    sends,
 )
 from journal.transaction_states import Cause, State, TransactionNumber
 from journal.transactions.table import live_rows
@@ -104,8 +106,8 @@ class CrossCheck:
         if effect.number is not None and known is not None:
             yield from self._decided(entry, effect.number, effect, known)
         match entry.record:
-            case Messages() as sent:
-                yield from self._sent(entry, sent)
+            case Messages() | Due() as record:
+                yield from self._sent(entry, record)
             case Started():
                 self.live = {number: each for number, each in self.live.items() if each.prepared}
                 if entry.lsn > self._known_from:
@@ -280,19 +282,27 @@ class CrossCheck:
 
     # -- places ------------------------------------------------------------------------------------
 
-    def _sent(self, entry: JournalEntry, sent: Messages) -> Iterator[Finding]:
-        last = sent.base_offset + sent.count - 1
+    def _sent(self, entry: JournalEntry, record: Messages | Due) -> Iterator[Finding]:
+        name = type(record).__name__
         try:
-            if messages_of(entry.data, sent.base_offset, self._times.of(entry)) != sent.count:
-                raise InvalidFrame(f"it says {sent.count} messages, it holds others")
+            found = sends(record, entry.data)
         except InvalidFrame as error:
-            affects = self._affects(sent.partition, sent.base_offset, last)
-            yield Finding(
-                entry.path, entry.position, f"Messages at LSN {entry.lsn}: {error}", affects=affects
-            )
+            affects = Affected(first_lsn=entry.lsn, last_lsn=entry.lsn)
+            yield Finding(entry.path, entry.position, f"{name} at LSN {entry.lsn}: {error}", affects=affects)
             return
-        yield from self._place(entry, sent.partition, sent.base_offset, sent.count)
-        yield from self._compare(entry, sent.partition, sent.base_offset, entry.data, None)
+        for sent, frames in found:
+            last = sent.base_offset + sent.count - 1
+            try:
+                if messages_of(frames, sent.base_offset, self._times.of(entry)) != sent.count:
+                    raise InvalidFrame(f"it says {sent.count} messages, it holds others")
+            except InvalidFrame as error:
+                affects = self._affects(sent.partition, sent.base_offset, last)
+                yield Finding(
+                    entry.path, entry.position, f"{name} at LSN {entry.lsn}: {error}", affects=affects
+                )
+                continue
+            yield from self._place(entry, sent.partition, sent.base_offset, sent.count)
+            yield from self._compare(entry, sent.partition, sent.base_offset, frames, None)
 
     def _place(self, entry: JournalEntry, partition: int, base: int, count: int) -> Iterator[Finding]:
         expected = self._next.get(partition, base)

@@ -21,6 +21,7 @@ from journal.records.outcome_entry import OUTCOMES_TOPIC
 from journal.records.record import (
     AnyRecord,
     ArchiveSet,
+    Due,
     LogStartMoved,
     Messages,
     PartitionsAdded,
@@ -30,6 +31,7 @@ from journal.records.record import (
     TopicCreated,
     TopicDeleted,
     TransactionsForgotten,
+    sends,
 )
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.outcomes import OutcomeTable
@@ -171,6 +173,8 @@ class RecordCheck:
                 yield f"there is no topic {OUTCOMES_TOPIC!r}"
             case Messages() as sent:
                 yield from _wrong_frames(sent.partition, sent.count, entry.data)
+            case Due() as due:
+                yield from _wrong_sends(due, entry.data)
         if effect.number is not None:
             yield from self._wrong_state(effect.number, effect)
             yield from self._wrong_contents(entry, effect.number, effect)
@@ -249,6 +253,16 @@ def _found(entry: JournalEntry, effect: Effect, problem: str, refused: bool) -> 
     affects = Affected(first_lsn=entry.lsn, last_lsn=entry.lsn, transaction=effect.number, xid=effect.xid)
     what = f"{type(entry.record).__name__} at LSN {entry.lsn}: {problem}"
     return Finding(entry.path, entry.position, what, affects=affects, refused=refused)
+
+
+def _wrong_sends(due: Due, data: memoryview) -> Iterator[str]:
+    try:
+        found = sends(due, data)
+    except InvalidFrame as error:
+        yield str(error)
+        return
+    for sent, frames in found:
+        yield from _wrong_frames(sent.partition, sent.count, frames)
 
 
 def _wrong_frames(partition: int, count: int, frames: memoryview) -> Iterator[str]:

@@ -20,7 +20,10 @@ from journal.constants import GROUP_BYTES, GROUP_RECORDS
 from journal.engine.large_commits import LargeCommits
 from journal.engine.routes import routes
 from journal.errors import JournalPoisoned, MemoryExhausted, reserved
+from journal.folds.schedule import ScheduleFold
+from journal.formats.envelope import SCHEDULE_TOPIC
 from journal.interfaces import IClock, IFilesystem, IFold, IHousekeeping, ILock, IObserver
+from journal.log.applied import Applied
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
 from journal.log.start_history import Starts
@@ -28,7 +31,6 @@ from journal.records import record
 from journal.records.journal_headers import GROUP_HEADER_BYTES, blocks
 from journal.records.outcome import Outcome
 from journal.records.record import AnyRecord, Mark, Messages, Started
-from journal.transactions.commit_application import Applied
 from journal.transactions.limits import TransactionLimits
 from journal.transactions.outcome_archive import BATCH
 from journal.transactions.store import JournalTransactionStore
@@ -64,7 +66,9 @@ class Engine:
         observers: Sequence[IObserver] = (),
     ) -> None:
         self.filesystem, self.clock, self.journal, self.catalog = filesystem, clock, journal, catalog
-        self.transactions = JournalTransactionStore(table, catalog, limits, self, folds)
+        self.schedule = ScheduleFold()
+        folds = (self.schedule, *folds)
+        self.transactions = JournalTransactionStore(table, catalog, limits, self, self.schedule, folds)
         self.open_files = open_files
         self.lock = lock
         self.housekeeping: IHousekeeping
@@ -140,7 +144,7 @@ class Engine:
         Raises ``MemoryExhausted`` before anything has changed.
         """
         assert store.number not in self.large_commits.promised, "its offsets are those of a large commit"
-        if store.internal:
+        if store.internal and store.topic != SCHEDULE_TOPIC:
             raise reserved(store.topic)
         at = self.now()
         base = store.end_offset
@@ -166,7 +170,8 @@ class Engine:
         """Do what :meth:`accept` does with a decision that ends a transaction; return how it ended."""
         applied = self._accept(decision, data)
         assert applied is not None
-        return applied.outcome
+        outcome: Outcome = applied.outcome
+        return outcome
 
     def _accept(self, decision: AnyRecord, data: bytes | memoryview) -> Applied | None:
         assert self.passing or self.large_commits.current is None, (

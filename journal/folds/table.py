@@ -11,6 +11,7 @@ from journal.folds.access import AccessFold
 from journal.folds.groups import GroupsFold
 from journal.folds.identity import IdentityFold
 from journal.folds.producers import ProducersFold
+from journal.folds.schedule import ScheduleFold
 from journal.folds.streams import StreamsFold
 from journal.formats.checkpoint_rows import Fact, RowReader
 from journal.interfaces import IFold
@@ -55,12 +56,18 @@ class ReplayedFold(StoredFold, Protocol):
 CLIENT_FOLDS: Final = (ProducersFold, GroupsFold, IdentityFold, StreamsFold, AccessFold)
 """The folds that a broker adds to the engine's own."""
 
-REPLAYED_FOLDS: Final[tuple[type[ReplayedFold], ...]] = (Starts, *CLIENT_FOLDS)
+REPLAYED_FOLDS: Final[tuple[type[ReplayedFold], ...]] = (Starts, ScheduleFold, *CLIENT_FOLDS)
 """The folds that a reader of the journal can make again."""
 
-FOLDS: Final[dict[str, StoredFold]] = {
-    fold.name: fold for fold in (Catalog, TransactionTable, OutcomeArchive, Starts, *CLIENT_FOLDS)
-}
+_STORED: Final[list[StoredFold]] = [
+    Catalog,
+    TransactionTable,
+    OutcomeArchive,
+    Starts,
+    ScheduleFold,
+    *CLIENT_FOLDS,
+]
+FOLDS: Final = {fold.name: fold for fold in _STORED}
 
 
 def client_folds() -> list[IFold]:

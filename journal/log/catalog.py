@@ -26,7 +26,8 @@ from journal.formats.checkpoint import Checkpoint
 from journal.formats.checkpoint_rows import Count, RowReader
 from journal.formats.filenames import JOURNAL_DIRECTORY, check_topic_name, is_internal
 from journal.formats.store_state import StoreState
-from journal.interfaces import IRunFold
+from journal.interfaces import IBuffer, IRunFold
+from journal.log.applied import Applied
 from journal.log.message_run import MessageRun
 from journal.log.message_store import MessageStore
 from journal.parties import Actor, Principal, parts_of_actor
@@ -34,6 +35,7 @@ from journal.records.outcome_entry import OUTCOMES_TOPIC
 from journal.records.record import (
     AnyRecord,
     ArchiveSet,
+    Due,
     LogStartMoved,
     Messages,
     Partitions,
@@ -42,6 +44,7 @@ from journal.records.record import (
     TopicAltered,
     TopicCreated,
     TopicDeleted,
+    sends,
 )
 from journal.settings import TopicSettings, check_setting
 
@@ -99,7 +102,7 @@ class Catalog:
     """
 
     name = "catalog"
-    handles = (Started, TopicCreated, TopicDeleted, TopicAltered, LogStartMoved, Messages, ArchiveSet)
+    handles = (Started, TopicCreated, TopicDeleted, TopicAltered, LogStartMoved, Messages, ArchiveSet, Due)
 
     def __init__(self, make_store: MakeStore, restore_store: RestoreStore) -> None:
         self._make_store = make_store
@@ -210,11 +213,15 @@ class Catalog:
 
     # -- the fold ----------------------------------------------------------------------------------
 
-    def apply(self, lsn: int, record: AnyRecord, data: bytes | memoryview) -> None:
-        """Apply one record to the state."""
+    def apply(self, lsn: int, record: AnyRecord, data: bytes | memoryview) -> Applied | None:
+        """Apply one record to the state; return the logs that it has put messages into, if it is for the engine to show
+        them.
+        """
         match record:
             case Messages():
                 self._replay(record, data)
+            case Due():
+                return Applied(None, [self._place_due(sent, frames) for sent, frames in sends(record, data)])
             case TopicCreated():
                 self._create(record)
             case TopicDeleted():
@@ -236,6 +243,7 @@ class Catalog:
                 self.wall_offset = record.wall - record.at
             case _:
                 raise CorruptJournal(f"the catalog does not know {record!r} at LSN {lsn}", "", 0)
+        return None
 
     def _create(self, record: TopicCreated) -> None:
         topic = Topic(record.topic, record.settings, [], record.at, record.id, [], owner_of(record))
@@ -272,6 +280,11 @@ class Catalog:
         self.place(store, data, record.base_offset, record.count, record.at)
         store.publish(store.end_offset)
 
+    def _place_due(self, sent: Messages, frames: memoryview) -> MessageStore:
+        store = self.stores[sent.partition]
+        self.place(store, frames, sent.base_offset, sent.count, sent.at)
+        return store
+
     def apply_run(self, run: MessageRun) -> None:
         """Append many sends to their log; see :class:`IRunFold`."""
         store = self.stores[run.partition]
@@ -303,6 +316,21 @@ class Catalog:
                     raise
             else:
                 return
+
+    def make_room_for(self, sizes: Mapping[int, int]) -> None:
+        """Find memory in logs for appends of so many bytes, or keep none; raises ``MemoryExhausted``."""
+        found: list[tuple[MessageStore, IBuffer]] = []
+        try:
+            for partition, size in sizes.items():
+                store = self.stores[partition]
+                if (buffer := store.room_for(size)) is not None:
+                    found.append((store, buffer))
+        except MemoryExhausted:
+            for _, buffer in found:
+                buffer.release()
+            raise
+        for store, buffer in found:
+            store.add_room(buffer)
 
     def snapshot(self) -> Iterator[Any]:
         """Return the topics' rows. The checkpoint adds the stores' states after it has flushed them."""

@@ -33,6 +33,11 @@ from journal.records.record_header import lengths as lengths
 from journal.records.record_parts import Placement as Placement
 from journal.records.record_parts import Run as Run
 from journal.records.record_parts import Some as Some
+from journal.records.schedule_records import Cancelled as Cancelled
+from journal.records.schedule_records import Due as Due
+from journal.records.schedule_records import Scheduled as Scheduled
+from journal.records.schedule_records import TakenBack as TakenBack
+from journal.records.schedule_records import WallClockTold as WallClockTold
 from journal.records.stream_entries import Delivered, StreamId, TableName
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State, Totals
@@ -204,6 +209,8 @@ class TransactionPrepared(Record, frozen=True, tag=11):
     owner: Owner | None = None
     runs: list[Run] = []
     positions: list[GroupPositions] = []
+    taken_back: list[Scheduled] = []
+    """Scheduled messages that it holds from here on, and takes back if it is committed."""
 
 
 class TransactionCommitted(Record, frozen=True, tag=12):
@@ -225,7 +232,7 @@ class TransactionCommitted(Record, frozen=True, tag=12):
     why: str = ""
     totals: Totals | None = None
     runs: list[Run] = []
-    settles: list[GroupPositions | Delivered] = []
+    settles: list[GroupPositions | TakenBack | Delivered] = []
     checksum: int = 0
     xid: Xid | None = None
     owner: Owner | None = None
@@ -240,6 +247,11 @@ class TransactionCommitted(Record, frozen=True, tag=12):
         """The number of a stream, which comes last of what it settles."""
         last = self.settles[-1] if self.settles else None
         return last if type(last) is Delivered else None
+
+    @property
+    def taken_back(self) -> list[Scheduled]:
+        """The scheduled messages that it takes back."""
+        return next((each.messages for each in self.settles if type(each) is TakenBack), [])
 
 
 class TransactionRolledBack(Record, frozen=True, tag=13):
@@ -384,6 +396,7 @@ AnyRecord = (
     | TransactionCommitted | TransactionRolledBack | TransactionsForgotten | CoordinatorTold
     | OffsetsCommitted | PartitionsClaimed | GroupDeleted | Identified | ArchiveSet | TopicAltered
     | GroupAltered | StreamClaimed | StreamReleased | UserSet | UserRemoved | RuleSet | AccessSet
+    | Due | Cancelled | WallClockTold
 )  # fmt: skip
 
 
@@ -399,6 +412,24 @@ def slices(
     if edges[0] != 0 or edges != sorted(edges):
         raise InvalidFrame(f"its runs start at {edges[:-1]} in {edges[-1]} bytes of data")
     return [(run, view[run.start : end]) for run, end in zip(runs, edges[1:], strict=True)]
+
+
+def sends(record: Messages | Due, data: bytes | memoryview) -> list[tuple[Messages, memoryview]]:
+    """Return what a record puts into logs without a transaction, as sends: each with its frames.
+
+    Raises :class:`InvalidFrame` if they do not fit.
+    """
+    view = memoryview(data)
+    if type(record) is Messages:
+        return [(record, view)]
+    assert type(record) is Due
+    edges = [*record.starts, len(view)]
+    if len(record.starts) != len(record.placements) or edges[0] != 0 or edges != sorted(edges):
+        raise InvalidFrame(f"its frames start at {edges[:-1]} in {len(view)} bytes of data")
+    return [
+        (Messages(placed.partition, placed.base_offset, placed.count, record.at), view[start:end])
+        for placed, start, end in zip(record.placements, record.starts, edges[1:], strict=True)
+    ]
 
 
 decode_head = msgspec.msgpack.Decoder(AnyRecord).decode

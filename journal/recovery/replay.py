@@ -13,11 +13,13 @@ from journal.interfaces import IRunFold
 from journal.log.message_run import SHORT_RUN, MessageRun, Row
 from journal.records.record import (
     AnyRecord,
+    Due,
     Mark,
     Messages,
     Started,
     TransactionCommitted,
     TransactionPrepared,
+    sends,
     slices,
 )
 from journal.recovery.committed_run import CommittedRuns
@@ -131,6 +133,9 @@ class Replay:
             if type(decision) is TransactionPrepared or type(decision) is TransactionCommitted:
                 if decision.runs:
                     _check_frames(decision, data)
+            elif type(decision) is Due:
+                for sent, frames in sends(decision, data):
+                    _check_run(sent.partition, sent.count, frames)
             elif type(decision) is Started:
                 assert decision.start == self.start, (
                     f"it is of start {decision.start}, its file of {self.start}"
@@ -216,10 +221,12 @@ class Replay:
 def _check_frames(record: TransactionPrepared | TransactionCommitted, data: bytes | memoryview) -> None:
     """Look that the runs of a deciding record hold what they say: of a prepare only the commit would show it."""
     for run, frames in slices(record, data):
-        if sum(count for *_, count in walk(frames)) != run.count:
-            raise InvalidFrame(
-                f"its run for partition number {run.partition} does not hold {run.count} messages"
-            )
+        _check_run(run.partition, run.count, frames)
+
+
+def _check_run(partition: int, count: int, frames: bytes | memoryview) -> None:
+    if sum(messages for *_, messages in walk(frames)) != count:
+        raise InvalidFrame(f"its run for partition number {partition} does not hold {count} messages")
 
 
 def row_of(send: Messages, frames: bytes) -> Row:

@@ -10,7 +10,7 @@ from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.formats.frame import walk
 from journal.interfaces import IFilesystem
-from journal.records.record import Placement
+from journal.records.record import Due, Messages, Placement, sends
 from journal.repair.file_pieces import Slice, Stamped
 from journal.transaction_states import TransactionNumber
 from journal.transactions.state import TransactionRow
@@ -67,8 +67,8 @@ class Finder:
         effect = effect_of(entry)
         self.times.follow(entry)
         if effect.number is None:
-            for placed in effect.placements:
-                self._sent(entry, placed)
+            if isinstance(entry.record, Messages | Due):
+                self._sent(entry, entry.record)
             return
         if effect.adds:
             if entry.lsn in self.wanted:
@@ -81,13 +81,15 @@ class Finder:
             for placed in effect.placements:
                 self._placed(placed, adds, self.times.of(entry) or 0)
 
-    def _sent(self, entry: JournalEntry, placed: Placement) -> None:
-        for hole in self._touched(placed.partition, placed.base_offset, placed.count):
-            start = entry.position + entry.length - len(entry.data)
-            for position, length, offset, count in walk(entry.data):
-                if hole.first <= offset and offset + count <= hole.end:
-                    piece = Slice(entry.path, start + position, length)
-                    self.found.setdefault(hole, []).append(Again(offset, offset + count, piece))
+    def _sent(self, entry: JournalEntry, record: Messages | Due) -> None:
+        start = entry.position + entry.length - len(entry.data)
+        for sent, frames in sends(record, entry.data):
+            for hole in self._touched(sent.partition, sent.base_offset, sent.count):
+                for position, length, offset, count in walk(frames):
+                    if hole.first <= offset and offset + count <= hole.end:
+                        piece = Slice(entry.path, start + position, length)
+                        self.found.setdefault(hole, []).append(Again(offset, offset + count, piece))
+            start += len(frames)
 
     def _placed(self, placed: Placement, adds: list[Add], appended: int) -> None:
         base = placed.base_offset

@@ -12,6 +12,8 @@ from journal.records.group_entries import GroupPositions
 from journal.records.record import (
     AccessSet,
     AnyRecord,
+    Cancelled,
+    Due,
     GroupAltered,
     LogStartMoved,
     OffsetsCommitted,
@@ -25,6 +27,7 @@ from journal.records.record import (
     TransactionCommitted,
     UserRemoved,
     UserSet,
+    WallClockTold,
 )
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.state import TransactionRow
@@ -99,6 +102,37 @@ class LostAccess:
 
 
 @dataclass(slots=True)
+class LostSchedule:
+    """Gathers what became of scheduled messages behind the cut."""
+
+    _due: int = 0
+    _taken_back: int = 0
+    _released: bool = False
+
+    def follow(self, record: AnyRecord) -> None:
+        """Take in a record that is lost."""
+        match record:
+            case Due():
+                self._due += len(record.ids)
+            case Cancelled():
+                self._taken_back += len(record.messages)
+            case TransactionCommitted():
+                self._taken_back += len(record.taken_back)
+            case WallClockTold():
+                self._released = True
+
+    def told(self) -> Iterator[str]:
+        """Yield what is lost of all this."""
+        if self._due:
+            count = count_text(self._due, "scheduled message")
+            yield f"that {count} had gone to their partitions: they may be there, and come again"
+        if self._taken_back:
+            yield f"that {count_text(self._taken_back, 'scheduled message')} had been taken back: they come"
+        if self._released:
+            yield "jumps of the wall clock: what is scheduled may come earlier by them, or wait for a release again"
+
+
+@dataclass(slots=True)
 class LostRecords:
     """Gathers what the readable records behind the cut would have done."""
 
@@ -113,6 +147,7 @@ class LostRecords:
     """The groups that settled single offsets."""
     _streams: set[bytes] = field(default_factory=set)
     _access: LostAccess = field(default_factory=LostAccess)
+    _schedule: LostSchedule = field(default_factory=LostSchedule)
     _uncounted: int = 0
 
     def follow(self, entry: JournalEntry) -> None:
@@ -123,6 +158,7 @@ class LostRecords:
         if effect.number is not None:
             self._step(effect.number, effect)
         self._access.follow(entry.record)
+        self._schedule.follow(entry.record)
         match entry.record:
             case TopicCreated() as made:
                 self.names.logs.add(made)
@@ -194,6 +230,7 @@ class LostRecords:
         losses += [Loss(f"positions of group {group!r}", Affected()) for group in sorted(self._groups)]
         settled = "finished offsets, or attempts, of group"
         losses += [Loss(f"{settled} {group!r}", Affected()) for group in sorted(self._settled)]
+        losses += [Loss(text, Affected()) for text in self._schedule.told()]
         if self._streams:
             streams = count_text(len(self._streams), "stream")
             text = f"claims, deliveries or releases of {streams} of outboxes: rows that are there are delivered again"

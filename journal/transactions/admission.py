@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from journal.errors import LimitExceeded, TransactionTooLarge, reserved
+from journal.formats.envelope import SCHEDULE_TOPIC
 from journal.log.catalog import Catalog
 from journal.records.group_entries import GroupPositions
 from journal.transactions.limits import TransactionLimits
@@ -55,7 +56,7 @@ class Admission:
         ``more``: how many other partitions the same request begins to use.
         """
         store = self._catalog.store(partition)
-        if store.internal:
+        if store.internal and store.topic != SCHEDULE_TOPIC:
             raise reserved(store.topic)
         used: Collection[int] = transaction.partitions if transaction else ()
         if partition not in used and len(used) + more >= self._limits.partitions:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from journal.constants import GROUP_BYTES, KIB, SLICED_COMMIT_BYTES
 from journal.errors import NEXT_STEP, CorruptJournal, MemoryExhausted
 from journal.formats.filenames import JOURNAL_DIRECTORY
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
-from journal.records.outcome import Outcome
 from journal.records.record import Placement, TransactionCommitted
 from journal.transaction_states import TransactionNumber
 from journal.transactions.staging import Staging
@@ -125,17 +122,6 @@ def is_small(transaction: Transaction, small_bytes: int) -> bool:
     staged = transaction.staged
     weight = weight_of(staged.bytes, transaction.messages, len(staged.entries))
     return weight <= small_bytes and len(staged.held) == len(staged.entries)
-
-
-class Applied(msgspec.Struct, frozen=True, gc=False):
-    """The effect of a record that ended a transaction.
-
-    ``stores`` have its messages, and are to be shown with the record; or ``slices`` is still to be applied to its logs.
-    """
-
-    outcome: Outcome
-    stores: Sequence[MessageStore] = ()
-    slices: SlicedApply | None = None
 
 
 def misplaced(

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from journal.records.outcome import Outcome
-from journal.records.record import AnyRecord
+from journal.records.record import AnyRecord, Scheduled
+from journal.transaction_states import TransactionNumber
+
+
+class Waiting(Protocol):
+    """Knows the scheduled messages."""
+
+    def conflict_of(
+        self, messages: Sequence[Scheduled], ends: Sequence[int]
+    ) -> tuple[int, TransactionNumber | None] | None:
+        """Return what stands against taking back these messages, in logs with these ends: the id of one that does not
+        wait, or that a prepared transaction holds, and that transaction. None if nothing does.
+        """
 
 
 class Decisions(Protocol):

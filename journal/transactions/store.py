@@ -17,21 +17,23 @@ from journal.errors import (
     HeuristicallyCommitted,
     HeuristicallyRolledBack,
     LimitExceeded,
-    MemoryExhausted,
+    NotScheduled,
+    ScheduleHeld,
     TransactionCommitted,
     TransactionConflict,
     TransactionRolledBack,
     UnknownTransaction,
 )
-from journal.interfaces import IBuffer, ICommitFold, IFold, ITransactionStore
+from journal.formats.envelope import SCHEDULE_TOPIC
+from journal.interfaces import ICommitFold, IFold, ITransactionStore
 from journal.log.catalog import Catalog
-from journal.log.message_store import MessageStore
 from journal.parties import Actor, Owner, parts_of_actor
 from journal.records.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.records.outcome import Outcome
 from journal.records.record import (
     CoordinatorTold,
     Placement,
+    Scheduled,
     TransactionAdded,
     TransactionOffsetsAdded,
     TransactionPrepared,
@@ -41,7 +43,7 @@ from journal.records.record import TransactionCommitted as CommittedRecord
 from journal.records.record import TransactionRolledBack as RolledBackRecord
 from journal.transaction_states import TRANSITIONS, Action, Cause, Input, State, Totals, TransactionNumber
 from journal.transactions.admission import Admission
-from journal.transactions.decisions import Decisions
+from journal.transactions.decisions import Decisions, Waiting
 from journal.transactions.limits import TransactionLimits
 from journal.transactions.state import Transaction
 from journal.transactions.table import TransactionTable
@@ -66,8 +68,10 @@ class JournalTransactionStore:
         catalog: Catalog,
         limits: TransactionLimits,
         engine: Decisions,
+        schedule: Waiting,
         folds: Iterable[IFold] = (),
     ) -> None:
+        self._schedule = schedule
         self.table, self.limits, self._catalog, self._engine = table, limits, catalog, engine
         self._admission = Admission(table, catalog, limits)
         self._commit_folds: list[Any] = [fold for fold in folds if ICommitFold.providedBy(fold)]
@@ -211,11 +215,14 @@ class JournalTransactionStore:
         self._admission.unsent(transaction, unsent)
         if transaction is None and unsent.positions:
             self.check_unheld(unsent.positions)
+        if unsent.taken_back:
+            self._judge_taking_back(unsent.taken_back)
         runs = unsent.as_recorded(_NONE_BEFORE if transaction is None else transaction.checksums)
         session, serial = number
         record = TransactionPrepared(
-            session, serial, xid, totals, self._engine.now(), seen, owner, runs, unsent.positions
-        )
+            session, serial, xid, totals, self._engine.now(), seen, owner, runs, unsent.positions,
+            unsent.taken_back,
+        )  # fmt: skip
         self._engine.accept(record, unsent.joined())
 
     def _judge_same_xid(self, transaction: Transaction, xid: Xid) -> None:
@@ -301,12 +308,31 @@ class JournalTransactionStore:
         self._step(transaction, Input.COMMIT)
         self._judge_begun(transaction, totals, unsent)
         self._admission.unsent(transaction, unsent)
+        if unsent.taken_back:
+            self._judge_taking_back(unsent.taken_back)
 
     def _judge_begun(self, transaction: Transaction, totals: Totals | None, unsent: Unsent) -> None:
         """Raise if others hold what was added, or what the deciding request adds, and if not all has arrived."""
         if unsent.positions or transaction.offsets or transaction.settled:
             self.check_unheld(unsent.positions, transaction.number)
         self._judge_arrived(transaction, totals)
+
+    def _judge_taking_back(self, messages: Sequence[Scheduled]) -> None:
+        """Raise unless all these scheduled messages wait, and no other transaction takes them back."""
+        logs = self._catalog.topics.get(SCHEDULE_TOPIC)
+        ends = [] if logs is None else [store.high_watermark for store in logs.partitions]
+        if (conflict := self._schedule.conflict_of(messages, ends)) is None:
+            return
+        number, holder = conflict
+        if holder is not None:
+            raise ScheduleHeld(
+                f"transaction {holder} (xid {self.live[holder].xid}), which is prepared, takes back message {number} "
+                "of the schedule; nothing was changed. End it first, or wait for its outcome"
+            )
+        raise NotScheduled(
+            f"message {number} of the schedule does not wait: it was sent or taken back meanwhile, or there never was "
+            "one; nothing was changed. Ask what became of it ('txbroker scheduled show')"
+        )
 
     def check_unheld(
         self, positions: Sequence[GroupPositions], number: TransactionNumber | None = None
@@ -347,6 +373,8 @@ class JournalTransactionStore:
         self._admission.unsent(None, unsent)
         if unsent.positions:
             self.check_unheld(unsent.positions)
+        if unsent.taken_back:
+            self._judge_taking_back(unsent.taken_back)
         at = self._engine.now()
         placements, data = self._append(unsent, at)
         runs = unsent.as_recorded(_NONE_BEFORE)
@@ -369,26 +397,11 @@ class JournalTransactionStore:
             placement = Placement(partition, store.end_offset, count)
             return [placement], store.append(frames, count, at, wall_offset)
         placements = self._placements(None, unsent)
-        self._make_room(unsent)
+        self._catalog.make_room_for(unsent.sizes())
         views = [
             stores[partition].append(frames, count, at, wall_offset) for partition, count, frames in runs
         ]
         return placements, b"".join(views)
-
-    def _make_room(self, unsent: Unsent) -> None:
-        """Find memory for all runs before any is appended to its log, or keep none."""
-        found: list[tuple[MessageStore, IBuffer]] = []
-        try:
-            for partition, size in unsent.sizes().items():
-                store = self._catalog.stores[partition]
-                if (buffer := store.room_for(size)) is not None:
-                    found.append((store, buffer))
-        except MemoryExhausted:
-            for _, buffer in found:
-                buffer.release()
-            raise
-        for store, buffer in found:
-            store.add_room(buffer)
 
     def _placements(self, transaction: Transaction | None, unsent: Unsent) -> list[Placement]:
         stores = self._catalog.stores

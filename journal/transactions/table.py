@@ -17,6 +17,7 @@ from journal.errors import MemoryExhausted, UnknownTransaction
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.checkpoint_rows import Count, RowReader
 from journal.interfaces import IFold
+from journal.log.applied import Applied
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
 from journal.records.group_entries import PartitionOffset, Settled
@@ -38,7 +39,7 @@ from journal.records.record import (
     slices,
 )
 from journal.transaction_states import COMMITTED, PREPARED, Cause, State, TransactionNumber, number_of
-from journal.transactions.commit_application import Applied, SlicedApply, misplaced
+from journal.transactions.commit_application import SlicedApply, misplaced
 from journal.transactions.outcome_archive import OutcomeArchive
 from journal.transactions.outcomes import OutcomeTable
 from journal.transactions.staging import Staging, StagingPlan

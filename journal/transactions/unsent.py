@@ -13,7 +13,7 @@ from journal.errors import ContentMismatch
 from journal.formats.frame import stamp
 from journal.records.group_entries import GroupPositions
 from journal.records.outcome import Outcome
-from journal.records.record import Run, TransactionCommitted
+from journal.records.record import Run, Scheduled, TakenBack, TransactionCommitted
 from journal.records.stream_entries import Delivered
 from journal.transaction_states import Totals, TransactionNumber
 from journal.transactions.state import Transaction
@@ -28,29 +28,36 @@ UnsentRun = tuple[int, int, bytes | memoryview]
 class Unsent:
     """Runs and positions in the order in which they were given; how many ``messages`` and ``bytes`` the runs have.
 
-    ``delivered`` is the number of a stream that is delivered with them.
+    ``delivered`` is the number of a stream that is delivered with them, ``taken_back`` are scheduled messages.
     """
 
-    __slots__ = ("bytes", "delivered", "messages", "positions", "runs")
+    __slots__ = ("bytes", "delivered", "messages", "positions", "runs", "taken_back")
 
     def __init__(
         self,
         runs: Sequence[UnsentRun] = (),
         positions: list[GroupPositions] | None = None,
         delivered: Delivered | None = None,
+        taken_back: list[Scheduled] | None = None,
     ) -> None:
         self.runs = runs
         self.positions = positions or []
         self.delivered = delivered
+        self.taken_back = taken_back or []
         self.messages = self.bytes = 0
         for _, count, frames in runs:
             self.messages += count
             self.bytes += len(frames)
 
     @property
-    def settles(self) -> list[GroupPositions | Delivered]:
+    def settles(self) -> list[GroupPositions | TakenBack | Delivered]:
         """All that a commit settles with it, the number of a stream last."""
-        return [*self.positions, self.delivered] if self.delivered is not None else self.positions  # type: ignore[return-value]
+        if self.delivered is None and not self.taken_back:
+            return self.positions  # type: ignore[return-value]
+        found: list[GroupPositions | TakenBack | Delivered] = [*self.positions]
+        if self.taken_back:
+            found.append(TakenBack(self.taken_back))
+        return found if self.delivered is None else [*found, self.delivered]
 
     def sizes(self) -> dict[int, int]:
         """Return how many bytes there are for each partition."""

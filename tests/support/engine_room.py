@@ -193,10 +193,14 @@ class Begun:
 
     def add(self, *adds: tuple[int, bytes]) -> Begun:
         for partition, value in adds:
-            frames = run_of(value)
-            self.room.engine.transactions.add(self.number, partition, frames, 1)
-            sent = self.totals
-            self.totals = Totals(sent.messages + 1, sent.requests + 1, crc32c(frames, sent.checksum))
+            self.add_frames(partition, run_of(value))
+        return self
+
+    def add_frames(self, partition: int, frames: bytes) -> Begun:
+        """Add one message that is a frame already."""
+        self.room.engine.transactions.add(self.number, partition, frames, 1)
+        sent = self.totals
+        self.totals = Totals(sent.messages + 1, sent.requests + 1, crc32c(frames, sent.checksum))
         return self
 
     def prepare(self, name: str) -> Begun:

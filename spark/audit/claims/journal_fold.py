@@ -20,12 +20,14 @@ from journal.interfaces import IFilesystem
 from journal.log import catalog
 from journal.records.record import (
     ArchiveSet,
+    Due,
     Messages,
     Started,
     TopicAltered,
     TopicCreated,
     TopicDeleted,
     TransactionCommitted,
+    sends,
 )
 from journal.transactions import outcome_archive
 from journal.vfs.filesystem import OSFilesystem
@@ -151,11 +153,12 @@ class _RecordFacts:
         match entry.record:
             case ArchiveSet():
                 yield Fact(What.TURNED, path=entry.path, position=entry.position, lsn=entry.lsn)
-            case Messages() as sent:
-                if sent.partition == self._ground.archive:
-                    yield from _entries(entry, sent, self._ground)
-                self._reach(sent.partition, sent.base_offset + sent.count)
-                yield from self._sends.take(entry, sent)
+            case Messages() | Due() as record:
+                if isinstance(record, Messages) and record.partition == self._ground.archive:
+                    yield from _entries(entry, record, self._ground)
+                for sent, frames in sends(record, entry.data):
+                    self._reach(sent.partition, sent.base_offset + sent.count)
+                    yield from self._sends.take(entry, sent, frames)
             case TransactionCommitted() as committed:
                 for placed in committed.placements:
                     self._reach(placed.partition, placed.base_offset + placed.count)
@@ -191,7 +194,7 @@ class _Sends:
         self._ground = ground
         self._open: dict[int, Fact] = {}
 
-    def take(self, entry: Decided, sent: Messages) -> Iterator[Fact]:
+    def take(self, entry: Decided, sent: Messages, frames: memoryview) -> Iterator[Fact]:
         """Take another send."""
         if sent.partition not in self._ground.names:
             return
@@ -211,7 +214,7 @@ class _Sends:
         appended = _appended(entry, sent.count, self._ground)
         self._open[sent.partition] = known._replace(
             last=known.last + sent.count, messages=known.messages + sent.count,
-            bytes=known.bytes + len(entry.data), checksum=second_crc32c(unstamped(entry.data), known.checksum),
+            bytes=known.bytes + len(frames), checksum=second_crc32c(unstamped(frames), known.checksum),
             appended=-1 if appended < 0 else sum_of_times(1, appended, known.appended),
         )  # fmt: skip
 
@@ -224,14 +227,16 @@ class _Sends:
 def _impossible(entry: Decided) -> str:
     """Return why a record is impossible after any other; empty if it is not."""
     match entry.record:
-        case Messages() as sent:
+        case Messages() | Due() as record:
+            places = []
             try:
-                held = sum(count for *_, count in walk(entry.data))
+                for sent, frames in sends(record, entry.data):
+                    places.append((sent.base_offset, sent.count))
+                    held = sum(count for *_, count in walk(frames))
+                    if held != sent.count:
+                        return f"it says {sent.count} messages, it holds {held}"
             except InvalidFrame as error:
                 return str(error)
-            places = [(sent.base_offset, sent.count)]
-            if held != sent.count:
-                return f"it says {sent.count} messages, it holds {held}"
         case TransactionCommitted() as committed:
             places = [(placed.base_offset, placed.count) for placed in committed.placements]
         case _:

@@ -1,0 +1,47 @@
+"""When a message is due, as callers say it: ``after`` a time from now, or ``at`` a time of the wall clock."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from journal.arguments import NOTHING_SENT, micros, seconds, shown
+from journal.errors import Misuse, WrongValue
+from journal.formats.envelope import HORIZONS, Clock
+
+After = timedelta | float
+"""A time from now: a ``timedelta``, or seconds."""
+At = datetime | int
+"""A time of the wall clock: a ``datetime`` with a time zone, or µs since 1970 UTC."""
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+_LONGEST: Final = HORIZONS[-1]
+
+
+class DueTime(NamedTuple):
+    """When a message is due: ``micros`` from now, if it is time that has to pass; else a time of the wall clock, in µs
+    since 1970 UTC.
+    """
+
+    clock: Clock
+    micros: int
+
+
+def due_time(after: Any, at: Any, state: str = NOTHING_SENT) -> DueTime | None:
+    """Return when a message is due by what a caller gave; None if it is to be sent at once.
+
+    Raises Misuse for both, WrongType and WrongValue for what is no time, or one that is more than ten years ahead.
+    """
+    if after is None:
+        return None if at is None else DueTime(Clock.WALL, micros("at", at, state))
+    if at is not None:
+        raise Misuse(f"a message is due after a time or at one, not both; {state}. Give after= or at=")
+    given = (
+        after // _MICROSECOND if isinstance(after, timedelta) else int(seconds("after", after, state) * 1e6)
+    )
+    if not 0 <= given <= _LONGEST:
+        raise WrongValue(
+            f"after is {shown(after) if not isinstance(after, timedelta) else after}; it must be from 0 to ten years; "
+            f"{state}"
+        )
+    return DueTime(Clock.ELAPSED, given)

@@ -1,0 +1,171 @@
+"""Scheduled messages are looked up by their ids, and taken back."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Generator, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from journal.errors import CorruptData, OffsetOutOfRange
+from journal.formats import frame
+from journal.formats.envelope import PLACES_TOPIC, Envelope, envelopes, unpack_places
+from journal.formats.frame import HEADER, HEADER_BYTES, walk
+from journal.log.message_store import MessageStore
+from journal.parties import Actor
+from journal.records.record import Cancelled
+from journal.schedule.schedule import Schedule, Work
+from journal.scheduled_id import ScheduledId
+from journal.xid import Xid
+
+PIECE: Final = 256 << 10
+"""Bytes of the log of places that are searched at once."""
+
+
+class State(enum.Enum):
+    """What became of a scheduled message."""
+
+    WAITS = "waits"
+    HELD = "held"
+    """A prepared transaction takes it back if it is committed."""
+    CANCELLED = "cancelled"
+    SENT = "sent"
+    UNKNOWN = "not scheduled"
+    """It never was, or was over a day ago."""
+
+
+class Place(NamedTuple):
+    """Where a message was placed: partition number, offset."""
+
+    partition: int
+    offset: int
+
+
+class Found(NamedTuple):
+    """What is known of a scheduled message. ``envelope`` is what waits, ``place`` where it was sent (None: its topic
+    was gone, or it is not known any more), ``holder`` the transaction that holds it.
+    """
+
+    id: ScheduledId
+    state: State
+    envelope: Envelope | None = None
+    place: Place | None = None
+    holder: Xid | None = None
+
+
+Looking = Generator[Work | None, Any, list[Found]]
+
+
+def look_up(schedule: Schedule, ids: Sequence[ScheduledId]) -> Looking:
+    """Return what is known of these messages, in their order."""
+    found: list[Found] = []
+    for each in ids:
+        found.append((yield from _look_up(schedule, each)))
+    return found
+
+
+def cancel(schedule: Schedule, ids: Sequence[ScheduledId], by: Actor | None = None) -> Looking:
+    """Take those of the messages back that wait; return what has become of all. One that was taken back before is
+    CANCELLED again. The answer is to be given once the record is forced.
+    """
+    found = yield from look_up(schedule, list(dict.fromkeys(ids)))
+    fold = schedule.fold
+    again = [_now(schedule, each) for each in found]
+    waiting = [each for each in again if each.state is State.WAITS]
+    taken = [(each.id.number, each.envelope.partition) for each in waiting if each.envelope is not None]
+    if taken:
+        schedule.engine.accept(Cancelled(taken, schedule.engine.now(), by))
+    after: dict[ScheduledId, Found] = {}
+    for each in again:
+        if each.state is State.WAITS:
+            assert not fold.waits(each.id.number)
+            after[each.id] = each._replace(state=State.CANCELLED)
+        elif each.state is State.SENT and each.place is None:
+            after[each.id] = yield from _look_up(schedule, each.id)
+        else:
+            after[each.id] = each
+    return [after[each] for each in ids]
+
+
+def _now(schedule: Schedule, found: Found) -> Found:
+    """Return what was found, as it is in this turn."""
+    if found.state not in (State.WAITS, State.HELD):
+        return found
+    state, holder = _state(schedule, found.id)
+    return found._replace(state=state, holder=holder)
+
+
+def _state(schedule: Schedule, each: ScheduledId) -> tuple[State, Xid | None]:
+    fold, stores = schedule.fold, schedule.stores
+    if not stores or each.offset >= stores[each.log].high_watermark:
+        return State.UNKNOWN, None
+    log = fold.logs[each.log]
+    if log.waits(each.offset):
+        holder = fold.holders.get(each.number)
+        if holder is None:
+            return State.WAITS, None
+        return State.HELD, schedule.engine.transactions.live[holder].xid
+    if each.offset < max(log.begins, stores[each.log].start_offset):
+        return State.UNKNOWN, None
+    return (State.CANCELLED if each.offset in log.cancelled else State.SENT), None
+
+
+def _look_up(schedule: Schedule, each: ScheduledId) -> Generator[Work | None, Any, Found]:
+    state, holder = _state(schedule, each)
+    if state is State.UNKNOWN:
+        return Found(each, state)
+    data = yield from _frame(schedule.stores[each.log], each.offset)
+    if data is None or HEADER.unpack_from(data)[1] != each.checksum:
+        return Found(each, State.UNKNOWN)
+    envelope = next(envelopes(data))
+    if state is State.SENT:
+        return Found(each, state, envelope, (yield from _place(schedule, each.number)))
+    state, holder = _state(schedule, each)  # reading may have taken long
+    return Found(each, state, envelope, None, holder)
+
+
+def _frame(store: MessageStore, offset: int) -> Generator[Work | None, Any, bytes | None]:
+    """Return the frame at an offset; None if it is lost, or cannot be read."""
+    data = store.at_hand(offset, 1)
+    try:
+        if data is None:
+            data = (yield store.plan_read(offset, 1, offset + 1).run).data
+    except (CorruptData, OffsetOutOfRange):
+        return None
+    assert data is not None
+    return None if HEADER.unpack_from(data)[6] & frame.LOST else data
+
+
+def _place(schedule: Schedule, number: int) -> Generator[Work | None, Any, Place | None]:
+    """Search the log of places for where a message was put."""
+    store = schedule.engine.catalog.topics[PLACES_TOPIC].partitions[0]
+    offset = store.start_offset
+    while offset < store.high_watermark:
+        try:
+            data = (yield store.plan_read(offset, PIECE).run).data
+        except OffsetOutOfRange as error:
+            offset = error.start
+            continue
+        except CorruptData:
+            return None
+        for position, length, offset_of, count in walk(data):
+            offset = offset_of + count
+            if (place := _place_in(data[position : position + length], number)) is not None:
+                return place
+        yield None
+    return None
+
+
+def _place_in(data: bytes, number: int) -> Place | None:
+    header = HEADER.unpack_from(data)
+    if header[6] & frame.LOST:
+        return None
+    try:
+        places = unpack_places(data[HEADER_BYTES + header[7] :])
+    except msgspec.MsgspecError:
+        return None
+    for partition, base, ids in places.placed:
+        if number in ids:
+            return Place(partition, base + ids.index(number))
+    return None

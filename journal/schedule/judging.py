@@ -1,0 +1,84 @@
+"""The judging of messages that are to be scheduled, before anything of them is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from journal.constants import MAX_FRAME
+from journal.errors import InvalidFrame, InvalidSetting, LimitExceeded, MessageTooLarge, UnknownPartition
+from journal.formats.envelope import HORIZONS, MINUTE, Clock, envelopes
+from journal.formats.frame_check import check_run
+from journal.log.message_store import MessageStore
+from journal.schedule.schedule import Schedule
+
+SLACK: Final = 60 * MINUTE
+"""By how much, in µs, a message may be due later than its log is for: a client's clock may differ."""
+ENVELOPE: Final = 64
+"""Bytes that an envelope has beside the frame in it: header and key."""
+MAX_SCHEDULED: Final = 1_000_000
+MAX_SCHEDULED_BYTES: Final = 8 << 30
+
+
+class Judge:
+    """Judges runs of envelopes. ``most`` messages may wait, and the schedule's logs may take ``most_bytes``."""
+
+    def __init__(
+        self, schedule: Schedule, most: int = MAX_SCHEDULED, most_bytes: int = MAX_SCHEDULED_BYTES
+    ) -> None:
+        self._schedule = schedule
+        self.most, self.most_bytes = most, most_bytes
+
+    def check(
+        self,
+        store: MessageStore,
+        frames: bytes | memoryview,
+        limit: Callable[[MessageStore], int] = lambda store: store.settings.max_message_bytes or MAX_FRAME,
+    ) -> set[int]:
+        """Check a run of frames for a log of the schedule, which are whole and sound; return the partitions that they
+        are for. ``limit`` gives the largest frame of a partition.
+
+        Raises InvalidFrame, MessageTooLarge, UnknownPartition, InvalidSetting and LimitExceeded; nothing has changed
+        then.
+        """
+        schedule, stores = self._schedule, self._schedule.engine.catalog.stores
+        latest = {clock: schedule.now(clock) + HORIZONS[store.index] + SLACK for clock in Clock}
+        found, count = set[int](), 0
+        for envelope in envelopes(frames):
+            count += 1
+            target = stores.get(envelope.partition)
+            if target is None or target.internal:
+                raise UnknownPartition(
+                    f"there is no partition number {envelope.partition} that a message could be scheduled for; nothing "
+                    "was sent. Its topic may have been deleted: ask for the topics again"
+                )
+            if not 0 < envelope.due <= latest[envelope.clock]:
+                raise InvalidSetting(
+                    f"a message is due {(envelope.due - schedule.now(envelope.clock)) / 1e6:,.0f} s from now by the "
+                    f"broker's clock, and was sent as one within {HORIZONS[store.index] / 1e6:,.0f} s; nothing was "
+                    "sent. See whether the clocks of client and broker agree; ten years is the longest"
+                )
+            try:
+                within = check_run(envelope.frame, limit(target), target.settings.check_compressed != 0)
+            except MessageTooLarge as error:
+                raise MessageTooLarge(f"scheduled for {target.topic}-{target.index}: {error}") from error
+            if within != 1:
+                raise InvalidFrame("the frame in an envelope holds several messages; each is scheduled alone")
+            found.add(envelope.partition)
+        self._check_room(count, len(frames))
+        return found
+
+    def _check_room(self, count: int, size: int) -> None:
+        schedule = self._schedule
+        waiting = schedule.waiting() + count
+        if waiting > self.most:
+            raise LimitExceeded(
+                f"{waiting:,} messages would wait in the schedule, the limit is {self.most:,}; nothing was sent. Wait "
+                "until some are due, take some back, or raise max_scheduled"
+            )
+        held = sum(store.total_bytes for store in schedule.stores) + size
+        if held > self.most_bytes:
+            raise LimitExceeded(
+                f"the logs of the schedule would take {held:,} bytes, the limit is {self.most_bytes:,}; nothing was "
+                "sent. Wait until some are due, or raise max_scheduled_bytes"
+            )

@@ -1,0 +1,288 @@
+"""The schedule of an engine: what is new in its logs goes into the timetables, and what is due goes to its partitions.
+
+It decides nothing by itself: :meth:`Schedule.run` is called by whoever has the engine, on the engine's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from journal.engine.engine import Engine
+from journal.errors import MemoryExhausted
+from journal.folds.timetable import Timetable
+from journal.formats.envelope import (
+    DAY,
+    LOGS,
+    MINUTE,
+    PLACES_TOPIC,
+    SCHEDULE_TOPIC,
+    Clock,
+    Envelope,
+    envelopes,
+    id_of,
+    lost,
+    place_of,
+)
+from journal.formats.frame import walk
+from journal.log.message_store import MessageStore
+from journal.log.read_plan import ReadPlan
+from journal.parties import Actor
+from journal.records.record import Due, LogStartMoved, TopicCreated, WallClockTold
+from journal.schedule.placing import Batch
+from journal.settings import TopicSettings
+
+Work = Callable[[], Any]
+Steps = Generator[Work | None, Any, None]
+"""Yields work that may wait for the disk, to be run on any thread, and takes its result; or None after a bounded part,
+so that others have their turn.
+"""
+
+SEGMENT_BYTES: Final = 64 << 20
+FORCE_MESSAGES: Final = 50_000
+SEEN_AT_ONCE: Final = 64 << 10
+"""Bytes of new messages that are looked at in one part, about 1 ms."""
+FETCHED_AT_ONCE: Final = 512
+"""Most messages that are read from files at once, of those that are due within ``FETCH_AHEAD``."""
+FETCH_AHEAD: Final = 2_000_000
+FETCHED_BYTES: Final = 16 << 20
+"""Most bytes of messages that were read ahead of their time."""
+READ_BYTES: Final = 1 << 20
+GAP: Final = 16
+"""Messages that lie closer together are read together."""
+JUMP: Final = 1_000_000
+"""µs; by less the wall clock is corrected all the time."""
+HOLD: Final = 60 * MINUTE
+"""What is due by the wall clock is held after a jump forward by more µs."""
+LOOK_AGAIN: Final = 1_000_000
+"""µs after which a message that was due while a prepared transaction holds it is looked at again."""
+
+_KEPT: Final = TopicSettings(force_messages=FORCE_MESSAGES, segment_bytes=SEGMENT_BYTES)
+_TOPICS: Final = (
+    (SCHEDULE_TOPIC, LOGS, _KEPT),
+    (PLACES_TOPIC, 1, msgspec.structs.replace(_KEPT, retention_age=DAY)),
+)
+"""What goes of the schedule's logs is decided by :meth:`Schedule.retain` alone."""
+
+
+class Schedule:
+    """The schedule of one engine.
+
+    ``placed`` and ``gone`` count the messages that were due, and those of them whose partition was gone, since the
+    start.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.fold = engine, engine.schedule
+        self._catalog = engine.catalog
+        self._fetched: dict[int, Envelope] = {}
+        self._fetched_bytes = 0
+        self.placed = self.gone = 0
+        self.on_placed: Callable[[int], object] = _nothing
+        """Called with how late a message was placed, in µs."""
+
+    # -- the logs ----------------------------------------------------------------------------------
+
+    @property
+    def stores(self) -> list[MessageStore]:
+        """The logs of the schedule, none before anything was scheduled."""
+        topic = self._catalog.topics.get(SCHEDULE_TOPIC)
+        return [] if topic is None else topic.partitions
+
+    def make(self) -> list[MessageStore]:
+        """Make the topics of the schedule, if they are not there; return the logs."""
+        for name, count, settings in _TOPICS:
+            if name not in self._catalog.topics:
+                first, at = self._catalog.next_partition, self.engine.now()
+                self.engine.accept(TopicCreated(name, first, count, settings, at))
+        return self.stores
+
+    def waiting(self) -> int:
+        """Return how many messages wait."""
+        return sum(self.fold.logs[store.index].waiting(store.end_offset) for store in self.stores)
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def now(self, clock: Clock) -> int:
+        """Return the time by a clock, in µs."""
+        if clock is Clock.WALL:
+            return self.engine.clock.wall()
+        return self.fold.time(self.engine.now())
+
+    def next_in(self) -> int | None:
+        """Return in how many µs :meth:`run` has something to do if nothing new comes; None if nothing waits."""
+        found = []
+        for clock, table in self.fold.timetables.items():
+            if clock is Clock.WALL and self.fold.holds:
+                continue
+            if (at := table.next_at()) is not None:
+                found.append(max(0, at - self.now(clock)))
+        return min(found, default=None)
+
+    # -- work --------------------------------------------------------------------------------------
+
+    def run(self) -> Steps:
+        """Look at what is new, and place what is due."""
+        self._look_at_clocks()
+        yield from self._see()
+        for clock in Clock:
+            if clock is Clock.WALL and self.fold.holds:
+                continue
+            table = self.fold.timetables[clock]
+            while not (self.engine.busy or self.engine.full):
+                now = self.now(clock)
+                while table.step(now):
+                    yield None
+                if table.first(now) is None or not (yield from self._place(table, now)):
+                    break
+                yield None
+
+    def _look_at_clocks(self) -> None:
+        """Tell the journal of a jump of the wall clock, so that it is not taken for time that has passed."""
+        engine, fold = self.engine, self.fold
+        at, wall = engine.now(), engine.clock.wall()
+        jump = wall - at - fold.wall
+        if abs(jump) >= JUMP and not engine.busy:
+            engine.accept(WallClockTold(wall, at, fold.holds or jump > HOLD))
+
+    def release(self, by: Actor | None) -> None:
+        """Let messages that are due by the wall clock go, which are held since it has jumped."""
+        engine = self.engine
+        engine.accept(WallClockTold(engine.clock.wall(), engine.now(), holds=False, by=by))
+
+    def _see(self) -> Steps:
+        """Put the messages that are new in the logs into the timetables."""
+        for store in self.stores:
+            log = self.fold.logs[store.index]
+            log.seen = max(log.seen, store.start_offset)
+            while log.seen < store.high_watermark:
+                data = store.at_hand(log.seen, SEEN_AT_ONCE)
+                if data is None:
+                    plan = store.plan_read(log.seen, SEEN_AT_ONCE)
+                    data = (yield plan.run).data
+                self._take(store, data)
+                yield None
+
+    def _take(self, store: MessageStore, data: bytes) -> None:
+        log, index, first = self.fold.logs[store.index], store.index, self.fold.logs[store.index].seen
+        for envelope in envelopes(data):
+            offset = envelope.offset
+            if first <= offset < store.high_watermark and log.waits(offset):
+                self.fold.see(index, offset, envelope.partition, envelope.clock, envelope.due)
+        *_, (_, _, offset, count) = walk(data)
+        log.seen = min(offset + count, store.high_watermark)
+        gone = [(id_of(index, offset), 0) for offset in lost(data) if offset >= first and log.waits(offset)]
+        if gone:
+            self.engine.accept(Due([], [], [], self.engine.now(), gone))
+            self.gone += len(gone)
+
+    def _place(self, table: Timetable, now: int) -> Generator[Work | None, Any, bool]:
+        """Place some of what is due; return whether that was possible."""
+        batch = Batch(self.engine, self._catalog)
+        taken: list[tuple[int, int]] = []
+        while (found := table.first(now)) is not None:
+            number, due = found
+            if not self.fold.waits(number):
+                table.remove_first()
+            elif number in self.fold.holders:
+                table.remove_first()
+                table.add(now + LOOK_AGAIN, number)
+            elif (envelope := self._at_hand(number)) is not None:
+                if not batch.fits(envelope):
+                    break
+                batch.add(number, envelope)
+                table.remove_first()
+                taken.append((due, number))
+            elif taken:
+                break
+            else:
+                yield from self._fetch(table, number, now)
+                if self.engine.busy or self.engine.full:
+                    return False
+        if not taken:
+            return True
+        try:
+            batch.place()
+        except MemoryExhausted:
+            for due, number in taken:
+                table.add(due, number)
+            self.engine.want_flush()
+            return False
+        self._placed(batch, taken, now)
+        return True
+
+    def _placed(self, batch: Batch, taken: list[tuple[int, int]], now: int) -> None:
+        self.placed += batch.count
+        self.gone += len(batch.gone)
+        for due, number in taken:
+            self.on_placed(now - due)
+            if (envelope := self._fetched.pop(number, None)) is not None:
+                self._fetched_bytes -= len(envelope.frame)
+
+    # -- messages on the disk ----------------------------------------------------------------------
+
+    def _at_hand(self, number: int) -> Envelope | None:
+        """Return the envelope with that id, None if it must be read from the disk."""
+        envelope = self._fetched.get(number)
+        if envelope is None:
+            log, offset = place_of(number)
+            data = self.stores[log].at_hand(offset, 1)
+            return None if data is None else next(envelopes(data))
+        return envelope
+
+    def _fetch(self, table: Timetable, number: int, now: int) -> Steps:
+        """Read a message from the disk, and with it others that will be due soon."""
+        if self._fetched_bytes > FETCHED_BYTES:
+            self._fetched.clear()  # they were not due in the order that was expected
+            self._fetched_bytes = 0
+        soon = islice(table.coming(now + FETCH_AHEAD), FETCHED_AT_ONCE * 4)
+        others = [each for each in soon if each not in self._fetched and self.fold.waits(each)]
+        wanted = {number, *others[:FETCHED_AT_ONCE]}
+        for log, data in (yield partial(_run_all, self._plans(wanted))):
+            for envelope in envelopes(data):
+                found = id_of(log, envelope.offset)
+                if found in wanted:
+                    frame = memoryview(bytes(envelope.frame))
+                    self._fetched[found] = envelope._replace(frame=frame)
+                    self._fetched_bytes += len(frame)
+
+    def _plans(self, wanted: Iterable[int]) -> list[tuple[int, ReadPlan]]:
+        """Return the reads of the messages with these ids; those that lie close together are read together."""
+        runs: list[tuple[int, int, int]] = []
+        for log, offset in sorted(map(place_of, wanted)):
+            if runs and runs[-1][0] == log and offset - runs[-1][2] <= GAP:
+                runs[-1] = log, runs[-1][1], offset
+            else:
+                runs.append((log, offset, offset))
+        stores = self.stores
+        return [(log, stores[log].plan_read(first, READ_BYTES, last + 1)) for log, first, last in runs]
+
+    # -- what is over ------------------------------------------------------------------------------
+
+    def retain(self) -> int:
+        """Let the logs begin behind what has been over for a day; return how many have moved."""
+        moved = 0
+        for store in self.stores:
+            log = self.fold.logs[store.index]
+            start, sealed = min(log.begins, log.seen), store.sealed_segments
+            if sealed and sealed[0].end_offset <= start and not self.engine.busy:
+                self.engine.accept(LogStartMoved(store.number, start, self.engine.now()))
+                moved += 1
+        return moved
+
+
+def _run_all(plans: list[tuple[int, ReadPlan]]) -> list[tuple[int, bytes]]:
+    """Run reads on a thread; return what each has read."""
+    try:
+        return [(log, plan.run().data) for log, plan in plans]
+    finally:
+        for _, plan in plans:
+            plan.close()
+
+
+def _nothing(late: int) -> None:
+    """Count nothing."""

@@ -1,0 +1,41 @@
+"""The id of a scheduled message."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, NamedTuple, Self
+
+from journal.arguments import NOTHING_CHANGED, text, wrong_value
+from journal.formats.envelope import LOGS, OFFSET_BITS, id_of
+
+_FORM: Final = re.compile(r"([0-9])-([0-9]{1,12})-([0-9a-f]{8})")
+
+
+class ScheduledId(NamedTuple):
+    """The place of a scheduled message in the schedule: the index of its log, and its offset there. The checksum of its
+    frame tells it from another one at the same place, after a backup was restored.
+
+    As text it is ``3-1042-9f8e7d6c``.
+    """
+
+    log: int
+    offset: int
+    checksum: int
+
+    @property
+    def number(self) -> int:
+        """The place as one number."""
+        return id_of(self.log, self.offset)
+
+    def __str__(self) -> str:
+        return f"{self.log}-{self.offset}-{self.checksum:08x}"
+
+    @classmethod
+    def of(cls, value: Any, state: str = NOTHING_CHANGED) -> Self:
+        """Return the id itself, or that of a text; raises WrongType and WrongValue."""
+        if isinstance(value, cls):
+            return value
+        match = _FORM.fullmatch(text("id", value, state))
+        if match is None or int(match[1]) >= LOGS or int(match[2]) >> OFFSET_BITS:
+            raise wrong_value("id", value, "the id of a scheduled message, as 3-1042-9f8e7d6c", state)
+        return cls(int(match[1]), int(match[2]), int(match[3], 16))
