@@ -229,6 +229,10 @@ class AlreadySent(RequestRefused):
         self.topic, self.partition, self.offset = topic, partition, offset
 
 
+class ScheduledForTopic(RequestRefused):
+    """Messages are scheduled for the topic that was to be deleted; the message says how many."""
+
+
 class ScheduleHeld(RequestRefused):
     """A prepared transaction takes the scheduled message back if it is committed; the message names it."""
 

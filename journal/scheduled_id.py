@@ -31,11 +31,20 @@ class ScheduledId(NamedTuple):
         return f"{self.log}-{self.offset}-{self.checksum:08x}"
 
     @classmethod
+    def checked(cls, log: int, offset: int, checksum: int, state: str = NOTHING_CHANGED) -> Self:
+        """Return the id with these numbers; raises WrongValue if there is none."""
+        if not (0 <= log < LOGS and 0 <= offset < 1 << OFFSET_BITS and 0 <= checksum < 1 << 32):
+            raise wrong_value(
+                "id", f"{log}-{offset}-{checksum:x}"[:60], "the id of a scheduled message", state
+            )
+        return cls(log, offset, checksum)
+
+    @classmethod
     def of(cls, value: Any, state: str = NOTHING_CHANGED) -> Self:
         """Return the id itself, or that of a text; raises WrongType and WrongValue."""
         if isinstance(value, cls):
             return value
         match = _FORM.fullmatch(text("id", value, state))
-        if match is None or int(match[1]) >= LOGS or int(match[2]) >> OFFSET_BITS:
+        if match is None:
             raise wrong_value("id", value, "the id of a scheduled message, as 3-1042-9f8e7d6c", state)
-        return cls(int(match[1]), int(match[2]), int(match[3], 16))
+        return cls.checked(int(match[1]), int(match[2]), int(match[3], 16), state)

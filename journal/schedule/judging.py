@@ -14,10 +14,9 @@ from journal.schedule.schedule import Schedule
 
 SLACK: Final = 60 * MINUTE
 """By how much, in µs, a message may be due later than its log is for: a client's clock may differ."""
-ENVELOPE: Final = 64
-"""Bytes that an envelope has beside the frame in it: header and key."""
 MAX_SCHEDULED: Final = 1_000_000
 MAX_SCHEDULED_BYTES: Final = 8 << 30
+"""What an embedded log keeps at most."""
 
 
 class Judge:

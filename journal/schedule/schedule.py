@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from journal.engine.engine import Engine
-from journal.errors import MemoryExhausted
+from journal.errors import CorruptData, MemoryExhausted
 from journal.folds.timetable import Timetable
 from journal.formats.envelope import (
     DAY,
@@ -84,6 +84,10 @@ class Schedule:
         self.placed = self.gone = 0
         self.on_placed: Callable[[int], object] = _nothing
         """Called with how late a message was placed, in µs."""
+        self.on_damage: Callable[[int, Exception], object] = _nothing
+        """Called with the id of a message that is due and cannot be read, and why; it is tried again each minute."""
+        self.on_held: Callable[[int], object] = _nothing
+        """Called with by how many µs the wall clock has jumped, if what is due by it is held from now on."""
 
     # -- the logs ----------------------------------------------------------------------------------
 
@@ -147,6 +151,8 @@ class Schedule:
         at, wall = engine.now(), engine.clock.wall()
         jump = wall - at - fold.wall
         if abs(jump) >= JUMP and not engine.busy:
+            if jump > HOLD and not fold.holds:
+                self.on_held(jump)
             engine.accept(WallClockTold(wall, at, fold.holds or jump > HOLD))
 
     def release(self, by: Actor | None) -> None:
@@ -242,7 +248,11 @@ class Schedule:
         soon = islice(table.coming(now + FETCH_AHEAD), FETCHED_AT_ONCE * 4)
         others = [each for each in soon if each not in self._fetched and self.fold.waits(each)]
         wanted = {number, *others[:FETCHED_AT_ONCE]}
-        for log, data in (yield partial(_run_all, self._plans(wanted))):
+        for log, first, data in (yield partial(_run_all, self._plans(wanted))):
+            if isinstance(data, Exception):
+                if number == id_of(log, first):
+                    self._put_off(table, number, now, data)
+                continue
             for envelope in envelopes(data):
                 found = id_of(log, envelope.offset)
                 if found in wanted:
@@ -250,7 +260,13 @@ class Schedule:
                     self._fetched[found] = envelope._replace(frame=frame)
                     self._fetched_bytes += len(frame)
 
-    def _plans(self, wanted: Iterable[int]) -> list[tuple[int, ReadPlan]]:
+    def _put_off(self, table: Timetable, number: int, now: int, error: Exception) -> None:
+        """Try a message again later whose frame cannot be read; others go on."""
+        table.remove_first()
+        table.add(now + MINUTE, number)
+        self.on_damage(number, error)
+
+    def _plans(self, wanted: Iterable[int]) -> list[tuple[int, int, ReadPlan]]:
         """Return the reads of the messages with these ids; those that lie close together are read together."""
         runs: list[tuple[int, int, int]] = []
         for log, offset in sorted(map(place_of, wanted)):
@@ -259,7 +275,7 @@ class Schedule:
             else:
                 runs.append((log, offset, offset))
         stores = self.stores
-        return [(log, stores[log].plan_read(first, READ_BYTES, last + 1)) for log, first, last in runs]
+        return [(log, first, stores[log].plan_read(first, READ_BYTES, last + 1)) for log, first, last in runs]
 
     # -- what is over ------------------------------------------------------------------------------
 
@@ -275,14 +291,20 @@ class Schedule:
         return moved
 
 
-def _run_all(plans: list[tuple[int, ReadPlan]]) -> list[tuple[int, bytes]]:
-    """Run reads on a thread; return what each has read."""
+def _run_all(plans: list[tuple[int, int, ReadPlan]]) -> list[tuple[int, int, bytes | Exception]]:
+    """Run reads on a thread; return what each has read, or why not, with its log and first offset."""
+    found: list[tuple[int, int, bytes | Exception]] = []
     try:
-        return [(log, plan.run().data) for log, plan in plans]
+        for log, first, plan in plans:
+            try:
+                found.append((log, first, plan.run().data))
+            except (CorruptData, OSError) as error:
+                found.append((log, first, error))
     finally:
-        for _, plan in plans:
+        for _, _, plan in plans:
             plan.close()
+    return found
 
 
-def _nothing(late: int) -> None:
+def _nothing(*_: object) -> None:
     """Count nothing."""

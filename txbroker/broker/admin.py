@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from journal.errors import reserved
+from journal.formats.envelope import SCHEDULE_TOPIC
 from journal.formats.filenames import is_internal
 from journal.log.catalog import Topic
 from journal.parties import parts_of, parts_of_actor
@@ -22,15 +23,17 @@ from journal.transactions.state import Transaction
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise
 from txbroker.broker.sends.sends import disk_full
 from txbroker.broker.sessions.accounts import Accounts
-from txbroker.broker.sessions.rights import described, partition_of
+from txbroker.broker.sessions.rights import described
 from txbroker.broker.sessions.session import Session, unheard
 from txbroker.broker.sessions.settings import BrokerSettings
+from txbroker.broker.sessions.things import partition_of
 from txbroker.broker.slow_forces import SlowForces
 from txbroker.errors import (
     CorruptData,
     InvalidSetting,
     LimitExceeded,
     OffsetOutOfRange,
+    ScheduledForTopic,
     TransactionConflict,
     UnknownTopic,
     UnknownTransaction,
@@ -50,6 +53,7 @@ from txbroker.wire.messages import (
     PartitionInfo,
     Policy,
     Purge,
+    Request,
     ShowTransaction,
     Status,
     TopicInfo,
@@ -101,6 +105,17 @@ class Describing:
         self.judge_topic: Callable[[Session], None] = unheard
         """Raises LimitExceeded if the session's principal may make no topic more."""
         self.status: Callable[[], dict[str, int | float | str]] = dict
+        self.handlers: dict[type[Request], Any] = {
+            DescribeTopics: self.describe_topics,
+            CreateTopic: self.create_topic,
+            DeleteTopic: self.delete_topic,
+            AlterTopic: self.alter_topic,
+            Purge: self.purge,
+            ListTransactions: self.list_transactions,
+            ShowTransaction: self.show_transaction,
+            AskStatus: self.ask_status,
+        }
+        """The commands, each with its meaning."""
 
     # -- topics -----------------------------------------------------------------------------------
 
@@ -194,10 +209,32 @@ class Describing:
                     f"topic {command.name!r} cannot be deleted: transaction {holder} is undecided and holds "
                     "messages for it; nothing has changed. Commit it or roll it back first"
                 )
+        if not command.scheduled:
+            self._check_scheduled(command.name, numbers)
         self._engine.accept(TopicDeleted(command.name, self._engine.now(), session.as_actor()))
         self.on_changed(numbers)
         self.on_topic(command.name)
         return Done(command.correlation)
+
+    def _check_scheduled(self, name: str, numbers: list[int]) -> None:
+        """Raise if messages are scheduled for a topic, or may be by a transaction that is undecided."""
+        engine = self._engine
+        waiting = sum(engine.schedule.targets.get(number, 0) for number in numbers)
+        if waiting:
+            raise ScheduledForTopic(
+                f"topic {name!r} cannot be deleted: {waiting:,} messages are scheduled for it; nothing has changed. "
+                f"List them ('txbroker scheduled list --topic {name}'), take them back, or delete the topic with them "
+                "('txbroker topics delete --scheduled')"
+            )
+        logs = self._catalog.topics.get(SCHEDULE_TOPIC)
+        for store in [] if logs is None else logs.partitions:
+            holder = engine.transactions.holds_partition(store.number)
+            if holder is not None:
+                raise TransactionConflict(
+                    f"topic {name!r} cannot be deleted: transaction {holder} is undecided and schedules messages, "
+                    "perhaps for it; nothing has changed. Commit it or roll it back first, or delete the topic with "
+                    "what is scheduled for it ('txbroker topics delete --scheduled')"
+                )
 
     def purge(self, session: Session, command: Purge, data: memoryview) -> Done:  # noqa: ARG002
         """Move the starts of logs to offsets; their segments are removed as after retention."""

@@ -40,6 +40,8 @@ from txbroker.broker.groups.consumer_groups import Consuming
 from txbroker.broker.groups.group_description import GroupDescription
 from txbroker.broker.parked_requests import LARGE, Disconnected, ParkedRequests
 from txbroker.broker.request_times import Timing
+from txbroker.broker.schedule.scheduling import Scheduling
+from txbroker.broker.schedule.timing import Timing as ScheduleTiming
 from txbroker.broker.sends.sends import Sending
 from txbroker.broker.sends.streams import Delivering
 from txbroker.broker.sessions.accounts import SMALL, Accounts
@@ -71,45 +73,32 @@ from txbroker.wire.messages import (
     MAX_ANSWER_HEAD,
     Add,
     AddOffsets,
-    AlterGroup,
-    AlterTopic,
     Answer,
     AnyRequest,
     AskOutcome,
-    AskStatus,
     Cancel,
-    ClaimPartitions,
     Commit,
-    CommitOffsets,
-    CreateTopic,
-    DeleteGroup,
-    DeleteTopic,
     DescribeGroup,
-    DescribeTopics,
     Done,
     Fetch,
-    FetchOffsets,
     FindMessages,
     Forget,
     GoingAway,
     Hello,
-    ListGroups,
-    ListTransactions,
     Login,
     OffsetsForTime,
     OpenProducer,
     Ping,
     Prepare,
-    Purge,
     Rollback,
     Send,
-    ShowTransaction,
     Timed,
 )
 from txbroker.wire.refusals import encode_bounded, refusal
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
+    from journal.log.message_store import MessageStore
 
 _NO_DATA: Final = memoryview(b"")
 Handler = Callable[[Session, Any, memoryview], Answer | None]
@@ -171,6 +160,8 @@ class Broker:
         self.describing = Describing(
             engine, settings, self.transacting.number_of, self.orphans.policy, self.accounts, self.stepwise
         )
+        self.scheduling = Scheduling(engine, settings, self.stepwise)
+        self.timing = ScheduleTiming(self.scheduling.schedule, run_blocking, call_later, self._failed)
         self.scrubbed = nothing_scrubbed
         self.transacting.next_session = (engine.start_number << 32) + 1
         logins = Logins(
@@ -241,7 +232,9 @@ class Broker:
         self.sending.judge_producer = self.quotas.judge_producer
         self.transacting.content.judge_prepare = self.quotas.judge_prepare
         self.fetching.gave = self.quotas.gave
-        self.engine.on_published = self.fetching.published
+        self.sending.judge_scheduled = self.transacting.content.judge_scheduled = self.scheduling.judge
+        self.transacting.content.judge_cancels = self.scheduling.taken_back
+        self.engine.on_published = self._published
         self.engine.on_idle = self.parked_requests.move
 
     def _make_handlers(self) -> dict[type, Handler]:
@@ -250,11 +243,6 @@ class Broker:
             Ping: self._ping,
             Send: self.sending.send,
             OpenProducer: self.sending.open_producer,
-            DescribeTopics: describing.describe_topics,
-            CreateTopic: describing.create_topic,
-            DeleteTopic: describing.delete_topic,
-            AlterTopic: describing.alter_topic,
-            Purge: describing.purge,
             Fetch: self.fetching.fetch,
             Cancel: self.fetching.cancel,
             OffsetsForTime: TimeOffsets(self.engine, self.stepwise).find,
@@ -265,22 +253,16 @@ class Broker:
             Commit: transacting.commit,
             Rollback: transacting.rollback,
             AskOutcome: transacting.ask,
-            ListTransactions: describing.list_transactions,
-            ShowTransaction: describing.show_transaction,
             Forget: transacting.forget,
-            CommitOffsets: consuming.commit_offsets,
-            FetchOffsets: consuming.fetch_offsets,
-            ClaimPartitions: consuming.claim,
-            ListGroups: consuming.list_groups,
-            DeleteGroup: consuming.delete,
-            AlterGroup: consuming.alter,
+            **consuming.handlers,
+            **describing.handlers,
+            **self.scheduling.handlers,
             **self.coordinator.handlers,
             DescribeGroup: GroupDescription(
                 self.engine, consuming, self.groups, self.coordinator, self.stepwise
             ).describe,
             **ParkedOffsets(self.engine, self.groups, consuming.settle).handlers,
             **self.delivering.handlers,
-            AskStatus: describing.ask_status,
             **self.pinning.handlers,
             **self.session_list.handlers,
             **self.access_admin.handlers,
@@ -462,6 +444,10 @@ class Broker:
 
     def _ping(self, session: Session, command: Ping, data: memoryview) -> None:  # noqa: ARG002
         session.deliver(encode(Done(command.correlation)))
+
+    def _published(self, stores: list[MessageStore]) -> None:
+        self.fetching.published(stores)
+        self.timing.published(stores)
 
     # -- time passes ------------------------------------------------------------------------------
 

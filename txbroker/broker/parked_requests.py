@@ -178,7 +178,7 @@ class ParkedRequests:
             self._large_commits,
             TransactionNumber(command.session or session.number, command.serial),
         )
-        known, carries = table.live.get(number), bool(command.runs or command.positions)
+        known, carries = table.live.get(number), bool(command.runs or command.positions or command.cancels)
         if command.operator or applies.ends(number) or (known is None and not carries):
             return False
         # Large commits go one after the other: otherwise they would be passed for ever.

@@ -23,6 +23,7 @@ class Counted(Protocol):
     orphans: Any
     parked_requests: Any
     producers: Any
+    scheduling: Any
     scrubbed: Any
     sending: Any
     sessions: Any
@@ -49,6 +50,7 @@ def status_of(broker: Counted) -> dict[str, int | float | str]:
         "members": broker.coordinator.count,
         "dead_letters_waiting": len(broker.dead_letters),
         "dead_letters_moved": broker.dead_letters.moved,
+        **broker.scheduling.gauges(),
         "messages_in": sending.messages,
         "bytes_in": sending.bytes,
         "repeated_sends": sending.repeats,

@@ -115,6 +115,7 @@ class RunningBroker:
         self._periodic_tasks.start()
         self.scrubber.start()
         self.writer.wake()
+        self.broker.timing.wake()  # what fell due while it was stopped
 
     def admin_factory(self, data: str) -> BrokerFactory:
         """Return the factory for the administrator's socket of a data directory, which knows no limits."""
@@ -161,8 +162,12 @@ class RunningBroker:
             PeriodicTask(
                 "watching what is prepared", EXPIRY_INTERVAL * 2, self._unless_busy(broker.quotas.look)
             ),
-            PeriodicTask("retention", RETENTION_INTERVAL, self._unless_busy(engine.housekeeping.retain)),
+            PeriodicTask("retention", RETENTION_INTERVAL, self._unless_busy(self._retain)),
         ]
+
+    def _retain(self, now: int) -> None:
+        self.engine.housekeeping.retain(now)
+        self.broker.scheduling.schedule.retain()
 
     def _unless_busy(self, action: Callable[[int], object]) -> Callable[[], None]:
         """Wrap an action so that it makes no decision while a large commit is being applied, nor after a failure."""
@@ -185,6 +190,7 @@ class RunningBroker:
     def stop(self) -> Generator[Deferred[Any], Any, None]:
         """Answer what has been read, close the connections, mark, checkpoint. Nothing is served any more."""
         self.scrubber.stop()
+        self.broker.timing.stop()
         self.connections.stop_reading("it is stopping")
         self.broker.answer_waiting()
         yield self.writer.drained()
@@ -205,6 +211,7 @@ class RunningBroker:
     def end(self, patience: float) -> None:
         """End the clock and the threads, whatever they are doing, and drop every connection."""
         self._periodic_tasks.stop()
+        self.broker.timing.stop()
         self.scrubber.stop()
         self.connections.abort_all()
         for worker in self._threads:

@@ -29,6 +29,7 @@ from txbroker.wire.answers import (
     TransactionShown,
 )
 from txbroker.wire.login import Challenge, Offered, Welcome
+from txbroker.wire.schedule import ScheduledList, ScheduledStates, ScheduleTold
 from txbroker.wire.sessions import Sessions
 from txbroker.wire.streams import StreamHeld, Streams
 
@@ -65,4 +66,7 @@ AnyAnswer = (
     | Users
     | Rules
     | AccessChecked
+    | ScheduleTold
+    | ScheduledStates
+    | ScheduledList
 )

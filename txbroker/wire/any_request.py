@@ -16,7 +16,6 @@ from txbroker.wire.parked_offsets import AlterGroup, ListParked, ReleaseParked
 from txbroker.wire.requests import (
     Add,
     AddOffsets,
-    AlterTopic,
     AskOutcome,
     AskStatus,
     Attend,
@@ -25,9 +24,7 @@ from txbroker.wire.requests import (
     ClaimPartitions,
     Commit,
     CommitOffsets,
-    CreateTopic,
     DeleteGroup,
-    DeleteTopic,
     DescribeGroup,
     DescribeTopics,
     Fetch,
@@ -44,15 +41,22 @@ from txbroker.wire.requests import (
     PinFiles,
     Ping,
     Prepare,
-    Purge,
     Rollback,
     Send,
     ShowTransaction,
     Timed,
     UnpinFiles,
 )
+from txbroker.wire.schedule import (
+    AskSchedule,
+    CancelScheduled,
+    ListScheduled,
+    ReleaseScheduled,
+    ShowScheduled,
+)
 from txbroker.wire.sessions import CloseSession, ListSessions
 from txbroker.wire.streams import ClaimStream, ListStreams, ReleaseStream
+from txbroker.wire.topics import AlterTopic, CreateTopic, DeleteTopic, Purge
 
 AnyRequest = (
     Hello
@@ -107,4 +111,9 @@ AnyRequest = (
     | ListRules
     | SwitchAccess
     | CheckAccess
+    | AskSchedule
+    | CancelScheduled
+    | ShowScheduled
+    | ListScheduled
+    | ReleaseScheduled
 )

@@ -58,7 +58,8 @@ class Welcome(Answer, frozen=True, tag=64):
     ``identity`` is that of the broker's data: numbers and xids are valid only together with it. ``start``, the random
     nonce of the broker's present start, and ``secret`` are for the client's next login. A fetch may have
     ``max_fetch_positions``. ``data`` is the mechanism's last message. The login is valid for ``valid_for`` µs, 0 for
-    without end; the session is ended then, unless the client has logged in anew.
+    without end; the session is ended then, unless the client has logged in anew. ``schedule_time`` is that of this
+    moment, µs: from it the client counts when messages are due.
     """
 
     session: int
@@ -71,6 +72,7 @@ class Welcome(Answer, frozen=True, tag=64):
     principal: str = ""
     data: bytes = b""
     valid_for: int = 0
+    schedule_time: int = 0
 
     def __repr__(self) -> str:
         return shown_without(self, "data")

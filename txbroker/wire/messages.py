@@ -19,8 +19,10 @@ from txbroker.wire.delivery import *  # noqa: F403
 from txbroker.wire.login import *  # noqa: F403
 from txbroker.wire.parked_offsets import *  # noqa: F403
 from txbroker.wire.requests import *  # noqa: F403
+from txbroker.wire.schedule import *  # noqa: F403
 from txbroker.wire.sessions import *  # noqa: F403
 from txbroker.wire.streams import *  # noqa: F403
+from txbroker.wire.topics import *  # noqa: F403
 
 MAGIC = "txbroker"
 VERSIONS = (3,)

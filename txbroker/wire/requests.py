@@ -8,7 +8,6 @@ import msgspec
 
 from journal.random_id import new_id
 from journal.records.group_entries import GroupPositions, PartitionOffset, Settled
-from journal.settings import TopicSettings
 from journal.transaction_states import State, Totals
 from journal.xid import Xid
 from txbroker.wire.delivery import Delivery
@@ -68,30 +67,6 @@ class DescribeTopics(Request, frozen=True, tag=5):
     """Answered by :class:`Topics`. ``names`` None means all."""
 
     names: list[str] | None = None
-
-
-class CreateTopic(Request, frozen=True, tag=6):
-    """Create a topic. Answered by :class:`Topics` with the one topic. An existing one is refused (TopicExists).
-
-    ``id``, 16 random bytes, identifies the topic beside its name: a client that got no answer finds by it whether the
-    topic of that name is the one that it asked for.
-    """
-
-    name: str
-    partitions: int
-    settings: TopicSettings
-    id: bytes = msgspec.field(default_factory=new_id)
-
-
-class DeleteTopic(Request, frozen=True, tag=7):
-    """Delete a topic. Answered by :class:`Done` once forced. Refused while an undecided transaction has messages for
-    it.
-
-    It deletes the topic with that ``id``; a topic that was made anew under the name is another one (UnknownTopic).
-    """
-
-    name: str
-    id: bytes
 
 
 class Reader(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -166,8 +141,9 @@ class Prepare(Request, frozen=True, tag=12):
     """Prepare the transaction: the broker keeps it until it is decided. Answered by :class:`Done` once forced.
 
     It carries all contents that have not been sent yet: the data are the frames of ``runs``, each (partition, length),
-    one after the other, and ``positions`` are those of groups. ``totals`` states what was added before, None for
-    nothing: then this request begins the transaction. A refusal rolls back what had begun; the serial has passed.
+    one after the other, and ``positions`` are those of groups. ``cancels`` are ids of scheduled messages that it takes
+    back, of which a :class:`ShowScheduled` has told before. ``totals`` states what was added before, None for nothing:
+    then this request begins the transaction. A refusal rolls back what had begun; the serial has passed.
     """
 
     serial: int
@@ -176,6 +152,7 @@ class Prepare(Request, frozen=True, tag=12):
     seen: int = 0
     runs: list[tuple[int, int]] = []
     positions: list[GroupPositions] = []
+    cancels: list[tuple[int, int, int]] = []
 
 
 class Commit(Request, frozen=True, tag=13):
@@ -199,6 +176,7 @@ class Commit(Request, frozen=True, tag=13):
     runs: list[tuple[int, int]] = []
     positions: list[GroupPositions] = []
     delivery: Delivery | None = None
+    cancels: list[tuple[int, int, int]] = []
 
 
 class Rollback(Request, frozen=True, tag=14):
@@ -351,35 +329,6 @@ class PinFiles(Request, frozen=True, tag=27):
 
 class UnpinFiles(Request, frozen=True, tag=28):
     """Release the files. Answered by :class:`FilesPinned`, which says whether they were held all the time."""
-
-
-MAX_PURGED: Final = 256
-"""Most partitions of one purge: 3 ms."""
-
-
-class Purge(Request, frozen=True, tag=29):
-    """Drop the messages below an offset from partitions: [(partition, offset)]. Answered by :class:`Done` once forced.
-
-    An offset below the start of a log changes nothing. If one of them cannot be, none is purged (UnknownPartition,
-    OffsetOutOfRange above the end of what can be read). It takes 256 partitions at most (LimitExceeded).
-    """
-
-    starts: list[tuple[int, int]]
-
-
-class AlterTopic(Request, frozen=True, tag=30):
-    """Change some settings of a topic, or its number of partitions. Answered by :class:`Topics` with it, once forced.
-
-    ``changes`` are settings by name, in their units; None takes a limit away. The others stay. ``partitions``, unless
-    it is 0, is how many the topic has from now on: more, or as many as before (InvalidSetting for fewer,
-    LimitExceeded). All of it is done in one step, or nothing. It alters the topic with that ``id``; a topic that was
-    made anew under the name is another one (UnknownTopic).
-    """
-
-    name: str
-    id: bytes
-    changes: dict[str, int | None]
-    partitions: int = 0
 
 
 MAX_MEMBER_TOPICS: Final = 1000

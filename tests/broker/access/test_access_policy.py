@@ -28,7 +28,7 @@ from journal.transaction_states import Cause, Totals, TransactionNumber
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
 from txbroker.broker.access.access_policy import AccessPolicy, decided, denied
-from txbroker.broker.sessions.rights import Thing, resource_name, xid_thing
+from txbroker.broker.sessions.things import Thing, resource_name, xid_thing
 from txbroker.wire import messages
 from txbroker.wire.secret import Secret
 

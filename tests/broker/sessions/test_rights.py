@@ -23,7 +23,8 @@ from journal.records.group_entries import (
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
 from tests.support.repository import ROOT
-from txbroker.broker.sessions.rights import NEEDS, Need, Resource, Right, Thing, needs_of
+from txbroker.broker.sessions.rights import NEEDS, Need, Resource, Right, needs_of
+from txbroker.broker.sessions.things import Thing
 from txbroker.errors import RequestRefused
 from txbroker.wire import messages
 from txbroker.wire.messages import AnyRequest

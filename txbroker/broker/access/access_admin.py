@@ -25,9 +25,10 @@ from journal.records.record import AccessSet, RuleSet, UserRemoved, UserSet
 from txbroker.broker.access.access_policy import AccessPolicy, decided, denied, matching
 from txbroker.broker.access.quotas import QuotaBook
 from txbroker.broker.sends.sends import disk_full
-from txbroker.broker.sessions.rights import THE_BROKER, Thing
+from txbroker.broker.sessions.rights import THE_BROKER
 from txbroker.broker.sessions.session import Session
 from txbroker.broker.sessions.settings import SECOND
+from txbroker.broker.sessions.things import Thing
 from txbroker.errors import InvalidSetting, LimitExceeded, UnknownUser, UserExists
 from txbroker.login.ways import judge_user
 from txbroker.wire.codec import encode

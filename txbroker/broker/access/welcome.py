@@ -117,6 +117,7 @@ class Greeting:
             session.principal,
             data,
             valid_for,
+            self._engine.schedule.time(self._engine.now()),
         )
 
     @property

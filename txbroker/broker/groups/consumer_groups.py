@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -53,6 +53,7 @@ from txbroker.wire.messages import (
     GroupOffsets,
     Groups,
     ListGroups,
+    Request,
 )
 from txbroker.wire.refusals import check_entries, check_id, check_name, encode_bounded, unknown_partition
 
@@ -92,6 +93,15 @@ class Consuming:
         """Returns how many members a group has now."""
         self.end_memberships: Callable[[str], object] = len
         """Called with the name of a group whose claims have been fenced, or that was deleted."""
+        self.handlers: dict[type[Request], Any] = {
+            CommitOffsets: self.commit_offsets,
+            FetchOffsets: self.fetch_offsets,
+            ClaimPartitions: self.claim,
+            ListGroups: self.list_groups,
+            DeleteGroup: self.delete,
+            AlterGroup: self.alter,
+        }
+        """The commands, each with its meaning."""
 
     # -- judging, also for transactions -------------------------------------------------------------
 

@@ -50,6 +50,8 @@ class Sending:
         self.messages = 0
         self.bytes = 0
         self.repeats = 0
+        self.judge_scheduled: Callable[[Session, Send, MessageStore, memoryview], None] = unheard
+        """Raises unless these frames may be sent to that topic of the broker's own, which is the schedule's."""
         self.judge_producer: Callable[[Session], None] = unheard
         """Raises LimitExceeded if the session's principal may have no producer more."""
 
@@ -77,6 +79,8 @@ class Sending:
         if count > 1:
             session.work += REQUEST * count
         producer_id = command.producer_id
+        if store.internal and not self._is_repeated(session, command, count):
+            self.judge_scheduled(session, command, store, data)
         if producer_id:
             base = self._repeated(
                 session.producer_owner, producer_id, command.epoch, command.partition, command.sequence, count
@@ -97,6 +101,12 @@ class Sending:
         self.messages += count
         self.bytes += len(data)
         return Sent(command.correlation, base)
+
+    def _is_repeated(self, session: Session, command: Send, count: int) -> bool:
+        """Return whether a send to the schedule was stored before: then only sameness matters."""
+        return bool(command.producer_id) and self._repeated(
+            session.producer_owner, command.producer_id, command.epoch, command.partition, command.sequence, count
+        ) is not None  # fmt: skip
 
     def _repeated_count(
         self, session: Session, command: Send, data: memoryview, error: RequestRefused

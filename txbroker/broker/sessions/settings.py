@@ -43,6 +43,8 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "producer_age": (SECOND, YEARS),
     "producer_idle": (SECOND, YEARS),
     "max_streams": (1, 10_000_000),
+    "max_scheduled": (1, 1_000_000_000),
+    "max_scheduled_bytes": (MIB, 1 << 50),
     "max_groups": (1, 1_000_000),
     "max_group_positions": (1, 100_000_000),
     "group_expiry": (LEAST_EXPIRY, LONGEST_EXPIRY),
@@ -84,6 +86,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     There are at most ``max_streams`` streams of outboxes; none makes room for another.
 
+    At most ``max_scheduled`` messages wait to be due, 8 bytes of memory each, and the logs of the schedule take at most
+    ``max_scheduled_bytes``.
+
     ``max_group_positions`` bounds the pairs of a group and a partition. A group finishes no offset that is more than
     ``max_ahead`` above its lowest unfinished one in that partition, and keeps attempts, due times and reasons of at
     most ``max_parked`` offsets there. A group whose settings do not say when it expires is deleted after
@@ -117,6 +122,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     producer_age: Micros = DAY
     producer_idle: Micros = 900 * SECOND
     max_streams: int = 20_000
+    max_scheduled: int = 1_000_000
+    max_scheduled_bytes: Bytes = 8192 * MIB
     max_groups: int = 5_000
     max_group_positions: int = 100_000
     group_expiry: Micros | None = None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from journal.constants import MAX_REQUEST_MESSAGES
-from journal.formats.compression import whole_room
+from journal.formats.compression import Room, whole_room
 from journal.formats.frame import walk
 from journal.formats.frame_check import check_run
 from journal.records.group_entries import GroupPositions
+from journal.records.record import Scheduled
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.unsent import NOTHING, Unsent, UnsentRun
 from txbroker.broker.groups.consumer_groups import Consuming
@@ -18,16 +19,17 @@ from txbroker.broker.sessions.scheduler import REQUEST
 from txbroker.broker.sessions.session import Session, unheard
 from txbroker.errors import InvalidFrame, TransactionConflict
 from txbroker.groups.retries import check_said
-from txbroker.wire.messages import Commit, Prepare
+from txbroker.wire.messages import Add, Commit, Prepare
 from txbroker.wire.refusals import check_entries, unknown_partition
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
+    from journal.log.message_store import MessageStore
 
 
 def carries(command: Prepare | Commit, data: bytes | memoryview = b"") -> bool:
     """Return whether a deciding request has contents."""
-    return bool(command.runs or command.positions or data)
+    return bool(command.runs or command.positions or command.cancels or data)
 
 
 def check_seen(number: TransactionNumber, seen: int) -> None:
@@ -37,6 +39,11 @@ def check_seen(number: TransactionNumber, seen: int) -> None:
             f"transaction {number} is to end after its client has seen outcomes up to {seen}: none can be seen before "
             "it is there; nothing has changed. Name the last that was seen"
         )
+
+
+def nothing_scheduled(session: Session, command: Any, ids: list[tuple[int, int, int]]) -> list[Scheduled]:  # noqa: ARG001
+    """Return nothing: there is no schedule."""
+    return []
 
 
 class RequestContent:
@@ -49,6 +56,12 @@ class RequestContent:
         self._stores = engine.catalog.stores
         self._max_frame = max_frame
         self._consuming = consuming
+        self.judge_scheduled: Callable[[Session, Any, MessageStore, memoryview], None] = unheard
+        """Raises unless these frames may be sent to that topic of the broker's own, which is the schedule's."""
+        self.judge_cancels: Callable[[Session, Any, list[tuple[int, int, int]]], list[Scheduled]] = (
+            nothing_scheduled
+        )
+        """Returns what a request takes back of the schedule; raises if it may not."""
         self.judge_prepare: Callable[[Session], None] = unheard
         """Raises LimitExceeded if the session's principal may have no prepared transaction more."""
 
@@ -60,11 +73,13 @@ class RequestContent:
         comes_again = number in self._outcomes.by_number if known is None else known.state is State.PREPARED
         if type(command) is Prepare and not comes_again:
             self.judge_prepare(session)
-        if not (command.runs or command.positions or data):
+        if not carries(command, data):
             return NOTHING
         if comes_again:  # only sameness matters, also if its topic is gone
             return Unsent(_unchecked(command.runs, data), command.positions)
-        unsent = Unsent(self._checked(command.runs, data), command.positions)
+        unsent = Unsent(self._checked(session, command, data), command.positions)
+        if command.cancels:
+            unsent.taken_back = self.judge_cancels(session, command, command.cancels)
         if unsent.messages > 1:
             session.work += REQUEST * (unsent.messages - 1)
         if unsent.positions:
@@ -72,6 +87,25 @@ class RequestContent:
         if self._engine.full:
             raise disk_full()
         return unsent
+
+    def count(
+        self,
+        session: Session,
+        command: Add | Prepare | Commit,
+        partition: int,
+        frames: memoryview,
+        most: int = MAX_REQUEST_MESSAGES,
+        left: list[Room] | None = None,
+    ) -> int:
+        """Check a run of frames for a partition; return how many messages it has."""
+        store = self._stores.get(partition)
+        if store is None:
+            raise unknown_partition(partition)
+        opens = store.settings.check_compressed != 0
+        count = check_run(frames, frame_limit(store, self._max_frame), opens, most, left)
+        if store.internal:
+            self.judge_scheduled(session, command, store, frames)
+        return count
 
     def _judged(
         self, number: TransactionNumber, positions: list[GroupPositions], has_begun: bool
@@ -90,17 +124,13 @@ class RequestContent:
             self._consuming.check_settled(positions, number)
         return positions
 
-    def _checked(self, runs: list[tuple[int, int]], data: memoryview) -> list[UnsentRun]:
+    def _checked(self, session: Session, command: Prepare | Commit, data: memoryview) -> list[UnsentRun]:
         found: list[UnsentRun] = []
-        start, most = 0, MAX_REQUEST_MESSAGES
+        runs, start, most = command.runs, 0, MAX_REQUEST_MESSAGES
         left = None if len(runs) == 1 else whole_room()
         for partition, length in runs:
-            store = self._stores.get(partition)
-            if store is None:
-                raise unknown_partition(partition)
             frames = data[start : start + length]
-            opens = store.settings.check_compressed != 0
-            count = check_run(frames, frame_limit(store, self._max_frame), opens, most, left)
+            count = self.count(session, command, partition, frames, most, left)
             found.append((partition, count, frames))
             start, most = start + length, most - count
         if start != len(data):

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 from twisted.logger import Logger
 
 from journal.arguments import checked_xid
-from journal.constants import MAX_REQUEST_MESSAGES
-from journal.formats.frame_check import check_run
 from journal.parties import Actor, Owner, parts_of_actor
 from journal.records.group_entries import GroupPositions, Settled
 from journal.records.outcome import Outcome, verb
 from journal.transaction_states import CLIENT, Cause, State, Totals, TransactionNumber, number_of
 from txbroker.broker.groups.consumer_groups import Consuming
-from txbroker.broker.sends.sends import disk_full, frame_limit
+from txbroker.broker.sends.sends import disk_full
 from txbroker.broker.sends.streams import Delivering
 from txbroker.broker.sessions.scheduler import REQUEST
 from txbroker.broker.sessions.session import Session
@@ -53,7 +51,7 @@ from txbroker.wire.messages import (
     Prepare,
     Rollback,
 )
-from txbroker.wire.refusals import check_text, unknown_partition
+from txbroker.wire.refusals import check_text
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -105,11 +103,7 @@ class Transacting:
         """Stage frames. After a refusal the transaction can only be rolled back."""
         number, owner = self._begun(session, command.serial, command.seen)
         try:
-            store = self._stores.get(command.partition)
-            if store is None:
-                raise unknown_partition(command.partition)
-            opens = store.settings.check_compressed != 0
-            count = check_run(data, frame_limit(store, self._max_frame), opens, MAX_REQUEST_MESSAGES)
+            count = self.content.count(session, command, command.partition, data)
             session.work += REQUEST * (count - 1)
             if self._engine.full:
                 raise disk_full()
@@ -195,7 +189,7 @@ class Transacting:
 
     def commit(self, session: Session, command: Commit, data: memoryview) -> Committed:
         """Commit: a session's own in one phase, a prepared one from anywhere, by force from an operator."""
-        if command.runs or command.positions or data or command.delivery is not None:
+        if carries(command, data) or command.delivery is not None:
             return self._commit_content(session, command, data)
         number = self.number_of(session, command)
         known = self._live.get(number)
@@ -364,7 +358,7 @@ class Transacting:
         self, session: Session, number: TransactionNumber, command: Prepare | Commit
     ) -> None:
         """Raise for one that would begin now though its serial has passed: it was reported as rolled back."""
-        begins = command.totals == _EMPTY or (command.totals is None and (command.runs or command.positions))
+        begins = command.totals == _EMPTY or (command.totals is None and carries(command))
         if (
             begins
             and number.serial <= session.last_serial

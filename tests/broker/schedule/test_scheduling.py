@@ -1,0 +1,282 @@
+"""Tests of requests about the schedule: what is sent to it, looked up, taken back and listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from journal.formats import frame
+from journal.formats.envelope import DAY, MINUTE, Clock, log_for, seal
+from journal.formats.frame import HEADER
+from journal.transaction_states import Totals
+from journal.xid import Xid
+from tests.support.broker_room import Peer, Room, frames
+from txbroker.wire import messages
+from txbroker.wire.messages import Refused
+
+SECOND = 1_000_000
+
+
+class Client:
+    """A client that schedules; ``ids`` are those of what it has sent, by value."""
+
+    def __init__(self, room: Room) -> None:
+        self.room, self.peer = room, room.peer()
+        told = self.peer.ask(messages.AskSchedule)
+        self.logs: list[int] = told.partitions
+        self.ids: dict[bytes, tuple[int, int, int]] = {}
+
+    def envelope(
+        self, value: bytes, partition: int, after: int, clock: Clock = Clock.ELAPSED, **more: Any
+    ) -> tuple[int, bytes]:
+        now = self.room.broker.scheduling.schedule.now(clock)
+        return log_for(after), seal(frame.encode(value, 1, **more), partition, clock, now + after)
+
+    def later(
+        self, value: bytes, partition: int, after: int, clock: Clock = Clock.ELAPSED, **more: Any
+    ) -> Any:
+        log, sealed = self.envelope(value, partition, after, clock, **more)
+        answer = self.peer.ask(messages.Send, self.logs[log], data=sealed)
+        if isinstance(answer, messages.Sent):
+            self.ids[value] = (log, answer.base_offset, HEADER.unpack_from(sealed)[1])
+        return answer
+
+    def states(self, *values: bytes, kind: Any = messages.ShowScheduled, **named: Any) -> list[Any]:
+        answer = self.peer.ask(kind, [self.ids[value] for value in values], **named)
+        assert isinstance(answer, messages.ScheduledStates), answer
+        return answer.states
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+def pass_time(room: Room, micros: int) -> None:
+    room.clock.advance(micros)
+    room.timers.advance(micros / 1e6)
+    for _ in range(50):  # what goes on in later turns
+        room.timers.advance(0)
+        room.engine.sync()
+
+
+def values(room: Room, partition: int) -> list[bytes]:
+    store = room.engine.catalog.stores[partition]
+    return [message.value for message in frame.decode_run(store.read(0, 1 << 20), 0)]
+
+
+def test_a_scheduled_send_is_answered_with_its_place_and_comes_when_due(room: Room) -> None:
+    [orders] = room.topic()
+    client = Client(room)
+    assert isinstance(client.later(b"a", orders, 2 * SECOND), messages.Sent)
+    pass_time(room, SECOND)
+    assert values(room, orders) == []
+    assert [each.state for each in client.states(b"a")] == ["waits"]
+    pass_time(room, SECOND)
+    assert values(room, orders) == [b"a"]
+    [state] = client.states(b"a")
+    assert (state.state, state.partition, state.offset) == ("sent", orders, 0)
+
+
+def test_a_repeated_send_is_stored_once(room: Room) -> None:
+    [orders] = room.topic()
+    client = Client(room)
+    opened = client.peer.ask(messages.OpenProducer)
+    log, sealed = client.envelope(b"a", orders, SECOND)
+    first = client.peer.ask(messages.Send, client.logs[log], opened.producer_id, opened.epoch, 0, data=sealed)
+    pass_time(room, 2 * SECOND)
+    client.peer.ask(messages.DeleteTopic, "orders", room.topic_id())
+    again = client.peer.ask(messages.Send, client.logs[log], opened.producer_id, opened.epoch, 0, data=sealed)
+    assert isinstance(first, messages.Sent)
+    assert again.base_offset == first.base_offset, "also if it would be refused now"
+    pass_time(room, 2 * SECOND)
+    assert room.broker.scheduling.schedule.placed == 1
+
+
+def test_a_welcome_tells_schedule_time(room: Room) -> None:
+    peer = Peer(room, hello=False)
+    peer.tell(messages.Hello, messages.MAGIC, list(messages.VERSIONS), "tester")
+    peer.tell(messages.Login, "ANONYMOUS", b"", None)
+    assert peer.answers[-1].schedule_time == room.engine.schedule.time(room.engine.now())
+    assert abs(peer.answers[-1].schedule_time - room.clock.wall()) < SECOND
+
+
+@pytest.mark.parametrize("way", ["send", "add", "commit", "prepare"])
+def test_what_is_no_envelope_is_refused_and_the_broker_lives(room: Room, way: str) -> None:
+    [orders] = room.topic()
+    client = Client(room)
+    for data in (frames(b"x"), seal(b"\0" * 50, orders, Clock.ELAPSED, 1), client.envelope(b"a", 99, 1)[1]):
+        peer, log = room.peer(), client.logs[0]
+        if way == "send":
+            answer = peer.ask(messages.Send, log, data=data)
+        elif way == "add":
+            answer = peer.ask(messages.Add, 1, log, data=data)
+        elif way == "commit":
+            answer = peer.ask(messages.Commit, serial=1, runs=[(log, len(data))], data=data)
+        else:
+            answer = peer.ask(messages.Prepare, 1, Xid(1, b"g", b""), runs=[(log, len(data))], data=data)
+        assert isinstance(answer, Refused), answer
+        assert answer.error in ("InvalidFrame", "UnknownPartition")
+    assert isinstance(client.later(b"a", orders, 1), messages.Sent)
+
+
+def test_topics_of_the_broker_are_no_target_and_places_take_nothing(room: Room) -> None:
+    room.topic()
+    client = Client(room)
+    places = room.engine.catalog.topics["txbroker.schedule_places"].partitions[0].number
+    assert client.later(b"a", places, 1).error == "UnknownPartition"
+    assert client.peer.ask(messages.Send, places, data=frames(b"x")).error == "InvalidName"
+    assert client.peer.ask(messages.Add, 1, places, data=frames(b"x")).error == "InvalidName"
+
+
+def test_messages_are_taken_back(room: Room) -> None:
+    [orders] = room.topic()
+    client = Client(room)
+    client.later(b"a", orders, SECOND)
+    client.later(b"b", orders, SECOND)
+    assert [each.state for each in client.states(b"a", kind=messages.CancelScheduled)] == ["cancelled"]
+    pass_time(room, 2 * SECOND)
+    assert values(room, orders) == [b"b"]
+    [a, b] = client.states(b"a", b"b", kind=messages.CancelScheduled)
+    assert (a.state, b.state, b.offset) == ("cancelled", "sent", 0)
+    answer = client.peer.ask(messages.CancelScheduled, [(0, 999, 1)])
+    assert [each.state for each in answer.states] == ["not scheduled"]
+    assert client.peer.ask(messages.CancelScheduled, [(99, 0, 1)]).error == "WrongValue"
+    assert client.peer.ask(messages.CancelScheduled, [(0, 0, 1)] * 1001).error == "LimitExceeded"
+
+
+def test_a_transaction_schedules_and_takes_back(room: Room) -> None:
+    [orders] = room.topic()
+    client = Client(room)
+    client.later(b"a", orders, SECOND)
+    log, sealed = client.envelope(b"b", orders, SECOND)
+    commit = {"runs": [(client.logs[log], len(sealed))], "cancels": [client.ids[b"a"]], "data": sealed}
+    refused = client.peer.ask(messages.Commit, serial=1, **commit)
+    assert refused.error == "NotScheduled", "it was not looked up"
+    client.states(b"a")
+    assert isinstance(client.peer.ask(messages.Commit, serial=2, **commit), messages.Committed)
+    pass_time(room, 2 * SECOND)
+    assert values(room, orders) == [b"b"]
+
+
+def test_a_prepared_transaction_holds_what_it_takes_back(room: Room) -> None:
+    [orders] = room.topic()
+    client = Client(room)
+    client.later(b"a", orders, SECOND)
+    client.states(b"a")
+    xid = Xid(1, b"g", b"")
+    prepared = client.peer.ask(messages.Prepare, 1, xid, cancels=[client.ids[b"a"]])
+    assert isinstance(prepared, messages.Done), prepared
+    [state] = client.states(b"a", kind=messages.CancelScheduled)
+    assert (state.state, state.holder) == ("held", str(xid))
+    pass_time(room, 5 * SECOND)
+    assert values(room, orders) == []
+    client.peer.ask(messages.Rollback, xid=xid)
+    pass_time(room, 2 * SECOND)
+    assert values(room, orders) == [b"a"]
+
+
+def listed(peer: Peer, topic: str = "", limit: int = 1000) -> tuple[list[Any], bool]:
+    found, after, filtered = [], (0, -1), False
+    while True:
+        answer = peer.ask(messages.ListScheduled, topic, after, limit)
+        assert isinstance(answer, messages.ScheduledList), answer
+        found += answer.messages
+        filtered = filtered or answer.is_filtered
+        if answer.next is None:
+            return found, filtered
+        assert answer.next > after or not found
+        after = answer.next
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 1000])
+def test_what_waits_is_listed_once(room: Room, limit: int) -> None:
+    [orders] = room.topic()
+    [others] = room.topic("others")
+    client = Client(room)
+    for number, after in enumerate((SECOND, 10 * SECOND, 20 * MINUTE, 3 * DAY, 20 * DAY, 5 * SECOND)):
+        client.later(
+            b"%d" % number, orders if number % 2 else others, after, headers={"txbroker.id": b"m%d" % number}
+        )
+    client.states(b"1", kind=messages.CancelScheduled)
+    pass_time(room, SECOND)
+    found, filtered = listed(client.peer, limit=limit)
+    assert not filtered
+    assert sorted(each.message_id for each in found) == [b"m2", b"m3", b"m4", b"m5"]
+    assert {each.id for each in found} == {client.ids[b"%d" % number] for number in (2, 3, 4, 5)}
+    assert [each.topic for each in listed(client.peer, "others", limit)[0]] == ["others", "others"]
+
+
+def test_the_frames_of_what_waits_are_shown(room: Room) -> None:
+    [orders] = room.topic()
+    client = Client(room)
+    client.later(b"shown", orders, SECOND)
+    correlation = client.peer.tell(messages.ShowScheduled, [client.ids[b"shown"]], True)
+    room.engine.sync()
+    number = [each.correlation for each in client.peer.answers].index(correlation)
+    [message] = frame.decode_run(client.peer.data[number], 0)
+    assert message.value == b"shown"
+
+
+def test_a_topic_with_scheduled_messages_is_deleted_only_with_them(room: Room) -> None:
+    [orders] = room.topic()
+    client = Client(room)
+    client.later(b"a", orders, SECOND)
+    refused = client.peer.ask(messages.DeleteTopic, "orders", room.topic_id())
+    assert (refused.error, "1 messages are scheduled" in refused.message) == ("ScheduledForTopic", True)
+    log, sealed = client.envelope(b"b", orders, SECOND)
+    other = room.peer()
+    other.ask(messages.Add, 1, client.logs[log], data=sealed)
+    client.states(b"a", kind=messages.CancelScheduled)
+    assert client.peer.ask(messages.DeleteTopic, "orders", room.topic_id()).error == "TransactionConflict"
+    done = client.peer.ask(messages.DeleteTopic, "orders", room.topic_id(), True)
+    assert isinstance(done, messages.Done), done
+    other.ask(messages.Commit, serial=1, totals=Totals(1, 1, crc32c(sealed)))
+    pass_time(room, 2 * SECOND)
+    assert room.broker.scheduling.schedule.gone == 1
+
+
+def test_limits_are_told_by_their_names() -> None:
+    room = Room(max_scheduled=1)
+    [orders] = room.topic()
+    client = Client(room)
+    client.later(b"a", orders, MINUTE)
+    refused = client.later(b"b", orders, MINUTE)
+    assert refused.error == "LimitExceeded"
+    assert "max_scheduled" in refused.message
+
+
+def test_a_restart_goes_on_with_what_waits(room: Room) -> None:
+    [orders] = room.topic()
+    client = Client(room)
+    client.later(b"a", orders, SECOND)
+    client.later(b"b", orders, 10 * SECOND)
+    room.clock.advance(2 * SECOND)
+    room.restart()
+    room.broker.timing.wake()
+    pass_time(room, 0)
+    assert values(room, orders) == [b"a"]
+    pass_time(room, 10 * SECOND)
+    assert values(room, orders) == [b"a", b"b"]
+
+
+def test_many_are_placed_in_turns_that_let_others_in_between(room: Room) -> None:
+    [orders] = room.topic()
+    client = Client(room)
+    for number in range(40):
+        sealed = b"".join(client.envelope(b"%d" % number, orders, SECOND)[1] for _ in range(50))
+        client.peer.ask(messages.Send, client.logs[0], data=sealed)
+    turns: list[float] = []
+    later = room.broker.timing._call_later
+
+    def counted(seconds: float, call: Callable[[], None]) -> Any:
+        turns.append(seconds)
+        return later(seconds, call)
+
+    room.broker.timing._call_later = counted
+    pass_time(room, SECOND)
+    assert len(values(room, orders)) == 2000
+    assert turns.count(0) > 3

@@ -1,0 +1,321 @@
+"""What is scheduled by requests: judged, looked up, taken back and listed (decision 0054)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.logger import Logger
+
+from journal.errors import CorruptData, reserved
+from journal.formats import frame
+from journal.formats.envelope import SCHEDULE_TOPIC, Envelope, envelopes, place_of
+from journal.formats.frame import HEADER
+from journal.log.message_store import MessageStore
+from journal.message_headers import ID_HEADER, last_value
+from journal.records.access_entries import Resource, Right
+from journal.records.record import Scheduled
+from journal.schedule.cancelling import Found, State, cancel, look_up
+from journal.schedule.judging import Judge
+from journal.schedule.schedule import Schedule
+from journal.scheduled_id import ScheduledId
+from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise
+from txbroker.broker.sends.sends import disk_full, frame_limit
+from txbroker.broker.sessions.rights import Need, may_describe_topic
+from txbroker.broker.sessions.session import Session
+from txbroker.broker.sessions.settings import BrokerSettings
+from txbroker.broker.sessions.things import partition_of
+from txbroker.errors import InvalidSetting, LimitExceeded, NotScheduled, OffsetOutOfRange
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import (
+    MAX_SCHEDULED_IDS,
+    AskSchedule,
+    CancelScheduled,
+    Done,
+    ListScheduled,
+    ReleaseScheduled,
+    Request,
+    ScheduledInfo,
+    ScheduledList,
+    ScheduledPlace,
+    ScheduledState,
+    ScheduledStates,
+    ScheduleTold,
+    ShowScheduled,
+)
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+
+LISTED_AT_ONCE: Final = 256 << 10
+"""Bytes of a log that are looked at in one step of a list."""
+LISTED_IN_AN_ANSWER: Final = 16 << 20
+LOOKED_UP: Final = 100_000
+"""Most messages that were looked up and are remembered, 150 bytes each, for transactions that take them back."""
+
+
+class Scheduling:
+    """The meaning of the requests about the schedule, and the judge of what is sent to it."""
+
+    log = Logger()
+
+    def __init__(self, engine: Engine, settings: BrokerSettings, stepwise: Stepwise) -> None:
+        self.schedule = Schedule(engine)
+        self._engine = engine
+        self._stepwise = stepwise
+        self._judge = Judge(self.schedule, settings.max_scheduled, settings.max_scheduled_bytes)
+        self._limit = partial(_limit, max_frame=settings.max_frame)
+        self.schedule.on_damage = self._damaged
+        self.schedule.on_held = self._held
+        self._looked_up: dict[ScheduledId, int] = {}
+        """The partitions of messages that were looked up, the last ones at the end."""
+        self.handlers: dict[type[Request], Any] = {
+            AskSchedule: self.tell,
+            CancelScheduled: self.cancel,
+            ShowScheduled: self.show,
+            ListScheduled: self.list,
+            ReleaseScheduled: self.release,
+        }
+        """The commands, each with its meaning."""
+
+    # -- what is sent ------------------------------------------------------------------------------
+
+    def judge(self, session: Session, command: Any, store: MessageStore, frames: memoryview) -> None:
+        """Raise unless these checked frames may be sent to that log of the schedule."""
+        if store.topic != SCHEDULE_TOPIC:
+            raise reserved(store.topic)
+        targets = self._judge.check(store, frames, self._limit)
+        self._judge_rights(session, command, targets)
+
+    def _judge_rights(self, session: Session, command: Any, partitions: Iterable[int]) -> None:
+        if session.rights is not None:
+            things = [partition_of(number, session.rights) for number in sorted(partitions)]
+            session.rights.judge(Need(Right.WRITE, Resource.TOPIC, lambda *_: things), command)
+
+    def taken_back(self, session: Session, command: Any, places: Sequence[ScheduledPlace]) -> list[Scheduled]:
+        """Return what a transaction takes back; raises NotScheduled for what was not looked up before, AccessDenied."""
+        _check_count(places)
+        found: list[Scheduled] = []
+        for place in places:
+            given = _id_of(place)
+            target = self._looked_up.get(given)
+            if target is None:
+                raise NotScheduled(
+                    f"message {given} of the schedule was not looked up before it is taken back in a transaction, or "
+                    "there is none; nothing has changed"
+                )
+            found.append((given.number, target))
+        self._judge_rights(session, command, {target for _, target in found})
+        return found
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def tell(self, session: Session, command: AskSchedule, data: memoryview) -> ScheduleTold:  # noqa: ARG002
+        """Tell where messages are scheduled, and schedule time."""
+        if not self.schedule.stores and self._engine.full:
+            raise disk_full()
+        numbers = [store.number for store in self.schedule.make()]
+        return ScheduleTold(command.correlation, numbers, self._now())
+
+    def release(self, session: Session, command: ReleaseScheduled, data: memoryview) -> Done:  # noqa: ARG002
+        """Let what is held since the wall clock has jumped go."""
+        if self._engine.schedule.holds:
+            self.schedule.release(session.as_actor())
+        return Done(command.correlation)
+
+    def show(self, session: Session, command: ShowScheduled, data: memoryview) -> None:  # noqa: ARG002
+        """Answer what has become of messages."""
+        _check_count(command.ids)
+        self._stepwise.answer(session, command, self._show(session, command))
+
+    def _show(self, session: Session, command: ShowScheduled) -> Steps:
+        found = yield from look_up(self.schedule, [_id_of(place) for place in command.ids])
+        self._judge_found(session, command, found, Right.READ if command.frames else Right.DESCRIBE)
+        frames = [
+            bytes(each.envelope.frame)
+            if command.frames and each.envelope is not None and each.state in (State.WAITS, State.HELD)
+            else b""
+            for each in found
+        ]
+        return self._states(command, found, frames)
+
+    def cancel(self, session: Session, command: CancelScheduled, data: memoryview) -> None:  # noqa: ARG002
+        """Take messages back."""
+        _check_count(command.ids)
+        self._stepwise.answer(session, command, self._cancel(session, command))
+
+    def _cancel(self, session: Session, command: CancelScheduled) -> Steps:
+        ids = [_id_of(place) for place in command.ids]
+        found = yield from look_up(self.schedule, ids)
+        self._judge_found(session, command, found, Right.WRITE)
+        while self._engine.busy:
+            yield None
+        found = yield from cancel(self.schedule, ids, session.as_actor())
+        return self._states(command, found, [])
+
+    def _judge_found(self, session: Session, command: Any, found: list[Found], right: Right) -> None:
+        rights = session.rights
+        if rights is not None:
+            numbers = {each.envelope.partition for each in found if each.envelope is not None}
+            things = [partition_of(number, rights) for number in sorted(numbers)]
+            rights.judge(Need(right, Resource.TOPIC, lambda *_: things), command)
+        for each in found:
+            if each.envelope is not None:
+                self._looked_up[each.id] = each.envelope.partition
+        while len(self._looked_up) > LOOKED_UP:
+            del self._looked_up[next(iter(self._looked_up))]
+
+    def _states(
+        self, command: CancelScheduled | ShowScheduled, found: list[Found], frames: list[bytes]
+    ) -> bytes:
+        sizes = [len(data) for data in frames] or [0] * len(found)
+        states = [_state_of(each, size) for each, size in zip(found, sizes, strict=True)]
+        return encode(ScheduledStates(command.correlation, states, self._now()), b"".join(frames))
+
+    # -- lists -------------------------------------------------------------------------------------
+
+    def list(self, session: Session, command: ListScheduled, data: memoryview) -> None:  # noqa: ARG002
+        """Answer with messages that wait."""
+        if not 1 <= command.limit <= MAX_SCHEDULED_IDS:
+            raise InvalidSetting(
+                f"a list of {command.limit} scheduled messages; it must be from 1 to {MAX_SCHEDULED_IDS} at a time"
+            )
+        self._stepwise.answer(session, command, self._list(session, command))
+
+    def _list(self, session: Session, command: ListScheduled) -> Steps:
+        found: list[ScheduledInfo] = []
+        first, after = command.after
+        left, is_filtered, following = LISTED_IN_AN_ANSWER, False, None
+        for store in self.schedule.stores[max(0, first) :]:
+            log, offset = self._engine.schedule.logs[store.index], after + 1 if store.index == first else 0
+            while (offset := log.over.missing_from(max(offset, log.begins, store.start_offset))) < (
+                store.high_watermark
+            ):
+                if len(found) >= command.limit or left <= 0:
+                    following = store.index, offset - 1
+                    break
+                data = yield from self._piece(store, offset)
+                left -= len(data)
+                for envelope, checksum in _listed(data):
+                    if len(found) >= command.limit:
+                        break
+                    if envelope.offset < offset or not log.waits(envelope.offset):
+                        continue
+                    offset = envelope.offset + 1
+                    info = self._info(store, envelope, checksum)
+                    if command.topic in ("", info.topic):
+                        if may_describe_topic(info.topic, session.rights):
+                            found.append(info)
+                        else:
+                            is_filtered = True
+                offset = max(offset, _end_of(data, offset)) if len(found) < command.limit else offset
+                yield None
+            if following is not None:
+                break
+        told = ScheduledList(
+            command.correlation, found, self._now(), following, self._engine.schedule.holds, is_filtered
+        )
+        return encode(told)
+
+    def _piece(self, store: MessageStore, offset: int) -> Any:
+        data = store.at_hand(offset, LISTED_AT_ONCE)
+        if data is None:
+            try:
+                data = (yield store.plan_read(offset, LISTED_AT_ONCE).run).data
+            except (CorruptData, OffsetOutOfRange):
+                return b""
+        return data
+
+    def _info(self, store: MessageStore, envelope: Envelope, checksum: int) -> ScheduledInfo:
+        target = self._engine.catalog.stores.get(envelope.partition)
+        given = ScheduledId(store.index, envelope.offset, checksum)
+        topic, index = ("", envelope.partition) if target is None else (target.topic, target.index)
+        is_held = given.number in self._engine.schedule.holders
+        return ScheduledInfo(
+            (given.log, given.offset, given.checksum), topic, index, envelope.clock, envelope.due, len(envelope.frame),
+            is_held, _message_id(envelope.frame),
+        )  # fmt: skip
+
+    # -- figures -----------------------------------------------------------------------------------
+
+    def gauges(self) -> dict[str, int | float | str]:
+        """Return the figures of the schedule."""
+        schedule, fold = self.schedule, self._engine.schedule
+        waits = schedule.next_in()
+        return {
+            "scheduled_waiting": schedule.waiting(),
+            "scheduled_held": len(fold.holders),
+            "scheduled_bytes": sum(store.total_bytes for store in schedule.stores),
+            "scheduled_placed": schedule.placed,
+            "scheduled_gone": schedule.gone,
+            "scheduled_next_in": -1 if waits is None else waits,
+            "schedule_holds": int(fold.holds),
+        }
+
+    def _damaged(self, number: int, error: Exception) -> None:
+        log, offset = place_of(number)
+        self.log.error(
+            "message {log}-{offset} of the schedule is due and cannot be read: {error}. It is tried again each minute; "
+            "the others go on. See 'txbroker verify'",
+            log=log, offset=offset, error=error,
+        )  # fmt: skip
+
+    def _held(self, jump: int) -> None:
+        self.log.error(
+            "the wall clock has jumped forward by {seconds:.0f} s: messages that are due by it (at=) are held until "
+            "'txbroker scheduled release'. Set the clock right first, if it is wrong",
+            seconds=jump / 1e6,
+        )
+
+    def _now(self) -> int:
+        return self._engine.schedule.time(self._engine.now())
+
+
+def _id_of(place: ScheduledPlace) -> ScheduledId:
+    log, offset, checksum = place
+    return ScheduledId.checked(log, offset, checksum)
+
+
+def _check_count(ids: Sequence[ScheduledPlace]) -> None:
+    if len(ids) > MAX_SCHEDULED_IDS:
+        raise LimitExceeded(
+            f"a request with {len(ids)} ids of scheduled messages, the limit is {MAX_SCHEDULED_IDS}; nothing has "
+            "changed"
+        )
+
+
+def _limit(store: MessageStore, max_frame: int) -> int:
+    return frame_limit(store, max_frame)
+
+
+def _state_of(found: Found, size: int) -> ScheduledState:
+    envelope = found.envelope
+    if envelope is None:
+        return ScheduledState(found.state.value)
+    holder = "" if found.holder is None else str(found.holder)
+    partition, offset = (envelope.partition, -1) if found.place is None else found.place
+    return ScheduledState(found.state.value, envelope.clock, envelope.due, partition, offset, holder, size)
+
+
+def _listed(data: bytes) -> Iterable[tuple[Envelope, int]]:
+    """Yield the envelopes of a run of frames with their checksums."""
+    for position, length, _, _ in frame.walk(data):
+        piece = data[position : position + length]
+        for envelope in envelopes(piece):
+            yield envelope, HEADER.unpack_from(piece)[1]
+
+
+def _end_of(data: bytes, offset: int) -> int:
+    """Return the offset behind a run of frames; the next one if nothing could be read."""
+    end = offset + 1
+    for _, _, first, count in frame.walk(data):
+        end = max(end, first + count)
+    return end
+
+
+def _message_id(data: memoryview) -> bytes:
+    header = HEADER.unpack_from(data)
+    attribute = data[frame.HEADER_BYTES : frame.HEADER_BYTES + header[7]]
+    headers = frame.decode_attribute(attribute).headers if attribute else ()
+    return last_value(headers, ID_HEADER) or b""
