@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 from zope.interface import implementer
 
-from journal.folds.timetable import Timetable
+from journal.folds.timetable import ENTRY_BITS, Some, Timetable
 from journal.formats.checkpoint_rows import Count, Fact, RowReader
 from journal.formats.envelope import DAY, LOGS, Clock, id_of, place_of
 from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets, encode_offsets
@@ -31,6 +31,8 @@ from journal.records.record import (
 from journal.transaction_states import TransactionNumber
 
 _HOUR: Final = DAY // 24
+_LOG_BITS: Final = id_of(0, 1).bit_length() - 1
+_ENTRY: Final = (1 << ENTRY_BITS) - 1
 KEPT_HOURS: Final = 24
 """For so long a message that is over is known as such,"""
 KEPT: Final = 1 << 20
@@ -71,12 +73,18 @@ class HeldRow(msgspec.Struct, array_like=True, frozen=True):
     messages: list[Scheduled]
 
 
-class HourRow(msgspec.Struct, array_like=True, frozen=True):
-    """The messages of an hour in the timetable of a clock; see :meth:`Timetable.rows`."""
+class TimesRow(msgspec.Struct, array_like=True, frozen=True):
+    """Some entries of the timetable of a clock; see :class:`journal.folds.timetable.Some`."""
 
     clock: Clock
-    hour: Count
-    entries: Annotated[bytes, msgspec.Meta(min_length=8)]
+    start: Count
+    width: Count
+    items: bytes
+
+    def check(self) -> None:
+        """Raise ``msgspec.ValidationError`` if no timetable has such entries."""
+        if not Some(self.start, self.width, self.items).is_possible:
+            raise msgspec.ValidationError(f"no timetable has such entries from {self.start} on")
 
 
 class ScheduleLog:
@@ -94,6 +102,10 @@ class ScheduleLog:
     def waits(self, offset: int) -> bool:
         """Return whether the message at an offset of the log is not over."""
         return offset >= self.begins and offset not in self.over
+
+    def is_due(self, offset: int) -> bool:
+        """Return whether what the timetable has at an offset is to be placed: it waits, and has been seen."""
+        return offset < self.seen and self.waits(offset)
 
     def waiting(self, end: int) -> int:
         """Return how many messages wait in a log with that end."""
@@ -259,8 +271,14 @@ class ScheduleFold:
 
     def see(self, log: int, offset: int, partition: int, clock: Clock, due: int) -> None:
         """Put a message that waits into the timetable. It is in its log, where all before it have been seen."""
-        self.timetables[clock].add(due, id_of(log, offset))
+        self.timetables[clock].add(due, id_of(log, offset) & _ENTRY)
         self._count(partition, 1)
+
+    def number_of(self, entry: int) -> int:
+        """Return the id of an entry of a timetable, which has its low bits: no log is too long for these."""
+        index, low = place_of(entry)
+        log = self.logs[index]
+        return id_of(index, log.begins + (low - log.begins & _ENTRY >> _LOG_BITS))
 
     def _hold(self, number: TransactionNumber, messages: list[Scheduled]) -> None:
         for each, _ in messages:
@@ -292,7 +310,7 @@ class ScheduleFold:
         rows += [HeldRow(number, messages) for number, messages in self._held.items()]
         rows.append(list(self.targets.items()))
         for clock, timetable in self.timetables.items():
-            rows += [HourRow(clock, hour, entries) for hour, entries in timetable.rows()]
+            rows += [TimesRow(clock, *some) for some in timetable.rows()]
         return iter(rows)
 
     @staticmethod
@@ -304,7 +322,8 @@ class ScheduleFold:
         for _ in range(rows.take(Count)):
             rows.take(HeldRow)
         rows.take(list[tuple[Count, Count]])
-        rows.rest(HourRow)
+        while rows.left:
+            rows.take(TimesRow, TimesRow.check)
 
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the state by the rows of a :meth:`snapshot`."""
@@ -316,10 +335,10 @@ class ScheduleFold:
         for row in [next(iterator) for _ in range(next(iterator))]:
             self._hold(row.number, row.messages)
         self.targets = dict(next(iterator))
-        hours: dict[Clock, list[tuple[int, bytes]]] = {each: [] for each in Clock}
+        times: dict[Clock, list[Some]] = {each: [] for each in Clock}
         for row in iterator:
-            hours[row.clock].append((row.hour, row.entries))
-        self.timetables = {each: Timetable.of(found) for each, found in hours.items()}
+            times[row.clock].append(Some(row.start, row.width, row.items))
+        self.timetables = {each: Timetable.of(found) for each, found in times.items()}
 
     def facts(self) -> Iterator[tuple[Fact, object]]:
         """Yield the clocks, what is over in each log, and what is held."""

@@ -1,8 +1,9 @@
 """The timetable of one clock: which scheduled messages are due when, 8 bytes for each (decision 0054).
 
-It is a hashed timing wheel with two levels (Varghese and Lauck, SOSP 1987): an array for each hour; the hour that comes
-is laid out in an array for each second, and a second that has come is put in order. Laying out is done step by step, in
-bounded time. An entry is its milliseconds within the hour and its id, in one number of 64 bits.
+It is a hierarchy of timing wheels (Varghese and Lauck, SOSP 1987, scheme 7): an array for each period of three days;
+the period that comes is laid out in an array for each hour, the hour that comes in one for each second, and a second
+that has come is put in order. Laying out is done step by step, in bounded time. An item of an array is a time in
+milliseconds since the array's begin, and an entry: what is due, as a number of :data:`ENTRY_BITS`.
 """
 
 from __future__ import annotations
@@ -11,59 +12,71 @@ import heapq
 import sys
 from array import array
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
-from journal.formats.envelope import ID_BITS
-
+ENTRY_BITS: Final = 36
 SECOND: Final = 1_000
 HOUR: Final = 3_600 * SECOND
+PERIOD: Final = 1 << 28
+"""ms, 74.6 hours: ten years are 1,200 of them, and their arrays take 0.2 MB."""
 AHEAD: Final = 60 * SECOND
-"""How many ms before an hour it is laid out."""
+"""How many ms before an array's time comes it is laid out."""
 PIECE: Final = 4_096
 """Most entries that one step moves, in about 2 ms."""
-_ID: Final = (1 << ID_BITS) - 1
-assert HOUR << ID_BITS < 1 << 64
+_ENTRY: Final = (1 << ENTRY_BITS) - 1
+assert PERIOD << ENTRY_BITS <= 1 << 64
+
+
+WIDTHS: Final = (PERIOD, HOUR, SECOND)
+
+
+class Some(NamedTuple):
+    """Some entries for a checkpoint: those of the array that begins at ``start`` ms and is ``width`` ms long (0: any),
+    as numbers of 64 bits, little-endian.
+    """
+
+    start: int
+    width: int
+    items: bytes
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a timetable may have returned it."""
+        if not self.items or len(self.items) % 8:
+            return False
+        if self.width == 0:
+            return True
+        latest = max(_unpacked(self.items)) >> ENTRY_BITS
+        return self.width in WIDTHS and self.start % self.width == 0 and latest < self.width
 
 
 class Timetable:
-    """Ids by the times at which they are due, in µs; earlier ones are given out first, of one millisecond in the order
-    of their numbers. Times are rounded up to milliseconds.
+    """Entries by the times at which they are due, in µs; earlier ones are given out first, of one millisecond in the
+    order of their numbers. Times are rounded up to milliseconds.
 
     It knows nothing of messages that are taken back: they stay until they are due, or until :meth:`weed`.
     """
 
     def __init__(self) -> None:
-        self._hours: dict[int, array[int]] = {}
-        self._hour_order: list[int] = []
-        self._opened = -1
-        """The highest hour that is laid out, or being laid out."""
-        self._seconds: dict[int, array[int]] = {}
-        self._second_order: list[int] = []
-        self._begun = -1
-        """The highest second that is in order, or being put in order."""
+        self._periods, self._hours = _Arrays(PERIOD), _Arrays(HOUR)
+        self._seconds = _Arrays(SECOND)
         self._ready: list[int] = []
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def add(self, due: int, number: int) -> None:
-        """Add an id that is due at that time."""
-        ms = -(-due // 1_000)
+    def add(self, due: int, entry: int) -> None:
+        """Add an entry that is due at that time."""
         self._count += 1
-        if ms // HOUR > self._opened:
-            hour, within = divmod(ms, HOUR)
-            _append(self._hours, self._hour_order, hour, within << ID_BITS | number)
-        else:
-            self._lay(ms, number)
+        self._lay(-(-due // 1_000), entry)
 
-    def _lay(self, ms: int, number: int) -> None:
-        second = ms // SECOND
-        if second > self._begun:
-            entry = ms % HOUR << ID_BITS | number
-            _append(self._seconds, self._second_order, second, entry)
-        else:
-            heapq.heappush(self._ready, ms << ID_BITS | number)
+    def _lay(self, ms: int, entry: int) -> None:
+        for arrays in (self._periods, self._hours, self._seconds):
+            if ms // arrays.width > arrays.opened:
+                arrays.add(ms, entry)
+                return
+        heapq.heappush(self._ready, ms << ENTRY_BITS | entry)
 
     def step(self, now: int) -> bool:
         """Do a bounded part of what must be done before :meth:`first` at ``now``; return whether more may be left.
@@ -71,31 +84,30 @@ class Timetable:
         A second is not begun before those that were due earlier are removed, so that little is in order at a time.
         """
         ms = now // 1_000
-        if self._hour_order and self._hour_order[0] * HOUR <= ms + AHEAD:
-            hour, entries = _last(self._hours, self._hour_order)
-            self._opened = max(self._opened, hour)
-            base = hour * HOUR
-            for entry in entries:
-                self._lay(base + (entry >> ID_BITS), entry & _ID)
-        elif self._second_order and self._second_order[0] <= (self._begun if self._ready else ms // SECOND):
-            second, entries = _last(self._seconds, self._second_order)
-            self._begun = max(self._begun, second)
-            base = second * SECOND // HOUR * HOUR
-            for entry in entries:
-                heapq.heappush(self._ready, (base << ID_BITS) + entry)
-        else:
-            return False
-        return True
+        for arrays in (self._periods, self._hours):
+            if arrays.order and arrays.order[0] * arrays.width <= ms + AHEAD:
+                self._open(arrays)
+                return True
+        seconds = self._seconds
+        if seconds.order and seconds.order[0] <= (seconds.opened if self._ready else ms // SECOND):
+            self._open(seconds)
+            return True
+        return False
+
+    def _open(self, arrays: _Arrays) -> None:
+        start, items = arrays.take()
+        for item in items:
+            self._lay(start + (item >> ENTRY_BITS), item & _ENTRY)
 
     def first(self, now: int) -> tuple[int, int] | None:
-        """Return the id that is due first, and when it is due in µs; None if none is due at ``now``.
+        """Return the entry that is due first, and when it is due in µs; None if none is due at ``now``.
 
         :meth:`step` must have returned False for that time, or a later one.
         """
         ready = self._ready
-        if not ready or ready[0] >> ID_BITS > now // 1_000:
+        if not ready or ready[0] >> ENTRY_BITS > now // 1_000:
             return None
-        return ready[0] & _ID, (ready[0] >> ID_BITS) * 1_000
+        return ready[0] & _ENTRY, (ready[0] >> ENTRY_BITS) * 1_000
 
     def remove_first(self) -> None:
         """Remove what :meth:`first` has returned."""
@@ -104,97 +116,116 @@ class Timetable:
 
     def next_at(self) -> int | None:
         """Return the µs at which :meth:`step` or :meth:`first` may have something to do; None if nothing waits."""
-        found = []
+        found = [
+            arrays.order[0] * arrays.width - ahead
+            for arrays, ahead in ((self._periods, AHEAD), (self._hours, AHEAD), (self._seconds, 0))
+            if arrays.order
+        ]
         if self._ready:
-            found.append(self._ready[0] >> ID_BITS)
-        if self._second_order:
-            found.append(self._second_order[0] * SECOND)
-        if self._hour_order:
-            found.append(self._hour_order[0] * HOUR - AHEAD)
+            found.append(self._ready[0] >> ENTRY_BITS)
         return min(found) * 1_000 if found else None
 
     def coming(self, until: int) -> Iterator[int]:
-        """Yield ids that are due up to about that time, as far as they are laid out, in no order."""
-        for entry in self._ready:
-            yield entry & _ID
+        """Yield entries that are due up to about that time, as far as they are laid out, in no order."""
+        for item in self._ready:
+            yield item & _ENTRY
         last = until // 1_000 // SECOND
-        for second in [each for each in self._second_order if each <= last]:
-            for entry in self._seconds[second]:
-                yield entry & _ID
+        for second in [each for each in self._seconds.order if each <= last]:
+            for item in self._seconds.arrays[second]:
+                yield item & _ENTRY
 
     def entries(self) -> Iterator[tuple[int, int]]:
-        """Yield (due, id) of all, in no order; ``due`` is in µs."""
-        for hour, entries in self.rows():
-            for entry in _unpacked(entries):
-                yield (hour * HOUR + (entry >> ID_BITS)) * 1_000, entry & _ID
+        """Yield (due, entry) of all, in no order; ``due`` is in µs."""
+        for some in self.rows():
+            for item in _unpacked(some.items):
+                yield (some.start + (item >> ENTRY_BITS)) * 1_000, item & _ENTRY
 
     def weed(self, is_over: Callable[[int], bool]) -> None:
-        """Remove the ids of which that is true. It takes 0.3 µs for each that is there."""
-        kept = [(due, number) for due, number in self.entries() if not is_over(number)]
+        """Remove the entries of which that is true. It takes 0.5 µs for each that is there."""
+        kept = [(due, entry) for due, entry in self.entries() if not is_over(entry)]
         self.__init__()  # type: ignore[misc]
-        for due, number in kept:
-            self.add(due, number)
+        for due, entry in kept:
+            self.add(due, entry)
 
     # -- checkpoints -------------------------------------------------------------------------------
 
-    def rows(self) -> list[tuple[int, bytes]]:
-        """Return all entries for a checkpoint: hours, and the numbers of each, little-endian."""
-        found: dict[int, list[bytes]] = {}
-        for hour, entries in self._hours.items():
-            found.setdefault(hour, []).append(_packed(entries))
-        for second, entries in self._seconds.items():
-            found.setdefault(second * SECOND // HOUR, []).append(_packed(entries))
-        ready: dict[int, array[int]] = {}
-        for entry in self._ready:
-            hour, within = divmod(entry >> ID_BITS, HOUR)
-            ready.setdefault(hour, array("Q")).append(within << ID_BITS | entry & _ID)
-        for hour, entries in ready.items():
-            found.setdefault(hour, []).append(_packed(entries))
-        return [(hour, b"".join(pieces)) for hour, pieces in found.items()]
+    def rows(self) -> list[Some]:
+        """Return all entries for a checkpoint."""
+        found = []
+        for arrays in (self._periods, self._hours, self._seconds):
+            for number, items in arrays.arrays.items():
+                found.append(Some(number * arrays.width, arrays.width, _packed(items)))
+        if self._ready:
+            start = self._ready[0] >> ENTRY_BITS
+            within = array("Q", (item - (start << ENTRY_BITS) for item in self._ready))
+            found.append(Some(start, 0, _packed(within)))
+        return found
 
     @classmethod
-    def of(cls, rows: list[tuple[int, bytes]]) -> Timetable:
+    def of(cls, rows: list[Some]) -> Timetable:
         """Return the timetable with the entries of a checkpoint."""
         found = cls()
-        for hour, data in rows:
-            found._hours[hour] = _unpacked(data)
-            found._hour_order.append(hour)
-            found._count += len(found._hours[hour])
-        heapq.heapify(found._hour_order)
+        wheels = {arrays.width: arrays for arrays in (found._periods, found._hours, found._seconds)}
+        for some in rows:
+            items, arrays = _unpacked(some.items), wheels.get(some.width)
+            if arrays is None:
+                for item in items:
+                    found.add((some.start + (item >> ENTRY_BITS)) * 1_000, item & _ENTRY)
+            else:
+                arrays.arrays[some.start // arrays.width] = items
+                arrays.order.append(some.start // arrays.width)
+                found._count += len(items)
+        for arrays in wheels.values():
+            heapq.heapify(arrays.order)
         return found
 
 
-def _append(arrays: dict[int, array[int]], order: list[int], number: int, entry: int) -> None:
-    entries = arrays.get(number)
-    if entries is None:
-        arrays[number] = array("Q", (entry,))
-        heapq.heappush(order, number)
-    else:
-        entries.append(entry)
+class _Arrays:
+    """One wheel: arrays of items by number, each for ``width`` ms. ``opened`` is the highest that is laid out, or being
+    laid out; ``order`` is a heap of the numbers.
+    """
+
+    __slots__ = ("arrays", "opened", "order", "width")
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.arrays: dict[int, array[int]] = {}
+        self.order: list[int] = []
+        self.opened = -1
+
+    def add(self, ms: int, entry: int) -> None:
+        """Add an entry to its array."""
+        number, within = divmod(ms, self.width)
+        items = self.arrays.get(number)
+        if items is None:
+            self.arrays[number] = array("Q", (within << ENTRY_BITS | entry,))
+            heapq.heappush(self.order, number)
+        else:
+            items.append(within << ENTRY_BITS | entry)
+
+    def take(self) -> tuple[int, array[int]]:
+        """Remove up to a piece of the first array; return its begin in ms, and the items."""
+        number = self.order[0]
+        self.opened = max(self.opened, number)
+        items = self.arrays[number]
+        piece = items[-PIECE:]
+        del items[-PIECE:]
+        if not items:
+            del self.arrays[number]
+            heapq.heappop(self.order)
+        return number * self.width, piece
 
 
-def _last(arrays: dict[int, array[int]], order: list[int]) -> tuple[int, array[int]]:
-    """Remove and return up to a piece of the first array, and its number."""
-    number = order[0]
-    entries = arrays[number]
-    piece = entries[-PIECE:]
-    del entries[-PIECE:]
-    if not entries:
-        del arrays[number]
-        heapq.heappop(order)
-    return number, piece
-
-
-def _packed(entries: array[int]) -> bytes:
+def _packed(items: array[int]) -> bytes:
     if sys.byteorder == "big":
-        entries = array("Q", entries)
-        entries.byteswap()
-    return entries.tobytes()
+        items = array("Q", items)
+        items.byteswap()
+    return items.tobytes()
 
 
 def _unpacked(data: bytes) -> array[int]:
-    entries = array("Q")
-    entries.frombytes(data)
+    items = array("Q")
+    items.frombytes(data)
     if sys.byteorder == "big":
-        entries.byteswap()
-    return entries
+        items.byteswap()
+    return items

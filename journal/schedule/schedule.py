@@ -191,22 +191,23 @@ class Schedule:
         batch = Batch(self.engine, self._catalog)
         taken: list[tuple[int, int]] = []
         while (found := table.first(now)) is not None:
-            number, due = found
-            if not self.fold.waits(number):
+            entry, due = found
+            number = self.fold.number_of(entry)
+            if not self._is_due(number):
                 table.remove_first()
             elif number in self.fold.holders:
                 table.remove_first()
-                table.add(now + LOOK_AGAIN, number)
+                table.add(now + LOOK_AGAIN, entry)
             elif (envelope := self._at_hand(number)) is not None:
                 if not batch.fits(envelope):
                     break
                 batch.add(number, envelope)
                 table.remove_first()
-                taken.append((due, number))
+                taken.append((due, entry))
             elif taken:
                 break
             else:
-                yield from self._fetch(table, number, now)
+                yield from self._fetch(table, entry, now)
                 if self.engine.busy or self.engine.full:
                     return False
         if not taken:
@@ -214,8 +215,8 @@ class Schedule:
         try:
             batch.place()
         except MemoryExhausted:
-            for due, number in taken:
-                table.add(due, number)
+            for due, entry in taken:
+                table.add(due, entry)
             self.engine.want_flush()
             return False
         self._placed(batch, taken, now)
@@ -224,8 +225,9 @@ class Schedule:
     def _placed(self, batch: Batch, taken: list[tuple[int, int]], now: int) -> None:
         self.placed += batch.count
         self.gone += len(batch.gone)
-        for due, number in taken:
+        for due, entry in taken:
             self.on_placed(now - due)
+            number = self.fold.number_of(entry)
             if (envelope := self._fetched.pop(number, None)) is not None:
                 self._fetched_bytes -= len(envelope.frame)
 
@@ -240,18 +242,19 @@ class Schedule:
             return None if data is None else next(envelopes(data))
         return envelope
 
-    def _fetch(self, table: Timetable, number: int, now: int) -> Steps:
+    def _fetch(self, table: Timetable, entry: int, now: int) -> Steps:
         """Read a message from the disk, and with it others that will be due soon."""
+        number = self.fold.number_of(entry)
         if self._fetched_bytes > FETCHED_BYTES:
             self._fetched.clear()  # they were not due in the order that was expected
             self._fetched_bytes = 0
-        soon = islice(table.coming(now + FETCH_AHEAD), FETCHED_AT_ONCE * 4)
-        others = [each for each in soon if each not in self._fetched and self.fold.waits(each)]
+        soon = map(self.fold.number_of, islice(table.coming(now + FETCH_AHEAD), FETCHED_AT_ONCE * 4))
+        others = [each for each in soon if each not in self._fetched and self._is_due(each)]
         wanted = {number, *others[:FETCHED_AT_ONCE]}
         for log, first, data in (yield partial(_run_all, self._plans(wanted))):
             if isinstance(data, Exception):
                 if number == id_of(log, first):
-                    self._put_off(table, number, now, data)
+                    self._put_off(table, entry, now, data)
                 continue
             for envelope in envelopes(data):
                 found = id_of(log, envelope.offset)
@@ -260,11 +263,15 @@ class Schedule:
                     self._fetched[found] = envelope._replace(frame=frame)
                     self._fetched_bytes += len(frame)
 
-    def _put_off(self, table: Timetable, number: int, now: int, error: Exception) -> None:
+    def _put_off(self, table: Timetable, entry: int, now: int, error: Exception) -> None:
         """Try a message again later whose frame cannot be read; others go on."""
         table.remove_first()
-        table.add(now + MINUTE, number)
-        self.on_damage(number, error)
+        table.add(now + MINUTE, entry)
+        self.on_damage(self.fold.number_of(entry), error)
+
+    def _is_due(self, number: int) -> bool:
+        log, offset = place_of(number)
+        return self.fold.logs[log].is_due(offset)
 
     def _plans(self, wanted: Iterable[int]) -> list[tuple[int, int, ReadPlan]]:
         """Return the reads of the messages with these ids; those that lie close together are read together."""
