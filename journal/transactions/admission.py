@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from journal.errors import LimitExceeded, TransactionTooLarge, reserved
+from journal.errors import LimitExceeded, NotScheduled, ScheduleHeld, TransactionTooLarge, reserved
 from journal.formats.envelope import SCHEDULE_TOPIC
 from journal.log.catalog import Catalog
 from journal.records.group_entries import GroupPositions
+from journal.records.record import Scheduled
+from journal.transactions.decisions import Waiting
 from journal.transactions.limits import TransactionLimits
 from journal.transactions.state import Transaction, weight_of
 from journal.transactions.table import TransactionTable
@@ -17,7 +19,10 @@ from journal.transactions.unsent import Unsent
 class Admission:
     """Judges what is to be added to the transactions of a table."""
 
-    def __init__(self, table: TransactionTable, catalog: Catalog, limits: TransactionLimits) -> None:
+    def __init__(
+        self, table: TransactionTable, catalog: Catalog, limits: TransactionLimits, schedule: Waiting
+    ) -> None:
+        self._schedule = schedule
         self._table = table
         self._catalog = catalog
         self._limits = limits
@@ -81,6 +86,25 @@ class Admission:
                 fresh.add(partition)
         if unsent.positions:
             self.positions(known, unsent.positions)
+
+    def taking_back(self, messages: Sequence[Scheduled]) -> None:
+        """Raise unless all these scheduled messages wait, and no other transaction takes them back."""
+        if not messages:
+            return
+        logs = self._catalog.topics.get(SCHEDULE_TOPIC)
+        ends = [] if logs is None else [store.high_watermark for store in logs.partitions]
+        if (conflict := self._schedule.conflict_of(messages, ends)) is None:
+            return
+        number, holder = conflict
+        if holder is not None:
+            raise ScheduleHeld(
+                f"transaction {holder} (xid {self._table.live[holder].xid}), which is prepared, takes back message "
+                f"{number} of the schedule; nothing was changed. End it first, or wait for its outcome"
+            )
+        raise NotScheduled(
+            f"message {number} of the schedule does not wait: it was sent or taken back meanwhile, or there never was "
+            "one; nothing was changed. Ask what became of it ('txbroker scheduled show')"
+        )
 
     def positions(self, transaction: Transaction | None, positions: Sequence[GroupPositions]) -> None:
         """Raise for more positions of groups, and more that they settle, than allowed; for unknown partitions, too."""

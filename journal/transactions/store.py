@@ -17,14 +17,11 @@ from journal.errors import (
     HeuristicallyCommitted,
     HeuristicallyRolledBack,
     LimitExceeded,
-    NotScheduled,
-    ScheduleHeld,
     TransactionCommitted,
     TransactionConflict,
     TransactionRolledBack,
     UnknownTransaction,
 )
-from journal.formats.envelope import SCHEDULE_TOPIC
 from journal.interfaces import ICommitFold, IFold, ITransactionStore
 from journal.log.catalog import Catalog
 from journal.parties import Actor, Owner, parts_of_actor
@@ -33,7 +30,6 @@ from journal.records.outcome import Outcome
 from journal.records.record import (
     CoordinatorTold,
     Placement,
-    Scheduled,
     TransactionAdded,
     TransactionOffsetsAdded,
     TransactionPrepared,
@@ -71,9 +67,8 @@ class JournalTransactionStore:
         schedule: Waiting,
         folds: Iterable[IFold] = (),
     ) -> None:
-        self._schedule = schedule
         self.table, self.limits, self._catalog, self._engine = table, limits, catalog, engine
-        self._admission = Admission(table, catalog, limits)
+        self._admission = Admission(table, catalog, limits, schedule)
         self._commit_folds: list[Any] = [fold for fold in folds if ICommitFold.providedBy(fold)]
         self.staging, self.archive, self.outcomes = table.staging, table.archive, table.outcomes
         self.live, self.live_xids, self.prepared = table.live, table.live_xids, table.prepared
@@ -215,8 +210,7 @@ class JournalTransactionStore:
         self._admission.unsent(transaction, unsent)
         if transaction is None and unsent.positions:
             self.check_unheld(unsent.positions)
-        if unsent.taken_back:
-            self._judge_taking_back(unsent.taken_back)
+        self._admission.taking_back(unsent.taken_back)
         runs = unsent.as_recorded(_NONE_BEFORE if transaction is None else transaction.checksums)
         session, serial = number
         record = TransactionPrepared(
@@ -308,31 +302,13 @@ class JournalTransactionStore:
         self._step(transaction, Input.COMMIT)
         self._judge_begun(transaction, totals, unsent)
         self._admission.unsent(transaction, unsent)
-        if unsent.taken_back:
-            self._judge_taking_back(unsent.taken_back)
+        self._admission.taking_back(unsent.taken_back)
 
     def _judge_begun(self, transaction: Transaction, totals: Totals | None, unsent: Unsent) -> None:
         """Raise if others hold what was added, or what the deciding request adds, and if not all has arrived."""
         if unsent.positions or transaction.offsets or transaction.settled:
             self.check_unheld(unsent.positions, transaction.number)
         self._judge_arrived(transaction, totals)
-
-    def _judge_taking_back(self, messages: Sequence[Scheduled]) -> None:
-        """Raise unless all these scheduled messages wait, and no other transaction takes them back."""
-        logs = self._catalog.topics.get(SCHEDULE_TOPIC)
-        ends = [] if logs is None else [store.high_watermark for store in logs.partitions]
-        if (conflict := self._schedule.conflict_of(messages, ends)) is None:
-            return
-        number, holder = conflict
-        if holder is not None:
-            raise ScheduleHeld(
-                f"transaction {holder} (xid {self.live[holder].xid}), which is prepared, takes back message {number} "
-                "of the schedule; nothing was changed. End it first, or wait for its outcome"
-            )
-        raise NotScheduled(
-            f"message {number} of the schedule does not wait: it was sent or taken back meanwhile, or there never was "
-            "one; nothing was changed. Ask what became of it ('txbroker scheduled show')"
-        )
 
     def check_unheld(
         self, positions: Sequence[GroupPositions], number: TransactionNumber | None = None
@@ -373,8 +349,7 @@ class JournalTransactionStore:
         self._admission.unsent(None, unsent)
         if unsent.positions:
             self.check_unheld(unsent.positions)
-        if unsent.taken_back:
-            self._judge_taking_back(unsent.taken_back)
+        self._admission.taking_back(unsent.taken_back)
         at = self._engine.now()
         placements, data = self._append(unsent, at)
         runs = unsent.as_recorded(_NONE_BEFORE)

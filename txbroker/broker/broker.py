@@ -160,8 +160,7 @@ class Broker:
         self.describing = Describing(
             engine, settings, self.transacting.number_of, self.orphans.policy, self.accounts, self.stepwise
         )
-        self.scheduling = Scheduling(engine, settings, self.stepwise)
-        self.timing = ScheduleTiming(self.scheduling.schedule, run_blocking, call_later, self._failed)
+        self._schedule(run_blocking, call_later)
         self.scrubbed = nothing_scrubbed
         self.transacting.next_session = (engine.start_number << 32) + 1
         logins = Logins(
@@ -204,6 +203,11 @@ class Broker:
             logins.can_log_in,
         )
         self.session_list = SessionList(engine, sessions, self._send_away)
+
+    def _schedule(self, run_blocking: RunBlocking, call_later: CallLater | None) -> None:
+        """Make what takes messages for later, and lets them go."""
+        self.scheduling = Scheduling(self.engine, self.settings, self.stepwise)
+        self.timing = ScheduleTiming(self.scheduling.schedule, run_blocking, call_later, self._failed)
 
     def _idle_groups(self) -> IdleGroups:
         grace = self.settings.reconnect_grace + self.settings.rejoin_timeout
