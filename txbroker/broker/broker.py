@@ -207,6 +207,7 @@ class Broker:
     def _schedule(self, run_blocking: RunBlocking, call_later: CallLater | None) -> None:
         """Make what takes messages for later, and lets them go."""
         self.scheduling = Scheduling(self.engine, self.settings, self.stepwise)
+        self.scheduling.schedule.on_placed = self.latencies.placed
         self.timing = ScheduleTiming(self.scheduling.schedule, run_blocking, call_later, self._failed)
 
     def _idle_groups(self) -> IdleGroups:

@@ -87,6 +87,19 @@ STATUS: Final[Mapping[str, Shown | None]] = {
     "access_denied": _counter("access_denied", "Requests refused because a right is missing (AccessDenied)."),
     "producers": _gauge("producers", "Producers that are remembered."),
     "streams": _gauge("streams", "Streams of outboxes."),
+    "scheduled_waiting": _gauge("scheduled_messages", "Messages for later that wait to be due."),
+    "scheduled_held": _gauge(
+        "scheduled_held_messages", "Those of them that a prepared transaction takes back if it is committed."
+    ),
+    "scheduled_bytes": _gauge("scheduled_bytes", "Bytes of the files in which they wait."),
+    "scheduled_placed": _counter(
+        "scheduled_placed", "Messages that went to their partitions when they were due."
+    ),
+    "scheduled_gone": _counter("scheduled_gone", "Messages that were due and whose topic was gone."),
+    "scheduled_next_in": None,
+    "schedule_holds": _gauge(
+        "schedule_holds", "1 while what is due by the wall clock is held: it has jumped."
+    ),
     "groups": _gauge("groups", "Consumer groups."),
     "members": _gauge("members", "Members of all groups."),
     "dead_letters_waiting": _gauge(
@@ -112,7 +125,7 @@ STATUS: Final[Mapping[str, Shown | None]] = {
     ),
     "scrub_findings": _gauge("scrub_findings", "Damaged places that the scrubber has found."),
 }
-"""Every figure of ``txbroker status``; None for what is a label of ``txbroker_info``."""
+"""Every figure of ``txbroker status``; None for what is a label of ``txbroker_info``, or is no use to a monitor."""
 
 INFO: Final = Metric("txbroker_info", "1, with the build that runs.")
 READY: Final = Metric("txbroker_ready", "1 if clients should come, 0 while it recovers, stops or has failed.")
@@ -125,6 +138,11 @@ REQUESTS: Final = Metric(
 AGES: Final = Metric(
     "txbroker_delivery_age_seconds",
     "Of every eighth answered fetch: how long ago the first of its messages was appended.",
+    HISTOGRAM,
+)
+LATENESS: Final = Metric(
+    "txbroker_scheduled_lateness_seconds",
+    "From when a message for later was due until it was placed.",
     HISTOGRAM,
 )
 QUOTAS: Final = Metric(
@@ -162,6 +180,7 @@ def families(broker: Broker, others: Mapping[Metric, float], most: int) -> Itera
     yield FORCES.histogram([({}, latencies.forces)])
     yield REQUESTS.histogram(({"request": name}, found) for name, found in latencies.requests.items())
     yield AGES.histogram([({}, latencies.ages)])
+    yield LATENESS.histogram([({}, latencies.lateness)])
     if most:
         yield from _of_topics_and_groups(broker, most)
 

@@ -35,6 +35,8 @@ class Latencies:
         """Of each group of the journal: how long it took to be written and forced."""
         self.requests = {name: Histogram(LATENCIES) for name in KINDS.values()}
         self.ages = Histogram(AGES)
+        self.lateness = Histogram(AGES)
+        """Of each message for later that was placed: how long after it was due."""
         self.wanted: set[type] = set(KINDS)
         """The kinds of requests of which the next one is measured."""
 
@@ -54,6 +56,10 @@ class Latencies:
     def _answered(self, request: tuple[type, int]) -> None:
         kind, begun = request
         self.requests[KINDS[kind]].observe((self._engine.clock.monotonic() - begun) / SECOND)
+
+    def placed(self, late: int) -> None:
+        """Note that a message for later was placed so many µs after it was due."""
+        self.lateness.observe(late / SECOND)
 
     def read(self, appended: int) -> None:
         """Note that messages were read of which the first was appended at this time, in µs since 1970; 0 if that is not
