@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import sys
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 ENTRY_BITS: Final = 36
@@ -54,7 +54,7 @@ class Timetable:
     """Entries by the times at which they are due, in µs; earlier ones are given out first, of one millisecond in the
     order of their numbers. Times are rounded up to milliseconds.
 
-    It knows nothing of messages that are taken back: they stay until they are due, or until :meth:`weed`.
+    It knows nothing of messages that are taken back: they stay until they are due.
     """
 
     def __init__(self) -> None:
@@ -139,13 +139,6 @@ class Timetable:
         for some in self.rows():
             for item in _unpacked(some.items):
                 yield (some.start + (item >> ENTRY_BITS)) * 1_000, item & _ENTRY
-
-    def weed(self, is_over: Callable[[int], bool]) -> None:
-        """Remove the entries of which that is true. It takes 0.5 µs for each that is there."""
-        kept = [(due, entry) for due, entry in self.entries() if not is_over(entry)]
-        self.__init__()  # type: ignore[misc]
-        for due, entry in kept:
-            self.add(due, entry)
 
     # -- checkpoints -------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import msgspec
 
 from journal.engine.engine import Engine
 from journal.errors import CorruptData, MemoryExhausted
-from journal.folds.timetable import Timetable
+from journal.folds.timetable import PIECE, Timetable
 from journal.formats.envelope import (
     DAY,
     LOGS,
@@ -58,6 +58,8 @@ JUMP: Final = 1_000_000
 """µs; by less the wall clock is corrected all the time."""
 HOLD: Final = 60 * MINUTE
 """What is due by the wall clock is held after a jump forward by more µs."""
+FEW: Final = 100_000
+"""Entries of messages that were taken back, which may stay: 0.8 MB."""
 LOOK_AGAIN: Final = 1_000_000
 """µs after which a message that was due while a prepared transaction holds it is looked at again."""
 
@@ -144,6 +146,20 @@ class Schedule:
                 if table.first(now) is None or not (yield from self._place(table, now)):
                     break
                 yield None
+        for clock in Clock:
+            yield from self._weed(clock)
+
+    def _weed(self, clock: Clock) -> Steps:
+        """Make a timetable anew that has more entries of messages that were taken back than of such that wait."""
+        old, new = self.fold.timetables[clock], Timetable()
+        if len(old) <= 2 * self.waiting() + FEW:
+            return
+        for number, (due, entry) in enumerate(old.entries()):
+            if self._is_due(self.fold.number_of(entry)):
+                new.add(due, entry)
+            if number % PIECE == PIECE - 1:
+                yield None
+        self.fold.timetables[clock] = new
 
     def _look_at_clocks(self) -> None:
         """Tell the journal of a jump of the wall clock, so that it is not taken for time that has passed."""

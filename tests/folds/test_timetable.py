@@ -74,11 +74,6 @@ class TimetableMachine(RuleBasedStateMachine):
         self.table = Timetable.of(self.table.rows())
         assert all(some.is_possible for some in self.table.rows())
 
-    @rule(residue=st.integers(0, 2))
-    def weed(self, residue: int) -> None:
-        self.table.weed(lambda number: number % 3 == residue)
-        self.waiting = [each for each in self.waiting if each[1] % 3 != residue]
-
     @rule()
     def look(self) -> None:
         at = self.table.next_at()

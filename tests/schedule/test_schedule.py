@@ -306,6 +306,19 @@ def test_the_logs_begin_behind_what_has_been_over_for_a_day() -> None:
     assert again.values()[-1] == b"waits"
 
 
+def test_what_was_taken_back_goes_from_the_timetable_if_it_is_much(
+    room: ScheduleRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("journal.schedule.schedule.FEW", 10)
+    ids = [room.later(b"%d" % number, DAY, Clock(1 + number % 2)) for number in range(60)]
+    room.engine.sync()
+    room.run()
+    room.cancel(*ids[10:])
+    room.run()
+    assert sum(map(len, room.engine.schedule.timetables.values())) == 10
+    assert sorted(values_after(room, 2 * DAY)) == sorted(b"%d" % number for number in range(10))
+
+
 def sealed_of(value: bytes = b"v", partition: int = 1, due: int = 1, clock: Clock = Clock.ELAPSED) -> bytes:
     return seal(frame.encode(value, 1), partition, clock, due)
 
