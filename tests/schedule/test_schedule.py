@@ -310,7 +310,7 @@ def test_what_was_taken_back_goes_from_the_timetable_if_it_is_much(
     room: ScheduleRoom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("journal.schedule.schedule.FEW", 10)
-    ids = [room.later(b"%d" % number, DAY, Clock(1 + number % 2)) for number in range(60)]
+    ids = [room.later(b"%d" % number, DAY, Clock(1 + number % 2)) for number in range(90)]
     room.engine.sync()
     room.run()
     room.cancel(*ids[10:])
