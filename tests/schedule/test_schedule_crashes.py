@@ -8,6 +8,7 @@ Seen to fail: with the bits set in memory alone (twice), with a checkpoint that 
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import pytest
 
@@ -160,3 +161,52 @@ def test_a_power_cut_at_any_operation(number: int) -> None:
     judge(script, script.room.inner.kill_clone())
     for seed in range(2):
         judge(script, script.room.inner.crash_clone(seed))
+
+
+def crash_again_and_again(messages: int, crashes: int, seed: int) -> None:
+    """Let messages come due while the power is cut, one time after another, on what the cut before has left."""
+    random, room = Random(seed), ScheduleRoom()
+    room.topic()
+    room.schedule.make()
+    room.engine.accept(TopicAltered(SCHEDULE_TOPIC, SMALL_SEGMENTS, room.engine.now()))
+    span, due, values = messages * 5_000, dict[bytes, int](), list[bytes]()
+    for number in range(messages):
+        after = random.randrange(span)
+        values.append(b"%d" % number)
+        due[values[-1]] = room.schedule.now(Clock.ELAPSED) + after
+        room.later(values[-1], after, random.choice(list(Clock)))
+    room.engine.sync()
+    for number in range(crashes):
+        room.plan.on_operation = cut_power_at(1 + int(random.expovariate(0.1)))
+        try:
+            for _ in range(100):
+                room.clock.advance(random.randrange(1, 2 * span // crashes + 2))
+                room.run()
+                if random.random() < 0.3:
+                    room.flush()
+                if random.random() < 0.1:
+                    room.checkpoint()
+        except PowerCut:
+            disk = (
+                room.inner.kill_clone()
+                if number % 3 == 0
+                else room.inner.crash_clone(random.randrange(1 << 30))
+            )
+            room = room_after(disk, room.clock)
+        if number % 20 == 0:
+            now = room.schedule.now(Clock.ELAPSED)
+            assert all(due[value] <= now for value in room.values()), "one came early"
+    room.clock.advance(2 * span)
+    room.run()
+    assert sorted(room.values()) == sorted(values)
+    assert room.schedule.waiting() == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_power_cuts_one_after_another(seed: int) -> None:
+    crash_again_and_again(300, 60, seed)
+
+
+@pytest.mark.deep
+def test_ten_thousand_power_cuts() -> None:
+    crash_again_and_again(20_000, 10_000, 1)
