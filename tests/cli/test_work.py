@@ -157,6 +157,7 @@ def test_what_is_under_way_is_finished_and_nothing_else(begin, connection, topic
     assert len(unfinished(connection, topic, topic)) == 48
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_it_at_once(begin, connection, topic, number):
     fill(connection, topic, 2)
@@ -222,6 +223,7 @@ def stopped(connection, group):
 POLICY = ("--attempts", "3", "--pause", "1ms", "--longest", "2ms", "--ending", "stop")
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_the_options_are_the_policy_of_the_group_by_which_a_message_is_tried_again(
     begin, connection, topic, processes
@@ -239,6 +241,7 @@ def test_the_options_are_the_policy_of_the_group_by_which_a_message_is_tried_aga
     assert "ZeroDivisionError: poison" in log
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_policy_that_is_not_that_of_the_group_ends_it(begin, connection, topic, processes):
     connection.alter_group(topic, retry=txbroker.RetryPolicy(attempts=7))
@@ -291,6 +294,7 @@ def test_several_processes_share_the_partitions_and_end_in_order(begin, connecti
     assert unfinished(connection, topic, topic) == []
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_what_is_handled_is_finished_at_intervals_and_at_the_end(begin, connection, topic, processes):
     words = ("--topic", topic, "--group", topic, "--processes", processes)
@@ -307,6 +311,7 @@ def test_what_is_handled_is_finished_at_intervals_and_at_the_end(begin, connecti
     command.until(lambda: lag(connection, topic) == 0)
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_with_tags_it_handles_only_messages_that_have_one(begin, connection, topic, processes):
     for number in range(20):

@@ -214,6 +214,7 @@ def hold_the_third(connection, topic, group):
     return xid
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize("order", ["partition", "key", None])
 def test_an_interrupted_retry_loses_neither_its_message_nor_others(broker, other, topic, order):
     for number, key in enumerate((b"a", b"b", b"a", None, b"a", None)):
@@ -240,6 +241,7 @@ def test_an_interrupted_retry_loses_neither_its_message_nor_others(broker, other
     at_every_line(case, step=7)
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize("way", ["poll", "poll some", "next"])
 def test_an_interrupted_consumer_hands_out_nothing(broker, other, topic, way):
     got = []
@@ -269,6 +271,7 @@ def test_an_interrupted_consumer_hands_out_nothing(broker, other, topic, way):
     assert got == list(range(end))
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize("way", ["poll", "next", "done"])
 def test_an_interrupted_consumer_finishes_later_what_its_program_had_and_nothing_else(
     broker, other, topic, way

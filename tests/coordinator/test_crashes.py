@@ -27,6 +27,7 @@ def run_program(scene, number, moment):
     run_until_killed("tests.coordinator.program", *arguments, number, moment, killed=moment != "never")
 
 
+@pytest.mark.sampled(test=6)
 @pytest.mark.parametrize("moment", program.MOMENTS)
 def test_a_coordinator_that_is_killed_at_any_step_is_made_good_by_the_next(scene, moment):
     run_program(scene, 1, moment)

@@ -109,6 +109,7 @@ def test_old_content_is_copied_kept_and_looked_for_and_the_original_is_not_touch
     assert 20 << 20 in {file.stat().st_size for file in journals}, "the broker has not had its settings"
 
 
+@pytest.mark.deep  # the one above looks for old content, too
 def test_in_place_the_old_content_stays_where_it_is_and_a_second_drill_has_topics_of_its_own(drill, tmp_path):
     data = tmp_path / "mine"
     with journal.open(data) as log:
@@ -195,6 +196,7 @@ def test_a_broker_that_breaks_a_promise_to_workers_is_found_out(drill, monkeypat
     assert kinds <= found, [str(violation) for violation in report.violations[:5]]
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize("fault", ["believe_the_page_cache", "forget_names"])
 def test_a_broker_that_does_not_force_passes_kills_and_is_found_out_by_power_cuts(
     drill, monkeypatch, tmp_path, fault

@@ -188,7 +188,7 @@ def test_a_call_here_and_there_fails(way):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(test=len(WAYS))
+@pytest.mark.sampled(test=4)
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("way", WAYS, ids=named)
 def test_whatever_single_call_fails_all_that_was_acknowledged_is_there(way, part):
@@ -196,7 +196,7 @@ def test_whatever_single_call_fails_all_that_was_acknowledged_is_there(way, part
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(test=4)
+@pytest.mark.sampled(test=2)
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("kind", [Operation.WRITE, Operation.FORCE])
 def test_two_calls_in_a_row_fail(kind, part):
@@ -225,7 +225,7 @@ WRITING = [
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(test=2)
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize("part", range(4))
 def test_from_any_moment_on_the_file_system_is_read_only(part):
     """As after `mount -o remount,ro`, which the kernel does by itself when the disk fails."""
@@ -237,7 +237,7 @@ def test_from_any_moment_on_the_file_system_is_read_only(part):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(test=2)
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize("part", range(4))
 def test_from_any_moment_on_the_disk_is_full(part):
     for nth in range(1 + part, clean().calls[Operation.WRITE] + 1, 4):

@@ -99,6 +99,7 @@ def test_the_shop_works_by_hand(tmp_path):
     assert "they agree" in said
 
 
+@pytest.mark.deep  # the twenty kills above judge by the same code
 @pytest.mark.slow
 def test_a_fault_fails_the_drill_says_which_and_keeps_what_is_needed_to_look(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -39,7 +39,7 @@ def _param(variant):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1, test=24)
+@pytest.mark.sampled(1, test=16)
 @pytest.mark.parametrize("variant", [_param(variant) for variant in check.VARIANTS])
 def test_the_checker_says_of_each_variant_what_it_must(variant):
     checked = check.check(variant)

@@ -62,7 +62,7 @@ CHUNKS = 24
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "chunk", [*range(4), *(pytest.param(chunk, marks=pytest.mark.deep) for chunk in range(4, CHUNKS))]
+    "chunk", [*range(2), *(pytest.param(chunk, marks=pytest.mark.deep) for chunk in range(2, CHUNKS))]
 )
 def test_every_bit_that_says_something_is_missed_when_it_is_turned(chunk):
     everything = [

@@ -99,6 +99,7 @@ def pipe(spark, tmp_path):
         yield pipe
 
 
+@pytest.mark.deep  # test_streaming.py loses data between runs, too
 def test_what_is_set_back_taken_or_deleted_comes_once_or_is_told(pipe):
     """One stream meets all of it, one after another: a start of a query is what takes the time."""
     assert pipe.run() == 150

@@ -54,6 +54,7 @@ def numbers(url):
             cursor.close()
 
 
+@pytest.mark.sampled(test=8)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_program_that_is_killed_leaves_both_or_neither(url, broker, shared_broker, topic, moment):
     broker.create_topic(f"{topic}-in")

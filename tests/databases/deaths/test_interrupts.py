@@ -173,6 +173,7 @@ def test_after_an_interrupted_block_rows_and_messages_agree_and_the_next_one_goe
 WAYS = [in_one_with, in_functions, rolled_back_by_hand]
 
 
+@pytest.mark.sampled(test=2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("second", "step"),

@@ -67,6 +67,7 @@ def test_a_broker_of_other_data_and_a_directory_that_is_at_work_are_refused(busy
     assert not (tmp_path / "report").exists()
 
 
+@pytest.mark.deep  # the first one audits beside a broker at work
 def test_a_broker_starts_while_an_audit_of_its_directory_goes_on(tmp_path):
     with BrokerProcess(tmp_path / "data", "checkpoint_interval=100ms", "file_bytes=20MiB") as process:
         with txbroker.connect(process.address) as broker:

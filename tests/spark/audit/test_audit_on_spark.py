@@ -179,6 +179,7 @@ def test_a_window_that_is_as_reported_proves_what_no_journal_holds_any_more(spar
     assert "producers’ counts of their window <b>" in (tmp_path / "report" / "index.html").read_text()
 
 
+@pytest.mark.deep  # a comparison of no reports with no messages
 def test_reports_of_nothing_are_nothing(spark, tmp_path):
     made = windowed(tmp_path / "data")
     reports = windows.Reports(spark, str(made.close()), ["reports"])

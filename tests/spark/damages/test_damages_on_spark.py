@@ -60,6 +60,7 @@ def test_damages_of_all_kinds_of_files_in_one_directory_are_named_and_the_exit_c
     assert found["violation", "partition", "quiet", index]["partition"] == 0
 
 
+@pytest.mark.deep  # the one above has the page and the summary of what was looked for
 def test_what_was_not_looked_for_is_said_in_the_summary_and_on_the_page(spark, tmp_path, monkeypatch):
     made = World(tmp_path / "data")
     for number in range(3):

@@ -187,6 +187,7 @@ def test_executors_and_tasks_that_die_after_they_have_prepared_leave_nothing_beh
     assert_nothing_in_doubt(broker)
 
 
+@pytest.mark.deep  # test_deciding.py has such versions, without Spark
 def test_a_version_whose_task_is_retried_when_a_later_one_is_decided_fails_and_says_so(spark, broker, job):
     """The retried task found a decided version and wrote nothing, and the job was called done."""
     named = {"txnAppId": "nightly", "txnVersion": "12"}
@@ -202,6 +203,7 @@ def test_a_version_whose_task_is_retried_when_a_later_one_is_decided_fails_and_s
     assert_nothing_in_doubt(broker)
 
 
+@pytest.mark.deep  # tasks that die and are run again, above, are as many copies
 def test_speculative_copies_write_nothing_twice_and_leave_nothing_behind(broker, job, cluster):
     job.moment, job.master, job.partitions = "slow", cluster.master, 4
     job.conf = {
@@ -243,6 +245,7 @@ def test_a_broker_that_is_killed_between_prepare_and_commit_has_kept_all(broker,
     assert_nothing_in_doubt(broker)
 
 
+@pytest.mark.deep  # the broker below is killed while tasks write
 @pytest.mark.parametrize(
     "moment",
     [

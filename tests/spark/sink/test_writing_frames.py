@@ -108,6 +108,7 @@ NOWHERE = [
 ]
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize(("options", "said"), NOWHERE)
 def test_a_write_to_a_topic_that_is_not_there_is_refused_before_any_task_runs(spark, process, options, said):
     frame, jobs = spark.range(3).select(expr("'v' value")), spark.sparkContext.statusTracker()
@@ -142,6 +143,7 @@ def test_all_columns_that_were_read_can_be_written_to_another_topic(spark, proce
         write(back.load(), process, topic="other")
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize("mode", ["update", "complete"])
 def test_the_advice_to_a_stream_that_does_not_append_is_one_that_helps(spark, process, tmp_path, mode):
     """Spark itself refuses 'update' for a Python sink."""
@@ -174,6 +176,7 @@ def streamed(spark, process, folder, **options):
     return jobs
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize(("options", "said"), NOWHERE)
 def test_a_stream_to_a_topic_that_is_not_there_is_refused_before_any_task_runs(
     spark, process, tmp_path, options, said

@@ -95,6 +95,7 @@ def test_columns_come_as_sparks_kafka_source_has_them_if_that_is_wanted(spark, d
     assert whole.schema["headers"].dataType.simpleString() == "array<struct<key:string,value:binary>>"
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize("pushed", ["true", "false"])
 def test_queries_of_one_table_do_not_leak_filters_into_each_other(spark, data, pushed):
     """Spark up to 4.3 keeps what a reader made of the last query's filters: with them taken over, 300 for 2002."""
