@@ -19,7 +19,7 @@ from journal.arguments import NOTHING_CHANGED, NOTHING_READ, checked_xid, index_
 from journal.due_time import After, At, due_time
 from journal.engine.engine import Engine
 from journal.engine.settings import JournalSettings
-from journal.errors import DiskFull, LogClosed, MemoryExhausted, Misuse, UnknownPartition
+from journal.errors import DiskFull, LogClosed, MemoryExhausted, Misuse, UnknownPartition, reserved
 from journal.formats import frame
 from journal.formats.envelope import Clock, log_for, seal
 from journal.formats.filenames import is_internal
@@ -143,6 +143,13 @@ class Log:
             )
         return partitions[partition]
 
+    def _target(self, topic: str, partition: int) -> MessageStore:
+        """Return a partition that messages may be sent to."""
+        store = self._store(topic, partition)
+        if store.internal:
+            raise reserved(store.topic)
+        return store
+
     # -- messages ----------------------------------------------------------------------------------
 
     def append(
@@ -158,7 +165,7 @@ class Log:
         """Append one message; return its offset, once it is forced to disk. ``id`` True makes a new id, ``tags`` are a
         str or several of them.
         """
-        store = self._store(topic, partition)
+        store = self._target(topic, partition)
         frames = _frame_of(value, key, headers, id, tags)
         count = check_run(frames)
         if self.engine.full:
@@ -208,7 +215,7 @@ class Log:
             raise Misuse(
                 "a message for later needs after= or at=; nothing was changed. append() takes one for now"
             )
-        target, frames = self._store(topic, partition), _frame_of(value, key, headers, id, tags)
+        target, frames = self._target(topic, partition), _frame_of(value, key, headers, id, tags)
         check_run(frames)
         stores, now = self._schedule.make(), self._schedule.now(due.clock)
         when = due.micros + now if due.clock is Clock.ELAPSED else due.micros
@@ -361,7 +368,7 @@ class EmbeddedTransaction:
         """Add one message. It gets its offset at commit. ``id`` True makes a new id, ``tags`` are a str or several of
         them.
         """
-        store = self._log._store(topic, partition)
+        store = self._log._target(topic, partition)
         frames = _frame_of(value, key, headers, id, tags)
         self._log.engine.transactions.add(self._number, store.number, frames, check_run(frames))
         sent = self._totals

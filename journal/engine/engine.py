@@ -19,8 +19,9 @@ from journal.buffers import PooledAllocator
 from journal.constants import GROUP_BYTES, GROUP_RECORDS
 from journal.engine.large_commits import LargeCommits
 from journal.engine.routes import routes
-from journal.errors import JournalPoisoned, MemoryExhausted
+from journal.errors import JournalPoisoned, MemoryExhausted, reserved
 from journal.folds.schedule import ScheduleFold
+from journal.formats.envelope import SCHEDULE_TOPIC
 from journal.interfaces import IClock, IFilesystem, IFold, IHousekeeping, ILock, IObserver
 from journal.log.applied import Applied
 from journal.log.catalog import Catalog
@@ -144,6 +145,8 @@ class Engine:
         Raises ``MemoryExhausted`` before anything has changed.
         """
         assert store.number not in self.large_commits.promised, "its offsets are those of a large commit"
+        if store.internal and store.topic != SCHEDULE_TOPIC:
+            raise reserved(store.topic)
         at = self.now()
         base = store.end_offset
         view = store.append(frames, count, at, self.catalog.wall_offset)

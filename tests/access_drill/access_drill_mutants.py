@@ -70,9 +70,9 @@ MUTANTS = [
     ),
     Mutant(
         "lists of transactions look at the first letters alone",
-        "txbroker/broker/sessions/rights.py",
-        '    return (Thing(prefix, f"{prefix}*", is_prefix=True),)\n\n\ndef _table(',
-        '    return (Thing(prefix, f"{prefix}*"),)\n\n\ndef _table(',
+        "txbroker/broker/sessions/things.py",
+        '    return (Thing(prefix, f"{prefix}*", is_prefix=True),)\n\n\ndef by_table(',
+        '    return (Thing(prefix, f"{prefix}*"),)\n\n\ndef by_table(',
     ),
     Mutant(
         "lists of topics do not say that there are others",
