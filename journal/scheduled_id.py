@@ -9,6 +9,7 @@ from journal.arguments import NOTHING_CHANGED, text, wrong_value
 from journal.formats.envelope import LOGS, OFFSET_BITS, id_of
 
 _FORM: Final = re.compile(r"([0-9])-([0-9]{1,12})-([0-9a-f]{8})")
+_WANTED: Final = "the id of a scheduled message, as 3-1042-9f8e7d6c"
 
 
 class ScheduledId(NamedTuple):
@@ -46,5 +47,5 @@ class ScheduledId(NamedTuple):
             return value
         match = _FORM.fullmatch(text("id", value, state))
         if match is None:
-            raise wrong_value("id", value, "the id of a scheduled message, as 3-1042-9f8e7d6c", state)
+            raise wrong_value("id", value, _WANTED, state)
         return cls.checked(int(match[1]), int(match[2]), int(match[3], 16), state)
