@@ -35,9 +35,7 @@ class ScheduledId(NamedTuple):
     def checked(cls, log: int, offset: int, checksum: int, state: str = NOTHING_CHANGED) -> Self:
         """Return the id with these numbers; raises WrongValue if there is none."""
         if not (0 <= log < LOGS and 0 <= offset < 1 << OFFSET_BITS and 0 <= checksum < 1 << 32):
-            raise wrong_value(
-                "id", f"{log}-{offset}-{checksum:x}"[:60], "the id of a scheduled message", state
-            )
+            raise wrong_value("id", f"{log}-{offset}-{checksum:x}"[:60], _WANTED, state)
         return cls(log, offset, checksum)
 
     @classmethod
