@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from journal.arguments import LEAST_TIME, MOST_TIME, micros, seconds
+from journal.due_time import After, At
 from journal.message_headers import GivenHeaders, GivenId, GivenTags, marked
 from journal.xid import Xid
 from txbroker import errors
@@ -38,9 +39,11 @@ from txbroker.client.core.partitioner import Partitioner, check_asking
 from txbroker.client.core.promise import Promise, Task, start
 from txbroker.client.core.results import Receipt
 from txbroker.client.core.retry_policy import RetryPolicy
+from txbroker.client.core.schedule_time import Due
 from txbroker.client.core.worker import Worker, worker_of
 from txbroker.client.loop.fork import process_name
 from txbroker.client.loop.login import login_of
+from txbroker.client.loop.since_boot import since_boot
 from txbroker.client.operations.operations import Operations
 from txbroker.client.operations.transaction_operations import TransactionOperations
 from txbroker.client.producer.producer import Producer
@@ -106,7 +109,9 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
 
     def __init__(self, address: urls.Address, options: Options) -> None:
         login = login_of(options, address)
-        self.core = Core(options, time.monotonic, random.random, lambda: time.time_ns() // 1000, login)
+        self.core = Core(
+            options, time.monotonic, random.random, lambda: time.time_ns() // 1000, login, since_boot
+        )
         self.core.thread = threading.get_ident
         self.core.on_held = self._hurry_resolver
         self._shared_fetch = SharedFetch(self.core)
@@ -193,21 +198,26 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         timestamp: int | datetime | None = None,
         id: GivenId = None,
         tags: GivenTags = None,
+        *,
+        after: After | None = None,
+        at: At | None = None,
     ) -> Receipt:
         """Send a message, and return once it is forced to the broker's disk.
 
         Without ``partition`` the key chooses the partition, as in Kafka. A ``value`` of None is a tombstone.
         ``timestamp`` is a ``datetime`` with a time zone, or µs since 1970 UTC (None: now). ``id`` is the message's id
         (str or bytes), or True for a new one, which the receipt has. ``tags`` are its tags: a str, or a list of some,
-        by which groups can filter. Between ``tpc_begin`` and the end of that transaction the message belongs to the
+        by which groups can filter. With ``after``, a ``timedelta`` or seconds from this call on, or ``at``, a time as
+        ``timestamp`` is, it is scheduled: its partition gets it when it is due, and its receipt has ``scheduled`` in
+        place of the offset. Between ``tpc_begin`` and the end of that transaction the message belongs to the
         transaction, and its receipt has no offset. Raises :class:`OutcomeUnknown` if the message may or may not be
         stored, and :class:`WrongType` or :class:`WrongValue` for arguments that cannot be a message.
         """
         if self._two_phase.current is not None:
-            return self._send_two_phase(topic, value, key, headers, partition, timestamp, id, tags)
+            return self._send_two_phase(topic, value, key, headers, partition, timestamp, id, tags, after, at)
         try:
             return self._take(
-                topic, value, key, headers, partition, timestamp, id, tags, watched=False
+                topic, value, key, headers, partition, timestamp, id, tags, after, at, watched=False
             ).result()
         except errors.TxBrokerError:
             raise
@@ -225,6 +235,9 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         timestamp: int | datetime | None = None,
         id: GivenId = None,
         tags: GivenTags = None,
+        *,
+        after: After | None = None,
+        at: At | None = None,
     ) -> SendFuture:
         """Send a message without waiting. The future always ends, with a receipt or an error.
 
@@ -233,21 +246,15 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         """
         if self._two_phase.current is not None:
             raise errors.Misuse("send_async inside of a two-phase transaction: use send; nothing was sent")
-        return self._take(topic, value, key, headers, partition, timestamp, id, tags, watched=True)
+        return self._take(topic, value, key, headers, partition, timestamp, id, tags, after, at, watched=True)
 
     def _take(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: GivenHeaders | None,
-        partition: int | None,
-        timestamp: int | datetime | None,
-        id: GivenId,
-        tags: GivenTags,
-        watched: bool,
-    ) -> SendFuture:
+        self, topic: str, value: bytes | None, key: bytes | None, headers: GivenHeaders | None,
+        partition: int | None, timestamp: int | datetime | None, id: GivenId, tags: GivenTags,
+        after: After | None, at: At | None, watched: bool,
+    ) -> SendFuture:  # fmt: skip
         driver, producer = self._driver, self._producer
+        due = None if after is None and at is None else self._due(after, at)
         if timestamp is None:
             timestamp = time.time_ns() // 1000
         elif type(timestamp) is not int or not LEAST_TIME <= timestamp <= MOST_TIME:
@@ -259,18 +266,29 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
             if driver.is_forked or self.core.asking:
                 driver.check_process()
             with driver.lock:
-                route = producer.known_route(topic)
-                if route is not None and producer.buffered <= producer.limit:
-                    queue = route.choose(key, partition)
+                route, logs = producer.known_route(topic), None
+                is_known = route is not None
+                if due is not None:
+                    logs = producer.known_logs()
+                    is_known = is_known and logs is not None
+                if is_known and producer.buffered <= producer.limit:
+                    assert route is not None
+                    queue = target = route.choose(key, partition)
                     try:
-                        batch, position = queue.append(value, timestamp, key, headers)
+                        if due is None:
+                            batch, position = queue.append(value, timestamp, key, headers)
+                        else:
+                            message = (value, timestamp, key, headers)
+                            queue, batch, position, target = producer.take(
+                                route, partition, message, due, logs
+                            )
                         if watched:
                             batch.watched = True
                             producer.asynchronous = True
                             driver.kick()
                         elif driver.is_driven:
                             driver.kick()
-                        return SendFuture(driver, queue, batch, position, given)
+                        return SendFuture(driver, queue, batch, position, target, given)
                     except BaseException as error:
                         if not isinstance(error, (TypeError, errors.TxBrokerError)):
                             producer.mend()  # an interrupt, for instance
@@ -278,24 +296,18 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
             if route is None:
                 self.run(producer.route(topic))
             else:
-                waiting = producer.append(topic, value, timestamp, key, headers, partition, watched)
-                queue, batch, position = self.run(waiting)
-                return SendFuture(driver, queue, batch, position, given)
+                waiting = producer.append(topic, value, timestamp, key, headers, partition, watched, due)
+                return SendFuture(driver, *self.run(waiting), given)
 
-    def _send_two_phase(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: GivenHeaders | None,
-        partition: int | None,
-        timestamp: int | datetime | None,
-        id: GivenId,
-        tags: GivenTags,
-    ) -> Receipt:
+    def _due(self, after: After | None, at: At | None) -> Due | None:
+        if self._driver.is_forked or self.core.asking:
+            self._driver.check_process()
+        return self._driver.guarded(partial(self.core.schedule_time.due, after, at))
+
+    def _send_two_phase(self, *message: Any) -> Receipt:
         current = self._joined()
         assert current is not None
-        return self.run(current.send(topic, value, key, headers, partition, timestamp, id, tags))
+        return self.run(current.send(*message))
 
     def _joined(self) -> TransactionCore | None:
         """Return the transaction that this thread has begun with ``tpc_begin``; raises Misuse if another thread has

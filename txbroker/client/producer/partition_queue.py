@@ -61,6 +61,12 @@ class Sender(Protocol):
     def gone(self, queue: PartitionQueue) -> None:
         """The broker says that a queue's partition is gone, and so its topic is."""
 
+    def deleted(self, topic: str) -> None:
+        """The topic is gone, or there is a new one of that name: the next send looks."""
+
+    def topic_of(self, number: int) -> str:
+        """Return the topic of the partition with that number; "" if it is not known any more."""
+
     def unsent(self) -> errors.TxBrokerError:
         """Return the error for a caller whose message was not sent in time."""
 
@@ -99,6 +105,14 @@ class PartitionQueue:
         """Take the bound of wrappers; it holds for what is added from now on. Call it before anything is added."""
         self.most = most
         self.room = min(self._core.options.batch_bytes, most)
+
+    def batch(self, deadline: float) -> Batch:
+        """Return a new batch for messages that are sent by themselves."""
+        return Batch(deadline, self.settled)
+
+    def part(self) -> Batch:
+        """Return a new batch for messages of a transaction."""
+        return Batch(math.inf)
 
     def append(
         self, value: bytes | None, timestamp: int, key: bytes | None, headers: GivenHeaders | None
@@ -241,12 +255,10 @@ class PartitionQueue:
             return
         first = cast(errors.TxBrokerError, returned[0].refusal)
         self._sequence = cast(Send, returned[0].request).sequence
-        if isinstance(first, (errors.SequenceOutOfOrder, errors.ProducerFenced, errors.UnknownPartition)):
+        if isinstance(first, (errors.SequenceOutOfOrder, errors.ProducerFenced)):
             self.broken = first
-        if isinstance(first, errors.UnknownPartition):
-            self._producer.gone(self)
-        if isinstance(first, errors.MessageTooLarge):  # the topic may take less than it did
-            self._producer.forget_route(self.topic)
+        if isinstance(first, (errors.UnknownPartition, errors.MessageTooLarge)):
+            self.misfit(returned[0], first)
         if isinstance(first, errors.UnknownProducer):
             self._producer.expired(self._identity)
         in_doubt = any(batch.attempts > 1 for batch in returned)
@@ -264,6 +276,14 @@ class PartitionQueue:
             self._core.waits.alarm(self._producer.backoff.next(), self._resume)
         else:
             self._resume()
+
+    def misfit(self, batch: Batch, refusal: errors.UnknownPartition | errors.MessageTooLarge) -> None:
+        """Note that the broker has refused a batch for what its topic is now."""
+        if isinstance(refusal, errors.UnknownPartition):
+            self.broken = refusal
+            self._producer.gone(self)
+        else:  # the topic may take less than it did
+            self._producer.forget_route(self.topic)
 
     def _ended(self, batch: Batch) -> bool:
         """Fail a refused batch if it has failed for good, and return True; otherwise it is sent again."""

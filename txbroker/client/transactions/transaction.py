@@ -9,8 +9,12 @@ from datetime import datetime
 from functools import partial
 
 from journal.arguments import checked_xid, micros
+from journal.due_time import After, At
+from journal.formats.envelope import SCHEDULE_TOPIC
 from journal.message_headers import GivenHeaders, GivenId, GivenTags, marked
 from journal.records.group_entries import PartitionOffset, Settled
+from journal.records.record import Placement
+from journal.scheduled_id import ScheduledId
 from journal.transaction_states import State, TransactionNumber
 from journal.xid import Xid
 from txbroker import errors
@@ -23,9 +27,11 @@ from txbroker.client.core.phase import Phase
 from txbroker.client.core.positions import TakesPart
 from txbroker.client.core.promise import start
 from txbroker.client.core.results import Durability, Message, Receipt, Run
+from txbroker.client.operations.scheduled import check_waits
 from txbroker.client.producer.partition_queue import PartitionQueue
 from txbroker.client.producer.producer import Producer
 from txbroker.client.producer.route import Route
+from txbroker.client.producer.schedule_queue import scheduled
 from txbroker.client.transactions.contents import Adds, Contents, NotBegun, Unsent
 from txbroker.client.transactions.decision import Decision, Stage, reason_of
 from txbroker.client.transactions.serials import Serials
@@ -50,6 +56,7 @@ class Transaction:
         self.contents = Contents(core, producer, serials, self.xid)
         self.stage = Stage.OPEN
         self.runs: list[Run] = []
+        self._scheduled: list[ScheduledId] = []
         self.heuristic = False
         self.received = Received()
         self.core = core
@@ -90,14 +97,21 @@ class Transaction:
         timestamp: int | datetime | None = None,
         id: GivenId = None,
         tags: GivenTags = None,
+        after: After | None = None,
+        at: At | None = None,
     ) -> Receipt:
-        """Add a message; returns once the client has it, before the broker does. ``timestamp`` None is now."""
+        """Add a message; returns once the client has it, before the broker does. ``timestamp`` None is now.
+
+        When it is due is fixed by this call, not by the commit.
+        """
         moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
+        due = None if after is None and at is None else self.core.schedule_time.due(after, at)
         given = None
         if id is not None or tags is not None:
             headers, given = marked(headers, id, tags)
         came_through = False
         try:
+            logs = None if due is None else await self.logs()
             route = await self.ready(topic)
             came_through = True
         except Exception:
@@ -107,18 +121,41 @@ class Transaction:
             if not came_through:
                 self.cut_short()
         queue, contents = route.choose(key, partition), self.contents
+        message, log = (value, moment, key, headers), queue
+        if due is not None and logs is not None:
+            log, message = scheduled(logs, queue, due, message)
         try:
-            contents.append(queue, value, moment, key, headers)
+            contents.append(log, *message)
         except NotBegun:
             await self._begin()
-            contents.append(queue, value, moment, key, headers)
+            contents.append(log, *message)
         return Receipt(topic, queue.index, None, Durability.STAGED, given)
+
+    async def cancel(self, id: ScheduledId | str) -> None:
+        """Take a scheduled message back with the transaction; raises unless it waits now."""
+        given = ScheduledId.of(id)
+        self._check_stage()
+        if not self.contents.has_begun:
+            await self._begin()
+        await check_waits(self.core, given)
+        self._check_stage()
+        self.contents.take_back(given)
+
+    @property
+    def scheduled(self) -> list[ScheduledId]:
+        """The ids of its scheduled messages, in the order of their sends; known after the commit."""
+        return self._scheduled
 
     def interrupted(self, before: int, error: BaseException) -> None:
         """Note that a call that adds, begun with ``before`` messages, ended with ``error``. A refusal changes
         nothing.
         """
         if self.contents.added != before and not isinstance(error, errors.TxBrokerError):
+            self.cut_short()
+
+    def interrupted_cancel(self, before: int, error: BaseException) -> None:
+        """Note that a cancel, begun with ``before`` messages to take back, ended with ``error``."""
+        if self.contents.taken_back != before and not isinstance(error, errors.TxBrokerError):
             self.cut_short()
 
     def cut_short(self) -> None:
@@ -128,6 +165,10 @@ class Transaction:
                 f"a send of {self._name} was cancelled or interrupted, so it can only be rolled back; none of its "
                 "messages become visible. Begin it again"
             )
+
+    async def logs(self) -> Route:
+        """Return the route to the logs of the schedule."""
+        return self._producer.known_logs() or await self._producer.route(SCHEDULE_TOPIC)
 
     async def ready(self, topic: str) -> Route:
         """Begin, unless it has begun, and return the route to a topic; waits while too much is unsent, or raises
@@ -286,7 +327,7 @@ class Transaction:
         assert self.xid is not None
         request = commands.Prepare(
             core.correlation(), self._number.serial, self.xid, unsent.totals, self._serials.seen, unsent.runs,
-            unsent.positions,
+            unsent.positions, unsent.cancels,
         )  # fmt: skip
         await self._decide(core.request(request, Done, unsent.data), Stage.PREPARED)
 
@@ -322,7 +363,7 @@ class Transaction:
         begins = unsent.totals is None
         one_phase = commands.Commit(
             core.correlation(), session, serial, self.xid if begins else None, unsent.totals, self._serials.seen,
-            runs=unsent.runs, positions=unsent.positions,
+            runs=unsent.runs, positions=unsent.positions, cancels=unsent.cancels,
         )  # fmt: skip
         await self._decide(core.request(one_phase, Committed, unsent.data, rule=Lost.ASK), Stage.COMMITTED)
 
@@ -401,7 +442,7 @@ class Transaction:
             raise
         else:
             if isinstance(answer, Committed):
-                self.runs = self.contents.runs(answer.placements)
+                self._placed(answer.placements)
                 self.heuristic = answer.heuristic
             self._end(goal)
 
@@ -427,8 +468,12 @@ class Transaction:
             self._end(Stage.ROLLED_BACK)
             raise errors.TransactionRolledBack(f"transaction {number} was rolled back {reason_of(outcome)}")
         if outcome.state is State.COMMITTED:
-            self.runs = self.contents.runs(outcome.placements)
+            self._placed(outcome.placements)
         self._end(Stage.COMMITTED if outcome.state is State.COMMITTED else Stage.PREPARED)
+
+    def _placed(self, placements: list[Placement]) -> None:
+        self.runs = self.contents.runs(placements)
+        self._scheduled = self.contents.scheduled(placements)
 
     def leave(self) -> None:
         """Note that the program is done with it, and may never ask how it ended."""
