@@ -87,11 +87,6 @@ def key_of(partition: int, clock: Clock) -> bytes:
     return _KEY.pack(partition, clock)
 
 
-def partition_in(key: bytes) -> int:
-    """Return the number of the partition that an envelope with this key is for."""
-    return int(_KEY.unpack(key)[0])
-
-
 class EnvelopeMessage(NamedTuple):
     """The message that an envelope is in its log."""
 

@@ -39,7 +39,6 @@ from txbroker.client.core.partitioner import Partitioner, check_asking
 from txbroker.client.core.promise import Promise, Task, start
 from txbroker.client.core.results import Receipt
 from txbroker.client.core.retry_policy import RetryPolicy
-from txbroker.client.core.schedule_time import Due
 from txbroker.client.core.worker import Worker, worker_of
 from txbroker.client.loop.fork import process_name
 from txbroker.client.loop.login import login_of
@@ -216,9 +215,8 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         if self._two_phase.current is not None:
             return self._send_two_phase(topic, value, key, headers, partition, timestamp, id, tags, after, at)
         try:
-            return self._take(
-                topic, value, key, headers, partition, timestamp, id, tags, after, at, watched=False
-            ).result()
+            take = self._take if after is None and at is None else partial(self._take_later, after, at)
+            return take(topic, value, key, headers, partition, timestamp, id, tags, watched=False).result()
         except errors.TxBrokerError:
             raise
         except BaseException:  # an interrupt: no caller waits for it any more
@@ -246,15 +244,15 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         """
         if self._two_phase.current is not None:
             raise errors.Misuse("send_async inside of a two-phase transaction: use send; nothing was sent")
-        return self._take(topic, value, key, headers, partition, timestamp, id, tags, after, at, watched=True)
+        take = self._take if after is None and at is None else partial(self._take_later, after, at)
+        return take(topic, value, key, headers, partition, timestamp, id, tags, watched=True)
 
     def _take(
         self, topic: str, value: bytes | None, key: bytes | None, headers: GivenHeaders | None,
         partition: int | None, timestamp: int | datetime | None, id: GivenId, tags: GivenTags,
-        after: After | None, at: At | None, watched: bool,
+        watched: bool,
     ) -> SendFuture:  # fmt: skip
         driver, producer = self._driver, self._producer
-        due = None if after is None and at is None else self._due(after, at)
         if timestamp is None:
             timestamp = time.time_ns() // 1000
         elif type(timestamp) is not int or not LEAST_TIME <= timestamp <= MOST_TIME:
@@ -266,29 +264,18 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
             if driver.is_forked or self.core.asking:
                 driver.check_process()
             with driver.lock:
-                route, logs = producer.known_route(topic), None
-                is_known = route is not None
-                if due is not None:
-                    logs = producer.known_logs()
-                    is_known = is_known and logs is not None
-                if is_known and producer.buffered <= producer.limit:
-                    assert route is not None
-                    queue = target = route.choose(key, partition)
+                route = producer.known_route(topic)
+                if route is not None and producer.buffered <= producer.limit:
+                    queue = route.choose(key, partition)
                     try:
-                        if due is None:
-                            batch, position = queue.append(value, timestamp, key, headers)
-                        else:
-                            message = (value, timestamp, key, headers)
-                            queue, batch, position, target = producer.take(
-                                route, partition, message, due, logs
-                            )
+                        batch, position = queue.append(value, timestamp, key, headers)
                         if watched:
                             batch.watched = True
                             producer.asynchronous = True
                             driver.kick()
                         elif driver.is_driven:
                             driver.kick()
-                        return SendFuture(driver, queue, batch, position, target, given)
+                        return SendFuture(driver, queue, batch, position, queue, given)
                     except BaseException as error:
                         if not isinstance(error, (TypeError, errors.TxBrokerError)):
                             producer.mend()  # an interrupt, for instance
@@ -296,13 +283,24 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
             if route is None:
                 self.run(producer.route(topic))
             else:
-                waiting = producer.append(topic, value, timestamp, key, headers, partition, watched, due)
+                waiting = producer.append(topic, value, timestamp, key, headers, partition, watched)
                 return SendFuture(driver, *self.run(waiting), given)
 
-    def _due(self, after: After | None, at: At | None) -> Due | None:
-        if self._driver.is_forked or self.core.asking:
-            self._driver.check_process()
-        return self._driver.guarded(partial(self.core.schedule_time.due, after, at))
+    def _take_later(
+        self, after: After | None, at: At | None, topic: str, value: bytes | None, key: bytes | None,
+        headers: GivenHeaders | None, partition: int | None, timestamp: int | datetime | None, id: GivenId,
+        tags: GivenTags, watched: bool,
+    ) -> SendFuture:  # fmt: skip
+        moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
+        headers, given = marked(headers, id, tags)
+        message = (value, moment, key, headers)
+        found = self.run(self._producer.append_later(topic, message, partition, watched, after, at))
+        self._driver.guarded(self._kick)
+        return SendFuture(self._driver, *found, given)
+
+    def _kick(self) -> None:
+        if self._driver.is_driven or self._producer.unattended:
+            self._driver.kick()
 
     def _send_two_phase(self, *message: Any) -> Receipt:
         current = self._joined()

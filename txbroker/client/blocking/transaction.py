@@ -19,7 +19,7 @@ from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Receipt
 from txbroker.client.core.waits import until
 from txbroker.client.producer.batch import Frames
-from txbroker.client.transactions import bulk
+from txbroker.client.transactions import bulk, taking_back
 from txbroker.client.transactions.client_transaction import ClientTransaction
 from txbroker.client.transactions.transaction import Transaction as TransactionCore
 
@@ -69,7 +69,7 @@ class Transaction(ClientTransaction):
 
         When a message is due that is sent later is fixed by this call; its id is in :attr:`scheduled` after the commit.
         """
-        before = self._core.contents.added
+        before = self._core.contents.changes
         try:
             found: Receipt = self._run(
                 self._core.send(topic, value, key, headers, partition, timestamp, id, tags, after, at)
@@ -99,7 +99,7 @@ class Transaction(ClientTransaction):
         See :func:`txbroker.client.transactions.bulk.send_many`.
         """
         columns = (topic, values, keys, headers, partitions, timestamps, ids, tags)
-        before = self._core.contents.added
+        before = self._core.contents.changes
         try:
             self._run(bulk.send_many(self._core, *columns, by_key=by_key, after=after, at=at))
         except BaseException as error:
@@ -108,7 +108,7 @@ class Transaction(ClientTransaction):
 
     def send_frames(self, topic: str, split: Callable[[int], Iterable[tuple[int, Frames]]]) -> None:
         """Add messages that are frames already. See :func:`txbroker.client.transactions.bulk.send_frames`."""
-        before = self._core.contents.added
+        before = self._core.contents.changes
         try:
             self._run(bulk.send_frames(self._core, topic, split))
         except BaseException as error:
@@ -121,11 +121,11 @@ class Transaction(ClientTransaction):
         Raises AlreadySent, ScheduleHeld and NotScheduled unless the message waits now; the transaction goes on then. If
         it is sent before the transaction is prepared or committed, that is refused.
         """
-        before = self._core.contents.taken_back
+        before = self._core.contents.changes
         try:
-            self._run(self._core.cancel(id))
+            self._run(taking_back.take_back(self._core, id))
         except BaseException as error:
-            self._core.interrupted_cancel(before, error)
+            self._core.interrupted(before, error)
             raise
 
     def receive(

@@ -47,8 +47,8 @@ HELD = 0.002
 class Core:
     """Connection, session, unanswered requests.
 
-    ``clock`` gives seconds that only grow, ``wall`` µs since 1970 UTC, ``random`` 0 to 1. ``elapsed`` gives seconds that
-    also grow while the machine sleeps (None: ``clock`` does).
+    ``clock`` gives seconds that only grow, ``wall`` µs since 1970 UTC, ``random`` 0 to 1. ``elapsed`` gives seconds
+    that also grow while the machine sleeps; None is ``clock``.
     """
 
     session = 0

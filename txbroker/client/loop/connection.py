@@ -290,8 +290,11 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
             return await current.send(topic, value, key, headers, partition, timestamp, id, tags, after, at)
         headers, given = marked(headers, id, tags)
         moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
-        due = None if after is None and at is None else self.core.schedule_time.due(after, at)
-        appended = await self._producer.append(topic, value, moment, key, headers, partition, True, due)
+        message = (value, moment, key, headers)
+        if after is None and at is None:
+            appended = await self._producer.append(topic, *message, partition, True)
+        else:
+            appended = await self._producer.append_later(topic, message, partition, True, after, at)
         batch = appended.batch
         try:
             sent = await batch

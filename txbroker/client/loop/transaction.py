@@ -16,7 +16,7 @@ from txbroker.client.core.waits import until
 from txbroker.client.loop.connection import LoopConnection
 from txbroker.client.loop.loop_method import Take, loop_part_method, one_of, taking_method
 from txbroker.client.producer.batch import Frames
-from txbroker.client.transactions import bulk
+from txbroker.client.transactions import bulk, taking_back
 from txbroker.client.transactions.client_transaction import ClientTransaction
 from txbroker.client.transactions.transaction import Transaction
 
@@ -80,7 +80,7 @@ class LoopTransaction(ClientTransaction):
     @loop_part_method
     def cancel(self, id: ScheduledId | str) -> Awaitable[None]:
         """Take a scheduled message back with the transaction; see the blocking client's."""
-        return self._connection.run(self._core.cancel(id), self._core.cut_short)
+        return self._connection.run(taking_back.take_back(self._core, id), self._core.cut_short)
 
     @loop_part_method
     def prepare(self) -> Awaitable[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.formats import frame
@@ -12,24 +12,29 @@ from journal.formats.frame import HEADER
 from journal.message_headers import GivenHeaders
 from txbroker.client.producer.batch import Batch
 
+if TYPE_CHECKING:
+    from txbroker.client.producer.partition_queue import PartitionQueue
+
 
 class EnvelopeBatch(Batch):
     """Envelopes, in order: frames one after the other, because each of them is taken back, and comes due, by itself.
 
-    With ``of_one`` all are for one partition, so that the broker refuses none because of what another one is for.
+    With a ``target`` all are for that partition, so that the broker refuses none because of what another one is for.
     ``checksums`` are those of the envelopes, which are parts of their ids.
     """
 
-    __slots__ = ("_of_one", "checksums", "key")
+    __slots__ = ("_key", "checksums", "target")
 
     def __init__(
-        self, deadline: float, on_settled: Callable[[Batch], None] | None = None, of_one: bool = False
+        self,
+        deadline: float,
+        on_settled: Callable[[Batch], None] | None = None,
+        target: PartitionQueue | None = None,
     ) -> None:
         super().__init__(deadline, on_settled)
-        self.key = b""
-        """The key of its first envelope."""
+        self.target = target
         self.checksums: list[int] = []
-        self._of_one = of_one
+        self._key = b""
 
     def add(
         self,
@@ -45,16 +50,19 @@ class EnvelopeBatch(Batch):
         count, given = self.count, cast(bytes, key)
         piece = frame.encode(value, timestamp, given, headers)
         size = self.size + len(piece)
-        is_full = size > room or count >= MAX_REQUEST_MESSAGES or (self._of_one and given != self.key)
+        is_full = size > room or count >= MAX_REQUEST_MESSAGES or self._is_for_another(given)
         if count and is_full:
             return -1
         if not count:
-            self.key = given
+            self._key = given
         self._pieces.append(piece)
         self.checksums.append(HEADER.unpack_from(piece)[1])
         self.size = size
         self.count = count + 1
         return count
+
+    def _is_for_another(self, key: bytes) -> bool:
+        return self.target is not None and key != self._key
 
     @property
     def alone_size(self) -> int:

@@ -61,12 +61,6 @@ class Sender(Protocol):
     def gone(self, queue: PartitionQueue) -> None:
         """The broker says that a queue's partition is gone, and so its topic is."""
 
-    def deleted(self, topic: str) -> None:
-        """The topic is gone, or there is a new one of that name: the next send looks."""
-
-    def topic_of(self, number: int) -> str:
-        """Return the topic of the partition with that number; "" if it is not known any more."""
-
     def unsent(self) -> errors.TxBrokerError:
         """Return the error for a caller whose message was not sent in time."""
 
@@ -113,6 +107,10 @@ class PartitionQueue:
     def part(self) -> Batch:
         """Return a new batch for messages of a transaction."""
         return Batch(math.inf)
+
+    def spread(self) -> None:
+        """Have the next messages without a key go to another partition."""
+        self.batches_sealed += 1
 
     def append(
         self, value: bytes | None, timestamp: int, key: bytes | None, headers: GivenHeaders | None
@@ -277,7 +275,11 @@ class PartitionQueue:
         else:
             self._resume()
 
-    def misfit(self, batch: Batch, refusal: errors.UnknownPartition | errors.MessageTooLarge) -> None:
+    def misfit(
+        self,
+        batch: Batch,  # noqa: ARG002 - all of them are for the one partition
+        refusal: errors.UnknownPartition | errors.MessageTooLarge,
+    ) -> None:
         """Note that the broker has refused a batch for what its topic is now."""
         if isinstance(refusal, errors.UnknownPartition):
             self.broken = refusal

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import cast
 
 from journal.arguments import text, wrong_type
+from journal.due_time import After, At
 from journal.formats.compression import compressor
 from journal.formats.envelope import SCHEDULE_TOPIC
 from journal.formats.frame import HEADER_BYTES
@@ -158,11 +159,6 @@ class Producer:
         self._have(SCHEDULE_TOPIC, queues)
         return Route(SCHEDULE_TOPIC, queues, None, self.forget_route)
 
-    def topic_of(self, number: int) -> str:
-        """Return the topic of the partition with that number; "" if it is not known any more."""
-        every = chain.from_iterable(self._queues.values())
-        return next((queue.topic for queue in every if queue.number == number), "")
-
     def _have(self, topic: str, queues: list[PartitionQueue]) -> None:
         """A topic has these queues. Others are of a topic of that name that is deleted: they take no more messages."""
         kept = {queue.number for queue in queues}
@@ -306,20 +302,9 @@ class Producer:
             "this message was not taken"
         )
 
-    def known_logs(self) -> Route | None:
-        """Return the route to the logs of the schedule if it is known already."""
-        return self._routes.get(SCHEDULE_TOPIC)
-
-    def take(
-        self, route: Route, partition: int | None, message: GivenMessage, due: Due | None, logs: Route | None
-    ) -> Appended:
-        """Add a message, for now or for later; raises the error that makes sending impossible."""
-        value, timestamp, key, headers = message
-        queue = target = route.choose(key, partition)
-        if due is not None and logs is not None:
-            queue, (value, timestamp, key, headers) = scheduled(logs, target, due, message)
-        batch, position = queue.append(value, timestamp, key, headers)
-        return Appended(queue, batch, position, target)
+    async def logs(self) -> Route:
+        """Return the route to the logs of the schedule."""
+        return self._routes.get(SCHEDULE_TOPIC) or await self.route(SCHEDULE_TOPIC)
 
     async def append(
         self,
@@ -342,7 +327,7 @@ class Producer:
         message = (value, timestamp, key, headers)
         logs = None
         if due is not None:
-            logs = self.known_logs() or await self.route(SCHEDULE_TOPIC)
+            logs = await self.logs()
         if self.buffered <= self.limit:
             return self._append(route, partition, message, watched, due, logs)
         self.check_room()
@@ -356,6 +341,20 @@ class Producer:
             return self._append(route, partition, message, watched, due, logs)
         finally:
             self.leave_room(turn)
+
+    async def append_later(
+        self,
+        topic: str,
+        message: GivenMessage,
+        partition: int | None,
+        watched: bool,
+        after: After | None,
+        at: At | None,
+    ) -> Appended:
+        """Add a message that is due ``after`` a time from this call on, or ``at`` one; else as :meth:`append`."""
+        due = self.core.schedule_time.due(after, at)
+        value, timestamp, key, headers = message
+        return await self.append(topic, value, timestamp, key, headers, partition, watched, due)
 
     def room(self) -> Turn:
         """Return a place in the line for room."""
@@ -384,10 +383,14 @@ class Producer:
         due: Due | None,
         logs: Route | None,
     ) -> Appended:
-        appended = self.take(route, partition, message, due, logs)
+        value, timestamp, key, headers = message
+        queue = target = route.choose(key, partition)
+        if due is not None and logs is not None:
+            queue, (value, timestamp, key, headers) = scheduled(logs, target, due, message)
+        batch, position = queue.append(value, timestamp, key, headers)
         if watched:
-            appended.batch.watched = self.asynchronous = True
-        return appended
+            batch.watched = self.asynchronous = True
+        return Appended(queue, batch, position, target)
 
     async def flush(self, batches: list[Batch] | None = None) -> None:
         """Send everything and wait for all answers; raise the first failure since the last flush.

@@ -12,8 +12,8 @@ from txbroker.client.producer.partition_queue import PartitionQueue
 
 
 class Appended(NamedTuple):
-    """The place of a message that was taken: the one at ``position`` of ``batch``, in ``queue``. ``target`` is the queue
-    of the partition that it is for: the same, unless it is scheduled.
+    """The place of a message that was taken: the one at ``position`` of ``batch``, in ``queue``. ``target`` is the
+    queue of the partition that it is for: the same, unless it is scheduled.
     """
 
     queue: PartitionQueue

@@ -6,7 +6,7 @@ import math
 from typing import cast
 
 from journal.formats import frame
-from journal.formats.envelope import SCHEDULE_TOPIC, EnvelopeMessage, enclosed, log_for, partition_in
+from journal.formats.envelope import SCHEDULE_TOPIC, EnvelopeMessage, enclosed, log_for
 from journal.message_headers import GivenHeaders
 from txbroker import errors
 from txbroker.client.core.schedule_time import Due
@@ -25,30 +25,35 @@ class ScheduleQueue(PartitionQueue):
     def __init__(self, producer: Sender, index: int, number: int) -> None:
         super().__init__(producer, SCHEDULE_TOPIC, index, number)
         self.target: PartitionQueue | None = None
-        """The queue of the partition that the last message was for."""
-
-    def flush(self) -> None:
-        """Send everything that waits. What is for the same topic later, without a key, goes to another partition."""
-        if self.open is not None and self.target is not None:
-            self.target.batches_sealed += 1
-        super().flush()
+        """The queue of the partition that the last message is for."""
 
     def batch(self, deadline: float) -> EnvelopeBatch:
         """Return a new batch for messages that are sent by themselves."""
-        return EnvelopeBatch(deadline, self.settled, of_one=True)
+        return EnvelopeBatch(deadline, self.settled, self.target)
 
     def part(self) -> EnvelopeBatch:
         """Return a new batch for messages of a transaction."""
         return EnvelopeBatch(math.inf)
 
+    def spread(self) -> None:
+        """Have the next messages for the topic of the last one, without a key, go to another partition."""
+        if self.target is not None:
+            self.target.spread()
+
+    def flush(self) -> None:
+        """Send everything that waits. What comes for the same topic, without a key, goes to another partition then."""
+        batch = cast(EnvelopeBatch | None, self.open)
+        if batch is not None and batch.target is not None:
+            batch.target.spread()
+        super().flush()
+
     def misfit(self, batch: Batch, refusal: errors.UnknownPartition | errors.MessageTooLarge) -> None:
-        """Note that the broker has refused a batch for what the topic is that it is for; others may go on."""
-        producer, target = self._producer, partition_in(cast(EnvelopeBatch, batch).key)
-        topic = producer.topic_of(target)
+        """Note that the broker has refused a batch for what the topic is now that it is for; others may go on."""
+        producer, target = self._producer, cast(PartitionQueue, cast(EnvelopeBatch, batch).target)
         if isinstance(refusal, errors.MessageTooLarge):
-            producer.forget_route(topic)
+            producer.forget_route(target.topic)
         else:
-            producer.deleted(topic)
+            producer.gone(target)
             producer.forget_route(SCHEDULE_TOPIC)  # should the log be meant
 
 

@@ -44,17 +44,16 @@ async def send_many(
 
     Where ``partitions`` has None the key chooses the partition; without ``by_key``, whole batches go to one partition
     after the other. With ``ids`` True each message gets a new id. ``tags`` has the tags of each: a str, a
-    list of some, or None. With ``after`` or ``at`` all are scheduled, for the same time. Raises as :meth:`txbroker.client.blocking.Transaction.send` does; the messages before the
-    refused one have been added then.
+    list of some, or None. With ``after`` or ``at`` all are scheduled, for the same time. Raises as
+    :meth:`txbroker.client.blocking.Transaction.send` does; the messages before the refused one have been added then.
     """
     own_ids = None if ids is True else ids
     _check_columns(
         values, keys=keys, headers=headers, partitions=partitions, timestamps=timestamps, ids=own_ids, tags=tags
     )  # fmt: skip
-    core = transaction.core
-    now = core.wall()
+    core, now = transaction.core, transaction.core.wall()
     due = core.schedule_time.due(after, at, "nothing was added")
-    logs = None if due is None else await transaction.logs()
+    logs = None if due is None else await transaction.producer.logs()
     route = await transaction.ready(topic)
     choose, append = route.choose, transaction.contents.append
     given: Iterable[GivenHeaders | None] = _column(headers)

@@ -142,7 +142,7 @@ class Contents:
         if batch.count == 1:
             self._producer.check_size(batch)
             self._batches[queue.number] = (queue, batch)
-            queue.batches_sealed += 1  # so that messages without a key spread over partitions
+            queue.spread()
         self.size += batch.size - before
         if isinstance(batch, EnvelopeBatch):
             number = self._in_logs.get(queue.number, 0)
@@ -173,7 +173,7 @@ class Contents:
                 self.added -= last - first
                 raise
             self._batches[queue.number] = (queue, batch)
-            queue.batches_sealed += 1
+            queue.spread()
         if batch.size >= queue.room:
             self._post(queue, batch)
         return last
@@ -203,9 +203,9 @@ class Contents:
         self._batches.pop(queue.number, None)
 
     @property
-    def taken_back(self) -> int:
-        """How many scheduled messages it takes back."""
-        return len(self._cancels)
+    def changes(self) -> int:
+        """How many messages were added, and scheduled ones are to be taken back."""
+        return self.added + len(self._cancels)
 
     def take_back(self, id: ScheduledId) -> None:
         """Have a scheduled message taken back with the transaction; raises LimitExceeded for too many."""
@@ -335,23 +335,20 @@ class Contents:
         """The topics of the messages that have been sent."""
         return {queue.topic for queue in self._queues.values()}
 
-    def runs(self, placements: list[Placement]) -> list[Run]:
-        """Return where its messages are stored."""
-        queues = self._queues
-        return [
-            Run(queues[place.partition].topic, queues[place.partition].index, place.base_offset, place.count)
-            for place in placements
-            if place.partition in queues and queues[place.partition].topic != SCHEDULE_TOPIC
-        ]
-
-    def scheduled(self, placements: list[Placement]) -> list[ScheduledId]:
-        """Return the ids of its scheduled messages, in the order in which they were added."""
+    def places(self, placements: list[Placement]) -> tuple[list[Run], list[ScheduledId]]:
+        """Return where its messages are stored, and the ids of those that are scheduled, in the order of their adds."""
         bases = {place.partition: place.base_offset for place in placements}
-        return [
+        runs = [
+            Run(queue.topic, queue.index, place.base_offset, place.count)
+            for place in placements
+            if (queue := self._queues.get(place.partition)) is not None and queue.topic != SCHEDULE_TOPIC
+        ]
+        ids = [
             ScheduledId(log.index, bases[log.number] + number, checksum)
             for log, number, checksum in self._scheduled
             if log.number in bases
         ]
+        return runs, ids
 
 
 class Adds(Call[Done]):
