@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from journal.arguments import NOTHING_SENT
 from journal.due_time import After, At, due_time
-from journal.errors import WrongValue
-from journal.formats.envelope import HORIZONS, Clock
+from journal.formats.envelope import Clock
 from txbroker.client.core.call import Call
 from txbroker.client.core.phase import Phase
 from txbroker.wire.messages import AskSchedule, ScheduleTold
@@ -87,18 +86,13 @@ class ScheduleTime:
     def due(self, after: After | None, at: At | None, state: str = NOTHING_SENT) -> Due | None:
         """Return when a message of this moment is due by what its caller gave; None if it is to be sent at once.
 
-        Raises as :func:`journal.due_time.due_time`, and WrongValue for a time more than ten years ahead.
+        Raises as :func:`journal.due_time.due_time`.
         """
-        given = due_time(after, at, state)
-        if given is None:
+        if after is None and at is None:
             return None
+        wall = self._core.wall()
+        given = due_time(after, at, state, wall)
+        assert given is not None
         if given.clock is Clock.ELAPSED:
             return Due(given.clock, given.micros + self.now(), given.micros)
-        ahead = given.micros - self._core.wall()
-        if ahead > HORIZONS[-1]:
-            raise WrongValue(f"at is {_shown(at)}; it must be within ten years from now; {state}")
-        return Due(given.clock, max(1, given.micros), ahead)
-
-
-def _shown(at: Any) -> str:
-    return str(at.isoformat() if hasattr(at, "isoformat") else at)
+        return Due(given.clock, max(1, given.micros), given.micros - wall)

@@ -102,7 +102,7 @@ class Transaction:
         When it is due is fixed by this call, not by the commit.
         """
         moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
-        due = None if after is None and at is None else self.core.schedule_time.due(after, at)
+        due = self.core.schedule_time.due(after, at)
         given = None
         if id is not None or tags is not None:
             headers, given = marked(headers, id, tags)
