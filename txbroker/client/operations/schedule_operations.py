@@ -9,8 +9,7 @@ from journal.scheduled_id import ScheduledId
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
 from txbroker.client.core.promise import Promise
-from txbroker.client.core.results import Listed
-from txbroker.client.core.scheduled_results import ScheduledMessage
+from txbroker.client.core.scheduled_results import ScheduledMessage, ScheduledMessages
 from txbroker.client.operations import scheduled
 
 
@@ -42,13 +41,11 @@ class ScheduleOperations:
         return scheduled.scheduled(self.core, id, with_message)
 
     @client_method
-    def list_scheduled(
-        self, topic: str | None = None
-    ) -> Coroutine[Promise[Any], None, Listed[ScheduledMessage]]:
+    def list_scheduled(self, topic: str | None = None) -> Coroutine[Promise[Any], None, ScheduledMessages]:
         """Return the scheduled messages that wait, of a topic or of all, in the order in which they are due.
 
         They are those of topics that the client's principal may describe; the list's ``is_filtered`` says whether there
-        may be others.
+        may be others, and ``holds`` whether messages that are due by the wall clock are held, because it has jumped.
         """
         return scheduled.list_scheduled(self.core, topic)
 

@@ -12,8 +12,8 @@ from journal.message_headers import message_id as checked_message_id
 from journal.scheduled_id import ScheduledId
 from txbroker import errors
 from txbroker.client.core.core import Core
-from txbroker.client.core.results import Listed, decoded, listed
-from txbroker.client.core.scheduled_results import ScheduledMessage
+from txbroker.client.core.results import decoded
+from txbroker.client.core.scheduled_results import ScheduledMessage, ScheduledMessages
 from txbroker.client.operations.topic_creation import described
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import (
@@ -87,8 +87,8 @@ async def _cancel_named(core: Core, wanted: bytes) -> list[ScheduledId]:
     if over := [each.id for each in others if each.state.state == CANCELLED]:
         return over
     raise errors.NotScheduled(
-        f"there is no scheduled message with the id {wanted!r}: there never was, or it was over a day ago; "
-        f"{NOTHING_CHANGED}"
+        f"there is no scheduled message with the id {wanted.decode(errors='backslashreplace')!r}: there never was, or "
+        f"it was over a day ago; {NOTHING_CHANGED}"
     )
 
 
@@ -142,29 +142,33 @@ async def scheduled(core: Core, id: ScheduledId | str, with_message: bool = Fals
         [message] = decoded(topic, partition, shown.data, 0, state.size)[0]
         named = message.id
     return ScheduledMessage(
-        given, state.state, topic, partition, _clock(state.clock), _due(core, state, shown.now),
+        given, state.state, topic, partition, _clock(state.clock),
+        *_due(state, shown.now, core.wall()),
         None if state.offset < 0 or state.state != SENT else state.offset, state.holder, state.size, named, message,
     )  # fmt: skip
 
 
-async def list_scheduled(core: Core, topic: str | None) -> Listed[ScheduledMessage]:
+async def list_scheduled(core: Core, topic: str | None) -> ScheduledMessages:
     """Return the messages that wait, of a topic or of all, in the order in which they are due."""
     name = "" if topic is None else text("topic", topic, NOTHING_READ)
-    found, after, is_filtered = list[ScheduledMessage](), (0, -1), False
+    found, after = ScheduledMessages(), (0, -1)
     while True:
         request = ListScheduled(core.correlation(), name, after, MAX_SCHEDULED_IDS)
         page = await core.request(request, ScheduledList)
-        found += [_listed(core, info, page.now) for info in page.messages]
-        is_filtered = is_filtered or page.is_filtered
+        wall = core.wall()
+        found += [_listed(info, page.now, wall) for info in page.messages]
+        found.is_filtered = found.is_filtered or page.is_filtered
+        found.holds = page.holds
         if page.next is None:
-            return listed(sorted(found, key=lambda each: each.due), is_filtered)
+            found.sort(key=lambda each: each.due_at)
+            return found
         after = page.next
 
 
-def _listed(core: Core, info: ScheduledInfo, now: int) -> ScheduledMessage:
+def _listed(info: ScheduledInfo, now: int, wall: int) -> ScheduledMessage:
     return ScheduledMessage(
         ScheduledId.checked(*info.id), HELD if info.is_held else WAITS, info.topic, info.partition, _clock(info.clock),
-        _due(core, info, now), None, "", info.size, info.message_id or None,
+        *_due(info, now, wall), None, "", info.size, info.message_id or None,
     )  # fmt: skip
 
 
@@ -172,9 +176,10 @@ def _clock(clock: int) -> str:
     return Clock(clock).name.lower()
 
 
-def _due(core: Core, of: ScheduledState | ScheduledInfo, now: int) -> float:
-    """Return in how many seconds it is due; ``now`` is schedule time."""
-    return (of.due - (now if of.clock == Clock.ELAPSED else core.wall())) / 1e6
+def _due(of: ScheduledState | ScheduledInfo, now: int, wall: int) -> tuple[float, int]:
+    """Return in how many seconds it is due, and when; ``now`` is schedule time, ``wall`` the wall clock's."""
+    ahead = of.due - (now if of.clock == Clock.ELAPSED else wall)
+    return ahead / 1e6, wall + ahead
 
 
 class _Shown(NamedTuple):
