@@ -10,6 +10,7 @@ from journal.formats.envelope import Clock
 from journal.formats.frame import HEADER, walk
 from journal.message_headers import message_id as checked_message_id
 from journal.scheduled_id import ScheduledId
+from journal.words import count_text
 from txbroker import errors
 from txbroker.client.core.core import Core
 from txbroker.client.core.results import decoded
@@ -79,7 +80,9 @@ async def _cancel_named(core: Core, wanted: bytes) -> list[ScheduledId]:
     taken = [each.id for each in after if each.state.state == CANCELLED]
     others = [each for each in (*known, *after) if each.state.state != WAITS and each.id not in taken]
     if held := [each for each in others if each.state.state == HELD]:
-        await _refuse(core, held[0], f"{len(taken)} others with its id were taken back")
+        others_of_it = count_text(len(taken), "other message")
+        has = "has" if len(taken) == 1 else "have"
+        await _refuse(core, held[0], f"{others_of_it} with its id {has} been taken back")
     if taken:
         return taken
     if sent := [each for each in others if each.state.state == SENT]:
