@@ -123,10 +123,10 @@ def test_cancel_takes_an_id_or_that_of_the_sender(scene):
     with pytest.raises(errors.Misuse, match="nothing has changed"):
         run(scene, "cancel", "0-1-00000000", message_id="x")
     for wrong in (True, False, 5, ["x"]):
-        with pytest.raises(errors.WrongType, match="id is"):
+        with pytest.raises(errors.WrongType, match="message_id is"):
             run(scene, "cancel", message_id=wrong)
     for wrong in ("", "x" * 256):
-        with pytest.raises(errors.WrongValue, match="id is"):
+        with pytest.raises(errors.WrongValue, match="message_id is"):
             run(scene, "cancel", message_id=wrong)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple, NoReturn
 
-from journal.arguments import NOTHING_CHANGED, NOTHING_READ, text
+from journal.arguments import NOTHING_CHANGED, NOTHING_READ, text, truth, wrong_type
 from journal.formats.envelope import Clock
 from journal.formats.frame import HEADER, walk
 from journal.message_headers import message_id as checked_message_id
@@ -66,8 +66,8 @@ async def cancel(
             await _refuse(core, known, NOTHING_CHANGED)
         return [known.id]
     if isinstance(message_id, bool):
-        raise errors.WrongType(f"message_id is {message_id}; it must be a str or bytes; {NOTHING_CHANGED}")
-    wanted = checked_message_id(message_id, NOTHING_CHANGED)
+        raise wrong_type("message_id", message_id, "a str or bytes", NOTHING_CHANGED)
+    wanted = checked_message_id(message_id, NOTHING_CHANGED, "message_id")
     assert wanted is not None
     return await _cancel_named(core, wanted)
 
@@ -135,6 +135,7 @@ async def _checksum(core: Core, number: int, place: int) -> int | None:
 async def scheduled(core: Core, id: ScheduledId | str, with_message: bool = False) -> ScheduledMessage:
     """Return what has become of a scheduled message; raises NotScheduled."""
     given = ScheduledId.of(id, NOTHING_READ)
+    truth("with_message", with_message, NOTHING_READ)
     shown = await _shown(core, [given], with_message)
     [known] = shown.known
     if known.state.state == UNKNOWN:
