@@ -27,13 +27,13 @@ class DueTime(NamedTuple):
     micros: int
 
 
-def due_time(after: Any, at: Any, state: str = NOTHING_SENT) -> DueTime | None:
-    """Return when a message is due by what a caller gave; None if it is to be sent at once.
+def due_time(after: Any, at: Any, state: str = NOTHING_SENT, wall: int | None = None) -> DueTime | None:
+    """Return when a message is due by what a caller gave; None if it is to be sent at once. ``wall`` is the time now.
 
     Raises Misuse for both, WrongType and WrongValue for what is no time, or one that is more than ten years ahead.
     """
     if after is None:
-        return None if at is None else DueTime(Clock.WALL, micros("at", at, state))
+        return None if at is None else DueTime(Clock.WALL, _moment(at, state, wall))
     if at is not None:
         raise Misuse(f"a message is due after a time or at one, not both; {state}. Give after= or at=")
     given = (
@@ -45,3 +45,11 @@ def due_time(after: Any, at: Any, state: str = NOTHING_SENT) -> DueTime | None:
             f"{state}"
         )
     return DueTime(Clock.ELAPSED, given)
+
+
+def _moment(at: Any, state: str, wall: int | None) -> int:
+    moment = micros("at", at, state)
+    if wall is not None and moment - wall > _LONGEST:
+        what = at.isoformat() if isinstance(at, datetime) else at
+        raise WrongValue(f"at is {what}; it must be within ten years from now; {state}")
+    return moment

@@ -107,7 +107,7 @@ def last_value(headers: Headers, name: str) -> bytes | None:
     return next((value for each, value in reversed(headers) if each == name), None)
 
 
-def message_id(given: Any, state: str = NOTHING_SENT) -> bytes | None:
+def message_id(given: Any, state: str = NOTHING_SENT, name: str = "id") -> bytes | None:
     """Return the id that a caller gave (a str as UTF-8), or a new one for True: 32 hex digits that nothing else has.
 
     None and False give None. Raises :class:`WrongType`, and :class:`WrongValue` for an id that is empty or longer than
@@ -118,12 +118,12 @@ def message_id(given: Any, state: str = NOTHING_SENT) -> bytes | None:
     if given is True:
         return new_id().hex().encode()
     found = (
-        text("id", given, state).encode()
+        text(name, given, state).encode()
         if isinstance(given, str)
-        else octets("id", given, state, wanted=_ID)
+        else octets(name, given, state, wanted=_ID)
     )
     if not 1 <= len(found) <= MAX_ID:
-        raise wrong_value("id", given, f"of 1 to {MAX_ID} bytes", state)
+        raise wrong_value(name, given, f"of 1 to {MAX_ID} bytes", state)
     return found
 
 

@@ -28,6 +28,11 @@ class ScheduledId(NamedTuple):
         """The place as one number."""
         return id_of(self.log, self.offset)
 
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """The same as a plain tuple, as requests have it."""
+        return self.log, self.offset, self.checksum
+
     def __str__(self) -> str:
         return f"{self.log}-{self.offset}-{self.checksum:08x}"
 

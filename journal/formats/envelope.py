@@ -87,15 +87,29 @@ def key_of(partition: int, clock: Clock) -> bytes:
     return _KEY.pack(partition, clock)
 
 
-def seal(inner: bytes | memoryview, partition: int, clock: Clock, due: int) -> bytes:
-    """Return the envelope of a frame of one message, unstamped. It has the id of that message, too, by which it can be
+class EnvelopeMessage(NamedTuple):
+    """The message that an envelope is in its log."""
+
+    value: bytes
+    timestamp: int
+    key: bytes
+    headers: dict[str, bytes] | None
+
+
+def enclosed(inner: bytes | memoryview, partition: int, clock: Clock, due: int) -> EnvelopeMessage:
+    """Return what the envelope of a frame of one message says. It has the id of that message, too, by which it can be
     found.
     """
     end = HEADER_BYTES + HEADER.unpack_from(inner)[7]
     attribute = bytes(inner[HEADER_BYTES:end])
     named = last_value(frame.decode_attribute(attribute).headers, ID_HEADER) if _ID in attribute else None
     headers = None if named is None else {ID_HEADER: named}
-    return frame.encode(bytes(inner), due, key_of(partition, clock), headers)
+    return EnvelopeMessage(bytes(inner), due, key_of(partition, clock), headers)
+
+
+def seal(inner: bytes | memoryview, partition: int, clock: Clock, due: int) -> bytes:
+    """Return the envelope of a frame of one message, unstamped."""
+    return frame.encode(*enclosed(inner, partition, clock, due))
 
 
 def envelopes(data: bytes | memoryview) -> Iterator[Envelope]:

@@ -51,6 +51,7 @@ def test_an_api_has_every_name_of_the_blocking_client(api):
         ("Transaction", "send_many"),
         ("Transaction", "send_frames"),
         ("Transaction", "receive"),
+        ("Transaction", "cancel"),
         ("Transaction", "prepare"),
         ("Consumer", "poll"),
         ("Consumer", "close"),

@@ -13,46 +13,12 @@ from journal.records.group_entries import PartitionOffset, Retried, Settled
 from journal.settings import TopicSettings
 from journal.transaction_states import State, Totals
 from journal.xid import Xid
-from tests.support.broker_room import Room, frames
+from tests.client.lossy_room import LossyRoom, lost
+from tests.support.broker_room import frames
 from txbroker import errors
 from txbroker.wire import messages
-from txbroker.wire.codec import request_decoder
 
 XID = Xid(1, b"x", b"")
-
-
-class LossyRoom:
-    """A broker for a rig. The answer to the first request of the kind ``lose`` is lost, with the connection."""
-
-    def __init__(self) -> None:
-        self.room = Room()
-        self.session = 0
-        self.lose: type | None = None
-        self._sessions = {}
-
-    def connection(self):
-        answers: list[bytes] = []
-        decoder = request_decoder(1 << 26)
-        session = self.room.broker.opened("client:1", answers.append, lambda why: None)
-        self.session = session.number
-        self._sessions[session.number] = session
-
-        def feed(data: bytes) -> bytes:
-            for head, body in decoder.feed(data):
-                self.room.broker.received(session, head, body)
-                self.room.engine.sync()
-                if type(head) is self.lose:
-                    self.lose = None
-                    answers.clear()
-            given = b"".join(answers)
-            answers.clear()
-            return given
-
-        return feed
-
-    def disconnected(self, session: int) -> None:
-        self.room.broker.closed(self._sessions.pop(session))
-        self.room.engine.sync()
 
 
 @pytest.fixture
@@ -70,16 +36,6 @@ def partition(room):
     [partition] = room.topic()
     room.peer().send(partition, b"a", b"b", b"c")
     return partition
-
-
-def lost(rig, broker, kind, operation):
-    """Start an operation whose request of that kind is carried out and not answered."""
-    broker.lose = kind
-    promise = rig.start(operation)
-    assert not promise.done
-    assert broker.lose is None, "it was not sent"
-    rig.cut()
-    return promise
 
 
 def delete_topic(room, name="orders"):

@@ -6,6 +6,7 @@ from typing import assert_type
 
 from twisted.internet.defer import Deferred
 
+from journal.scheduled_id import ScheduledId
 from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker.client import asyncio, blocking, twisted
@@ -19,6 +20,7 @@ from txbroker.client.core.results import (
     TransactionDetails,
 )
 from txbroker.client.core.retry_policy import RetryPolicy
+from txbroker.client.core.scheduled_results import ScheduledMessage, ScheduledMessages
 from txbroker.wire.messages import TopicInfo, TransactionInfo
 
 MESSAGE = Message("t", 0, 1, 1, None, b"")
@@ -28,6 +30,11 @@ POLICY = RetryPolicy(attempts=3, pause=0.5, ending="stop")
 def blocking_calls(c: blocking.Connection, xid: Xid) -> None:
     assert_type(c.send("t", b"v"), Receipt)
     assert_type(c.send_async("t", b"v"), SendFuture)
+    assert_type(c.send("t", b"v", after=5).scheduled, ScheduledId | None)
+    assert_type(c.cancel("0-1-00000000"), list[ScheduledId])
+    assert_type(c.scheduled("0-1-00000000"), ScheduledMessage)
+    assert_type(c.list_scheduled("t"), ScheduledMessages)
+    assert_type(c.release_scheduled(), None)
     assert_type(c.flush(), None)
     assert_type(c.topics(["t"]), Listed[TopicInfo])
     assert_type(c.find("t", id="x"), list[Message])
@@ -43,6 +50,8 @@ def blocking_calls(c: blocking.Connection, xid: Xid) -> None:
     assert_type(c.tpc_recover(), list[Xid])
     tx, consumer = c.transaction(xid), c.consume("t", group="g", retry=POLICY)
     assert_type(tx.send("t", b"v"), Receipt)
+    assert_type(tx.cancel("0-1-00000000"), None)
+    assert_type(tx.scheduled, list[ScheduledId])
     assert_type(tx.receive("t", "g"), Message | None)
     assert_type(tx.commit_offsets(consumer), None)
     assert_type(tx.done(MESSAGE), None)
@@ -66,6 +75,10 @@ def blocking_calls(c: blocking.Connection, xid: Xid) -> None:
 async def asyncio_calls(c: asyncio.Connection, xid: Xid) -> None:
     assert_type(c.send("t", b"v"), Future[Receipt])
     assert_type(c.send_async("t", b"v", partition=2), Future[Receipt])
+    assert_type(c.send("t", b"v", at=10**15), Future[Receipt])
+    assert_type(c.cancel(message_id="x"), Future[list[ScheduledId]])
+    assert_type(c.scheduled("0-1-00000000", with_message=True), Future[ScheduledMessage])
+    assert_type(c.list_scheduled(), Future[ScheduledMessages])
     assert_type(c.flush(), Future[None])
     assert_type(c.topics(["t"]), Future[Listed[TopicInfo]])
     assert_type(c.find("t", id="x"), Future[list[Message]])
@@ -75,7 +88,8 @@ async def asyncio_calls(c: asyncio.Connection, xid: Xid) -> None:
     assert_type(c.wait_outcome(xid, 1.0), Future[State])
     assert_type(c.tpc_recover(), Future[list[Xid]])
     tx, consumer = c.transaction(xid), c.consume("t", group="g")
-    assert_type(tx.send("t", b"v"), Future[Receipt])
+    assert_type(tx.send("t", b"v", after=timedelta(1)), Future[Receipt])
+    assert_type(tx.cancel("0-1-00000000"), Future[None])
     assert_type(tx.send_many("t", [b"v"], by_key=False), Future[None])
     assert_type(await tx.receive("t", "g"), Message | None)
     assert_type(tx.prepare(), Future[None])
@@ -103,6 +117,10 @@ async def asyncio_calls(c: asyncio.Connection, xid: Xid) -> None:
 async def twisted_calls(c: twisted.Connection, xid: Xid) -> None:
     assert_type(c.send("t", b"v"), Deferred[Receipt])
     assert_type(c.send_async("t", b"v", partition=2), Deferred[Receipt])
+    assert_type(c.send("t", b"v", at=10**15), Deferred[Receipt])
+    assert_type(c.cancel(message_id="x"), Deferred[list[ScheduledId]])
+    assert_type(c.scheduled("0-1-00000000", with_message=True), Deferred[ScheduledMessage])
+    assert_type(c.list_scheduled(), Deferred[ScheduledMessages])
     assert_type(c.flush(), Deferred[None])
     assert_type(c.topics(["t"]), Deferred[Listed[TopicInfo]])
     assert_type(c.find("t", id="x"), Deferred[list[Message]])
@@ -112,7 +130,8 @@ async def twisted_calls(c: twisted.Connection, xid: Xid) -> None:
     assert_type(c.wait_outcome(xid, 1.0), Deferred[State])
     assert_type(c.tpc_recover(), Deferred[list[Xid]])
     tx, consumer = c.transaction(xid), c.consume("t", group="g")
-    assert_type(tx.send("t", b"v"), Deferred[Receipt])
+    assert_type(tx.send("t", b"v", after=timedelta(1)), Deferred[Receipt])
+    assert_type(tx.cancel("0-1-00000000"), Deferred[None])
     assert_type(tx.send_many("t", [b"v"], by_key=False), Deferred[None])
     assert_type(tx.receive("t", "g"), Deferred[Message | None])
     assert_type(tx.prepare(), Deferred[None])

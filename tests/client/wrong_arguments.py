@@ -36,6 +36,8 @@ HEADERS = (
 )
 MOMENT = (1.7e15, "now", True, b"", 1_700_000_000, 1_700_000_000_000, 0, -5, 1 << 63, NAIVE)
 SECONDS = ("5", b"", True, math.nan, -1.0, math.inf, None)
+AFTER = (*SECONDS[:-1], timedelta(-1), timedelta(3654), 1e9)
+SCHEDULED = (5, b"0-1-00000000", True, (0, 1, 0), "", "1-2", "9-1-00000000", "0-1-0000000G", "\udcff")
 WAIT = SECONDS[:-1]
 """None is for ever."""
 TRUTH = (0, 1, "yes", None)
@@ -70,6 +72,18 @@ CASES = [
     Case("partition", lambda c, w: c.send("t2", b"v", partition=w), INDEX),
     Case("timestamp", lambda c, w: c.send("t", b"v", timestamp=w), MOMENT),
     Case("id", lambda c, w: c.send("t", b"v", id=w), IDS),
+    Case("after", lambda c, w: c.send("t", b"v", after=w), AFTER),
+    Case("at", lambda c, w: c.send("t", b"v", at=w), MOMENT),
+    Case("after", lambda c, w: c.transaction().send("t", b"v", after=w), AFTER),
+    Case("at", lambda c, w: c.transaction().send("t", b"v", at=w), MOMENT),
+    Case("after", lambda c, w: c.transaction().send_many("t", [b"v"], after=w), AFTER),
+    Case("at", lambda c, w: c.transaction().send_many("t", [b"v"], at=w), MOMENT),
+    Case("id", lambda c, w: c.transaction().cancel(w), SCHEDULED),
+    Case("id", lambda c, w: c.cancel(w), SCHEDULED),
+    Case("message_id", lambda c, w: c.cancel(message_id=w), (*IDS, True, False)),
+    Case("id", lambda c, w: c.scheduled(w), SCHEDULED),
+    Case("with_message", lambda c, w: c.scheduled("0-1-00000000", with_message=w), TRUTH),
+    Case("topic", lambda c, w: c.list_scheduled(w), TEXT),
     Case("id", lambda c, w: c.transaction().send("t", b"v", id=w), IDS),
     Case(
         "tags", lambda c, w: c.send("t", b"v", tags=w), (5, b"eu", [b"eu"], [None], "", "\udcff", "x" * 256)
@@ -97,6 +111,7 @@ CASES = [
     Case("partitions", lambda c, w: c.create_topic("n", w), WHOLE),
     Case("exist_ok", lambda c, w: c.create_topic("n", exist_ok=w), TRUTH),
     Case("name", lambda c, w: c.delete_topic(w), (*TEXT, None)),
+    Case("scheduled", lambda c, w: c.delete_topic("t", scheduled=w), TRUTH),
     Case("name", lambda c, w: c.alter_topic(w, force_messages=7), (*TEXT, None)),
     Case("topic_id", lambda c, w: c.alter_topic("t", topic_id=w, force_messages=7), OCTETS),
     Case("partitions", lambda c, w: c.alter_topic("t", partitions=w), WHOLE),

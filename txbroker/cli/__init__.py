@@ -17,6 +17,7 @@ COMMANDS = (
     "send",
     "tail",
     "find",
+    "scheduled",
     "status",
     "sessions",
     "users",

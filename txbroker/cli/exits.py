@@ -15,6 +15,7 @@ from txbroker.cli.output import wrapped
 from txbroker.cli.streams import OutputLost, ReaderLeft, drop_what_is_lost
 from txbroker.errors import (
     CorruptData,
+    NotScheduled,
     OutcomeForgotten,
     OutcomeUnknown,
     PeerViolation,
@@ -68,6 +69,7 @@ _EXITS: tuple[tuple[type[TxBrokerError], Exit], ...] = (
     (UnknownSession, Exit.NO),
     (UnknownTransaction, Exit.NO),
     (OutcomeForgotten, Exit.NO),
+    (NotScheduled, Exit.NO),
     (RequestRefused, Exit.REFUSED),
     (StorageUnavailable, Exit.UNREACHABLE),
     (PeerViolation, Exit.UNREACHABLE),

@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 from zope.interface import implementer
 
 from journal.constants import MIB
+from journal.due_time import After, At
 from journal.message_headers import GivenHeaders, GivenId, GivenTags, Headers, message_of, size_of
 from journal.transaction_states import State
 from txbroker import errors
 from txbroker.client.blocking import Connection
+from txbroker.client.loop.kept_due import KeptDue, arguments_of, kept_due
 from txbroker.coordinator.broker_resource import StagingBroker
 from txbroker.coordinator.decision_log import Decision
 from txbroker.coordinator.gids import Branch, Gids, new_identity
@@ -77,6 +79,7 @@ class _Message(NamedTuple):
     headers: Headers | None
     partition: int | None
     timestamp: int | None
+    due: KeptDue | None
 
     @property
     def size(self) -> int:
@@ -106,8 +109,12 @@ class Messages:
         timestamp: int | datetime | None = None,
         id: GivenId = None,
         tags: GivenTags = None,
+        *,
+        after: After | None = None,
+        at: At | None = None,
     ) -> None:
-        """Send a message when the current transaction commits. The arguments are those of ``Connection.send``.
+        """Send a message when the current transaction commits. The arguments are those of ``Connection.send``; when it
+        is due, if it is sent later, is fixed by this call.
 
         The message is kept in memory until the vote. An unknown topic or a message that is too large is refused
         then, and the transaction aborts. Raises BufferFull over ``max_bytes``; the transaction may go on without
@@ -115,7 +122,9 @@ class Messages:
         """
         self.broker._driver.check_process()
         moment = time.time_ns() // 1000 if timestamp is None else timestamp
-        message = _Message(*message_of(topic, value, key, headers, partition, moment, id, tags))
+        message = _Message(
+            *message_of(topic, value, key, headers, partition, moment, id, tags), kept_due(after, at)
+        )
         buffer = _joined(self._decides, self._manager).send_buffer(self._name, self.broker)
         size = message.size
         if buffer.held + size > self._max_bytes:
@@ -207,7 +216,7 @@ class JoinedTransaction:
                 staging = StagingBroker(buffer.broker)
                 self.coordinated.add(name, staging)
                 for message in buffer.messages:
-                    staging.transaction.send(*message)
+                    staging.transaction.send(*message[:6], **arguments_of(message.due))
 
     def tpc_vote(self, transaction: object) -> None:  # noqa: ARG002 - the interface's
         """Prepare everything; raises, with all of it rolled back, if that cannot be done."""

@@ -11,7 +11,9 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from journal.due_time import After, At
 from journal.message_headers import GivenHeaders, GivenId, GivenTags
+from journal.scheduled_id import ScheduledId
 from txbroker import errors
 from txbroker.client.asyncio import Connection, Transaction
 from txbroker.client.core.positions import Finishes
@@ -119,9 +121,18 @@ class AsyncAtomic(Block[Transaction]):
         timestamp: int | datetime | None = None,
         id: GivenId = None,
         tags: GivenTags = None,
+        *,
+        after: After | None = None,
+        at: At | None = None,
     ) -> Receipt:
         """Send a message with the block; the receipt has no offset yet."""
-        return await self._transaction().send(topic, value, key, headers, partition, timestamp, id, tags)
+        return await self._transaction().send(
+            topic, value, key, headers, partition, timestamp, id, tags, after=after, at=at
+        )
+
+    async def cancel(self, id: ScheduledId | str) -> None:
+        """Take a scheduled message back with the block; see ``Transaction.cancel``. The block is two-phase then."""
+        await self._transaction().cancel(id)
 
     async def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any

@@ -8,7 +8,9 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from journal.due_time import After, At
 from journal.message_headers import GivenHeaders, GivenId, GivenTags
+from journal.scheduled_id import ScheduledId
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.blocking import Connection
@@ -130,8 +132,14 @@ class Calls(Begun, Protocol):
         timestamp: int | datetime | None = None,
         id: GivenId = None,
         tags: GivenTags = None,
+        *,
+        after: After | None = None,
+        at: At | None = None,
     ) -> Receipt:
         """Add a message."""
+
+    def cancel(self, id: ScheduledId | str) -> None:
+        """Take a scheduled message back."""
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
@@ -155,9 +163,18 @@ class Atomic(Block[Calls]):
         timestamp: int | datetime | None = None,
         id: GivenId = None,
         tags: GivenTags = None,
+        *,
+        after: After | None = None,
+        at: At | None = None,
     ) -> Receipt:
         """Send a message with the block; the receipt has no offset yet. Arguments as in ``Connection.send``."""
-        return self._transaction().send(topic, value, key, headers, partition, timestamp, id, tags)
+        return self._transaction().send(
+            topic, value, key, headers, partition, timestamp, id, tags, after=after, at=at
+        )
+
+    def cancel(self, id: ScheduledId | str) -> None:
+        """Take a scheduled message back with the block; see ``Transaction.cancel``. The block is two-phase then."""
+        self._transaction().cancel(id)
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any

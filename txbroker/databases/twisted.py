@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from journal.due_time import After, At
 from journal.message_headers import GivenHeaders, GivenId, GivenTags
+from journal.scheduled_id import ScheduledId
 
 try:
     import twisted.internet as _twisted  # noqa: F401 - what follows needs it
@@ -176,9 +178,17 @@ class ThreadTransaction:
         timestamp: int | datetime | None = None,
         id: GivenId = None,
         tags: GivenTags = None,
+        *,
+        after: After | None = None,
+        at: At | None = None,
     ) -> Receipt:
         """Add a message."""
-        return self._call(self._transaction.send, topic, value, key, headers, partition, timestamp, id, tags)
+        message = (topic, value, key, headers, partition, timestamp, id, tags)
+        return self._call(self._transaction.send, *message, after=after, at=at)
+
+    def cancel(self, id: ScheduledId | str) -> None:
+        """Take a scheduled message back."""
+        self._call(self._transaction.cancel, id)
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any

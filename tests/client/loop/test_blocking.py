@@ -31,7 +31,7 @@ def connection(server):
 
 
 def test_a_receipt_says_where_and_how_durable(connection):
-    assert connection.send("t", b"a") == ("t", 0, 0, Durability.FORCED, None)
+    assert connection.send("t", b"a") == ("t", 0, 0, Durability.FORCED, None, None)
     assert connection.send("t2", b"b", partition=1)[:3] == ("t2", 1, 0)
 
 

@@ -197,6 +197,7 @@ class Scheduling:
                     break
                 data = yield from self._piece(store, offset)
                 left -= len(data)
+                end = _end_of(data, offset)
                 for envelope, checksum in _listed(data):
                     if len(found) >= command.limit:
                         break
@@ -209,7 +210,7 @@ class Scheduling:
                             found.append(info)
                         else:
                             is_filtered = True
-                offset = max(offset, _end_of(data, offset)) if len(found) < command.limit else offset
+                offset = max(offset, end) if len(found) < command.limit else offset
                 yield None
             if following is not None:
                 break

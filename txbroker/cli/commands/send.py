@@ -6,21 +6,27 @@ import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from journal.formats.compression import NAMES as CODECS
+from journal.quantities import duration
 from txbroker.cli.arguments import Parsed, header
+from txbroker.cli.clock import TIME
 from txbroker.cli.exits import Failure, exit_for
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
-from txbroker.cli.output import bytes_json, count_text, json_line
+from txbroker.cli.output import age_text, bytes_json, count_text, json_line, time_text
 from txbroker.errors import TxBrokerError
 
 if TYPE_CHECKING:
     from txbroker import Connection, Receipt
     from txbroker.client.blocking.send_future import SendFuture
+
+SHOWN_IDS = 10
+"""Most ids of scheduled messages that are shown to a person."""
 
 WINDOW = 1_000
 """Most unanswered sends: enough to fill the pipe, few enough to keep in memory."""
@@ -55,6 +61,13 @@ WINDOW = 1_000
     help="Compress batches; the broker stores them compressed.",
 )
 @click.option("--new-ids", is_flag=True, help="Give each message a new id, which --json prints.")
+@click.option(
+    "--after",
+    type=Parsed("duration", duration),
+    metavar="DURATION",
+    help="Have each message come later: after this time, as 10m or 3d.",
+)
+@click.option("--at", type=TIME, metavar="TIME", help="Have them come at this time, as 2026-12-01T08:00:00Z.")
 @pass_invocation
 def send(
     invocation: Invocation,
@@ -67,18 +80,25 @@ def send(
     partition: int | None,
     compression: str | None,
     new_ids: bool,
+    after: int | None,
+    at: int | None,
 ) -> None:
     """Send messages to TOPIC.
 
     Each VALUE is a message. Without a VALUE each --file is a message, and without files each line of stdin.
-    The command ends when all messages are forced to disk. With --json each receipt is a line.
+    The command ends when all messages are forced to disk. With --json each receipt is a line. With --after or --at they
+    are scheduled, for ten years ahead at most: "txbroker scheduled" shows them, and takes them back.
     """
     if values and files:
         raise click.UsageError("say either VALUEs or --file, not both")
-    tally = Tally(topic, invocation.as_json)
+    if after is not None and at is not None:
+        raise click.UsageError("say either --after or --at, not both")
+    when = f"at {time_text(at)}" if at is not None else f"in {age_text(after or 0)}"
+    tally = Tally(topic, invocation.as_json, when)
     encoded_key = None if key is None else key.encode("utf-8", "surrogateescape")
     with invocation.connect(compression) as broker:
-        sending = Sending(broker, topic, encoded_key, headers, partition, new_ids, tags or None)
+        later = {"after": None if after is None else timedelta(microseconds=after), "at": at}
+        sending = Sending(broker, topic, encoded_key, headers, partition, new_ids, tags or None, later)
         try:
             for receipt in sending.receipts(bodies(values, files)):
                 tally.add(receipt)
@@ -109,6 +129,7 @@ class Sending:
     partition: int | None
     new_ids: bool
     tags: tuple[str, ...] | None
+    later: dict[str, Any]
 
     def receipts(self, values: Iterable[bytes]) -> Iterator[Receipt]:
         """Send all and yield each receipt; raises the error of the first failed send."""
@@ -123,6 +144,7 @@ class Sending:
                     partition=self.partition,
                     id=self.new_ids,
                     tags=self.tags,
+                    **self.later,
                 )
             )
             while waiting and (len(waiting) >= WINDOW or waiting[0].done()):
@@ -138,15 +160,20 @@ class Tally:
 
     topic: str
     as_json: bool
+    when: str
+    """When what is scheduled is due."""
     counts: Counter[int] = field(default_factory=Counter)
     last: dict[int, int | None] = field(default_factory=dict)
     durability: str = ""
+    scheduled: list[str] = field(default_factory=list)
 
     def add(self, receipt: Receipt) -> None:
         """Count a receipt; in JSON also print it as a line."""
         self.counts[receipt.partition] += 1
         self.last[receipt.partition] = receipt.offset
         self.durability = durability_text(receipt)
+        if receipt.scheduled is not None and len(self.scheduled) <= SHOWN_IDS:
+            self.scheduled.append(str(receipt.scheduled))
         if self.as_json:
             click.echo(json_line(receipt_json(receipt)))
 
@@ -154,12 +181,22 @@ class Tally:
         """Print for people where the messages went."""
         if self.as_json or not self.counts:
             return
+        if self.scheduled:
+            self._tell_scheduled()
+            return
         places = ", ".join(
             f"partition {index}: {self.counts[index]:,} up to offset {self.last[index]}"
             for index in sorted(self.counts)
         )
         sent = count_text(self.counts.total(), "message")
         click.echo(f"Sent {sent} to {self.topic} ({places}), {self.durability}.")
+
+    def _tell_scheduled(self) -> None:
+        count = self.counts.total()
+        ids = ", ".join(self.scheduled) if count <= SHOWN_IDS else "list them with 'txbroker scheduled list'"
+        click.echo(
+            f"Scheduled {count_text(count, 'message')} for {self.topic}, due {self.when}, {self.durability}: {ids}."
+        )
 
     def so_far(self) -> str:
         """Return the acknowledged messages as text, for an error in the middle."""
@@ -179,4 +216,5 @@ def receipt_json(receipt: Receipt) -> dict[str, object]:
         "offset": receipt.offset,
         "durability": durability_text(receipt),
         "id": bytes_json(receipt.id),
+        "scheduled": None if receipt.scheduled is None else str(receipt.scheduled),
     }

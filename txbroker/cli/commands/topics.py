@@ -10,6 +10,7 @@ import click
 from rich.console import Group as Stack
 
 from journal.constants import MAX_PARTITIONS_PER_TOPIC
+from journal.formats.envelope import PLACES_TOPIC, SCHEDULE_TOPIC
 from journal.formats.filenames import is_internal
 from journal.records.outcome_entry import OUTCOMES_TOPIC
 from journal.settings import TopicSettings
@@ -117,7 +118,7 @@ def list_topics(invocation: Invocation) -> None:
         found = broker.topics()
         own: Sequence[TopicInfo] = ()
         with suppress(AccessDenied):
-            own = broker.topics([OUTCOMES_TOPIC])
+            own = broker.topics([OUTCOMES_TOPIC, SCHEDULE_TOPIC, PLACES_TOPIC])
 
     def shown() -> Stack:
         columns = ("topic", "partitions", "messages", "bytes")
@@ -165,14 +166,18 @@ def describe(invocation: Invocation, name: str) -> None:
 
 @topics.command()
 @click.argument("name")
+@click.option("--scheduled", is_flag=True, help="Also if messages are scheduled for it, which go with it.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @pass_invocation
-def delete(invocation: Invocation, name: str, yes: bool) -> None:
-    """Delete the topic NAME with all its messages."""
+def delete(invocation: Invocation, name: str, scheduled: bool, yes: bool) -> None:
+    """Delete the topic NAME with all its messages. Refused while messages are scheduled for it, without --scheduled."""
     with invocation.connect() as broker:
         topic = known_topic(broker.topics([name]), name)
-        confirm(f"Delete topic {name} with {count_text(messages_of(topic), 'message')}?", yes)
-        broker.delete_topic(name, topic.id)  # the one that was shown
+        what = count_text(messages_of(topic), "message")
+        if scheduled:
+            what += f" and {len(broker.list_scheduled(name)):,} that are scheduled for it"
+        confirm(f"Delete topic {name} with {what}?", yes)
+        broker.delete_topic(name, topic.id, scheduled=scheduled)  # the one that was shown
     emit(invocation.as_json, {"deleted": name}, lambda: f"Deleted topic {name}.")
 
 

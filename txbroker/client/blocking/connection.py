@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from journal.arguments import LEAST_TIME, MOST_TIME, micros, seconds
+from journal.due_time import After, At
 from journal.message_headers import GivenHeaders, GivenId, GivenTags, marked
 from journal.xid import Xid
 from txbroker import errors
@@ -41,6 +42,7 @@ from txbroker.client.core.retry_policy import RetryPolicy
 from txbroker.client.core.worker import Worker, worker_of
 from txbroker.client.loop.fork import process_name
 from txbroker.client.loop.login import login_of
+from txbroker.client.loop.since_boot import since_boot
 from txbroker.client.operations.operations import Operations
 from txbroker.client.operations.transaction_operations import TransactionOperations
 from txbroker.client.producer.producer import Producer
@@ -106,7 +108,9 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
 
     def __init__(self, address: urls.Address, options: Options) -> None:
         login = login_of(options, address)
-        self.core = Core(options, time.monotonic, random.random, lambda: time.time_ns() // 1000, login)
+        self.core = Core(
+            options, time.monotonic, random.random, lambda: time.time_ns() // 1000, login, since_boot
+        )
         self.core.thread = threading.get_ident
         self.core.on_held = self._hurry_resolver
         self._shared_fetch = SharedFetch(self.core)
@@ -193,22 +197,26 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         timestamp: int | datetime | None = None,
         id: GivenId = None,
         tags: GivenTags = None,
+        *,
+        after: After | None = None,
+        at: At | None = None,
     ) -> Receipt:
         """Send a message, and return once it is forced to the broker's disk.
 
         Without ``partition`` the key chooses the partition, as in Kafka. A ``value`` of None is a tombstone.
         ``timestamp`` is a ``datetime`` with a time zone, or µs since 1970 UTC (None: now). ``id`` is the message's id
         (str or bytes), or True for a new one, which the receipt has. ``tags`` are its tags: a str, or a list of some,
-        by which groups can filter. Between ``tpc_begin`` and the end of that transaction the message belongs to the
+        by which groups can filter. With ``after``, a ``timedelta`` or seconds from this call on, or ``at``, a time as
+        ``timestamp`` is, it is scheduled: its partition gets it when it is due, and its receipt has ``scheduled`` in
+        place of the offset. Between ``tpc_begin`` and the end of that transaction the message belongs to the
         transaction, and its receipt has no offset. Raises :class:`OutcomeUnknown` if the message may or may not be
         stored, and :class:`WrongType` or :class:`WrongValue` for arguments that cannot be a message.
         """
         if self._two_phase.current is not None:
-            return self._send_two_phase(topic, value, key, headers, partition, timestamp, id, tags)
+            return self._send_two_phase(topic, value, key, headers, partition, timestamp, id, tags, after, at)
         try:
-            return self._take(
-                topic, value, key, headers, partition, timestamp, id, tags, watched=False
-            ).result()
+            take = self._take if after is None and at is None else partial(self._take_later, after, at)
+            return take(topic, value, key, headers, partition, timestamp, id, tags, watched=False).result()
         except errors.TxBrokerError:
             raise
         except BaseException:  # an interrupt: no caller waits for it any more
@@ -225,6 +233,9 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         timestamp: int | datetime | None = None,
         id: GivenId = None,
         tags: GivenTags = None,
+        *,
+        after: After | None = None,
+        at: At | None = None,
     ) -> SendFuture:
         """Send a message without waiting. The future always ends, with a receipt or an error.
 
@@ -233,20 +244,14 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         """
         if self._two_phase.current is not None:
             raise errors.Misuse("send_async inside of a two-phase transaction: use send; nothing was sent")
-        return self._take(topic, value, key, headers, partition, timestamp, id, tags, watched=True)
+        take = self._take if after is None and at is None else partial(self._take_later, after, at)
+        return take(topic, value, key, headers, partition, timestamp, id, tags, watched=True)
 
     def _take(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: GivenHeaders | None,
-        partition: int | None,
-        timestamp: int | datetime | None,
-        id: GivenId,
-        tags: GivenTags,
+        self, topic: str, value: bytes | None, key: bytes | None, headers: GivenHeaders | None,
+        partition: int | None, timestamp: int | datetime | None, id: GivenId, tags: GivenTags,
         watched: bool,
-    ) -> SendFuture:
+    ) -> SendFuture:  # fmt: skip
         driver, producer = self._driver, self._producer
         if timestamp is None:
             timestamp = time.time_ns() // 1000
@@ -270,7 +275,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
                             driver.kick()
                         elif driver.is_driven:
                             driver.kick()
-                        return SendFuture(driver, queue, batch, position, given)
+                        return SendFuture(driver, queue, batch, position, queue, given)
                     except BaseException as error:
                         if not isinstance(error, (TypeError, errors.TxBrokerError)):
                             producer.mend()  # an interrupt, for instance
@@ -279,23 +284,28 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
                 self.run(producer.route(topic))
             else:
                 waiting = producer.append(topic, value, timestamp, key, headers, partition, watched)
-                queue, batch, position = self.run(waiting)
-                return SendFuture(driver, queue, batch, position, given)
+                return SendFuture(driver, *self.run(waiting), given)
 
-    def _send_two_phase(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: GivenHeaders | None,
-        partition: int | None,
-        timestamp: int | datetime | None,
-        id: GivenId,
-        tags: GivenTags,
-    ) -> Receipt:
+    def _take_later(
+        self, after: After | None, at: At | None, topic: str, value: bytes | None, key: bytes | None,
+        headers: GivenHeaders | None, partition: int | None, timestamp: int | datetime | None, id: GivenId,
+        tags: GivenTags, watched: bool,
+    ) -> SendFuture:  # fmt: skip
+        moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
+        headers, given = marked(headers, id, tags)
+        message = (value, moment, key, headers)
+        found = self.run(self._producer.append_later(topic, message, partition, watched, after, at))
+        self._driver.guarded(self._kick)
+        return SendFuture(self._driver, *found, given)
+
+    def _kick(self) -> None:
+        if self._driver.is_driven or self._producer.unattended:
+            self._driver.kick()
+
+    def _send_two_phase(self, *message: Any) -> Receipt:
         current = self._joined()
         assert current is not None
-        return self.run(current.send(topic, value, key, headers, partition, timestamp, id, tags))
+        return self.run(current.send(*message))
 
     def _joined(self) -> TransactionCore | None:
         """Return the transaction that this thread has begun with ``tpc_begin``; raises Misuse if another thread has

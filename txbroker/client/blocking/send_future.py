@@ -13,6 +13,7 @@ from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Receipt
 from txbroker.client.producer.batch import Batch
 from txbroker.client.producer.partition_queue import PartitionQueue
+from txbroker.client.producer.receipts import Appended
 
 if TYPE_CHECKING:
     from txbroker.client.blocking.driver import Driver
@@ -27,12 +28,19 @@ class SendFuture:
     does not take it; ``Connection.flush`` waits for all.
     """
 
-    __slots__ = ("_batch", "_driver", "_id", "_position", "_queue")
+    __slots__ = ("_batch", "_driver", "_id", "_position", "_queue", "_target")
 
     def __init__(
-        self, driver: Driver, queue: PartitionQueue, batch: Batch, position: int, id: bytes | None = None
+        self,
+        driver: Driver,
+        queue: PartitionQueue,
+        batch: Batch,
+        position: int,
+        target: PartitionQueue,
+        id: bytes | None = None,
     ) -> None:
         self._driver = driver
+        self._target = target
         self._queue = queue
         self._batch = batch
         self._position = position
@@ -40,8 +48,10 @@ class SendFuture:
 
     def result(self, timeout: float | None = None) -> Receipt:
         """Wait for the receipt; raises the error of the send, or ``TimeoutError``."""
-        offset = self._wait(timeout).base_offset + self._position
-        return Receipt(self._queue.topic, self._queue.index, offset, id=self._id)
+        base, queue = self._wait(timeout).base_offset, self._queue
+        if queue is self._target:
+            return Receipt(queue.topic, queue.index, base + self._position, id=self._id)
+        return Appended(queue, self._batch, self._position, self._target).receipt(base, self._id)
 
     def _wait(self, timeout: float | None) -> Sent:
         """Wait for the answer. If the caller gives up before it comes, a flush reports a failure."""

@@ -9,7 +9,9 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
+from journal.due_time import After, At
 from journal.message_headers import GivenHeaders, GivenId, GivenIds, GivenTags
+from journal.scheduled_id import ScheduledId
 from txbroker import errors
 from txbroker.client.blocking.driver import Driver
 from txbroker.client.consumer.receiver import Receivers
@@ -17,7 +19,7 @@ from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Receipt
 from txbroker.client.core.waits import until
 from txbroker.client.producer.batch import Frames
-from txbroker.client.transactions import bulk
+from txbroker.client.transactions import bulk, taking_back
 from txbroker.client.transactions.client_transaction import ClientTransaction
 from txbroker.client.transactions.transaction import Transaction as TransactionCore
 
@@ -59,12 +61,18 @@ class Transaction(ClientTransaction):
         timestamp: int | datetime | None = None,
         id: GivenId = None,
         tags: GivenTags = None,
+        *,
+        after: After | None = None,
+        at: At | None = None,
     ) -> Receipt:
-        """Add a message. Its receipt has no offset yet. The arguments are those of ``Connection.send``."""
-        before = self._core.contents.added
+        """Add a message. Its receipt has no offset yet. The arguments are those of ``Connection.send``.
+
+        When a message is due that is sent later is fixed by this call; its id is in :attr:`scheduled` after the commit.
+        """
+        before = self._core.contents.changes
         try:
             found: Receipt = self._run(
-                self._core.send(topic, value, key, headers, partition, timestamp, id, tags)
+                self._core.send(topic, value, key, headers, partition, timestamp, id, tags, after, at)
             )
             return found
         except BaseException as error:
@@ -83,24 +91,39 @@ class Transaction(ClientTransaction):
         tags: Sequence[GivenTags] | None = None,
         *,
         by_key: bool = True,
+        after: After | None = None,
+        at: At | None = None,
     ) -> None:
         """Add messages from columns of equal length, in their order.
 
         See :func:`txbroker.client.transactions.bulk.send_many`.
         """
         columns = (topic, values, keys, headers, partitions, timestamps, ids, tags)
-        before = self._core.contents.added
+        before = self._core.contents.changes
         try:
-            self._run(bulk.send_many(self._core, *columns, by_key=by_key))
+            self._run(bulk.send_many(self._core, *columns, by_key=by_key, after=after, at=at))
         except BaseException as error:
             self._core.interrupted(before, error)
             raise
 
     def send_frames(self, topic: str, split: Callable[[int], Iterable[tuple[int, Frames]]]) -> None:
         """Add messages that are frames already. See :func:`txbroker.client.transactions.bulk.send_frames`."""
-        before = self._core.contents.added
+        before = self._core.contents.changes
         try:
             self._run(bulk.send_frames(self._core, topic, split))
+        except BaseException as error:
+            self._core.interrupted(before, error)
+            raise
+
+    def cancel(self, id: ScheduledId | str) -> None:
+        """Take a scheduled message back with the transaction: if it commits, the message never comes.
+
+        Raises AlreadySent, ScheduleHeld and NotScheduled unless the message waits now; the transaction goes on then. If
+        it is sent before the transaction is prepared or committed, that is refused.
+        """
+        before = self._core.contents.changes
+        try:
+            self._run(taking_back.take_back(self._core, id))
         except BaseException as error:
             self._core.interrupted(before, error)
             raise

@@ -25,6 +25,7 @@ from txbroker.client.core.options import Backoff, Lost, Options, repetition
 from txbroker.client.core.parting import Parting, parting
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.promise import ended, settled
+from txbroker.client.core.schedule_time import ScheduleTime
 from txbroker.client.core.waits import Waits
 from txbroker.wire import messages
 from txbroker.wire.codec import encode
@@ -46,7 +47,8 @@ HELD = 0.002
 class Core:
     """Connection, session, unanswered requests.
 
-    ``clock`` gives seconds that only grow, ``wall`` µs since 1970 UTC, ``random`` 0 to 1.
+    ``clock`` gives seconds that only grow, ``wall`` µs since 1970 UTC, ``random`` 0 to 1. ``elapsed`` gives seconds
+    that also grow while the machine sleeps; None is ``clock``.
     """
 
     session = 0
@@ -75,6 +77,7 @@ class Core:
         random: Callable[[], float],
         wall: Callable[[], int],
         credentials: Credentials | None = None,
+        elapsed: Callable[[], float] | None = None,
     ) -> None:
         self.options = options.check()
         self.clock, self.wall, self.random = clock, wall, random
@@ -106,6 +109,7 @@ class Core:
         self._backoff = Backoff(random, most=options.longest_pause)
         self._connect_at, self._next_expiry = 0.0, math.inf
         self.waits = Waits(clock)
+        self.schedule_time = ScheduleTime(self, elapsed or clock)
         self._drain_by = math.inf
         self._drained = self.waits.line(lambda: self.output_bytes <= min(WRITTEN, self.options.max_buffered))
         self._opened = self.waits.line(lambda: self.phase in (Phase.OPEN, Phase.CLOSED))
@@ -287,6 +291,7 @@ class Core:
             log.warning("there is a connection to the broker again")
             self._told = False
         self.session = welcome.session
+        self.schedule_time.told(welcome.schedule_time, self.entering.said_at)
         self.former = messages.FormerSession(welcome.session, welcome.start, welcome.secret)
         self.max_frame = welcome.max_frame
         self.max_request = welcome.max_request

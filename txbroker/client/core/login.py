@@ -16,6 +16,7 @@ from txbroker import errors
 from txbroker.client.core.call import AnswerLost, Call
 from txbroker.client.core.options import REFUSED_FOR_GOOD, Options
 from txbroker.client.core.phase import Phase
+from txbroker.client.core.schedule_time import ScheduleTime
 from txbroker.wire import messages
 from txbroker.wire.messages import Answer, Challenge, Hello, Login, Offered, Request, Welcome
 
@@ -81,6 +82,7 @@ class Enters(Protocol):
     session: int
     former: messages.FormerSession | None
     clock: Callable[[], float]
+    schedule_time: ScheduleTime
 
     def correlation(self) -> int:
         """Return a number for the next request."""
@@ -115,6 +117,8 @@ class Entering:
         self._mechanisms: list[str] = []
         self.server = ""
         """The broker's program, as it calls itself."""
+        self.said_at = 0
+        """When the last message of the login was sent, by the client's own time that schedule time is counted with."""
         self._by = self._again_at = self._ends_at = math.inf
         self._is_refused = self._is_renewing = False
 
@@ -174,6 +178,7 @@ class Entering:
 
     def _say(self, mechanism: str, data: bytes) -> None:
         core = self._core
+        self.said_at = core.schedule_time.moment()
         after = core.former if mechanism and core.phase is not Phase.OPEN else None
         core.send(
             Step(self, Login(core.correlation(), mechanism, data, after), (Challenge, Welcome), self._by)

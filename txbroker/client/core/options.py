@@ -76,6 +76,11 @@ RULES: dict[type[Request], Lost] = {
     commands.AlterRule: Lost.REPEAT,  # of rights that it has, or has not, already
     commands.ListRules: Lost.READ,
     commands.SwitchAccess: Lost.REPEAT,
+    commands.AskSchedule: Lost.REPEAT,  # makes what is not there
+    commands.CancelScheduled: Lost.REPEAT,  # what was taken back is said to be again
+    commands.ShowScheduled: Lost.READ,
+    commands.ListScheduled: Lost.READ,
+    commands.ReleaseScheduled: Lost.REPEAT,
     commands.CheckAccess: Lost.READ,
     commands.Timed: Lost.ASK,  # never of a call: a repetition sends the measured request itself
 }

@@ -10,6 +10,7 @@ import msgspec
 
 from journal.formats import frame
 from journal.message_headers import ID_HEADER, Headers, last_value, tags_of
+from journal.scheduled_id import ScheduledId
 from txbroker.client.core.retry_policy import RetryPolicy, policy_of
 from txbroker.wire.messages import GroupMembers, MemberInfo, MemberPartition, TransactionInfo
 
@@ -42,7 +43,8 @@ class Receipt(NamedTuple):
     """Where a message was stored: ``partition`` is the index in the topic, ``offset`` the place in the partition.
 
     Inside a transaction ``offset`` is None until the commit; the receipts of ``Transaction.receipts`` have it
-    afterwards. ``id`` is the message's id, if its sender gave it one or had one made.
+    afterwards. ``id`` is the message's id, if its sender gave it one or had one made. The receipt of a message that is
+    due later has no offset, but ``scheduled``, by which it can be looked up and taken back.
     """
 
     topic: str
@@ -50,6 +52,7 @@ class Receipt(NamedTuple):
     offset: int | None
     durability: Durability = Durability.FORCED
     id: bytes | None = None
+    scheduled: ScheduledId | None = None
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from journal.arguments import micros, seconds
+from journal.due_time import After, At
 from journal.message_headers import GivenHeaders, GivenId, GivenTags, marked
 from journal.xid import Xid
 from txbroker import errors
@@ -27,13 +28,14 @@ from txbroker.client.core.core import LEAVING, Core
 from txbroker.client.core.options import Options
 from txbroker.client.core.partitioner import check_asking
 from txbroker.client.core.promise import Promise, Task, settled, start
-from txbroker.client.core.results import Durability, Receipt
+from txbroker.client.core.results import Receipt
 from txbroker.client.core.waits import Turn
 from txbroker.client.loop import fork
 from txbroker.client.loop.apart import apart
 from txbroker.client.loop.login import login_of
 from txbroker.client.loop.loop_method import Take, loop_method
 from txbroker.client.loop.poller import check_system
+from txbroker.client.loop.since_boot import since_boot
 from txbroker.client.operations.operations import Operations
 from txbroker.client.operations.transaction_operations import TransactionOperations
 from txbroker.client.producer.producer import Producer
@@ -59,7 +61,9 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         self.address = address
         named = options._replace(client=fork.process_name() if options.client == "" else options.client)
         login = login_of(options, address)
-        self.core = Core(named, time.monotonic, random.random, lambda: time.time_ns() // 1000, login)
+        self.core = Core(
+            named, time.monotonic, random.random, lambda: time.time_ns() // 1000, login, since_boot
+        )
         self.core.entering.apart = apart(self._call_here)
         self.core.answers.most = MOST_AT_ONCE
         self.core.on_held = self._hurry_resolver
@@ -264,40 +268,40 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         timestamp: int | datetime | None = None,
         id: GivenId = None,
         tags: GivenTags = None,
+        *,
+        after: After | None = None,
+        at: At | None = None,
     ) -> Awaitable[Receipt]:
         """Send a message; the receipt comes once it is forced. Sends are pipelined and batched, in order per partition.
 
         The arguments are those of the blocking client's ``send``.
         """
-        return self.run(self._send(topic, value, key, headers, partition, timestamp, id, tags))
+        return self.run(self._send(topic, value, key, headers, partition, timestamp, id, tags, after, at))
 
     send_async = send
 
     async def _send(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: GivenHeaders | None,
-        partition: int | None,
-        timestamp: int | datetime | None,
-        id: GivenId,
-        tags: GivenTags,
-    ) -> Receipt:
+        self, topic: str, value: bytes | None, key: bytes | None, headers: GivenHeaders | None,
+        partition: int | None, timestamp: int | datetime | None, id: GivenId, tags: GivenTags,
+        after: After | None, at: At | None,
+    ) -> Receipt:  # fmt: skip
         current = self._two_phase.current
         if current is not None:
-            return await current.send(topic, value, key, headers, partition, timestamp, id, tags)
+            return await current.send(topic, value, key, headers, partition, timestamp, id, tags, after, at)
         headers, given = marked(headers, id, tags)
         moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
-        queue, batch, position = await self._producer.append(
-            topic, value, moment, key, headers, partition, True
-        )
+        message = (value, moment, key, headers)
+        if after is None and at is None:
+            appended = await self._producer.append(topic, *message, partition, True)
+        else:
+            appended = await self._producer.append_later(topic, message, partition, True, after, at)
+        batch = appended.batch
         try:
             sent = await batch
         finally:
             # If its caller has given up, the next flush, or the end, reports its failure.
             batch.untold = batch.untold or not batch.done
-        return Receipt(topic, queue.index, sent.base_offset + position, Durability.FORCED, given)
+        return appended.receipt(sent.base_offset, given)
 
     @client_method
     def flush(self) -> Coroutine[Promise[Any], None, None]:

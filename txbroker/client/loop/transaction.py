@@ -7,14 +7,16 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
+from journal.due_time import After, At
 from journal.message_headers import GivenHeaders, GivenId, GivenIds, GivenTags
+from journal.scheduled_id import ScheduledId
 from txbroker import errors
 from txbroker.client.core.results import Message, Receipt
 from txbroker.client.core.waits import until
 from txbroker.client.loop.connection import LoopConnection
 from txbroker.client.loop.loop_method import Take, loop_part_method, one_of, taking_method
 from txbroker.client.producer.batch import Frames
-from txbroker.client.transactions import bulk
+from txbroker.client.transactions import bulk, taking_back
 from txbroker.client.transactions.client_transaction import ClientTransaction
 from txbroker.client.transactions.transaction import Transaction
 
@@ -39,9 +41,12 @@ class LoopTransaction(ClientTransaction):
         timestamp: int | datetime | None = None,
         id: GivenId = None,
         tags: GivenTags = None,
+        *,
+        after: After | None = None,
+        at: At | None = None,
     ) -> Awaitable[Receipt]:
         """Add a message; the receipt has no offset yet."""
-        sending = self._core.send(topic, value, key, headers, partition, timestamp, id, tags)
+        sending = self._core.send(topic, value, key, headers, partition, timestamp, id, tags, after, at)
         return self._connection.run(sending, self._core.cut_short)
 
     @loop_part_method
@@ -57,10 +62,12 @@ class LoopTransaction(ClientTransaction):
         tags: Sequence[GivenTags] | None = None,
         *,
         by_key: bool = True,
+        after: After | None = None,
+        at: At | None = None,
     ) -> Awaitable[None]:
         """Add messages from columns of equal length, in their order: see :func:`bulk.send_many`."""
         columns = (topic, values, keys, headers, partitions, timestamps, ids, tags)
-        sending = bulk.send_many(self._core, *columns, by_key=by_key)
+        sending = bulk.send_many(self._core, *columns, by_key=by_key, after=after, at=at)
         return self._connection.run(sending, self._core.cut_short)
 
     @loop_part_method
@@ -69,6 +76,11 @@ class LoopTransaction(ClientTransaction):
     ) -> Awaitable[None]:
         """Add messages that are frames already: see :func:`bulk.send_frames`."""
         return self._connection.run(bulk.send_frames(self._core, topic, split), self._core.cut_short)
+
+    @loop_part_method
+    def cancel(self, id: ScheduledId | str) -> Awaitable[None]:
+        """Take a scheduled message back with the transaction; see the blocking client's."""
+        return self._connection.run(taking_back.take_back(self._core, id), self._core.cut_short)
 
     @loop_part_method
     def prepare(self) -> Awaitable[None]:

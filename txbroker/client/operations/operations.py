@@ -15,6 +15,7 @@ from journal.arguments import (
     seconds,
     text,
     texts,
+    truth,
     whole,
 )
 from journal.settings import TopicChoices, topic_settings
@@ -35,6 +36,7 @@ from txbroker.client.core.results import (
 from txbroker.client.operations.access_operations import AccessOperations
 from txbroker.client.operations.group_operations import GroupOperations
 from txbroker.client.operations.message_search import checked_question, messages_found
+from txbroker.client.operations.schedule_operations import ScheduleOperations
 from txbroker.client.operations.topic_creation import create_topic, described
 from txbroker.client.operations.topic_lookup import no_partition, number_of, one_topic
 from txbroker.wire import messages as commands
@@ -50,7 +52,7 @@ from txbroker.wire.messages import (
 )
 
 
-class Operations(GroupOperations, AccessOperations):
+class Operations(GroupOperations, AccessOperations, ScheduleOperations):
     """The methods of every client's connection that read or change something at the broker."""
 
     resolver: Companion | None = None
@@ -86,16 +88,21 @@ class Operations(GroupOperations, AccessOperations):
         return create_topic(self.core, name, partitions, settings, exist_ok)
 
     @client_method
-    async def delete_topic(self, name: str, topic_id: bytes | None = None) -> None:
-        """Delete a topic with its messages; raises UnknownTopic, TransactionConflict.
+    async def delete_topic(
+        self, name: str, topic_id: bytes | None = None, *, scheduled: bool = False
+    ) -> None:
+        """Delete a topic with its messages; raises UnknownTopic, TransactionConflict, and ScheduledForTopic.
+
+        With ``scheduled``, messages that are scheduled for the topic do not keep it: they go nowhere when they are due.
 
         ``topic_id`` is the id of the topic to delete, as ``topics()`` returns it; None: the topic that has the name
         now.
         """
         name, core = text("name", name, NOTHING_CHANGED), self.core
         topic_id = None if topic_id is None else octets("topic_id", topic_id, NOTHING_CHANGED)
+        truth("scheduled", scheduled, NOTHING_CHANGED)
         meant = (await one_topic(self.core, name)).id if topic_id is None else topic_id
-        call = core.request(commands.DeleteTopic(core.correlation(), name, meant), Done)
+        call = core.request(commands.DeleteTopic(core.correlation(), name, meant, scheduled), Done)
         try:
             await call
         except errors.UnknownTopic:

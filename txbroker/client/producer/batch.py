@@ -8,7 +8,7 @@ from typing import Protocol, cast
 from journal.constants import MAX_OPENED_HEADS, MAX_REQUEST_MESSAGES, OPENED_FRAME
 from journal.formats import frame
 from journal.formats.compression import Compressor
-from journal.formats.frame import INNER_HEADER
+from journal.formats.frame import HEADER_BYTES, INNER_HEADER, INNER_HEADER_BYTES
 from journal.message_headers import GivenHeaders
 from txbroker import errors
 from txbroker.client.core.call import Call
@@ -85,6 +85,11 @@ class Batch(Call[Sent]):
         self.size = size
         self.count = count + 1
         return count
+
+    @property
+    def alone_size(self) -> int:
+        """How many bytes its first message has as a frame by itself."""
+        return self.size + HEADER_BYTES - INNER_HEADER_BYTES
 
     def fitting(self, frames: Frames, first: int, room: int) -> int:
         """Return how many frames, from the ``first`` on, it can take within ``room`` bytes and its bound of

@@ -100,6 +100,18 @@ class PartitionQueue:
         self.most = most
         self.room = min(self._core.options.batch_bytes, most)
 
+    def batch(self, deadline: float) -> Batch:
+        """Return a new batch for messages that are sent by themselves."""
+        return Batch(deadline, self.settled)
+
+    def part(self) -> Batch:
+        """Return a new batch for messages of a transaction."""
+        return Batch(math.inf)
+
+    def spread(self) -> None:
+        """Have the next messages without a key go to another partition."""
+        self.batches_sealed += 1
+
     def append(
         self, value: bytes | None, timestamp: int, key: bytes | None, headers: GivenHeaders | None
     ) -> tuple[Batch, int]:
@@ -241,12 +253,10 @@ class PartitionQueue:
             return
         first = cast(errors.TxBrokerError, returned[0].refusal)
         self._sequence = cast(Send, returned[0].request).sequence
-        if isinstance(first, (errors.SequenceOutOfOrder, errors.ProducerFenced, errors.UnknownPartition)):
+        if isinstance(first, (errors.SequenceOutOfOrder, errors.ProducerFenced)):
             self.broken = first
-        if isinstance(first, errors.UnknownPartition):
-            self._producer.gone(self)
-        if isinstance(first, errors.MessageTooLarge):  # the topic may take less than it did
-            self._producer.forget_route(self.topic)
+        if isinstance(first, (errors.UnknownPartition, errors.MessageTooLarge)):
+            self.misfit(returned[0], first)
         if isinstance(first, errors.UnknownProducer):
             self._producer.expired(self._identity)
         in_doubt = any(batch.attempts > 1 for batch in returned)
@@ -264,6 +274,18 @@ class PartitionQueue:
             self._core.waits.alarm(self._producer.backoff.next(), self._resume)
         else:
             self._resume()
+
+    def misfit(
+        self,
+        batch: Batch,  # noqa: ARG002 - all of them are for the one partition
+        refusal: errors.UnknownPartition | errors.MessageTooLarge,
+    ) -> None:
+        """Note that the broker has refused a batch for what its topic is now."""
+        if isinstance(refusal, errors.UnknownPartition):
+            self.broken = refusal
+            self._producer.gone(self)
+        else:  # the topic may take less than it did
+            self._producer.forget_route(self.topic)
 
     def _ended(self, batch: Batch) -> bool:
         """Fail a refused batch if it has failed for good, and return True; otherwise it is sent again."""

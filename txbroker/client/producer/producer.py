@@ -8,8 +8,10 @@ from itertools import chain
 from typing import cast
 
 from journal.arguments import text, wrong_type
+from journal.due_time import After, At
 from journal.formats.compression import compressor
-from journal.formats.frame import HEADER_BYTES, INNER_HEADER_BYTES
+from journal.formats.envelope import SCHEDULE_TOPIC
+from journal.formats.frame import HEADER_BYTES
 from journal.message_headers import GivenHeaders
 from txbroker import errors
 from txbroker.client.core.core import Core
@@ -18,12 +20,23 @@ from txbroker.client.core.partitioner import Partitioner, by_caller
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.promise import Errand, settled
 from txbroker.client.core.routes import Question
+from txbroker.client.core.schedule_time import Due
 from txbroker.client.core.waits import Turn
 from txbroker.client.producer.batch import Batch
 from txbroker.client.producer.partition_queue import PartitionQueue
+from txbroker.client.producer.receipts import Appended
 from txbroker.client.producer.reports import Reports
 from txbroker.client.producer.route import Route
-from txbroker.wire.messages import DescribeTopics, OpenProducer, ProducerOpened, TopicInfo, Topics
+from txbroker.client.producer.schedule_queue import GivenMessage, ScheduleQueue, scheduled
+from txbroker.wire.messages import (
+    AskSchedule,
+    DescribeTopics,
+    OpenProducer,
+    ProducerOpened,
+    ScheduleTold,
+    TopicInfo,
+    Topics,
+)
 
 
 class Producer:
@@ -102,6 +115,9 @@ class Producer:
 
     async def _find(self, topic: str) -> Route:
         core = self.core
+        if topic == SCHEDULE_TOPIC:
+            told = await core.request(AskSchedule(core.correlation()), ScheduleTold)
+            return self._route_to_schedule(told.partitions)
         answer = await core.request(DescribeTopics(core.correlation(), [topic]), Topics)
         if not answer.topics:
             self.deleted(topic)
@@ -131,6 +147,17 @@ class Producer:
         is_own = self.reports is not None and info.name == self.reports.topic  # of reports: by key, always
         partitioner = None if is_own or self.core.options.partitioner is None else self._ask
         return Route(info.name, queues, partitioner, self.forget_route)
+
+    def _route_to_schedule(self, numbers: list[int]) -> Route:
+        known = {queue.number: queue for queue in self._queues.get(SCHEDULE_TOPIC, [])}
+        queues = [
+            known.get(number) or ScheduleQueue(self, index, number) for index, number in enumerate(numbers)
+        ]
+        for queue in queues:
+            queue.bound(min(self.core.max_frame, self.core.max_request))
+            queue.partitions = len(queues)
+        self._have(SCHEDULE_TOPIC, queues)
+        return Route(SCHEDULE_TOPIC, queues, None, self.forget_route)
 
     def _have(self, topic: str, queues: list[PartitionQueue]) -> None:
         """A topic has these queues. Others are of a topic of that name that is deleted: they take no more messages."""
@@ -198,14 +225,14 @@ class Producer:
         """Return a batch for a queue, with its timeout running."""
         core = self.core
         core.check_open()
-        batch = Batch(core.clock() + core.options.timeout, queue.settled)
+        batch = queue.batch(core.clock() + core.options.timeout)
         core.expire_by(batch.deadline)
         return batch
 
     def check_size(self, batch: Batch) -> None:
         """Raise MessageTooLarge for a batch that the broker would refuse."""
         limit = min(self.core.max_frame, self.core.max_request)
-        size = batch.size + HEADER_BYTES - INNER_HEADER_BYTES  # of its only message, as a frame by itself
+        size = batch.alone_size
         if size > limit:
             raise errors.MessageTooLarge(
                 f"the message takes {size} bytes, the limit is {limit}; nothing was sent"
@@ -275,6 +302,10 @@ class Producer:
             "this message was not taken"
         )
 
+    async def logs(self) -> Route:
+        """Return the route to the logs of the schedule."""
+        return self._routes.get(SCHEDULE_TOPIC) or await self.route(SCHEDULE_TOPIC)
+
     async def append(
         self,
         topic: str,
@@ -284,8 +315,9 @@ class Producer:
         headers: GivenHeaders | None,
         partition: int | None,
         watched: bool,
-    ) -> tuple[PartitionQueue, Batch, int]:
-        """Add a message once there is room, behind those that came before; return its queue, batch and position.
+        due: Due | None = None,
+    ) -> Appended:
+        """Add a message once there is room, behind those that came before; return where it is.
 
         ``watched``: a flush reports it, too. Raises BufferFull if there is no room for ``timeout`` seconds, or at once
         if the user chose so; the message is not accepted then. If the caller gives up while it waits here, the message
@@ -293,8 +325,11 @@ class Producer:
         """
         route = self.known_route(topic) or await self.route(topic)
         message = (value, timestamp, key, headers)
+        logs = None
+        if due is not None:
+            logs = await self.logs()
         if self.buffered <= self.limit:
-            return self._append(route, partition, message, watched)
+            return self._append(route, partition, message, watched, due, logs)
         self.check_room()
         turn = self._room.turn()
         try:
@@ -303,9 +338,23 @@ class Producer:
             self.core.check_open()
             if not has_room:
                 raise self.no_room()
-            return self._append(route, partition, message, watched)
+            return self._append(route, partition, message, watched, due, logs)
         finally:
             self.leave_room(turn)
+
+    async def append_later(
+        self,
+        topic: str,
+        message: GivenMessage,
+        partition: int | None,
+        watched: bool,
+        after: After | None,
+        at: At | None,
+    ) -> Appended:
+        """Add a message that is due ``after`` a time from this call on, or ``at`` one; else as :meth:`append`."""
+        due = self.core.schedule_time.due(after, at)
+        value, timestamp, key, headers = message
+        return await self.append(topic, value, timestamp, key, headers, partition, watched, due)
 
     def room(self) -> Turn:
         """Return a place in the line for room."""
@@ -329,15 +378,19 @@ class Producer:
         self,
         route: Route,
         partition: int | None,
-        message: tuple[bytes | None, int, bytes | None, GivenHeaders | None],
+        message: GivenMessage,
         watched: bool,
-    ) -> tuple[PartitionQueue, Batch, int]:
+        due: Due | None,
+        logs: Route | None,
+    ) -> Appended:
         value, timestamp, key, headers = message
-        queue = route.choose(key, partition)
+        queue = target = route.choose(key, partition)
+        if due is not None and logs is not None:
+            queue, (value, timestamp, key, headers) = scheduled(logs, target, due, message)
         batch, position = queue.append(value, timestamp, key, headers)
         if watched:
             batch.watched = self.asynchronous = True
-        return queue, batch, position
+        return Appended(queue, batch, position, target)
 
     async def flush(self, batches: list[Batch] | None = None) -> None:
         """Send everything and wait for all answers; raise the first failure since the last flush.

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from journal.formats.envelope import SCHEDULE_TOPIC
 from journal.formats.frame_times import times_and_sizes
 from txbroker import errors
 from txbroker.client.core.core import Core
@@ -83,7 +84,7 @@ class Reports:
     def tally(self, counts: Counts, topic: str, frames: bytes) -> None:
         """Add the messages of sealed frames to counts."""
         window = self.window
-        if topic == self.topic:
+        if topic in (self.topic, SCHEDULE_TOPIC):  # what is scheduled may be taken back, or come in years
             return
         for timestamp, size in times_and_sizes(frames):
             row = counts.setdefault((topic, timestamp - timestamp % window), [0, 0])

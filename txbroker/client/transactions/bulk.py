@@ -8,9 +8,11 @@ from itertools import repeat
 from typing import Any, Final, TypeVar
 
 from journal.arguments import LEAST_TIME, MOST_TIME, micros, wrong_type
+from journal.due_time import After, At
 from journal.message_headers import GivenHeaders, GivenId, GivenIds, GivenTags, marked
 from txbroker import errors
 from txbroker.client.producer.batch import Frames
+from txbroker.client.producer.schedule_queue import scheduled
 from txbroker.client.transactions.transaction import Transaction
 
 T = TypeVar("T")
@@ -35,20 +37,23 @@ async def send_many(
     tags: Sequence[GivenTags] | None = None,
     *,
     by_key: bool = True,
+    after: After | None = None,
+    at: At | None = None,
 ) -> None:
     """Add messages in their order. Each column is as long as ``values``, or None.
 
     Where ``partitions`` has None the key chooses the partition; without ``by_key``, whole batches go to one partition
     after the other. With ``ids`` True each message gets a new id. ``tags`` has the tags of each: a str, a
-    list of some, or None. Raises as :meth:`txbroker.client.blocking.Transaction.send` does; the messages before the
-    refused one have been added then.
+    list of some, or None. With ``after`` or ``at`` all are scheduled, for the same time. Raises as
+    :meth:`txbroker.client.blocking.Transaction.send` does; the messages before the refused one have been added then.
     """
     own_ids = None if ids is True else ids
     _check_columns(
         values, keys=keys, headers=headers, partitions=partitions, timestamps=timestamps, ids=own_ids, tags=tags
     )  # fmt: skip
-    core = transaction.core
-    now = core.wall()
+    core, now = transaction.core, transaction.core.wall()
+    due = core.schedule_time.due(after, at, "nothing was added")
+    logs = None if due is None else await transaction.producer.logs()
     route = await transaction.ready(topic)
     choose, append = route.choose, transaction.contents.append
     given: Iterable[GivenHeaders | None] = _column(headers)
@@ -63,7 +68,10 @@ async def send_many(
             moment = micros("timestamp", timestamp, _HALF_ADDED)
         if id is not None or tag is not None:
             header, _ = marked(header, id, tag, _HALF_ADDED)
-        append(choose(key if by_key else None, partition), value, moment, key, header)
+        queue, message = choose(key if by_key else None, partition), (value, moment, key, header)
+        if due is not None and logs is not None:
+            queue, message = scheduled(logs, queue, due, message)
+        append(queue, *message)
         if core.output_bytes > EAGER:
             await core.drained()
             await transaction.ready(topic)

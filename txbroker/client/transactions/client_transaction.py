@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
+from journal.scheduled_id import ScheduledId
 from journal.transaction_states import TransactionNumber
 from txbroker import errors
 from txbroker.client.consumer.retries import Pause, Retries, Said, retry_in
@@ -44,6 +45,11 @@ class ClientTransaction:
     def runs(self) -> list[Run]:
         """Where the messages of each partition begin; known after the commit."""
         return self._core.runs
+
+    @property
+    def scheduled(self) -> list[ScheduledId]:
+        """The ids of the messages that it has scheduled, in the order of their sends; known after the commit."""
+        return self._core.scheduled
 
     @part_method
     def commit_offsets(self, consumer: Consumed) -> Coroutine[Promise[Any], None, None]:

@@ -10,6 +10,7 @@ from weakref import WeakMethod
 from crc32c import crc32c
 
 from journal.constants import MAX_OPENED_HEADS, MAX_REQUEST_ENTRIES, MAX_REQUEST_MESSAGES, OPENED_FRAME
+from journal.formats.envelope import SCHEDULE_TOPIC
 from journal.formats.frame import is_compressed
 from journal.message_headers import GivenHeaders
 from journal.random_id import new_id
@@ -21,6 +22,7 @@ from journal.records.group_entries import (
     Settled,
 )
 from journal.records.record import Placement
+from journal.scheduled_id import ScheduledId
 from journal.transaction_states import Totals, TransactionNumber
 from journal.xid import Xid
 from txbroker import errors
@@ -29,13 +31,14 @@ from txbroker.client.core.core import Core
 from txbroker.client.core.positions import requests_of, settling_requests
 from txbroker.client.core.results import Run
 from txbroker.client.producer.batch import Batch, Frames
+from txbroker.client.producer.envelope_batch import EnvelopeBatch
 from txbroker.client.producer.partition_queue import PartitionQueue
 from txbroker.client.producer.producer import Producer
 from txbroker.client.producer.reports import Counts, Reports
 from txbroker.client.transactions.serials import Serials
 from txbroker.client.transactions.settled_offsets import joined, merged
 from txbroker.wire import messages as commands
-from txbroker.wire.messages import Done
+from txbroker.wire.messages import MAX_SCHEDULED_IDS, Done, ScheduledPlace
 
 
 class Unsent(NamedTuple):
@@ -45,6 +48,7 @@ class Unsent(NamedTuple):
     runs: list[tuple[int, int]]
     positions: list[GroupPositions]
     data: bytes
+    cancels: list[ScheduledPlace]
 
 
 class NotBegun(Exception):
@@ -75,6 +79,11 @@ class Contents:
         self._batches: dict[int, tuple[PartitionQueue, Batch]] = {}
         self._queues: dict[int, PartitionQueue] = {}
         self._positions: list[GroupPositions] = []
+        self._cancels: dict[ScheduledId, None] = {}
+        self._scheduled: list[tuple[PartitionQueue, int, int]] = []
+        """Of each scheduled message the queue of its log, its number among those, and its checksum."""
+        self._in_logs: dict[int, int] = {}
+        """How many scheduled messages it has, by the partition numbers of their logs."""
         self._totals = Totals(0, 0, 0)
         self._carried = False
         """Whether a deciding request has carried the unsent contents."""
@@ -89,7 +98,7 @@ class Contents:
     @property
     def is_empty(self) -> bool:
         """Whether it has no contents, sent or not."""
-        return not (self._batches or self._positions or self.is_known)
+        return not (self._batches or self._positions or self._cancels or self.is_known)
 
     @property
     def has_begun(self) -> bool:
@@ -121,20 +130,24 @@ class Contents:
         headers: GivenHeaders | None,
     ) -> None:
         found = self._batches.get(queue.number)
-        batch = found[1] if found else Batch(math.inf)
+        batch = found[1] if found else queue.part()
         before = batch.size
         if batch.frames:  # the caller that was about to send it was interrupted
             self._post(queue, batch)
-            batch, before = Batch(math.inf), 0
+            batch, before = queue.part(), 0
         if batch.add(value, timestamp, key, headers, queue.room) < 0:
             self._post(queue, batch)
-            batch, before = Batch(math.inf), 0
+            batch, before = queue.part(), 0
             batch.add(value, timestamp, key, headers, 0)
         if batch.count == 1:
             self._producer.check_size(batch)
             self._batches[queue.number] = (queue, batch)
-            queue.batches_sealed += 1  # so that messages without a key spread over partitions
+            queue.spread()
         self.size += batch.size - before
+        if isinstance(batch, EnvelopeBatch):
+            number = self._in_logs.get(queue.number, 0)
+            self._scheduled.append((queue, number, batch.checksums[-1]))
+            self._in_logs[queue.number] = number + 1
         if batch.size >= queue.room and self.has_begun:
             self._post(queue, batch)
 
@@ -160,7 +173,7 @@ class Contents:
                 self.added -= last - first
                 raise
             self._batches[queue.number] = (queue, batch)
-            queue.batches_sealed += 1
+            queue.spread()
         if batch.size >= queue.room:
             self._post(queue, batch)
         return last
@@ -188,6 +201,20 @@ class Contents:
         self._totals = totals
         self._queues[queue.number] = queue
         self._batches.pop(queue.number, None)
+
+    @property
+    def changes(self) -> int:
+        """How many messages were added, and scheduled ones are to be taken back."""
+        return self.added + len(self._cancels)
+
+    def take_back(self, id: ScheduledId) -> None:
+        """Have a scheduled message taken back with the transaction; raises LimitExceeded for too many."""
+        if len(self._cancels) >= MAX_SCHEDULED_IDS and id not in self._cancels:
+            raise errors.LimitExceeded(
+                f"a transaction takes back {MAX_SCHEDULED_IDS:,} scheduled messages at most; this one was not added, "
+                "the transaction goes on"
+            )
+        self._cancels[id] = None
 
     def add_offsets(
         self, group: str, offsets: list[PartitionOffset], settled: Sequence[Settled] = ()
@@ -255,13 +282,14 @@ class Contents:
         self._carried = True
         runs = [(number, len(batch.frames)) for number, (_, batch) in self._batches.items()]
         data = b"".join([batch.frames for _, batch in self._batches.values()])
-        return Unsent(self._totals if self._totals.requests else None, runs, self._positions, data)
+        totals = self._totals if self._totals.requests else None
+        return Unsent(totals, runs, self._positions, data, [each.place for each in self._cancels])
 
     def sealed(self) -> list[tuple[PartitionQueue, bytes]] | None:
         """Return the frames of each partition, if nothing was sent yet and all of it is messages that fit into one
         request.
         """
-        if self.is_known or self._positions:
+        if self.is_known or self._positions or self._cancels:
             return None
         found = [(queue, queue.seal(batch)) for queue, batch in self._batches.values()]
         return found if len(found) <= 1 or self._fits_one_request() else None
@@ -279,6 +307,7 @@ class Contents:
         """Drop the unsent contents."""
         self._batches.clear()
         self._positions.clear()
+        self._cancels.clear()
 
     def report(self, reports: Reports) -> bytes | None:
         """Return the report of the transaction, None if it has no contents; messages sent from now on are in no
@@ -306,14 +335,20 @@ class Contents:
         """The topics of the messages that have been sent."""
         return {queue.topic for queue in self._queues.values()}
 
-    def runs(self, placements: list[Placement]) -> list[Run]:
-        """Return where its messages are stored."""
-        queues = self._queues
-        return [
-            Run(queues[place.partition].topic, queues[place.partition].index, place.base_offset, place.count)
+    def places(self, placements: list[Placement]) -> tuple[list[Run], list[ScheduledId]]:
+        """Return where its messages are stored, and the ids of those that are scheduled, in the order of their adds."""
+        bases = {place.partition: place.base_offset for place in placements}
+        runs = [
+            Run(queue.topic, queue.index, place.base_offset, place.count)
             for place in placements
-            if place.partition in queues
+            if (queue := self._queues.get(place.partition)) is not None and queue.topic != SCHEDULE_TOPIC
         ]
+        ids = [
+            ScheduledId(log.index, bases[log.number] + number, checksum)
+            for log, number, checksum in self._scheduled
+            if log.number in bases
+        ]
+        return runs, ids
 
 
 class Adds(Call[Done]):

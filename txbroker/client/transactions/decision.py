@@ -6,9 +6,11 @@ import enum
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from journal.transaction_states import State, TransactionNumber
 from txbroker import errors
+from txbroker.client.core.core import Core
 from txbroker.client.core.promise import Promise, Task, ended, start
-from txbroker.wire.messages import Outcome
+from txbroker.wire.messages import AskOutcome, Outcome
 
 
 class Stage(enum.Enum):
@@ -60,6 +62,21 @@ class Decision:
         except BaseException:
             self._given_up()
             raise
+
+
+async def decided(core: Core, number: TransactionNumber) -> Outcome:
+    """Ask how a transaction ended, until it is prepared or decided; raises if that is not known within the timeout."""
+    deadline = core.clock() + core.options.timeout
+    pause = 0.02
+    while True:
+        request = AskOutcome(core.correlation(), *number)
+        outcome = await core.request(request, Outcome, timeout=max(0.0, deadline - core.clock()))
+        if outcome.state not in (State.ACTIVE, State.ROLLBACK_ONLY):
+            return outcome
+        if core.clock() + pause >= deadline:
+            raise errors.RequestTimedOut("the broker has not noticed yet that the old connection died")
+        await core.waits.sleep(pause)
+        pause = min(1.0, pause * 2)
 
 
 def reason_of(outcome: Outcome) -> str:

@@ -9,8 +9,10 @@ from datetime import datetime
 from functools import partial
 
 from journal.arguments import checked_xid, micros
+from journal.due_time import After, At
 from journal.message_headers import GivenHeaders, GivenId, GivenTags, marked
 from journal.records.group_entries import PartitionOffset, Settled
+from journal.scheduled_id import ScheduledId
 from journal.transaction_states import State, TransactionNumber
 from journal.xid import Xid
 from txbroker import errors
@@ -26,11 +28,12 @@ from txbroker.client.core.results import Durability, Message, Receipt, Run
 from txbroker.client.producer.partition_queue import PartitionQueue
 from txbroker.client.producer.producer import Producer
 from txbroker.client.producer.route import Route
+from txbroker.client.producer.schedule_queue import scheduled
 from txbroker.client.transactions.contents import Adds, Contents, NotBegun, Unsent
-from txbroker.client.transactions.decision import Decision, Stage, reason_of
+from txbroker.client.transactions.decision import Decision, Stage, decided, reason_of
 from txbroker.client.transactions.serials import Serials
 from txbroker.wire import messages as commands
-from txbroker.wire.messages import Committed, Done, Outcome
+from txbroker.wire.messages import Committed, Done
 
 log = logging.getLogger("txbroker.client")
 
@@ -50,10 +53,11 @@ class Transaction:
         self.contents = Contents(core, producer, serials, self.xid)
         self.stage = Stage.OPEN
         self.runs: list[Run] = []
+        self.scheduled: list[ScheduledId] = []
         self.heuristic = False
         self.received = Received()
         self.core = core
-        self._producer = producer
+        self.producer = producer
         self._serials = serials
         self._dead: errors.TxBrokerError | None = None
         self._gone = False
@@ -90,14 +94,21 @@ class Transaction:
         timestamp: int | datetime | None = None,
         id: GivenId = None,
         tags: GivenTags = None,
+        after: After | None = None,
+        at: At | None = None,
     ) -> Receipt:
-        """Add a message; returns once the client has it, before the broker does. ``timestamp`` None is now."""
+        """Add a message; returns once the client has it, before the broker does. ``timestamp`` None is now.
+
+        When it is due is fixed by this call, not by the commit.
+        """
         moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
+        due = self.core.schedule_time.due(after, at)
         given = None
         if id is not None or tags is not None:
             headers, given = marked(headers, id, tags)
         came_through = False
         try:
+            logs = None if due is None else await self.producer.logs()
             route = await self.ready(topic)
             came_through = True
         except Exception:
@@ -107,18 +118,19 @@ class Transaction:
             if not came_through:
                 self.cut_short()
         queue, contents = route.choose(key, partition), self.contents
+        message, log = (value, moment, key, headers), queue
+        if due is not None and logs is not None:
+            log, message = scheduled(logs, queue, due, message)
         try:
-            contents.append(queue, value, moment, key, headers)
+            contents.append(log, *message)
         except NotBegun:
-            await self._begin()
-            contents.append(queue, value, moment, key, headers)
+            await self.begin()
+            contents.append(log, *message)
         return Receipt(topic, queue.index, None, Durability.STAGED, given)
 
     def interrupted(self, before: int, error: BaseException) -> None:
-        """Note that a call that adds, begun with ``before`` messages, ended with ``error``. A refusal changes
-        nothing.
-        """
-        if self.contents.added != before and not isinstance(error, errors.TxBrokerError):
+        """Note that a call that adds, begun after ``before`` changes, ended with ``error``. A refusal is no change."""
+        if self.contents.changes != before and not isinstance(error, errors.TxBrokerError):
             self.cut_short()
 
     def cut_short(self) -> None:
@@ -133,9 +145,9 @@ class Transaction:
         """Begin, unless it has begun, and return the route to a topic; waits while too much is unsent, or raises
         BufferFull.
         """
-        self._check_stage()
+        self.check_open()
         core = self.core
-        route = self._producer.known_route(topic) or await self._producer.route(topic)
+        route = self.producer.known_route(topic) or await self.producer.route(topic)
         while core.output_bytes > core.options.max_buffered:
             if core.options.when_full == "raise":
                 raise errors.BufferFull(
@@ -143,13 +155,14 @@ class Transaction:
                     "message was not taken, the transaction goes on"
                 )
             await core.drained()
-            self._check_stage()
+            self.check_open()
         if not self.contents.has_begun and self.contents.size >= self.begins_beyond:
-            await self._begin()
-            self._check_stage()
+            await self.begin()
+            self.check_open()
         return route
 
-    async def _begin(self) -> None:
+    async def begin(self) -> None:
+        """Belong to the present session, or the next one."""
         core = self.core
         await core.opened(core.clock() + core.options.timeout)
         contents = self.contents
@@ -161,22 +174,22 @@ class Transaction:
         self, group: str, offsets: list[PartitionOffset], settled: Sequence[Settled] = ()
     ) -> None:
         """Commit a group's positions, and finish offsets, with the transaction; empty lists do nothing."""
-        self._check_stage()
+        self.check_open()
         if not offsets and not settled:
             return
         if not self.contents.has_begun:
-            await self._begin()
-        self._check_stage()
+            await self.begin()
+        self.check_open()
         self.contents.add_offsets(group, offsets, settled)
 
     def receives(self, receiver: Receiver) -> None:
         """Let the receiver's group move with this transaction; raises if it is not open."""
-        self._check_stage()
+        self.check_open()
         self.received.add(receiver)
 
     def retry_received(self, message: Message, said: Said) -> bool:
         """Try a message again that it has received, if it commits; return whether it has received it."""
-        self._check_stage()
+        self.check_open()
         return self.received.retry(message, said)
 
     def joined_by(self, other: TakesPart) -> None:
@@ -205,16 +218,16 @@ class Transaction:
 
     async def _complete(self) -> None:
         """Wait until all of its contents are added; raises if they are not."""
-        self._check_stage()
+        self.check_open()
         if not self.contents.has_begun and not self.contents.is_empty:
-            await self._begin()
-            self._check_stage()
+            await self.begin()
+            self.check_open()
         for group, offsets, settled in self.received.settlement():
             await self.add_offsets(group, offsets, settled)
         # Unequal if a call that adds was interrupted: not every counted message was added.
         if self.contents.taken != self.contents.added:
             self.cut_short()
-            self._check_stage()
+            self.check_open()
 
     async def outside(self) -> list[tuple[PartitionQueue, bytes]] | None:
         """Return the frames of each partition, for a transaction that is committed elsewhere; None if it has more than
@@ -222,7 +235,7 @@ class Transaction:
         """
         if self.outside_now() is None:
             return None
-        reports = self._producer.reports
+        reports = self.producer.reports
         report = None if reports is None else self.contents.report(reports)
         if reports is not None and report is not None:
             await self.send(reports.topic, report, None, None, None)
@@ -230,13 +243,13 @@ class Transaction:
 
     def outside_now(self) -> list[tuple[PartitionQueue, bytes]] | None:
         """Do what :meth:`outside` does, without a report."""
-        self._check_stage()
+        self.check_open()
         contents = self.contents
         if contents.has_begun or contents.size > self.begins_beyond or self.received.settlement():
             return None
         if contents.taken != contents.added:
             self.cut_short()
-            self._check_stage()
+            self.check_open()
         return contents.sealed()
 
     def ended_outside(self, is_committed: bool) -> None:
@@ -247,7 +260,7 @@ class Transaction:
         """Return the part that the deciding request carries. It goes out in the session in which it began."""
         if self.core.phase is not Phase.OPEN or self.core.session != self.contents.session:
             self.refused(errors.ConnectionClosed("the connection died"))
-            self._check_stage()
+            self.check_open()
         return self.contents.unsent()
 
     # -- deciding ----------------------------------------------------------------------------------
@@ -274,7 +287,7 @@ class Transaction:
             await self._find_out()
             return
         await self._complete()
-        reports = self._producer.reports
+        reports = self.producer.reports
         report = None if reports is None else self.contents.report(reports)
         if reports is not None and report is not None:
             # Its last message: the report is committed with the transaction, whoever commits it.
@@ -286,7 +299,7 @@ class Transaction:
         assert self.xid is not None
         request = commands.Prepare(
             core.correlation(), self._number.serial, self.xid, unsent.totals, self._serials.seen, unsent.runs,
-            unsent.positions,
+            unsent.positions, unsent.cancels,
         )  # fmt: skip
         await self._decide(core.request(request, Done, unsent.data), Stage.PREPARED)
 
@@ -322,7 +335,7 @@ class Transaction:
         begins = unsent.totals is None
         one_phase = commands.Commit(
             core.correlation(), session, serial, self.xid if begins else None, unsent.totals, self._serials.seen,
-            runs=unsent.runs, positions=unsent.positions,
+            runs=unsent.runs, positions=unsent.positions, cancels=unsent.cancels,
         )  # fmt: skip
         await self._decide(core.request(one_phase, Committed, unsent.data, rule=Lost.ASK), Stage.COMMITTED)
 
@@ -401,33 +414,22 @@ class Transaction:
             raise
         else:
             if isinstance(answer, Committed):
-                self.runs = self.contents.runs(answer.placements)
+                self.runs, self.scheduled = self.contents.places(answer.placements)
                 self.heuristic = answer.heuristic
             self._end(goal)
 
     async def _find_out(self) -> None:
         """Ask for the outcome until it is decided; raises unless it is prepared or committed."""
         number = self._number
-        core = self.core
-        deadline = core.clock() + core.options.timeout
-        pause = 0.02
-        while True:
-            request = commands.AskOutcome(core.correlation(), *number)
-            try:
-                outcome = await core.request(request, Outcome, timeout=max(0.0, deadline - core.clock()))
-            except errors.TxBrokerError as error:
-                raise self._unknown(str(error)) from error
-            if outcome.state not in (State.ACTIVE, State.ROLLBACK_ONLY):
-                break
-            if core.clock() + pause >= deadline:
-                raise self._unknown("the broker has not noticed yet that the old connection died")
-            await core.waits.sleep(pause)
-            pause = min(1.0, pause * 2)
+        try:
+            outcome = await decided(self.core, number)
+        except errors.TxBrokerError as error:
+            raise self._unknown(str(error)) from error
         if outcome.state is State.ROLLED_BACK:
             self._end(Stage.ROLLED_BACK)
             raise errors.TransactionRolledBack(f"transaction {number} was rolled back {reason_of(outcome)}")
         if outcome.state is State.COMMITTED:
-            self.runs = self.contents.runs(outcome.placements)
+            self.runs, self.scheduled = self.contents.places(outcome.placements)
         self._end(Stage.COMMITTED if outcome.state is State.COMMITTED else Stage.PREPARED)
 
     def leave(self) -> None:
@@ -446,7 +448,7 @@ class Transaction:
 
     def _end(self, stage: Stage) -> None:
         self.stage = stage
-        reports = self._producer.reports
+        reports = self.producer.reports
         if stage is Stage.COMMITTED and reports is not None:
             reports.committed(self.contents.counts(reports))
             self.contents.reported()
@@ -462,7 +464,8 @@ class Transaction:
         if number is not None and stage is not Stage.PREPARED:
             self._serials.ended(number)
 
-    def _check_stage(self) -> None:
+    def check_open(self) -> None:
+        """Raise unless it is open, and may be committed."""
         if self._dead is not None:
             raise self._dead
         if self.stage is not Stage.OPEN:
@@ -483,7 +486,7 @@ class Transaction:
             if isinstance(error, (errors.UnknownPartition, errors.MessageTooLarge)):
                 # One of the topics is gone, or takes less than it did: the next send looks.
                 for topic in self.contents.topics:
-                    self._producer.forget_route(topic)
+                    self.producer.forget_route(topic)
         self._dead = error
 
 

@@ -15,9 +15,11 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
+from journal.due_time import After, At
 from journal.message_headers import GivenHeaders, GivenId, GivenTags, message_of
 from txbroker import errors
 from txbroker.client.core.results import Message
+from txbroker.client.loop.kept_due import kept_due
 from txbroker.databases.adapters import adapter
 from txbroker.databases.adapters.adapter import run
 from txbroker.databases.adapters.database import Connector
@@ -58,14 +60,19 @@ def send(
     id: GivenId = None,
     tags: GivenTags = None,
     *,
+    after: After | None = None,
+    at: At | None = None,
     using: str = DEFAULT_DB_ALIAS,
 ) -> None:
     """Send a message with the transaction of database ``using``: it waits in the program until that commits.
 
-    Raises Misuse outside ``transaction.atomic()``, BufferFull. Refusals of the broker are raised at the commit.
+    When it is due, if it is sent later, is fixed by this call. Raises Misuse outside ``transaction.atomic()``,
+    BufferFull. Refusals of the broker are raised at the commit.
     """
     connection = _in_transaction(using)
-    message = Waiting(*message_of(topic, value, key, headers, partition, timestamp, id, tags))
+    message = Waiting(
+        *message_of(topic, value, key, headers, partition, timestamp, id, tags), kept_due(after, at)
+    )
     size, bound = getattr(connection, _SIZE, 0), configuration().max_bytes
     if (
         size + message.size > bound

@@ -12,6 +12,7 @@ from typing import NamedTuple, cast
 from journal.message_headers import Headers, size_of
 from txbroker import errors
 from txbroker.client.blocking import Connection
+from txbroker.client.loop.kept_due import KeptDue, arguments_of
 from txbroker.databases.adapters.adapter import run
 from txbroker.databases.adapters.database import Database
 from txbroker.databases.blocking import Atomic, BlockingSide
@@ -27,7 +28,7 @@ Broker = Connection | Callable[[], Connection]
 
 
 class Waiting(NamedTuple):
-    """One message that waits; fields as the arguments of ``Connection.send``."""
+    """One message that waits; fields as the arguments of ``Connection.send``, but for when it is ``due``."""
 
     topic: str
     value: bytes | None
@@ -35,6 +36,7 @@ class Waiting(NamedTuple):
     headers: Headers | None = None
     partition: int | None = None
     timestamp: int | None = None
+    due: KeptDue | None = None
 
     @property
     def size(self) -> int:
@@ -81,7 +83,7 @@ def commit_with(atomic: Atomic, messages: Iterable[Waiting]) -> None:
             raise
     try:
         for message in messages:
-            atomic.send(*message)
+            atomic.send(*message[:6], **arguments_of(message.due))
     except BaseException as error:
         atomic.__exit__(type(error), error, error.__traceback__)
         raise

@@ -60,7 +60,8 @@ class OutboxTerms(NamedTuple):
         why = (
             "this database has none, or its driver does not tell how to open another connection (connect_database=)"
             if has_none
-            else f"it has received something, finishes messages, or sends more than outbox_bytes = {self.bytes}"
+            else "it has received something, finishes messages, takes a scheduled one back, or sends more than "
+            f"outbox_bytes = {self.bytes}"
         )
         return errors.Misuse(
             f"the block cannot go through the outbox: {why}. With mode='auto' it would be two-phase; nothing is "

@@ -14,9 +14,11 @@ from typing import Any
 from sqlalchemy import Connection, TwoPhaseTransaction, event
 from sqlalchemy.orm import Session, SessionTransaction
 
+from journal.due_time import After, At
 from journal.message_headers import GivenHeaders, GivenId, GivenTags, message_of
 from txbroker import errors
 from txbroker.client import blocking
+from txbroker.client.loop.kept_due import kept_due
 from txbroker.databases.adapters.adapter import kind_of, run
 from txbroker.databases.adapters.database import Condition
 from txbroker.databases.blocking import Atomic
@@ -136,11 +138,14 @@ class Messages:
         timestamp: int | datetime | None = None,
         id: GivenId = None,
         tags: GivenTags = None,
+        *,
+        after: After | None = None,
+        at: At | None = None,
     ) -> None:
         """Send a message with the Session's transaction: it waits in the program until the transaction commits.
 
-        The arguments are those of ``Connection.send``. Raises BufferFull, and Misuse for a Session whose commit
-        cannot carry.
+        The arguments are those of ``Connection.send``; when it is due is fixed by this call. Raises BufferFull, and
+        Misuse for a Session whose commit cannot carry.
         """
         session = plain_session(session)
         if session.twophase:
@@ -148,7 +153,9 @@ class Messages:
         connection = connection_of(session)
         check_sole(session)
         carried = self._of(connection)
-        message = Waiting(*message_of(topic, value, key, headers, partition, timestamp, id, tags))
+        message = Waiting(
+            *message_of(topic, value, key, headers, partition, timestamp, id, tags), kept_due(after, at)
+        )
         check_room(carried.size, message, self._max_bytes)
         if carried.atomic is None and not connection.in_nested_transaction():
             atomic = block(DriverDatabase(connection), self._broker, self._terms)
