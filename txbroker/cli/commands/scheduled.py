@@ -8,7 +8,7 @@ from rich.console import Group as Stack
 from journal.message_headers import ID_HEADER
 from journal.scheduled_id import ScheduledId
 from txbroker.cli.arguments import Parsed
-from txbroker.cli.exits import WORST, Exit, exit_for
+from txbroker.cli.exits import WORST, Failure, exit_for
 from txbroker.cli.invocation import Group, Invocation, pass_invocation
 from txbroker.cli.output import (
     FILTERED,
@@ -170,14 +170,16 @@ def cancel(invocation: Invocation, given: tuple[ScheduledId, ...], message_id: s
                 failures.append((each, error))
                 if not isinstance(error, RequestRefused):
                     break  # the others would end so, too
-    refused = [
-        {"id": str(each), "error": type(error).__name__, "why": str(error)} for each, error in failures
-    ]
-    said = [f"Taken back: {', '.join(taken)}."] if taken else []
-    said += [f"Not taken back: {error}." for _, error in failures]
-    emit(invocation.as_json, {"cancelled": taken, "refused": refused}, lambda: Stack(*said))
-    codes = [exit_for(error) for _, error in failures]
-    raise click.exceptions.Exit(int(next((code for code in WORST if code in codes), Exit.OK)))
+    if taken or not failures:
+        refused = [
+            {"id": str(each), "error": type(error).__name__, "why": str(error)} for each, error in failures
+        ]
+        told = {"cancelled": taken, "refused": refused}
+        emit(invocation.as_json, told, lambda: f"Taken back: {', '.join(taken)}.")
+    if failures:
+        codes = [exit_for(error) for _, error in failures]
+        why = "; ".join(f"{type(error).__name__}: {error}" for _, error in failures)
+        raise Failure(why, next(code for code in WORST if code in codes))
 
 
 @scheduled.command()
