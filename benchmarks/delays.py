@@ -1,0 +1,173 @@
+"""``python -m benchmarks.delays`` measures messages for later: the memory of a million, and how late they are placed.
+
+Lateness is from the due time until the append time that the broker stamps, both by the same clock.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+import txbroker
+from benchmarks.harness import processes
+from benchmarks.harness.process_memory import memory_of
+
+FOLDER: Final = Path("build/bench/delays")
+WIDTH: Final = 110
+TOPIC: Final = "delays"
+MESSAGE: Final = bytes(100)
+MIB: Final = 1 << 20
+SPREAD: Final = 0.004
+"""Seconds between the due times of single messages."""
+
+
+class Row(NamedTuple):
+    """A figure, what it may be at most, and its unit."""
+
+    what: str
+    found: float
+    target: float
+    unit: str
+
+    @property
+    def shown(self) -> str:
+        """The figure, and whether it is over."""
+        return f"{self.found:,.1f} {self.unit}{'' if self.found <= self.target else '  missed'}"
+
+
+def memory(client: txbroker.Connection, pid: int, count: int) -> list[Row]:
+    """Schedule messages for in an hour, and for in a year; return what memory each takes."""
+    rows = []
+    for what, first, span, target in (
+        ("due within the hour", 1800.0, 1700.0, 120.0),
+        ("due within a year", 86400.0, 300 * 86400.0, 10.0),
+    ):
+        before = settled(pid)
+        for number in range(count):
+            client.send_async(TOPIC, MESSAGE, after=first + span * number / count)
+        client.flush()
+        rows.append(
+            Row(
+                f"{count:,} x {len(MESSAGE)} B {what}: resident",
+                settled(pid) - before,
+                target * count / 1e6,
+                "MiB",
+            )
+        )
+    return rows
+
+
+def settled(pid: int) -> float:
+    """Return the resident MiB of a broker once its logs are flushed."""
+    time.sleep(25)
+    return memory_of(pid).resident / MIB
+
+
+def burst(client: txbroker.Connection, count: int) -> Row:
+    """Have so many messages due in the same second; return after how long the last was placed."""
+    due = time.time() + 5 + count / 10_000
+    first = end_of(client)
+    for number in range(count):
+        client.send_async(TOPIC, MESSAGE, at=datetime.fromtimestamp(due + number / count, UTC))
+    client.flush()
+    last = max(placed(client, first, count))
+    return Row(f"{count:,} due in one second: all out after", last - due, 1.5, "s")
+
+
+def lateness(client: txbroker.Connection, count: int, what: str, target: float) -> list[Row]:
+    """Have messages due one after the other; return how late they were placed."""
+    due = time.time() + 2
+    first = end_of(client)
+    moments = [due + number * SPREAD for number in range(count)]
+    for moment in moments:
+        client.send_async(TOPIC, MESSAGE, at=datetime.fromtimestamp(moment, UTC))
+    client.flush()
+    late = [(at - moment) * 1e3 for at, moment in zip(placed(client, first, count), moments, strict=True)]
+    cuts = statistics.quantiles(late, n=100, method="inclusive")
+    assert min(late) >= 0, "one came early"
+    return [
+        Row(f"lateness {what}: p50", statistics.median(late), target, "ms"),
+        Row(f"lateness {what}: p99", cuts[98], target, "ms"),
+    ]
+
+
+def end_of(client: txbroker.Connection) -> int:
+    """Return where the topic's only partition ends."""
+    [topic] = client.topics([TOPIC])
+    return topic.partitions[0].high_watermark
+
+
+def placed(client: txbroker.Connection, first: int, count: int) -> list[float]:
+    """Wait for so many messages; return the seconds at which they were appended, in their order."""
+    found: list[float] = []
+    with client.consume(TOPIC, start=first) as consumer:
+        while len(found) < count:
+            found += [message.appended / 1e6 for message in consumer.poll(timeout=60.0)]
+    return found
+
+
+@contextmanager
+def load(address: str, rate: int) -> Iterator[None]:
+    """Have other clients send so many messages a second meanwhile."""
+    words = ["bench", "produce", "--broker", address, "--rate", str(rate), "--duration", "60s", "--no-verify"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "txbroker", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        time.sleep(3)
+        yield
+        process.terminate()
+
+
+def run(folder: Path, count: int) -> list[Row]:
+    """Measure everything, each on a broker of its own."""
+    rows: list[Row] = []
+    for part in ("lateness", "memory"):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        with (
+            processes.broker(folder / "data") as broker,
+            txbroker.connect(broker.address) as client,
+        ):
+            client.create_topic(TOPIC)
+            if part == "memory":
+                rows += memory(client, broker.pid, count)
+                continue
+            rows += lateness(client, 2_000, "alone", 25)
+            rows.append(burst(client, 20_000))
+            with load(broker.address, 50_000):
+                rows += lateness(client, 2_000, "beside 50,000 sends/s", 250)
+    shutil.rmtree(folder)
+    return rows
+
+
+@click.command()
+@click.option("--count", default=1_000_000, show_default=True, help="Messages whose memory is measured.")
+@click.option(
+    "--folder", default=FOLDER, type=click.Path(path_type=Path), show_default=True,
+    help="Where the data goes. It is removed before and after.",
+)  # fmt: skip
+def main(count: int, folder: Path) -> None:
+    """Measure messages for later. Exits with 0 whether the targets are met or not."""
+    shown = Table(title="Messages for later")
+    for title, justify in (("what", "left"), ("found", "right"), ("wanted", "right")):
+        shown.add_column(title, justify=justify)  # type: ignore[arg-type]
+    for row in run(folder, count):
+        shown.add_row(row.what, row.shown, f"{row.target:,.1f} {row.unit}")
+    console = Console()
+    (console if console.is_terminal else Console(width=WIDTH)).print(shown)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks.delays")
