@@ -33,6 +33,8 @@ from journal.transaction_states import TransactionNumber
 _HOUR: Final = DAY // 24
 _LOG_BITS: Final = id_of(0, 1).bit_length() - 1
 _ENTRY: Final = (1 << ENTRY_BITS) - 1
+_LOW: Final = _ENTRY >> _LOG_BITS
+_HALF: Final = _LOW + 1 >> 1
 KEPT_HOURS: Final = 24
 """For so long a message that is over is known as such,"""
 KEPT: Final = 1 << 20
@@ -277,8 +279,15 @@ class ScheduleFold:
     def number_of(self, entry: int) -> int:
         """Return the id of an entry of a timetable, which has its low bits: no log is too long for these."""
         index, low = place_of(entry)
-        log = self.logs[index]
-        return id_of(index, log.begins + (low - log.begins & _ENTRY >> _LOG_BITS))
+        begins = self.logs[index].begins
+        return id_of(index, begins + ((low - begins + _HALF) & _LOW) - _HALF)
+
+    def see_again(self) -> None:
+        """Forget what has been seen of the logs: what waits is to be put into the timetables anew."""
+        self.timetables = {clock: Timetable() for clock in Clock}
+        self.targets = {}
+        for log in self.logs:
+            log.seen = 0
 
     def _hold(self, number: TransactionNumber, messages: list[Scheduled]) -> None:
         for each, _ in messages:

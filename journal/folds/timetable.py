@@ -39,6 +39,11 @@ class Some(NamedTuple):
     width: int
     items: bytes
 
+    def entries(self) -> Iterator[tuple[int, int]]:
+        """Yield (due, entry) of all, in no order; ``due`` is in µs."""
+        for item in _unpacked(self.items):
+            yield (self.start + (item >> ENTRY_BITS)) * 1_000, item & _ENTRY
+
     @property
     def is_possible(self) -> bool:
         """Whether a timetable may have returned it."""
@@ -137,8 +142,7 @@ class Timetable:
     def entries(self) -> Iterator[tuple[int, int]]:
         """Yield (due, entry) of all, in no order; ``due`` is in µs."""
         for some in self.rows():
-            for item in _unpacked(some.items):
-                yield (some.start + (item >> ENTRY_BITS)) * 1_000, item & _ENTRY
+            yield from some.entries()
 
     # -- checkpoints -------------------------------------------------------------------------------
 

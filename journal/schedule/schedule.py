@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from journal.engine.engine import Engine
-from journal.errors import CorruptData, MemoryExhausted
+from journal.errors import CorruptData, CorruptSegment, MemoryExhausted
 from journal.folds.timetable import PIECE, Timetable
 from journal.formats.envelope import (
     DAY,
@@ -25,7 +25,6 @@ from journal.formats.envelope import (
     Envelope,
     envelopes,
     id_of,
-    lost,
     place_of,
 )
 from journal.formats.frame import walk
@@ -83,6 +82,8 @@ class Schedule:
         self._catalog = engine.catalog
         self._fetched: dict[int, Envelope] = {}
         self._fetched_bytes = 0
+        self._is_lost = False
+        """Whether what is due was found to be lost, and the logs are to be looked through again."""
         self.placed = self.gone = 0
         self.on_placed: Callable[[int], object] = _nothing
         """Called with how late a message was placed, in µs."""
@@ -134,15 +135,20 @@ class Schedule:
     def run(self) -> Steps:
         """Look at what is new, and place what is due."""
         self._look_at_clocks()
-        yield from self._see()
+        self._is_lost = True
+        while self._is_lost:
+            self._is_lost = False
+            yield from self._see()
+            yield from self._place_all()
+
+    def _place_all(self) -> Steps:
         for clock in Clock:
-            if clock is Clock.WALL and self.fold.holds:
-                continue
             table = self.fold.timetables[clock]
-            while not (self.engine.busy or self.engine.full):
+            while self._may_place(clock) and not self._is_lost:
                 now = self.now(clock)
-                while table.step(now):
+                if table.step(now):
                     yield None
+                    continue
                 if table.first(now) is None or not (yield from self._place(table, now)):
                     break
                 yield None
@@ -160,6 +166,11 @@ class Schedule:
             if number % PIECE == PIECE - 1:
                 yield None
         self.fold.timetables[clock] = new
+
+    def _may_place(self, clock: Clock) -> bool:
+        """Return whether what is due by a clock may go now: each part of a run may find something else."""
+        self._look_at_clocks()
+        return not (self.engine.busy or self.engine.full or (clock is Clock.WALL and self.fold.holds))
 
     def _look_at_clocks(self) -> None:
         """Tell the journal of a jump of the wall clock, so that it is not taken for time that has passed."""
@@ -182,12 +193,31 @@ class Schedule:
             log = self.fold.logs[store.index]
             log.seen = max(log.seen, store.start_offset)
             while log.seen < store.high_watermark:
-                data = store.at_hand(log.seen, SEEN_AT_ONCE)
+                data: bytes | Exception | None = store.at_hand(log.seen, SEEN_AT_ONCE)
                 if data is None:
                     plan = store.plan_read(log.seen, SEEN_AT_ONCE)
-                    data = (yield plan.run).data
-                self._take(store, data)
+                    [(_, _, data)] = yield partial(_run_all, [(store.index, log.seen, plan)])
+                assert data is not None
+                if not isinstance(data, Exception):
+                    self._take(store, data)
+                elif not self._pass_over(store, data):
+                    break
                 yield None
+
+    def _pass_over(self, store: MessageStore, error: Exception) -> bool:
+        """Let messages be over that are lost; return whether that is possible: what is damaged is looked at again."""
+        log = self.fold.logs[store.index]
+        if not isinstance(error, CorruptSegment) or not error.lost:
+            self.on_damage(id_of(store.index, log.seen), error)
+            return False
+        if not self.engine.busy:
+            end = min(error.last_offset + 1, store.high_watermark)
+            gone = [(id_of(store.index, offset), 0) for offset in range(log.seen, end) if log.waits(offset)]
+            if gone:
+                self.engine.accept(Due([], [], [], self.engine.now(), gone))
+                self.gone += len(gone)
+            log.seen = end
+        return True
 
     def _take(self, store: MessageStore, data: bytes) -> None:
         log, index, first = self.fold.logs[store.index], store.index, self.fold.logs[store.index].seen
@@ -197,10 +227,6 @@ class Schedule:
                 self.fold.see(index, offset, envelope.partition, envelope.clock, envelope.due)
         *_, (_, _, offset, count) = walk(data)
         log.seen = min(offset + count, store.high_watermark)
-        gone = [(id_of(index, offset), 0) for offset in lost(data) if offset >= first and log.waits(offset)]
-        if gone:
-            self.engine.accept(Due([], [], [], self.engine.now(), gone))
-            self.gone += len(gone)
 
     def _place(self, table: Timetable, now: int) -> Generator[Work | None, Any, bool]:
         """Place some of what is due; return whether that was possible."""
@@ -224,7 +250,7 @@ class Schedule:
                 break
             else:
                 yield from self._fetch(table, entry, now)
-                if self.engine.busy or self.engine.full:
+                if self._is_lost or self.engine.busy or self.engine.full:
                     return False
         if not taken:
             return True
@@ -267,10 +293,16 @@ class Schedule:
         soon = map(self.fold.number_of, islice(table.coming(now + FETCH_AHEAD), FETCHED_AT_ONCE * 4))
         others = [each for each in soon if each not in self._fetched and self._is_due(each)]
         wanted = {number, *others[:FETCHED_AT_ONCE]}
-        for log, first, data in (yield partial(_run_all, self._plans(wanted))):
+        for log, first, data in (yield partial(_run_all, self._plans(wanted, number))):
             if isinstance(data, Exception):
-                if number == id_of(log, first):
-                    self._put_off(table, entry, now, data)
+                if number != id_of(log, first):
+                    continue
+                if isinstance(data, CorruptSegment) and data.lost:
+                    # it was there when the timetable was made, and a repair has found it damaged
+                    self._is_lost = True
+                    self.fold.see_again()
+                    return
+                self._put_off(table, entry, now, data)
                 continue
             for envelope in envelopes(data):
                 found = id_of(log, envelope.offset)
@@ -289,11 +321,16 @@ class Schedule:
         log, offset = place_of(number)
         return self.fold.logs[log].is_due(offset)
 
-    def _plans(self, wanted: Iterable[int]) -> list[tuple[int, int, ReadPlan]]:
-        """Return the reads of the messages with these ids; those that lie close together are read together."""
+    def _plans(self, wanted: Iterable[int], needed: int) -> list[tuple[int, int, ReadPlan]]:
+        """Return the reads of the messages with these ids; those that lie close together are read together.
+
+        A read begins at the one that is ``needed``, so that it is surely read, however large those before it are.
+        """
         runs: list[tuple[int, int, int]] = []
+        begins = place_of(needed)
         for log, offset in sorted(map(place_of, wanted)):
-            if runs and runs[-1][0] == log and offset - runs[-1][2] <= GAP:
+            is_near = bool(runs) and runs[-1][0] == log and offset - runs[-1][2] <= GAP
+            if is_near and (log, offset) != begins:
                 runs[-1] = log, runs[-1][1], offset
             else:
                 runs.append((log, offset, offset))

@@ -149,8 +149,6 @@ class Scheduling:
         ids = [_id_of(place) for place in command.ids]
         found = yield from look_up(self.schedule, ids)
         self._judge_found(session, command, found, Right.WRITE)
-        while self._engine.busy:
-            yield None
         found = yield from cancel(self.schedule, ids, session.as_actor())
         return self._states(command, found, [])
 
@@ -195,9 +193,8 @@ class Scheduling:
                 if len(found) >= command.limit or left <= 0:
                     following = store.index, offset - 1
                     break
-                data = yield from self._piece(store, offset)
+                begin, data = offset, (yield from self._piece(store, offset))
                 left -= len(data)
-                end = _end_of(data, offset)
                 for envelope, checksum in _listed(data):
                     if len(found) >= command.limit:
                         break
@@ -210,7 +207,7 @@ class Scheduling:
                             found.append(info)
                         else:
                             is_filtered = True
-                offset = max(offset, end) if len(found) < command.limit else offset
+                offset = offset if len(found) >= command.limit else _end_of(data, begin)
                 yield None
             if following is not None:
                 break
