@@ -1,4 +1,4 @@
-"""Test messages for later in blocks: in each mode the due time is that of the call, and cancels go with the rows."""
+"""Test messages for later in blocks: the due time is that of the call in every mode, and cancels go with the rows."""
 
 import inspect
 import sqlite3

@@ -238,4 +238,9 @@ def test_a_batch_takes_so_many_messages_as_a_request_may_have(monkeypatch):
     monkeypatch.setattr("txbroker.client.producer.envelope_batch.MAX_REQUEST_MESSAGES", 2)
     batch = EnvelopeBatch(0.0)
     assert [batch.add(b"a", 1, b"k", None, 1000) for _ in range(3)] == [0, 1, -1]
-    assert batch.add(b"a" * 2000, 1, b"k", None, 1000) == -1
+
+
+def test_a_batch_takes_so_many_bytes_as_there_is_room_for_and_one_message_always():
+    batch = EnvelopeBatch(0.0)
+    assert batch.add(b"a" * 2000, 1, b"k", None, 1000) == 0
+    assert batch.add(b"a", 1, b"k", None, 1000) == -1

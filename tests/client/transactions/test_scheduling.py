@@ -173,6 +173,7 @@ def test_it_is_dropped_with_a_rollback(scene):
     transaction = scene.rig.transaction()
     scene.rig.run(take_back(transaction, first))
     scene.rig.run(transaction.rollback())
+    assert transaction.is_empty
     assert states(scene, first) == ["waits"]
 
 
@@ -249,8 +250,21 @@ def test_nothing_is_taken_back_once_it_has_ended(scene):
     first = scene.send(after=60).scheduled
     transaction = scene.rig.transaction()
     scene.rig.run(transaction.commit())
+    asked = scene.rig.core._correlation
     with pytest.raises(errors.Misuse, match="committed"):
         scene.rig.run(take_back(transaction, first))
+    assert scene.rig.core._correlation == asked, "the broker is not asked"
+
+
+def test_a_transaction_that_dies_while_it_asks_says_so(scene):
+    first = scene.send(after=60).scheduled
+    transaction = scene.rig.transaction()
+    scene.rig.feed = None
+    taking = scene.rig.start(take_back(transaction, first))
+    scene.rig.cut()
+    scene.rig.connect()
+    with pytest.raises(errors.TransactionRolledBack, match="begin it anew"):
+        taking.result()
 
 
 def test_an_interrupted_call_that_has_taken_effect_leaves_only_the_rollback(scene):

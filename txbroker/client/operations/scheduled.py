@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from journal.arguments import NOTHING_CHANGED, NOTHING_READ, text, truth, wrong_type
 from journal.formats.envelope import Clock
-from journal.formats.frame import HEADER, walk
+from journal.formats.frame import HEADER
 from journal.message_headers import message_id as checked_message_id
 from journal.scheduled_id import ScheduledId
 from journal.words import count_text
@@ -126,10 +126,7 @@ async def _checksum(core: Core, number: int, place: int) -> int | None:
     call = core.request(commands.Fetch(core.correlation(), [(number, place, 0)], 1), commands.Fetched)
     part = (await call).partitions[0]
     data = memoryview(call.data)[: part.length]
-    for position, _, offset, _ in walk(data):
-        if offset == place:
-            return int(HEADER.unpack_from(data, position)[1])
-    return None
+    return int(HEADER.unpack_from(data)[1]) if data else None
 
 
 async def scheduled(core: Core, id: ScheduledId | str, with_message: bool = False) -> ScheduledMessage:

@@ -54,7 +54,6 @@ class ScheduleQueue(PartitionQueue):
             producer.forget_route(target.topic)
         else:
             producer.gone(target)
-            producer.forget_route(SCHEDULE_TOPIC)  # should the log be meant
 
 
 def scheduled(
@@ -64,8 +63,6 @@ def scheduled(
 
     Raises as :meth:`PartitionQueue.append` does for an ordinary message.
     """
-    if target.broken is not None:
-        raise target.broken.with_traceback(None)
     inner, queue = frame.encode(*message), cast(ScheduleQueue, logs.queues[log_for(due.ahead)])
     queue.target = target
     return queue, enclosed(inner, target.number, due.clock, due.at)
