@@ -89,8 +89,6 @@ class Admission:
 
     def taking_back(self, messages: Sequence[Scheduled]) -> None:
         """Raise unless all these scheduled messages wait, and no other transaction takes them back."""
-        if not messages:
-            return
         logs = self._catalog.topics.get(SCHEDULE_TOPIC)
         ends = [] if logs is None else [store.high_watermark for store in logs.partitions]
         if (conflict := self._schedule.conflict_of(messages, ends)) is None:

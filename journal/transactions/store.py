@@ -210,7 +210,8 @@ class JournalTransactionStore:
         self._admission.unsent(transaction, unsent)
         if transaction is None and unsent.positions:
             self.check_unheld(unsent.positions)
-        self._admission.taking_back(unsent.taken_back)
+        if unsent.taken_back:
+            self._admission.taking_back(unsent.taken_back)
         runs = unsent.as_recorded(_NONE_BEFORE if transaction is None else transaction.checksums)
         session, serial = number
         record = TransactionPrepared(
@@ -302,7 +303,8 @@ class JournalTransactionStore:
         self._step(transaction, Input.COMMIT)
         self._judge_begun(transaction, totals, unsent)
         self._admission.unsent(transaction, unsent)
-        self._admission.taking_back(unsent.taken_back)
+        if unsent.taken_back:
+            self._admission.taking_back(unsent.taken_back)
 
     def _judge_begun(self, transaction: Transaction, totals: Totals | None, unsent: Unsent) -> None:
         """Raise if others hold what was added, or what the deciding request adds, and if not all has arrived."""
@@ -349,7 +351,8 @@ class JournalTransactionStore:
         self._admission.unsent(None, unsent)
         if unsent.positions:
             self.check_unheld(unsent.positions)
-        self._admission.taking_back(unsent.taken_back)
+        if unsent.taken_back:
+            self._admission.taking_back(unsent.taken_back)
         at = self._engine.now()
         placements, data = self._append(unsent, at)
         runs = unsent.as_recorded(_NONE_BEFORE)

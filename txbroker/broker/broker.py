@@ -452,7 +452,9 @@ class Broker:
 
     def _published(self, stores: list[MessageStore]) -> None:
         self.fetching.published(stores)
-        self.timing.published(stores)
+        for store in stores:
+            if store.internal:
+                self.timing.published(store)
 
     # -- time passes ------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
@@ -46,12 +46,10 @@ class Timing:
         self._timer: Cancellable | None = None
         self.stopped = False
 
-    def published(self, stores: Sequence[MessageStore]) -> None:
-        """Look at what is new, if some of it is scheduled."""
-        for store in stores:
-            if store.internal and store.topic == SCHEDULE_TOPIC:
-                self.wake()
-                return
+    def published(self, store: MessageStore) -> None:
+        """Look at what is new in one of the broker's own topics, if that is the schedule's."""
+        if store.topic == SCHEDULE_TOPIC:
+            self.wake()
 
     def wake(self) -> None:
         """Run now, or once more behind the run that is under way."""

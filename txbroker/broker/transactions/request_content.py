@@ -73,7 +73,7 @@ class RequestContent:
         comes_again = number in self._outcomes.by_number if known is None else known.state is State.PREPARED
         if type(command) is Prepare and not comes_again:
             self.judge_prepare(session)
-        if not carries(command, data):
+        if not (command.runs or command.positions or data or command.cancels):
             return NOTHING
         if comes_again:  # only sameness matters, also if its topic is gone
             return Unsent(_unchecked(command.runs, data), command.positions)

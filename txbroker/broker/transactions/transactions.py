@@ -189,7 +189,7 @@ class Transacting:
 
     def commit(self, session: Session, command: Commit, data: memoryview) -> Committed:
         """Commit: a session's own in one phase, a prepared one from anywhere, by force from an operator."""
-        if carries(command, data) or command.delivery is not None:
+        if command.runs or command.positions or data or command.cancels or command.delivery is not None:
             return self._commit_content(session, command, data)
         number = self.number_of(session, command)
         known = self._live.get(number)
