@@ -28,6 +28,9 @@ class Told:
     def now(self):
         return round((self.rig.now if self.rig else 1000.0) * 1e6) + self.ahead
 
+    def due(self, after, at):
+        return self.rig.run(self.rig.core.schedule_time.due(after, at))
+
     def _login(self, session, request, data):
         return messages.Welcome(request.correlation, session, 1 << 20, 1 << 20, schedule_time=self.now)
 
@@ -95,15 +98,54 @@ def test_a_new_session_tells_it_anew(told):
     assert told.rig.core.schedule_time.now() == told.now
 
 
+def sleep(told, seconds):
+    """Have the client's machine sleep; the broker's goes on."""
+    before = told.rig.core.schedule_time._elapsed
+    told.rig.core.schedule_time._elapsed = lambda: before() + seconds
+    told.ahead += round(seconds * SECOND)
+
+
 def test_seconds_in_which_the_machine_sleeps_count(told):
-    time = told.rig.core.schedule_time
-    slept = 3600.0
-    time._elapsed = lambda: told.rig.now + slept
-    assert time.now() == told.now + 3600 * SECOND
+    sleep(told, 3600.0)
+    assert told.rig.core.schedule_time.now() == told.now
+
+
+@pytest.mark.parametrize("slept_too", [False, True])
+def test_after_a_sleep_a_message_waits_for_what_the_broker_says_and_counts_from_its_call(
+    told, broker, slept_too
+):
+    sleep(told, 3600.0)
+    if slept_too:
+        told.ahead -= 3600 * SECOND
+    now = told.now
+    feed, told.rig.feed = told.rig.feed, None
+    promise = told.rig.start(told.rig.core.schedule_time.due(10, None))
+    assert not promise.done
+    told.rig.now += 2
+    told.rig.feed = feed
+    told.rig.pump()
+    assert promise.result().at == now + 10 * SECOND + (2 * SECOND if slept_too else 0)
+    assert told.due(10, None) is not None
+    assert [type(each) for each in broker.requests].count(messages.AskSchedule) == 1
+
+
+def test_after_a_sleep_a_moment_of_the_wall_clock_needs_no_broker(told):
+    sleep(told, 3600.0)
+    told.rig.cut()
+    assert told.due(None, WALL).at == WALL
+
+
+def test_an_answer_from_before_a_sleep_is_not_taken_for_a_new_one(told, broker):
+    told.rig.now += 61
+    told.rig.core.schedule_time.now()
+    sleep(told, 3600.0)
+    told.ahead -= 3600 * SECOND  # both slept
+    assert told.due(10, None).at <= told.now + 10 * SECOND
+    assert [type(each) for each in broker.requests].count(messages.AskSchedule) == 2
 
 
 def test_when_a_message_is_due_is_fixed_at_the_call(told):
-    due, now = told.rig.core.schedule_time.due, told.now
+    due, now = told.due, told.now
     assert due(None, None) is None
     assert due(90, None) == due(90.0, None) == due(timedelta(seconds=90), None)
     assert due(90, None) == (Clock.ELAPSED, now + 90 * SECOND, 90 * SECOND)
@@ -117,7 +159,7 @@ def test_when_a_message_is_due_is_fixed_at_the_call(told):
 @pytest.mark.parametrize("after", ["5", b"5", True, [5]])
 def test_after_is_seconds_or_a_timedelta(told, after):
     with pytest.raises(errors.WrongType, match=r"after is .* must be a number of seconds; nothing was sent"):
-        told.rig.core.schedule_time.due(after, None)
+        told.due(after, None)
 
 
 @pytest.mark.parametrize(
@@ -125,18 +167,18 @@ def test_after_is_seconds_or_a_timedelta(told, after):
 )
 def test_after_is_within_ten_years(told, after):
     with pytest.raises(errors.WrongValue, match=r"after is .*; nothing was sent"):
-        told.rig.core.schedule_time.due(after, None)
-    assert told.rig.core.schedule_time.due(timedelta(days=3653), None) is not None
+        told.due(after, None)
+    assert told.due(timedelta(days=3653), None) is not None
 
 
 @pytest.mark.parametrize("at", ["2026-01-01", 1.5, True, timedelta(1)])
 def test_at_is_a_moment(told, at):
     with pytest.raises(errors.WrongType, match=r"at is .*; nothing was sent"):
-        told.rig.core.schedule_time.due(None, at)
+        told.due(None, at)
 
 
 def test_at_has_a_time_zone_and_is_within_ten_years(told):
-    due, most = told.rig.core.schedule_time.due, WALL + 3653 * 86400 * SECOND
+    due, most = told.due, WALL + 3653 * 86400 * SECOND
     assert due(None, most).ahead == 3653 * 86400 * SECOND
     for at in (datetime(2026, 1, 1), most + 1, datetime(2060, 1, 1, tzinfo=UTC), 1_700_000_000):  # noqa: DTZ001
         with pytest.raises(errors.WrongValue, match=r"at is .*; nothing was sent"):
@@ -145,4 +187,4 @@ def test_at_has_a_time_zone_and_is_within_ten_years(told):
 
 def test_a_message_is_due_after_a_time_or_at_one(told):
     with pytest.raises(errors.Misuse, match="not both; nothing was sent"):
-        told.rig.core.schedule_time.due(5, WALL)
+        told.due(5, WALL)

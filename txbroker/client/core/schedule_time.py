@@ -16,6 +16,10 @@ FRESH: Final = 60_000_000
 """µs for which the client counts on by its own clock before it asks again."""
 
 
+SLEPT: Final = 1.0
+"""Seconds of sleep after which it does not go on with what it was told before."""
+
+
 class Due(NamedTuple):
     """When a message is due, fixed: ``at`` in µs by that clock, ``ahead`` µs from the call on."""
 
@@ -28,6 +32,7 @@ class Asks(Protocol):
     """The part of the core that is needed to ask the broker."""
 
     phase: Phase
+    clock: Callable[[], float]
     wall: Callable[[], int]
 
     def correlation(self) -> int:
@@ -51,7 +56,12 @@ class ScheduleTime:
         self._beyond = 0
         """Schedule time minus the client's, in µs."""
         self._told_at = -FRESH
+        self._slept = self._sleep()
+        """For how many seconds the machine had slept when the broker told it last."""
         self._asking: Call[ScheduleTold] | None = None
+
+    def _sleep(self) -> float:
+        return self._elapsed() - self._core.clock()
 
     def moment(self) -> int:
         """Return the client's own time, in µs."""
@@ -62,14 +72,18 @@ class ScheduleTime:
         now = self.moment()
         if not schedule_time - now <= self._beyond <= schedule_time - asked_at:
             self._beyond = schedule_time - asked_at
-        self._told_at = now
+        if now - asked_at <= FRESH:
+            self._told_at, self._slept = now, self._sleep()
 
     def now(self) -> int:
         """Return schedule time, in µs; the broker is asked anew beside that, if it was long ago."""
+        self._refresh()
+        return self.moment() + self._beyond
+
+    def _refresh(self) -> None:
         now = self.moment()
         if now - self._told_at > FRESH and self._core.phase is Phase.OPEN:
             self._ask(now)
-        return now + self._beyond
 
     def _ask(self, now: int) -> None:
         if self._asking is not None and not self._asking.done:
@@ -83,16 +97,23 @@ class ScheduleTime:
 
         call.then(answered)
 
-    def due(self, after: After | None, at: At | None, state: str = NOTHING_SENT) -> Due | None:
+    async def due(self, after: After | None, at: At | None, state: str = NOTHING_SENT) -> Due | None:
         """Return when a message of this moment is due by what its caller gave; None if it is to be sent at once.
 
-        Raises as :func:`journal.due_time.due_time`.
+        It waits for the broker if the machine has slept since it was told: whether the broker's slept, too, and so how
+        much of that time has passed there, only the broker knows. Raises as :func:`journal.due_time.due_time`.
         """
         if after is None and at is None:
             return None
         wall = self._core.wall()
         given = due_time(after, at, state, wall)
         assert given is not None
-        if given.clock is Clock.ELAPSED:
-            return Due(given.clock, given.micros + self.now(), given.micros)
-        return Due(given.clock, max(1, given.micros), given.micros - wall)
+        if given.clock is Clock.WALL:
+            return Due(given.clock, max(1, given.micros), given.micros - wall)
+        moment = self.moment()
+        while self._sleep() - self._slept > SLEPT:
+            self._ask(self.moment())
+            assert self._asking is not None
+            await self._asking
+        self._refresh()
+        return Due(given.clock, given.micros + moment + self._beyond, given.micros)

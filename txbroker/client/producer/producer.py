@@ -352,7 +352,7 @@ class Producer:
         at: At | None,
     ) -> Appended:
         """Add a message that is due ``after`` a time from this call on, or ``at`` one; else as :meth:`append`."""
-        due = self.core.schedule_time.due(after, at)
+        due = await self.core.schedule_time.due(after, at)
         value, timestamp, key, headers = message
         return await self.append(topic, value, timestamp, key, headers, partition, watched, due)
 

@@ -52,7 +52,7 @@ async def send_many(
         values, keys=keys, headers=headers, partitions=partitions, timestamps=timestamps, ids=own_ids, tags=tags
     )  # fmt: skip
     core, now = transaction.core, transaction.core.wall()
-    due = core.schedule_time.due(after, at, "nothing was added")
+    due = await core.schedule_time.due(after, at, "nothing was added")
     logs = None if due is None else await transaction.producer.logs()
     route = await transaction.ready(topic)
     choose, append = route.choose, transaction.contents.append

@@ -102,12 +102,12 @@ class Transaction:
         When it is due is fixed by this call, not by the commit.
         """
         moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
-        due = self.core.schedule_time.due(after, at)
         given = None
         if id is not None or tags is not None:
             headers, given = marked(headers, id, tags)
         came_through = False
         try:
+            due = None if after is None and at is None else await self.core.schedule_time.due(after, at)
             logs = None if due is None else await self.producer.logs()
             route = await self.ready(topic)
             came_through = True
