@@ -11,6 +11,7 @@ from tests.simulation.campaign import Campaign, explain, replay
 _PARTS = {
     "members": "only histories in which groups have members",
     "outboxes": "only histories in which rows of outboxes are delivered",
+    "schedule": "only histories in which messages are due later",
     "access": "only histories in which clients have rights",
 }
 

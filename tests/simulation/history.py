@@ -19,6 +19,7 @@ from tests.simulation.member_steps import MEMBER_STEPS, come_to_rest, left_over
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import OPEN
 from tests.simulation.outbox_steps import OUTBOX_STEPS, deliver_all
+from tests.simulation.schedule_steps import SCHEDULE_STEPS, all_are_due
 from tests.simulation.settings import (
     Settings,
     draw,
@@ -26,6 +27,7 @@ from tests.simulation.settings import (
     with_members,
     with_outboxes,
     with_principals,
+    with_schedule,
 )
 from tests.simulation.steps import DEEDS, STEPS, plan_starts, pump
 from tests.simulation.world.audit import audit
@@ -36,9 +38,9 @@ from tests.simulation.world.world import World
 EACH_IN = 10
 """One of so many histories has each of these."""
 
-PARTS = {"outboxes": 3, "access": 6, "members": 9}
+PARTS = {"outboxes": 3, "access": 6, "members": 9, "schedule": 1}
 """What only some histories have, and the remainders of their seeds: whose clients deliver rows of outboxes, have
-rights, or are members of groups.
+rights, are members of groups, or schedule messages.
 """
 
 
@@ -71,6 +73,8 @@ def settings_of(seed: int) -> Settings:
         return with_principals(settings, Random(f"access {seed}"), _weights(ACCESS_STEPS))
     if has("members", seed):
         return with_members(settings, Random(f"members {seed}"), _weights(MEMBER_STEPS))
+    if has("schedule", seed):
+        return with_schedule(settings, Random(f"schedule {seed}"), _weights(SCHEDULE_STEPS))
     return settings
 
 
@@ -133,6 +137,8 @@ def _more_steps(settings: Settings) -> Steps:
     """What may happen in this history beside what may happen in all."""
     if settings.members:
         return MEMBER_STEPS
+    if settings.schedulers:
+        return SCHEDULE_STEPS
     return OUTBOX_STEPS if settings.outboxes else ACCESS_STEPS if settings.principals else {}
 
 
@@ -191,6 +197,8 @@ def _finish(world: World, random: Random) -> None:
         deliver_all(world)
     if world.settings.members:
         come_to_rest(world, Random(f"{random.random()}"))
+    if world.schedulers:
+        all_are_due(world, Random(f"{random.random()}"))
     if random.random() < 0.3:
         check_leftovers(world)
     random.choice((world.cut_power, world.kill, world.stop))(random)

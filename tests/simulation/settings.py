@@ -7,22 +7,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 from types import ModuleType
+from typing import Any
 
 from msgspec import structs
 
 import journal.engine.engine
 import journal.engine.settings
+import journal.folds.schedule
+import journal.folds.timetable
 import journal.formats.index
 import journal.log.segment_index
 import journal.recovery.record_batches
 import journal.recovery.replay
+import journal.schedule.cancelling
+import journal.schedule.placing
+import journal.schedule.schedule
 import journal.settings
 import journal.transactions.outcome_archive
 import txbroker.broker.fetches.fetches
 import txbroker.broker.parked_requests
+import txbroker.broker.schedule.scheduling
 import txbroker.server.connections.send_buffer
 from journal.constants import INDEX_INTERVAL_BYTES, KIB, MIB
 from journal.engine.settings import JournalSettings
+from journal.formats.envelope import DAY, LOGS, PLACES_TOPIC, SCHEDULE_TOPIC
 from journal.settings import MAX_INTERVAL, TopicSettings
 from journal.transactions.limits import TransactionLimits
 from txbroker.broker.sessions.settings import SECOND, BrokerSettings, OrphanAction
@@ -41,6 +49,15 @@ _TINY = (
     (txbroker.broker.fetches.fetches, "MOST_COLD_READS", (1, 2)),
 )  # fmt: skip
 """Constants that are so large that short histories never reach them, and what they are in some."""
+
+_TINY_SCHEDULE = (
+    (journal.folds.timetable, "PIECE", (1, 3)), (journal.folds.schedule, "KEPT", (2, 5)),
+    (journal.schedule.placing, "MOST", (1, 2)), (journal.schedule.placing, "MOST_BYTES", (100,)),
+    (journal.schedule.schedule, "SEEN_AT_ONCE", (100,)), (journal.schedule.schedule, "FETCHED_AT_ONCE", (1, 2)),
+    (journal.schedule.schedule, "FETCHED_BYTES", (100,)), (journal.schedule.schedule, "READ_BYTES", (200,)),
+    (journal.schedule.cancelling, "PIECE", (100,)), (txbroker.broker.schedule.scheduling, "LISTED_AT_ONCE", (200,)),
+)  # fmt: skip
+"""The same, in histories in which messages are due later."""
 
 
 class TinyJournal(JournalSettings, frozen=True, kw_only=True):
@@ -68,11 +85,13 @@ class Settings:
     orphans: str
     cold: bool
     index_interval: int
-    tiny: dict[tuple[ModuleType, str], int]
+    tiny: dict[tuple[ModuleType, str], Any]
     members: str = ""
     """The group of each client that is a member."""
     outboxes: int = 0
     """How many clients deliver rows of outboxes."""
+    schedulers: int = 0
+    """How many clients schedule messages."""
     principals: tuple[str, ...] = ()
     """The user that each client is, where clients have rights."""
 
@@ -163,6 +182,30 @@ def with_principals(settings: Settings, random: Random, steps: dict[str, int]) -
         config=settings.config._replace(broker=broker),
         weights=weights,
         principals=tuple(f"u{user}" for user in users),
+    )
+
+
+def with_schedule(settings: Settings, random: Random, steps: dict[str, int]) -> Settings:
+    """The settings of a history in which messages are due later. The schedule's logs have tiny segments in most."""
+    pick = random.choice
+    broker = structs.replace(
+        settings.config.broker, max_sessions=100, max_scheduled=pick((1000, 1000, 1000, 20)),
+        transaction_timeout=60 * SECOND,
+    )  # fmt: skip
+    weights = settings.weights | {name: weight * pick((1, 1, 2)) for name, weight in steps.items()}
+    kept = TopicSettings(force_messages=pick((1, 3, 1000)), segment_bytes=pick((200, 400, 4000, 64 << 20)))
+    places = structs.replace(kept, retention_age=DAY)
+    tiny: dict[tuple[ModuleType, str], Any] = {
+        (journal.schedule.schedule, "_TOPICS"): ((SCHEDULE_TOPIC, LOGS, kept), (PLACES_TOPIC, 1, places))
+    }
+    tiny |= {(module, name): pick(values) for module, name, values in _TINY_SCHEDULE if random.random() < 0.5}
+    return replace(
+        settings,
+        config=settings.config._replace(broker=broker),
+        clients=pick((1, 1, 2)),
+        weights=weights,
+        schedulers=pick((1, 2, 2, 3)),
+        tiny=settings.tiny | tiny,
     )
 
 

@@ -290,7 +290,7 @@ def _full(world: World, random: Random) -> None:
 
 
 def _wall(world: World, random: Random) -> None:
-    world.clock.set_wall(world.clock.wall() + random.randint(-(10**10), 10**10))
+    world.set_wall(world.clock.wall() + random.randint(-(10**10), 10**10))
 
 
 STEPS: dict[str, tuple[int, Callable[[World, Random], None]]] = {

@@ -62,6 +62,8 @@ class Client:
         self._cancelled: set[int] = set()
         self._decoder = answer_decoder(1 << 26)
         self._sends = 0
+        self.asked_at = 0
+        """When it asked to log in, as time that has passed."""
         self._stream = ""
         self.serial = 0
         self.active: list[Any] = []
@@ -84,6 +86,7 @@ class Client:
         self.ask(
             commands.Hello, commands.MAGIC, list(commands.VERSIONS), f"c{self.number}", then=self._offered
         )
+        self.asked_at = self.world.passed()
         self.ask(commands.Login, self.mechanism, b"", after, then=self._welcomed)
 
     def _offered(self, answer: Any, data: bytes, since: int) -> None:
@@ -95,9 +98,14 @@ class Client:
             self.world.identity = self.world.identity or answer.identity
             require(answer.identity == self.world.identity, self.world.identity, answer.identity)
             self.session = answer.session
+            self.told_time(answer.schedule_time)
             self.former = commands.FormerSession(answer.session, answer.start, answer.secret)
         else:
             require(answer.error != "BrokerReplaced", "a client is known by its former session", answer)
+
+    def told_time(self, now: int) -> None:
+        """Hear from an answer what schedule time it is."""
+        self.world.schedule.clock.told(now, self.asked_at)
 
     def lost(self, kept: int) -> None:
         """The connection breaks; of what was sent the first ``kept`` bytes still arrive."""

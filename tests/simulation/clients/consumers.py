@@ -186,14 +186,21 @@ class ConsumingClient(Client):
         if len(there) > 1:
             topic = random.choice(there)
             topic.deleted = Intent(f"deleting topic {topic.name}")
-            then = partial(self._deleted, topic, topic.deleted)
-            self.ask(messages.DeleteTopic, topic.name, topic.id, then=then)
+            with_scheduled = bool(self.world.schedule.messages) and random.random() < 0.3
+            then = partial(self._deleted, topic, topic.deleted, with_scheduled)
+            self.ask(messages.DeleteTopic, topic.name, topic.id, with_scheduled, then=then)
             self.model.ask(topic.deleted)
 
-    def _deleted(self, topic: Topic, intent: Intent, answer: Any, data: bytes, since: int) -> None:
+    def _deleted(
+        self, topic: Topic, intent: Intent, with_scheduled: bool, answer: Any, data: bytes, since: int
+    ) -> None:
         if isinstance(answer, messages.Done):
+            if not with_scheduled:
+                self.world.schedule.deleted(topic, since)
             self.model.done(intent)
         elif intent is topic.deleted:
+            if answer.error == "ScheduledForTopic":
+                self.world.schedule.kept(topic, since)
             self.model.refused(intent)
             topic.deleted = None
 

@@ -30,6 +30,8 @@ _CONTENT = (
     "OffsetPending",
     "DiskFull",
     "MessageTooLarge",
+    "NotScheduled",
+    "ScheduleHeld",
 )
 """What is wrong with what a request carries that decides: all of the transaction is rolled back then."""
 
@@ -45,6 +47,8 @@ class Begun(Intent):
         self.unsent: list[tuple[int, bytes]] = []
         """(partition, frames) that the request for its end carries."""
         self.positions: list[GroupPositions] = []
+        self.cancels: list[tuple[int, int, int]] = []
+        """The scheduled messages that it takes back, by their ids."""
         self.late = False
         """Whether something was added after the end was asked for, so that the broker may count more."""
         self.whole = False
@@ -156,27 +160,33 @@ class TransactionalClient(ConsumingClient):
         if partition is None:
             return
         values, data = self.world.messages(random)
-        if self._waits(random, begun):
-            self.model.put_into(begun, partition, values)
+        self.model.put_into(self.add_frames(random, begun, partition, len(values), data), partition, values)
+
+    def add_frames(
+        self, random: Random, begun: Begun, partition: int, count: int, data: bytes, waits: bool = False
+    ) -> Intent:
+        """Frames for a partition, surely with the request that decides if they are to; return what they are part of."""
+        if (waits and not begun.asked) or self._waits(random, begun):
             begun.unsent.append((partition, data))
-            begun.unsent_messages += len(values)
-            return
+            begun.unsent_messages += count
+            return begun
+        part: Intent = begun
         if begun.asked:  # too late: it must be refused
             begun.late = True
-            self.model.put_into(Intent(f"late add to {begun.name}"), partition, values)
+            part = Intent(f"late add to {begun.name}")
         else:
-            self.model.put_into(begun, partition, values)
             totals = begun.totals
             begun.totals = Totals(
-                totals.messages + len(values), totals.requests + 1, crc32c(data, totals.checksum)
+                totals.messages + count, totals.requests + 1, crc32c(data, totals.checksum)
             )
         then = None if begun.asked else partial(self._add_refused, begun)
         xid, seen = self._xid(random, begun), self._seen(random, begun)
         self.ask(commands.Add, begun.number[1], partition, xid, seen, data=data, then=then)
+        return part
 
     def _waits(self, random: Random, begun: Begun) -> bool:
         """Whether what is added now waits for the request that decides; what comes after it does so, too."""
-        waits = begun.unsent or begun.positions or begun.whole or random.random() < 0.3
+        waits = begun.unsent or begun.positions or begun.cancels or begun.whole or random.random() < 0.3
         return bool(waits) and not begun.asked
 
     def add_offsets(self, random: Random, begun: Begun) -> None:
@@ -230,14 +240,14 @@ class TransactionalClient(ConsumingClient):
         seen = self._seen(random, begun)
         runs, data = _carried(begun)
         self.ask(
-            commands.Prepare, begun.number[1], begun.xid, totals, seen, runs, begun.positions, data=data,
-            then=partial(self._prepared, begun),
+            commands.Prepare, begun.number[1], begun.xid, totals, seen, runs, begun.positions, begun.cancels,
+            data=data, then=partial(self._prepared, begun),
         )  # fmt: skip
         self.model.ask(begun, "prepare")
 
     def _totals(self, begun: Begun) -> Totals | None:
         """What was added; nothing need be said of nothing if the request brings something."""
-        carries = begun.unsent or begun.positions
+        carries = begun.unsent or begun.positions or begun.cancels
         return None if carries and not begun.totals.requests else begun.totals
 
     def _prepared(self, begun: Begun, answer: Any, data: bytes, since: int) -> None:
@@ -257,11 +267,11 @@ class TransactionalClient(ConsumingClient):
             self.ask(commands.Commit, session, begun.number[1], None, None, seen, then=then)
         else:
             runs, data = _carried(begun)
-            begins = (runs or begun.positions) and not begun.totals.requests and not begun.asked
+            begins = (runs or begun.positions or begun.cancels) and not begun.totals.requests and not begun.asked
             xid = begun.xid if begins and random.random() < 0.5 else None
             self.ask(
                 commands.Commit, session, begun.number[1], xid, self._totals(begun), seen, runs=runs,
-                positions=begun.positions, data=data, then=then,
+                positions=begun.positions, cancels=begun.cancels, data=data, then=then,
             )  # fmt: skip
         self.model.ask(begun)
 
@@ -328,7 +338,7 @@ class TransactionalClient(ConsumingClient):
                 model.unprepared(begun, since)
             elif begun.prepared_at <= since:
                 model.forgotten(begun)
-        elif (begun.unsent or begun.positions) and error in _CONTENT:
+        elif (begun.unsent or begun.positions or begun.cancels) and error in _CONTENT:
             model.void(begun)
             self._over(begun)
         elif error not in (

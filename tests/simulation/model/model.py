@@ -4,32 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
+from tests.simulation.model.intent import DONE, NEVER, OPEN, VOID, Intent
 from tests.simulation.model.log_model import Floor, Logs, require
 
-OPEN, DONE, VOID = "open", "done", "void"
-NEVER = 1 << 60
-
-
-@dataclass(eq=False)
-class Intent:
-    """Something asked for that must happen once and wholly, or not at all; times are the model's."""
-
-    name: str
-    stream: str = ""
-    place: int = 0
-    values: dict[int, list[bytes]] = field(default_factory=dict)
-    number: tuple[int, int] | None = None
-    """Of a transaction: session and serial. It has an outcome, and once that is void it stays so."""
-    asked: set[str] = field(default_factory=set)
-    attempts: int = 0
-    state: str = OPEN
-    asked_at: int = NEVER
-    prepared_at: int = NEVER
-    ended_at: int = NEVER
-    doomed: bool = False  # part of it was surely refused, so that all of it must be
-    vague: bool = False  # whether it has happened may be impossible to see
+__all__ = ["DONE", "NEVER", "OPEN", "VOID", "Intent", "Model"]
 
 
 class Model:
@@ -85,6 +64,7 @@ class Model:
         for partition, base in (bases or {}).items():
             for offset, value in enumerate(intent.values.get(partition, ()), base):
                 self.seen.put(partition, offset, value)
+        intent.happened(bases or {})
 
     def void(self, intent: Intent) -> None:
         """It has not happened, and nothing that was asked so far will make it."""
@@ -137,7 +117,7 @@ class Model:
         for intent in self.open:
             there = self.seen.there(intent, alive)
             require(all(there) or not any(there), f"{intent.name} is there wholly or not at all", there)
-            intent.attempts = 0
+            intent.attempts = int(intent.vague)  # an earlier one may have happened, and nobody can see it
             if intent.number in prepared:
                 self.prepared(intent, self.now - 1)
             elif intent.state == OPEN and not intent.vague:

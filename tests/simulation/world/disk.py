@@ -62,6 +62,7 @@ def check_leftovers(world: World) -> None:
         "staged": sum(each.state == OPEN for each in world.model.transactions.values()),
         "partitions": 1
         + sum(len(each.partitions or range(3)) for each in world.topics.topics if not each.gone)
-        + world.topics.most_dead_partitions(),
+        + world.topics.most_dead_partitions()
+        + (len(world.schedule.logs) + 1 if world.schedulers else 0),
     }
     require(all(found[name] <= most[name] for name in found), f"at most {most} files", found)

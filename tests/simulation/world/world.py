@@ -24,6 +24,7 @@ from tests.simulation.clients.consumers import OUTPUT
 from tests.simulation.clients.members import MemberClient
 from tests.simulation.clients.outboxes import Outbox, OutboxClient, Row
 from tests.simulation.clients.principals import PrincipalClient
+from tests.simulation.clients.schedulers import SchedulingClient
 from tests.simulation.clients.transactions import Begun, TransactionalClient
 from tests.simulation.model.access_model import AccessModel
 from tests.simulation.model.attempt_model import AttemptModel
@@ -33,6 +34,7 @@ from tests.simulation.model.member_model import MemberModel
 from tests.simulation.model.model import OPEN, Model
 from tests.simulation.model.need_model import NeedModel
 from tests.simulation.model.quota_model import QuotaModel
+from tests.simulation.model.schedule_model import ScheduleModel
 from tests.simulation.model.topic_model import TopicModel
 from tests.simulation.settings import Settings
 from tests.simulation.world.archive_audit import ArchiveAudit
@@ -69,6 +71,8 @@ class World:
         self.quotas = QuotaModel(self.access, self.topics)
         self.disk = MemoryFilesystem()
         self.clock = ManualClock(monotonic=random.randrange(1 << 40))
+        self._passed = -self.clock.monotonic()
+        self.schedule = ScheduleModel(self.model, self.topics, lambda: (self.passed(), self.clock.wall()))
         self.random_bytes = Random("the broker's own").randbytes
         self.connections: list[Connection] = []
         self._intents = 0
@@ -85,6 +89,8 @@ class World:
             MemberClient(self, number, group) for number, group in enumerate(settings.members, 20)
         ]
         self.clients += self.member_clients
+        self.schedulers = [SchedulingClient(self, number) for number in range(80, 80 + settings.schedulers)]
+        self.clients += self.schedulers
         self.outboxes = [Outbox(bytes([number]) * 16) for number in range(2)]
         self.generation = 1
         """Of the table of the outboxes."""
@@ -98,6 +104,17 @@ class World:
             self.administrators.append(Administrator(self, 70))
             self.clients = list(self.principals)
             self.everybody = [*self.principals, *self.administrators]
+
+    def passed(self) -> int:
+        """How many µs the broker has run in all its lives, each start on another machine included."""
+        return self._passed + self.clock.monotonic()
+
+    def set_wall(self, wall: int, running: bool = True) -> None:
+        """Set the wall clock, as somebody does while the broker runs, or as if it had been stopped so long."""
+        self.schedule.moves_wall()
+        if running:
+            self.schedule.clock.jumps(wall)
+        self.clock.set_wall(wall)
 
     def streams(self) -> set[bytes]:
         """The streams that the broker knows."""
@@ -225,6 +242,7 @@ class World:
         self.engine = engine
         self.serving.start()
         self.say(f"start {engine.start_number}: {engine.report}")
+        self.schedule.clock.started()
         audit(self, random)
         self._come_in(random)
 
@@ -264,11 +282,13 @@ class World:
         except PowerCut as cut:
             self.count("power cuts in a start")
             self.say(f"power cut in a start, {cut}")
+            self.schedule.clock.attempted()
             self._power_off(random)
         except (OSError, TxBrokerError) as error:
             require(self.plan.struck, "the start succeeds", f"{type(error).__name__}: {error}")
             self.count("failed starts")
             self.say(f"start failed: {error}")
+            self.schedule.clock.attempted()
             self._process_gone()
             self.disk = self.disk.kill_clone(random.choice((None, random.randrange(1 << 30))))
         return None
@@ -303,6 +323,7 @@ class World:
         self._last_answers(random)
         self._process_gone()
         self.disk = self.disk.kill_clone(random.choice((None, random.randrange(1 << 30))))
+        self._time_goes_by(random)
         self.start(random)
 
     def stop(self, random: Random) -> None:
@@ -324,7 +345,13 @@ class World:
         self.reactor.turn()  # no more: slices of a commit that nobody will force come again each turn
         self.engine.close()
         self._process_gone()
+        self._time_goes_by(random)
         self.start(random)
+
+    def _time_goes_by(self, random: Random) -> None:
+        """While nothing runs, if that matters to anybody."""
+        if self.schedulers:
+            self.set_wall(self.clock.wall() + random.choice((0, 0, 1_000_003, 7_200_000_000)), running=False)
 
     def _last_answers(self, random: Random) -> None:
         for client in self.everybody:
@@ -337,9 +364,10 @@ class World:
         self._process_gone()
         survive = random.choice((None, None, 0.0, 0.5, 1.0))
         self.disk = self.disk.crash_clone(random.randrange(1 << 30), survive)
-        self.clock = ManualClock(
-            random.randrange(1 << 40), self.clock.wall() + random.randint(-(10**9), 10**9)
-        )
+        passed, wall = self.passed(), self.clock.wall()
+        self.schedule.moves_wall()
+        self.clock = ManualClock(random.randrange(1 << 40), wall + random.randint(-(10**9), 10**9))
+        self._passed = passed - self.clock.monotonic()
 
     def _process_gone(self) -> None:
         """Every thread and connection of the process ends where it is."""
@@ -376,6 +404,7 @@ class World:
             if not self.pump_once():
                 for client in self.everybody:
                     client.check_cancelled()
+                self.schedule.at_rest()
                 return
         raise Violation("expected: the broker comes to rest\nfound:    it does not")
 
