@@ -134,16 +134,20 @@ class Schedule:
         self._look_at_clocks()
         yield from self._see()
         for clock in Clock:
-            if clock is Clock.WALL and self.fold.holds:
-                continue
             table = self.fold.timetables[clock]
-            while not (self.engine.busy or self.engine.full):
+            while self._may_place(clock):
                 now = self.now(clock)
-                while table.step(now):
+                if table.step(now):
                     yield None
+                    continue
                 if table.first(now) is None or not (yield from self._place(table, now)):
                     break
                 yield None
+
+    def _may_place(self, clock: Clock) -> bool:
+        """Return whether what is due by a clock may go now: each part of a run may find something else."""
+        self._look_at_clocks()
+        return not (self.engine.busy or self.engine.full or (clock is Clock.WALL and self.fold.holds))
 
     def _look_at_clocks(self) -> None:
         """Tell the journal of a jump of the wall clock, so that it is not taken for time that has passed."""
@@ -175,13 +179,15 @@ class Schedule:
 
     def _take(self, store: MessageStore, data: bytes) -> None:
         log, index, first = self.fold.logs[store.index], store.index, self.fold.logs[store.index].seen
+        gone = [(id_of(index, offset), 0) for offset in lost(data) if offset >= first and log.waits(offset)]
+        if gone and self.engine.busy:
+            return  # what is lost is over by a record, which has to wait
         for envelope in envelopes(data):
             offset = envelope.offset
             if first <= offset < store.high_watermark and log.waits(offset):
                 self.fold.see(index, offset, envelope.partition, envelope.clock, envelope.due)
         *_, (_, _, offset, count) = walk(data)
         log.seen = min(offset + count, store.high_watermark)
-        gone = [(id_of(index, offset), 0) for offset in lost(data) if offset >= first and log.waits(offset)]
         if gone:
             self.engine.accept(Due([], [], [], self.engine.now(), gone))
             self.gone += len(gone)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class Auditor(TransactionalClient):
-    """A client that waits for each answer. Only the reactor and the readers go on meanwhile, nothing is written."""
+    """A client that waits for each answer. Only the reactor and the readers go on meanwhile, nothing is written, but
+    what has come due.
+    """
 
     def wait(self, *request: Any) -> tuple[Any, bytes, int]:
         """Ask, and return the answer with its data and the time of asking."""
@@ -28,13 +30,14 @@ class Auditor(TransactionalClient):
         return got[0]
 
     def settle(self) -> None:
-        """Let all answers come that need no write."""
+        """Let all answers come that need no write, or none but of what is placed."""
         world, connection = self.world, self.connection
         assert connection is not None
         while (
             connection.deliver(1 << 30)
             or world.reader.step(1 << 30)
             or world.reactor.turn()
+            or (world.schedulers and world.writer.step(1 << 30))
             or self.take(1 << 30)
         ):
             pass
