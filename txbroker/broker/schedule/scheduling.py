@@ -195,7 +195,7 @@ class Scheduling:
                 if len(found) >= command.limit or left <= 0:
                     following = store.index, offset - 1
                     break
-                first, data = offset, (yield from self._piece(store, offset))
+                begin, data = offset, (yield from self._piece(store, offset))
                 left -= len(data)
                 for envelope, checksum in _listed(data):
                     if len(found) >= command.limit:
@@ -209,7 +209,7 @@ class Scheduling:
                             found.append(info)
                         else:
                             is_filtered = True
-                offset = offset if len(found) >= command.limit else _end_of(data, first)
+                offset = offset if len(found) >= command.limit else _end_of(data, begin)
                 yield None
             if following is not None:
                 break
