@@ -254,7 +254,7 @@ class Schedule:
         soon = islice(table.coming(now + FETCH_AHEAD), FETCHED_AT_ONCE * 4)
         others = [each for each in soon if each not in self._fetched and self.fold.waits(each)]
         wanted = {number, *others[:FETCHED_AT_ONCE]}
-        for log, first, data in (yield partial(_run_all, self._plans(wanted))):
+        for log, first, data in (yield partial(_run_all, self._plans(wanted, number))):
             if isinstance(data, Exception):
                 if number == id_of(log, first):
                     self._put_off(table, number, now, data)
@@ -272,11 +272,16 @@ class Schedule:
         table.add(now + MINUTE, number)
         self.on_damage(number, error)
 
-    def _plans(self, wanted: Iterable[int]) -> list[tuple[int, int, ReadPlan]]:
-        """Return the reads of the messages with these ids; those that lie close together are read together."""
+    def _plans(self, wanted: Iterable[int], needed: int) -> list[tuple[int, int, ReadPlan]]:
+        """Return the reads of the messages with these ids; those that lie close together are read together.
+
+        A read begins at the one that is ``needed``, so that it is surely read, however large those before it are.
+        """
         runs: list[tuple[int, int, int]] = []
+        begins = place_of(needed)
         for log, offset in sorted(map(place_of, wanted)):
-            if runs and runs[-1][0] == log and offset - runs[-1][2] <= GAP:
+            is_near = bool(runs) and runs[-1][0] == log and offset - runs[-1][2] <= GAP
+            if is_near and (log, offset) != begins:
                 runs[-1] = log, runs[-1][1], offset
             else:
                 runs.append((log, offset, offset))

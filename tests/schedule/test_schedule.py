@@ -17,6 +17,7 @@ from journal.formats import frame
 from journal.formats.envelope import DAY, HORIZONS, MINUTE, SCHEDULE_TOPIC, Clock, key_of, log_for, seal
 from journal.formats.frame import HEADER_BYTES
 from journal.records.record import TopicAltered, TopicDeleted
+from journal.schedule import schedule
 from journal.schedule.cancelling import Place, State
 from journal.schedule.judging import Judge
 from journal.schedule.schedule import HOLD
@@ -384,6 +385,42 @@ def test_what_is_due_is_read_from_the_disk(room: ScheduleRoom) -> None:
     room.checkpoint()
     again = room_after(room.inner.kill_clone(), room.clock)
     assert values_after(again, 2 * SECOND) == [b"%02d" % number for number in range(50)]
+
+
+def test_one_is_read_though_much_that_is_due_soon_lies_before_it(
+    room: ScheduleRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "READ_BYTES", 200)
+    monkeypatch.setattr(schedule, "FETCHED_BYTES", 100)
+    for number in range(9):
+        room.later(b"%d" % number + b"v" * 100, SECOND * 10 - number * 1000)
+    room.engine.sync()
+    room.flush()
+    room.checkpoint()
+    again = room_after(room.inner.kill_clone(), room.clock)
+    found = values_after(again, 20 * SECOND)
+    assert [value[:1] for value in found] == [b"%d" % number for number in range(8, -1, -1)]
+
+
+def test_nothing_is_placed_beside_a_large_commit_that_begins_while_it_is_laid_out(room: ScheduleRoom) -> None:
+    begun = room.begin().add(*[(1, b"%d" % number) for number in range(8)]).prepare("x").sync()
+    room.later(b"a", 10 * SECOND)
+    room.engine.sync()
+    room.clock.advance(20 * SECOND)
+    steps = room.schedule.run()
+    while not room.engine.schedule.logs[0].seen:
+        assert next(steps) is None
+    table = room.engine.transactions.table
+    table.small_bytes, table.slice_bytes = 0, 1
+    room.engine.transactions.commit(begun.number, Cause.CLIENT)
+    assert room.engine.busy
+    carry_out(steps)
+    assert room.engine.schedule.waits(0), "it waits for its turn"
+    while room.engine.busy:
+        room.engine.sync()
+        room.engine.continue_apply()
+    room.run()
+    assert room.values()[-1] == b"a"
 
 
 def commit(room: ScheduleRoom, number: TransactionNumber, unsent: Unsent) -> None:

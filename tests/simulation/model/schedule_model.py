@@ -38,7 +38,9 @@ class Later(Intent):
         self.peak = 0
         """What the wall clock has shown at most, before it was set last."""
         self.settled: int | None = None
-        """What its clock showed when it was surely known to the broker; ``settled_at`` is the model's time."""
+        """The most that its clock had shown when it was surely known to the broker; ``settled_at`` is the model's
+        time.
+        """
         self.settled_at = NEVER
         self.takers: list[Intent] = []
         """Transactions that take it back."""
@@ -63,6 +65,8 @@ class ScheduleModel:
         self.clock = ScheduleClock(read)
         self.messages: list[Later] = []
         self.logs: list[int] = []
+        self._highest = 0
+        """The most that the wall clock has shown."""
 
     def told(self, logs: list[int]) -> None:
         """Somebody was told of the logs of the schedule."""
@@ -97,6 +101,7 @@ class ScheduleModel:
 
     def moves_wall(self) -> None:
         """The wall clock is about to be set."""
+        self._highest = max(self._highest, self.clock.read()[1])
         for later in self.messages:
             later.peak = self.latest(later) if later.envelope.clock is Clock.WALL else 0
 
@@ -104,7 +109,9 @@ class ScheduleModel:
         """All that was sent is known to the broker, and what is due is placed."""
         for later in self.messages:
             if later.settled is None and later.carrier.state == DONE:
-                later.settled, later.settled_at = self.latest(later), self.model.now
+                wall = max(self._highest, self.clock.read()[1])
+                later.settled = self.clock.most() if later.envelope.clock is Clock.ELAPSED else wall
+                later.settled_at = self.model.now
 
     # -- what becomes of them ----------------------------------------------------------------------------
 
