@@ -125,7 +125,7 @@ ACCESS_MUTANTS: Final = (
     ),
     Mutant(
         "a position needs no right on its topic",
-        _RIGHTS,
+        "txbroker/broker/sessions/things.py",
         "    return (partition_of(number, places) for number in dict.fromkeys(numbers))\n",
         "    return ()\n",
     ),
@@ -166,7 +166,7 @@ ACCESS_MUTANTS: Final = (
     Mutant(
         "list topics that may not be described",
         _RIGHTS,
-        "    return [name for name in names if rights.allows(Right.DESCRIBE, resource, _named(name))]\n",
+        "    return [name for name in names if rights.allows(Right.DESCRIBE, resource, things.named(name))]\n",
         "    return names\n",
     ),
     # -- quotas

@@ -68,7 +68,9 @@ def _approach(world: World, random: Random) -> None:
     """Time passes to just before one is due, and then it is."""
     able = _able(world)
     schedule = world.schedule
-    waiting = [each for each in schedule.messages if each.carrier.state == DONE and not schedule.may_be_over(each)]
+    waiting = [
+        each for each in schedule.messages if each.carrier.state == DONE and not schedule.may_be_over(each)
+    ]
     near = sorted((_left(world, each), each.name, each) for each in waiting)[:3]
     if not able or not near:
         return
@@ -108,7 +110,9 @@ def _jump(world: World, random: Random) -> None:
     world.pump()
     if _is_over(world):
         return
-    world.set_wall(world.clock.wall() + random.choice((-HOUR, -SECOND, 20 * SECOND, 30 * MINUTE, 3 * HOUR, 3 * HOUR)))
+    world.set_wall(
+        world.clock.wall() + random.choice((-HOUR, -SECOND, 20 * SECOND, 30 * MINUTE, 3 * HOUR, 3 * HOUR))
+    )
     world.count("jumps of the wall clock")
     if random.random() < 0.8:
         learn_jump(world, random)

@@ -98,7 +98,9 @@ class SchedulingClient(TransactionalClient):
         sequence = producer.next.setdefault(log, 0)
         producer.next[log] += 1
         intent = Intent(
-            f"send {self.world.name_intent()} to the schedule", f"producer {producer.id}.{producer.epoch}", sequence
+            f"send {self.world.name_intent()} to the schedule",
+            f"producer {producer.id}.{producer.epoch}",
+            sequence,
         )
         self.world.schedule.sent(intent, envelope)
         producer.unanswered.setdefault(log, deque()).append((sequence, intent, envelope.frame))

@@ -176,9 +176,7 @@ class TransactionalClient(ConsumingClient):
             part = Intent(f"late add to {begun.name}")
         else:
             totals = begun.totals
-            begun.totals = Totals(
-                totals.messages + count, totals.requests + 1, crc32c(data, totals.checksum)
-            )
+            begun.totals = Totals(totals.messages + count, totals.requests + 1, crc32c(data, totals.checksum))
         then = None if begun.asked else partial(self._add_refused, begun)
         xid, seen = self._xid(random, begun), self._seen(random, begun)
         self.ask(commands.Add, begun.number[1], partition, xid, seen, data=data, then=then)
@@ -267,7 +265,9 @@ class TransactionalClient(ConsumingClient):
             self.ask(commands.Commit, session, begun.number[1], None, None, seen, then=then)
         else:
             runs, data = _carried(begun)
-            begins = (runs or begun.positions or begun.cancels) and not begun.totals.requests and not begun.asked
+            begins = (
+                (runs or begun.positions or begun.cancels) and not begun.totals.requests and not begun.asked
+            )
             xid = begun.xid if begins and random.random() < 0.5 else None
             self.ask(
                 commands.Commit, session, begun.number[1], xid, self._totals(begun), seen, runs=runs,

@@ -139,7 +139,9 @@ class ScheduleModel:
 
     def deleted(self, topic: Topic, since: int) -> None:
         """A topic was deleted by who asked at ``since``, without what is scheduled for it."""
-        waits = [each.name for each in self._of(topic) if each.settled_at < since and not self.may_be_over(each)]
+        waits = [
+            each.name for each in self._of(topic) if each.settled_at < since and not self.may_be_over(each)
+        ]
         require(not waits, f"topic {topic.name} is not deleted: {waits} are scheduled", "it is")
 
     def kept(self, topic: Topic, since: int) -> None:
