@@ -14,6 +14,7 @@ from journal.check.effects import Effect, effect_of
 from journal.check.log_check import CrossCheck
 from journal.check.proof_check import unproven_findings
 from journal.check.record_check import RecordCheck
+from journal.check.schedule_check import check_schedule
 from journal.check.segment_check import check_store
 from journal.check.strays import strays
 from journal.check.tally import Tally
@@ -138,6 +139,7 @@ class _Verification:
             yield from check_decisions(self._filesystem, newest)
         if newest is not None:
             yield from check_catalog(self._filesystem, newest)
+            yield from check_schedule(self._filesystem, newest, self._level is not Level.QUICK)
             yield from self._staged(newest)
             for store in newest.stores:
                 yield from self._store(store)

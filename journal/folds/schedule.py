@@ -262,6 +262,13 @@ class ScheduleFold:
         self.timetables[clock].add(due, id_of(log, offset))
         self._count(partition, 1)
 
+    def see_again(self) -> None:
+        """Forget what has been seen of the logs: what waits is to be put into the timetables anew."""
+        self.timetables = {clock: Timetable() for clock in Clock}
+        self.targets = {}
+        for log in self.logs:
+            log.seen = 0
+
     def _hold(self, number: TransactionNumber, messages: list[Scheduled]) -> None:
         for each, _ in messages:
             assert each not in self.holders, (
