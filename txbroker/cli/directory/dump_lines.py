@@ -11,18 +11,22 @@ from journal.check import Finding, FrameEntry, IndexItem, Item, JournalEntry, Se
 from journal.errors import CompressionUnavailable, InvalidFrame
 from journal.folds.access import AccessFold
 from journal.folds.group import GroupRow
+from journal.folds.schedule import HourRow, LogRow
 from journal.folds.streams import Stream
+from journal.folds.timetable import entries_of
 from journal.formats import frame
 from journal.formats.checkpoint import Rows
+from journal.formats.envelope import place_of
 from journal.formats.frame import LOST, Message
-from journal.formats.offset_set_bytes import decode_offsets
+from journal.formats.offset_set_bytes import MAX_SPAN, decode_offsets
 from journal.formats.segment_header import SegmentHeader
 from journal.formats.staged_header import StagedHeader
 from journal.records.access_entries import Rule, User
 from journal.records.access_secrets import HIDDEN, without_secrets
 from journal.records.group_entries import GroupPositions, GroupSettings, RetryRules, Settled
 from journal.records.journal_headers import FileHeader
-from journal.records.record import StreamClaimed, StreamReleased
+from journal.records.record import Cancelled, Due, StreamClaimed, StreamReleased, TransactionPrepared
+from journal.records.schedule_records import TakenBack
 from journal.records.stream_entries import Delivered
 from journal.transaction_states import TransactionNumber
 from journal.xid import Xid
@@ -32,6 +36,9 @@ from txbroker.cli.output import bytes_json, bytes_text, visible
 
 PREVIEW_BYTES = 60
 """How many bytes of a value are shown to people."""
+
+SHOWN_ENTRIES = 8 * 100
+"""How many bytes of an hour of the schedule are shown as ids and times."""
 
 _BARE = ("lsn", "offset", "record", "section", "header", "values")
 
@@ -69,6 +76,12 @@ def _record(each: JournalEntry, values: bool) -> dict[str, Any]:
     }  # fmt: skip
     if isinstance(record, StreamClaimed | StreamReleased):
         line["stream"] = record.stream.hex()
+    if isinstance(record, Due):
+        line |= {"ids": [_scheduled(number) for number in record.ids], "gone": _scheduled_pairs(record.gone)}
+    if isinstance(record, Cancelled):
+        line["messages"] = _scheduled_pairs(record.messages)
+    if isinstance(record, TransactionPrepared):
+        line["taken_back"] = _scheduled_pairs(record.taken_back)
     if each.beyond:
         line["beyond_damage"] = True
     return line | (_values(each.data) if values and each.data else {})
@@ -80,7 +93,9 @@ def _plain(value: Any) -> Any:
     """
     if isinstance(value, Xid):
         return str(value)
-    if isinstance(value, GroupPositions | GroupSettings | RetryRules | Rule | Settled | Delivered | User):
+    if isinstance(
+        value, GroupPositions | GroupSettings | RetryRules | Rule | Settled | Delivered | TakenBack | User
+    ):
         return _named(value)
     return [_plain(each) for each in value] if isinstance(value, list) else msgspec.to_builtins(value)
 
@@ -103,6 +118,16 @@ def _named(value: Any) -> Any:
         return _shape(replace(value, rows=typed))  # what has no known form may hold secrets anywhere
     if isinstance(value, Delivered | Stream):
         return _shape(value) | {"stream": value.stream.hex()}
+    if isinstance(value, TakenBack):
+        return {"taken_back": _scheduled_pairs(value.messages)}
+    if isinstance(value, LogRow):
+        sets = {name: _set(getattr(value, name), value.begins) for name in ("over", "cancelled")}
+        return _shape(value) | sets
+    if isinstance(value, HourRow):
+        due = [
+            (at, _scheduled(number)) for at, number in entries_of(value.hour, value.entries[:SHOWN_ENTRIES])
+        ]
+        return _shape(value) | {"messages": len(value.entries) // 8, "entries": due}
     if isinstance(value, GroupRow):
         positions = {partition: offset for partition, offset, _ in value.positions}
         settlements = [
@@ -129,6 +154,21 @@ def _finished(data: bytes, base: int) -> Any:
         return str(decode_offsets(data, base))
     except InvalidFrame as error:
         return {"undecodable": str(error), "bytes": bytes_json(data)}
+
+
+def _set(pieces: list[bytes], base: int) -> list[Any]:
+    """Return the runs of a set of offsets in a row of the schedule."""
+    return [_finished(piece, base + number * MAX_SPAN) for number, piece in enumerate(pieces)]
+
+
+def _scheduled(number: int) -> str:
+    """Return the id of a scheduled message as people see it: its log, and its offset there."""
+    log, offset = place_of(number)
+    return f"{log}-{offset}"
+
+
+def _scheduled_pairs(messages: list[tuple[int, int]]) -> list[list[Any]]:
+    return [[_scheduled(number), partition] for number, partition in messages]
 
 
 def _values(run: memoryview) -> dict[str, Any]:
