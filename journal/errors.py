@@ -309,7 +309,12 @@ class Irreparable(CorruptData):
 
 
 class CorruptSegment(CorruptData):
-    """A partition's segment is damaged. ``first_offset`` to ``last_offset`` (inclusive) cannot be read."""
+    """A partition's segment is damaged. ``first_offset`` to ``last_offset`` (inclusive) cannot be read.
+
+    ``lost``: a repair has found nothing of them, and they never can be.
+    """
+
+    lost = False
 
     def __init__(self, message: str, path: str, position: int, first_offset: int, last_offset: int) -> None:
         super().__init__(message, path, position)

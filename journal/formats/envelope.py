@@ -135,15 +135,6 @@ def _said(attribute: memoryview, offset: int) -> tuple[int, Clock]:
         ) from None
 
 
-def lost(data: bytes | memoryview) -> list[int]:
-    """Return the offsets in a run of frames at which a repair has found nothing."""
-    found: list[int] = []
-    for position, _, offset, count in frame.walk(data):
-        if HEADER.unpack_from(data, position)[6] & frame.LOST:
-            found += range(offset, offset + count)
-    return found
-
-
 class Places(msgspec.Struct, array_like=True, frozen=True, tag=1):
     """A message of :data:`PLACES_TOPIC`: for each partition the offset of the first of the messages with these ids,
     in their order; and the ids of those whose partition was gone.

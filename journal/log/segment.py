@@ -175,8 +175,11 @@ class FramePlace(NamedTuple):
 class BrokenChain(Exception):
     """The bytes at ``position``, where ``offset`` should begin, are not its frame.
 
-    ``next_offset`` is where the next frame begins if the length can still be believed, else None.
+    ``next_offset`` is where the next frame begins if the length can still be believed, else None. ``lost``: a repair
+    has found nothing of it.
     """
+
+    lost = False
 
     def __init__(self, what: str, position: int, offset: int, next_offset: int | None = None) -> None:
         super().__init__(what)
@@ -265,6 +268,7 @@ def read_run(
         elif flag & LOST:
             what = "the messages that stood there were lost before a repair, see repairs.json"
             fault = BrokenChain(what, position + taken, offset, offset + count)
+            fault.lost = True
         else:
             taken += length
             offset += count

@@ -91,7 +91,9 @@ class SegmentIndex:
     def corrupt(self, broken: BrokenChain) -> CorruptSegment:
         """Return the error for a break in the chain: everything up to the next frame with an entry is lost."""
         end = broken.next_offset or self._next_sound(broken.offset)
-        return self._segment.corrupt(str(broken), broken.position, broken.offset, end - 1)
+        error = self._segment.corrupt(str(broken), broken.position, broken.offset, end - 1)
+        error.lost = broken.lost
+        return error
 
     def rebuild(self, why: str, trusted: bool = True) -> tuple[bytes, bytes]:
         """Make the indexes again and return them; entries with good checksums are kept if ``trusted``.

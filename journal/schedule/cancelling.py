@@ -70,12 +70,14 @@ def cancel(schedule: Schedule, ids: Sequence[ScheduledId], by: Actor | None = No
     CANCELLED again. The answer is to be given once the record is forced.
     """
     found = yield from look_up(schedule, list(dict.fromkeys(ids)))
-    fold = schedule.fold
+    fold, engine = schedule.fold, schedule.engine
+    while engine.busy and not engine.failed:
+        yield _nothing  # on another thread, so that the engine's thread goes on, and the large commit with it
     again = [_now(schedule, each) for each in found]
     waiting = [each for each in again if each.state is State.WAITS]
     taken = [(each.id.number, each.envelope.partition) for each in waiting if each.envelope is not None]
     if taken:
-        schedule.engine.accept(Cancelled(taken, schedule.engine.now(), by))
+        engine.accept(Cancelled(taken, engine.now(), by))
     after: dict[ScheduledId, Found] = {}
     for each in again:
         if each.state is State.WAITS:
@@ -86,6 +88,10 @@ def cancel(schedule: Schedule, ids: Sequence[ScheduledId], by: Actor | None = No
         else:
             after[each.id] = each
     return [after[each] for each in ids]
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _now(schedule: Schedule, found: Found) -> Found:

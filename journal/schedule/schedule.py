@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from journal.engine.engine import Engine
-from journal.errors import CorruptData, MemoryExhausted
+from journal.errors import CorruptData, CorruptSegment, MemoryExhausted
 from journal.folds.timetable import Timetable
 from journal.formats.envelope import (
     DAY,
@@ -25,7 +25,6 @@ from journal.formats.envelope import (
     Envelope,
     envelopes,
     id_of,
-    lost,
     place_of,
 )
 from journal.formats.frame import walk
@@ -81,6 +80,8 @@ class Schedule:
         self._catalog = engine.catalog
         self._fetched: dict[int, Envelope] = {}
         self._fetched_bytes = 0
+        self._is_lost = False
+        """Whether what is due was found to be lost, and the logs are to be looked through again."""
         self.placed = self.gone = 0
         self.on_placed: Callable[[int], object] = _nothing
         """Called with how late a message was placed, in µs."""
@@ -132,10 +133,16 @@ class Schedule:
     def run(self) -> Steps:
         """Look at what is new, and place what is due."""
         self._look_at_clocks()
-        yield from self._see()
+        self._is_lost = True
+        while self._is_lost:
+            self._is_lost = False
+            yield from self._see()
+            yield from self._place_all()
+
+    def _place_all(self) -> Steps:
         for clock in Clock:
             table = self.fold.timetables[clock]
-            while self._may_place(clock):
+            while self._may_place(clock) and not self._is_lost:
                 now = self.now(clock)
                 if table.step(now):
                     yield None
@@ -170,27 +177,40 @@ class Schedule:
             log = self.fold.logs[store.index]
             log.seen = max(log.seen, store.start_offset)
             while log.seen < store.high_watermark:
-                data = store.at_hand(log.seen, SEEN_AT_ONCE)
+                data: bytes | Exception | None = store.at_hand(log.seen, SEEN_AT_ONCE)
                 if data is None:
                     plan = store.plan_read(log.seen, SEEN_AT_ONCE)
-                    data = (yield plan.run).data
-                self._take(store, data)
+                    [(_, _, data)] = yield partial(_run_all, [(store.index, log.seen, plan)])
+                assert data is not None
+                if not isinstance(data, Exception):
+                    self._take(store, data)
+                elif not self._pass_over(store, data):
+                    break
                 yield None
+
+    def _pass_over(self, store: MessageStore, error: Exception) -> bool:
+        """Let messages be over that are lost; return whether that is possible: what is damaged is looked at again."""
+        log = self.fold.logs[store.index]
+        if not isinstance(error, CorruptSegment) or not error.lost:
+            self.on_damage(id_of(store.index, log.seen), error)
+            return False
+        if not self.engine.busy:
+            end = min(error.last_offset + 1, store.high_watermark)
+            gone = [(id_of(store.index, offset), 0) for offset in range(log.seen, end) if log.waits(offset)]
+            if gone:
+                self.engine.accept(Due([], [], [], self.engine.now(), gone))
+                self.gone += len(gone)
+            log.seen = end
+        return True
 
     def _take(self, store: MessageStore, data: bytes) -> None:
         log, index, first = self.fold.logs[store.index], store.index, self.fold.logs[store.index].seen
-        gone = [(id_of(index, offset), 0) for offset in lost(data) if offset >= first and log.waits(offset)]
-        if gone and self.engine.busy:
-            return  # what is lost is over by a record, which has to wait
         for envelope in envelopes(data):
             offset = envelope.offset
             if first <= offset < store.high_watermark and log.waits(offset):
                 self.fold.see(index, offset, envelope.partition, envelope.clock, envelope.due)
         *_, (_, _, offset, count) = walk(data)
         log.seen = min(offset + count, store.high_watermark)
-        if gone:
-            self.engine.accept(Due([], [], [], self.engine.now(), gone))
-            self.gone += len(gone)
 
     def _place(self, table: Timetable, now: int) -> Generator[Work | None, Any, bool]:
         """Place some of what is due; return whether that was possible."""
@@ -213,7 +233,7 @@ class Schedule:
                 break
             else:
                 yield from self._fetch(table, number, now)
-                if self.engine.busy or self.engine.full:
+                if self._is_lost or self.engine.busy or self.engine.full:
                     return False
         if not taken:
             return True
@@ -256,8 +276,15 @@ class Schedule:
         wanted = {number, *others[:FETCHED_AT_ONCE]}
         for log, first, data in (yield partial(_run_all, self._plans(wanted, number))):
             if isinstance(data, Exception):
-                if number == id_of(log, first):
-                    self._put_off(table, number, now, data)
+                if number != id_of(log, first):
+                    continue
+                if isinstance(data, CorruptSegment) and data.lost:
+                    self._is_lost = (
+                        True  # it was there when the timetable was made, and a repair has found it damaged
+                    )
+                    self.fold.see_again()
+                    return
+                self._put_off(table, number, now, data)
                 continue
             for envelope in envelopes(data):
                 found = id_of(log, envelope.offset)

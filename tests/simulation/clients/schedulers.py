@@ -112,9 +112,9 @@ class SchedulingClient(TransactionalClient):
         _, partition, producer, answer, _, _ = arguments
         super()._sent(*arguments)
         refused = not isinstance(answer, commands.Sent)
-        if refused and producer is not None and producer is self.producer:
-            if partition in self.world.schedule.logs:
-                self.producer = None
+        is_own = producer is not None and producer is self.producer
+        if refused and is_own and partition in self.world.schedule.logs:
+            self.producer = None
 
     def begin_later(self, random: Random) -> None:
         """A transaction with such messages, and perhaps others."""

@@ -18,7 +18,8 @@ A_JUMP = 1_000_000
 class ScheduleClock:
     """``read`` returns how long the broker has run on this disk in all its lives, and the wall clock, both in µs.
 
-    ``low`` and ``high`` are what schedule time was at least and at most when nothing had run; None: nobody was told yet.
+    ``low`` and ``high`` are what schedule time was at least and at most when nothing had run; ``low`` is None until
+    somebody was told.
     """
 
     def __init__(self, read: Callable[[], tuple[int, int]]) -> None:

@@ -47,7 +47,7 @@ class Later(Intent):
         self.cancels = self.doubts = 0
         """How often anybody has asked to take it back; and how often without an answer."""
 
-    def happened(self, bases: Mapping[int, int]) -> None:  # noqa: ARG002
+    def happened(self, bases: Mapping[int, int]) -> None:
         """Judge whether it may be in its partition."""
         self.schedule.placed(self)
 

@@ -149,8 +149,6 @@ class Scheduling:
         ids = [_id_of(place) for place in command.ids]
         found = yield from look_up(self.schedule, ids)
         self._judge_found(session, command, found, Right.WRITE)
-        while self._engine.busy and not self._engine.failed:
-            yield _nothing  # on another thread, so that the reactor goes round and the large commit with it
         found = yield from cancel(self.schedule, ids, session.as_actor())
         return self._states(command, found, [])
 
@@ -270,10 +268,6 @@ class Scheduling:
 
     def _now(self) -> int:
         return self._engine.schedule.time(self._engine.now())
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def _id_of(place: ScheduledPlace) -> ScheduledId:

@@ -1,0 +1,118 @@
+"""Test what a repair loses of the schedule: it says so, and what is left goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from journal.check.verification import Level, verify
+from journal.formats.envelope import Clock
+from journal.records.record import WallClockTold
+from journal.schedule.cancelling import State
+from journal.testing import MemoryFilesystem
+from journal.transaction_states import Cause
+from journal.transactions.unsent import Unsent
+from journal.wal.reader import JournalEntry
+from journal.walks.journal_walk import walk_journal
+from tests.repair.repair_scene import repaired
+from tests.schedule.schedule_scene import SECOND, ScheduleRoom, room_after
+from tests.support.engine_room import damage
+
+
+@pytest.fixture
+def room() -> ScheduleRoom:
+    found = ScheduleRoom()
+    found.topic()
+    return found
+
+
+def cut_before_last(room: ScheduleRoom) -> MemoryFilesystem:
+    """Damage the record before the last one."""
+    filesystem = room.inner.kill_clone()
+    damaged = [each for each in walk_journal(filesystem) if isinstance(each, JournalEntry)][-2]
+    damage(filesystem, damaged.path, damaged.position + 20)
+    return filesystem
+
+
+def test_messages_whose_placing_is_lost_come_again(room: ScheduleRoom) -> None:
+    room.later(b"a", SECOND)
+    room.engine.sync()
+    room.run()
+    room.send(b"is damaged")
+    room.clock.advance(SECOND)
+    room.run()
+    filesystem = cut_before_last(room)
+    told = [loss.text for loss in repaired(filesystem).lost]
+    assert "that 1 scheduled message had gone to their partitions: they may be there, and come again" in told
+    again = room_after(filesystem, room.clock)
+    again.run()
+    assert again.values() == [b"a"]
+
+
+@pytest.mark.parametrize("how", ["cancel", "transaction"])
+def test_messages_that_were_taken_back_behind_the_cut_come(room: ScheduleRoom, how: str) -> None:
+    one = room.later(b"a", SECOND)
+    room.engine.sync()
+    room.run()
+    room.send(b"is damaged")
+    if how == "cancel":
+        assert [each.state for each in room.cancel(one)] == [State.CANCELLED]
+    else:
+        unsent = Unsent(taken_back=[(one.number, 1)])
+        room.engine.transactions.commit(room.begin().number, Cause.CLIENT, unsent=unsent)
+        room.engine.sync()
+    filesystem = cut_before_last(room)
+    told = [loss.text for loss in repaired(filesystem).lost]
+    assert "that 1 scheduled message had been taken back: they come" in told
+    again = room_after(filesystem, room.clock)
+    again.clock.advance(SECOND)
+    again.run()
+    assert again.values() == [b"a"]
+
+
+def test_jumps_of_the_wall_clock_behind_the_cut_are_named(room: ScheduleRoom) -> None:
+    room.send(b"is damaged")
+    room.engine.accept(WallClockTold(room.clock.wall(), room.engine.now(), holds=True))
+    room.engine.sync()
+    told = [loss.text for loss in repaired(cut_before_last(room)).lost]
+    assert any(text.startswith("jumps of the wall clock") for text in told)
+
+
+@pytest.mark.parametrize("was_seen", [True, False])
+def test_a_message_that_is_damaged_is_over_after_a_repair_and_the_others_come(
+    room: ScheduleRoom, was_seen: bool
+) -> None:
+    room.topic("u", 1)
+    for number in range(5):
+        room.later(b"%d" % number * 40, SECOND * (number + 1), Clock.ELAPSED, 3 if number == 2 else 1)
+    room.engine.sync()
+    if was_seen:
+        room.run()
+    room.flush()
+    room.checkpoint()
+    room.checkpoint()
+    filesystem = room.inner.kill_clone()
+    store = room.schedule.stores[0]
+    [segment] = store.segments
+    path = segment.path
+    data = filesystem.open(path).read(0, segment.size)
+    damage(filesystem, path, data.index(b"2222") + 3)
+    records = [each for each in walk_journal(filesystem) if isinstance(each, JournalEntry)]
+    for entry in records:
+        if b"2222" in bytes(entry.data):
+            damage(filesystem, entry.path, entry.position + 20)
+    repaired(filesystem)
+    again = room_after(filesystem, room.clock)
+    again.clock.advance(10 * SECOND)
+    again.run()
+    assert again.values() == [b"%d" % number * 40 for number in (0, 1, 3, 4)]
+    assert (again.schedule.waiting(), again.schedule.gone) == (0, 1)
+    assert again.engine.schedule.targets == {}
+    later = again.later(b"more", SECOND)
+    again.engine.sync()
+    again.clock.advance(SECOND)
+    again.run()
+    assert again.values()[-1] == b"more"
+    assert again.look_up(later)[0].state is State.SENT
+    again.checkpoint()
+    again.engine.close()
+    assert [str(each) for each in verify(filesystem, Level.DEEP) if not each.harmless] == []
