@@ -10,7 +10,7 @@ from tests.simulation.clients.schedulers import HOUR, LONGEST, MINUTE, SECOND, S
 from tests.simulation.model import schedule_answers
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import DONE, OPEN
-from tests.simulation.model.schedule_model import Later
+from tests.simulation.model.scheduled_message import Later
 from tests.simulation.world.audit import audit
 from tests.simulation.world.world import World
 
@@ -171,6 +171,11 @@ def all_are_due(world: World, random: Random) -> None:
         world.pump()
     client.list_all(random)
     world.pump()
+    world.schedule.all_were_due = True
+    for _ in range(3):
+        if client.ready:
+            client.delete_topic(random)
+            world.pump()
     world.count("schedules at their ends")
 
 

@@ -15,7 +15,7 @@ from journal.message_headers import ID_HEADER
 from tests.simulation.clients.transactions import Begun, TransactionalClient
 from tests.simulation.model import schedule_answers
 from tests.simulation.model.model import OPEN, Intent
-from tests.simulation.model.schedule_model import Envelope, Later
+from tests.simulation.model.scheduled_message import Envelope, Later
 from txbroker.wire import messages as commands
 
 SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000

@@ -8,7 +8,8 @@ from typing import Any
 from journal.formats.envelope import Clock
 from tests.simulation.model.intent import DONE, VOID
 from tests.simulation.model.log_model import require
-from tests.simulation.model.schedule_model import Later, ScheduleModel
+from tests.simulation.model.schedule_model import ScheduleModel
+from tests.simulation.model.scheduled_message import Later
 
 
 def told(schedule: ScheduleModel, later: Later, said: Any, since: int) -> None:
