@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from journal.formats.envelope import Clock
 from tests.simulation.clients.schedulers import HOUR, LONGEST, MINUTE, SECOND, SchedulingClient
-from tests.simulation.model import schedule_answers
+from tests.simulation.model import schedule_answers_model as schedule_answers
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import DONE, OPEN
-from tests.simulation.model.scheduled_message import Later
+from tests.simulation.model.scheduled_message_model import Clock, Later
 from tests.simulation.world.audit import audit
 from tests.simulation.world.world import World
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from journal.formats.envelope import Clock
-from tests.simulation.model.intent import DONE, OPEN, VOID, Intent
+from tests.simulation.model.intent_model import DONE, OPEN, VOID, Intent
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import Model
-from tests.simulation.model.schedule_clock import ScheduleClock
-from tests.simulation.model.scheduled_message import Envelope, Later
+from tests.simulation.model.schedule_clock_model import ScheduleClock
+from tests.simulation.model.scheduled_message_model import Clock, Envelope, Later
 from tests.simulation.model.topic_model import Topic, TopicModel
 
 

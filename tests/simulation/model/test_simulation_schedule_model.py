@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from journal.formats.envelope import Clock
-from tests.simulation.model import schedule_answers
+from tests.simulation.model import schedule_answers_model as schedule_answers
 from tests.simulation.model.log_model import Violation
 from tests.simulation.model.model import Intent, Model
 from tests.simulation.model.model_scene import begin, read
-from tests.simulation.model.schedule_clock import HOUR, ScheduleClock
+from tests.simulation.model.schedule_clock_model import HOUR, ScheduleClock
 from tests.simulation.model.schedule_model import ScheduleModel
-from tests.simulation.model.scheduled_message import Envelope, Later
+from tests.simulation.model.scheduled_message_model import Clock, Envelope, Later
 from tests.simulation.model.topic_model import Topic, TopicModel
 
 START = 1_000 * HOUR

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from journal.formats.envelope import Clock
-from tests.simulation.model.intent import DONE, VOID
+from tests.simulation.model.intent_model import DONE, VOID
 from tests.simulation.model.log_model import require
 from tests.simulation.model.schedule_model import ScheduleModel
-from tests.simulation.model.scheduled_message import Later
+from tests.simulation.model.scheduled_message_model import Clock, Later
 
 
 def told(schedule: ScheduleModel, later: Later, said: Any, since: int) -> None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from journal.formats.envelope import Clock
-from tests.simulation.model.intent import NEVER, OPEN, Intent
+from tests.simulation.model.intent_model import NEVER, OPEN, Intent
 
 if TYPE_CHECKING:
     from tests.simulation.model.schedule_model import ScheduleModel
+
+
+class Clock(IntEnum):
+    """The clocks by which messages are due, by their numbers in the protocol."""
+
+    ELAPSED = 1
+    WALL = 2
 
 
 class Envelope(NamedTuple):
