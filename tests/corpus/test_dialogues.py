@@ -39,8 +39,8 @@ def test_a_broker_answers_as_it_did_in_all_dialogues(dialogues):
 @pytest.mark.slow
 def test_the_dialogues_have_every_request_and_all_that_they_can_be_refused_with(dialogues):
     """All kinds but hello and login, which are a moment of their own, what is about sessions, of which nothing is kept
-    (tests/broker/sessions/test_session_list.py), what is about users and rules, which is for administrators, and what is
-    about the schedule (tests/broker/schedule, tests/simulation/schedule_steps.py); and errors of most kinds.
+    (tests/broker/sessions/test_session_list.py), what is about users and rules, which is for administrators, and
+    what is about the schedule (tests/broker/schedule, tests/simulation/schedule_steps.py); and errors of most kinds.
     """
     moments = [moment for dialogue in dialogues for moment in dialogue["script"]]
     asked = {
