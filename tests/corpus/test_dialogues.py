@@ -6,7 +6,7 @@ import pytest
 
 from tests.corpus.dialogues import SETTINGS, perform, recorded
 from tests.corpus.dialogues_drawn import script_of
-from txbroker.wire import access, messages
+from txbroker.wire import access, messages, schedule
 
 EVERY_TEST_RUN = 60
 """So many are played by `make test`; all of them by `make test-deep`."""
@@ -39,20 +39,21 @@ def test_a_broker_answers_as_it_did_in_all_dialogues(dialogues):
 @pytest.mark.slow
 def test_the_dialogues_have_every_request_and_all_that_they_can_be_refused_with(dialogues):
     """All kinds but hello and login, which are a moment of their own, what is about sessions, of which nothing is kept
-    (tests/broker/sessions/test_session_list.py), and what is about users and rules, which is for administrators; and
-    errors of most kinds.
+    (tests/broker/sessions/test_session_list.py), what is about users and rules, which is for administrators, and
+    what is about the schedule (tests/broker/schedule, tests/simulation/schedule_steps.py); and errors of most kinds.
     """
     moments = [moment for dialogue in dialogues for moment in dialogue["script"]]
     asked = {
         kind for what, *reads in moments if what == "hear" for _, *requests in reads for kind, _ in requests
     }
-    of_access = {
+    elsewhere = {
         name
-        for name, each in vars(access).items()
-        if isinstance(each, type) and each.__module__ == access.__name__
+        for module in (access, schedule)
+        for name, each in vars(module).items()
+        if isinstance(each, type) and each.__module__ == module.__name__
     }
     kinds = {each.__name__ for each in messages.AnyRequest.__args__}
-    assert asked == kinds - {"Hello", "Login", "ListSessions", "CloseSession"} - of_access
+    assert asked == kinds - {"Hello", "Login", "ListSessions", "CloseSession"} - elsewhere
     told = [
         entry[2]
         for dialogue in dialogues
@@ -61,7 +62,7 @@ def test_the_dialogues_have_every_request_and_all_that_they_can_be_refused_with(
         if len(entry) == 3
     ]
     kinds = {each.__name__ for each in messages.AnyAnswer.__args__}
-    assert {kind for kind, *_ in told} == kinds - {"GoingAway", "Sessions", "Challenge"} - of_access
+    assert {kind for kind, *_ in told} == kinds - {"GoingAway", "Sessions", "Challenge"} - elsewhere
     assert len({fields["error"] for kind, *rest in told if kind == "Refused" for fields in rest}) >= 20
     assert {dialogue["settings"] for dialogue in dialogues} == set(range(len(SETTINGS)))
 

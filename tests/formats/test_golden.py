@@ -9,11 +9,15 @@ Seen to fail: with two fields of a struct swapped, a tag changed, a field put in
 import typing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from journal.constants import BLOCK
+from journal.folds.schedule import ScheduleFold
 from journal.formats import checkpoint, compression, filenames, frame, frame_check
 from journal.formats.checkpoint import CheckpointHeader
+from journal.formats.checkpoint_rows import RowReader
+from journal.formats.envelope import Clock, Places, envelopes, id_of, pack_places, seal, unpack_places
 from journal.formats.store_state import SegmentState, StoreState
 from journal.parties import Actor, Owner
 from journal.records import access_entries as a
@@ -50,7 +54,10 @@ SETTLED = [
 ]
 RULES = g.RetryRules(5, 1_000_000, 1 << 33, g.Ending.STOP)
 MOVED = [g.GroupPositions("group", ID, OFFSETS, SETTLED)]
-SETTLES = [*MOVED, Delivered(ID, 1 << 36, 1 << 40)]
+SCHEDULED = [(id_of(7, 1 << 38), 1), (id_of(0, 3), 2)]
+SETTLES = [*MOVED, r.TakenBack(SCHEDULED), Delivered(ID, 1 << 36, 1 << 40)]
+PLACES = [(7, 1 << 38, 0xFFFFFFFF), (0, 3, 1)]
+WAITS = c.ScheduledInfo((7, 1 << 38, 0xFFFFFFFF), "orders", 3, 1, TIME, 57, True, b"m1")
 EPOCH = bytes(range(24))
 SETTINGS = TopicSettings(10, 1_000_000, 1 << 20, 1 << 30, None, 4096, 0)
 ME = Owner("anonymous", "me", "host:1")
@@ -81,7 +88,7 @@ RECORDS = [
     r.ProducersExpired([3, 1 << 40], 1007),
     r.TransactionAdded(SESSION, 7, 1, 2, 1008, 6, XID, ME),
     r.TransactionOffsetsAdded(SESSION, 7, "group", OFFSETS, 1009, 6, XID, ME, ID, SETTLED),
-    r.TransactionPrepared(SESSION, 7, XID, TOTALS, 1010, 6, ME, RUNS, MOVED),
+    r.TransactionPrepared(SESSION, 7, XID, TOTALS, 1010, 6, ME, RUNS, MOVED, SCHEDULED),
     r.TransactionCommitted(
         SESSION, 7, PLACED, 1011, Cause.OPERATOR, 6, ANN, "why", TOTALS, RUNS, SETTLES, 0xFFFFFFFF, XID, ME
     ),
@@ -101,6 +108,15 @@ RECORDS = [
     r.UserRemoved("alice", ANN, 1025),
     r.RuleSet(RULE, ANN, 1026),
     r.AccessSet(True, False, bytes(range(32)), ANN, 1027),
+    r.Due(
+        [id_of(7, 1 << 38)],
+        [r.Placement(1, 1 << 40, 1), r.Placement(9, 5, 1)],
+        [0, 57],
+        1028,
+        [(id_of(0, 3), 2)],
+    ),
+    r.Cancelled(SCHEDULED, 1029, ANN),
+    r.WallClockTold(TIME, 1030, True, ANN),
 ]
 REQUESTS = [
     c.Hello(1, c.MAGIC, [3], "example"),
@@ -109,7 +125,7 @@ REQUESTS = [
     c.OpenProducer(4, "name"),
     c.DescribeTopics(5, ["orders"]),
     c.CreateTopic(6, "orders", 4, SETTINGS, ID),
-    c.DeleteTopic(7, "orders", ID),
+    c.DeleteTopic(7, "orders", ID, True),
     c.Fetch(
         8,
         [(1, 1 << 40, 1 << 41)],
@@ -121,7 +137,7 @@ REQUESTS = [
     c.OffsetsForTime(9, [1, 2], TIME),
     c.Add(10, 7, 1, XID, 6),
     c.AddOffsets(11, 7, "group", OFFSETS, XID, 6, ID, SETTLED),
-    c.Prepare(12, 7, XID, TOTALS, 6, [(1, 57), (2, 1 << 20)], MOVED),
+    c.Prepare(12, 7, XID, TOTALS, 6, [(1, 57), (2, 1 << 20)], MOVED, PLACES),
     c.Commit(
         13,
         SESSION,
@@ -135,6 +151,7 @@ REQUESTS = [
         [(1, 57), (2, 1 << 20)],
         MOVED,
         c.Delivery(ID, EPOCH, 1 << 40, 7),
+        PLACES,
     ),
     c.Rollback(14, SESSION, 7, XID, 6, True, "ann", "why"),
     c.AskOutcome(15, SESSION, 7, XID),
@@ -175,6 +192,11 @@ REQUESTS = [
     c.ListRules(54, 1000),
     c.SwitchAccess(55, c.Switch.ENABLE),
     c.CheckAccess(56, "alice", a.Right.DECIDE, a.Resource.TRANSACTION, "day-"),
+    c.AskSchedule(57),
+    c.CancelScheduled(58, PLACES),
+    c.ShowScheduled(59, PLACES, True),
+    c.ListScheduled(60, "orders", (7, 1 << 38), 10),
+    c.ReleaseScheduled(61),
 ]
 ANSWERS = [
     c.Welcome(
@@ -189,6 +211,7 @@ ANSWERS = [
         "alice",
         b"v=abc",
         1 << 33,
+        TIME,
     ),
     c.Done(2),
     c.Refused(3, "HeuristicallyCommitted", "text", {"wall": 3}, {"by": "ann"}),
@@ -234,6 +257,9 @@ ANSWERS = [
     c.Users(52, [c.UserInfo("alice", 15_000, ["CN=alice"], [TOKEN], ["loaders"], 2, QUOTAS)], True),
     c.Rules(54, [RULE], True, True, False),
     c.AccessChecked(56, True, [RULE]),
+    c.ScheduleTold(57, [5, 6, 7, 8, 9, 10, 11, 12], TIME),
+    c.ScheduledStates(58, [c.ScheduledState("sent", 2, TIME, 1, 1 << 40, "1:x:y", 57)], TIME + 1),
+    c.ScheduledList(60, [WAITS], TIME, (7, 1 << 38), True, True),
 ]
 
 MESSAGE = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})
@@ -253,6 +279,8 @@ ROLLED_BACK = ArchivedOutcome(
     SESSION, 8, State.ROLLED_BACK, Cause.RESTART, LSN, 1012, TIME, TIME - 3, 0, None, None, "", None, False, 1, 57, 1,
     3, [Part("orders", 0, 1, NEVER_PLACED, 1, 57, 3)],
 )  # fmt: skip
+ENVELOPE = seal(frame.encode(b"hello", TIME, b"42", {"txbroker.id": b"m1"}), 1 << 33, Clock.WALL, TIME + 1)
+PLACES_MESSAGE = Places([(1, 1 << 40, [id_of(7, 1 << 38), id_of(0, 3)])], [id_of(2, 9)])
 FILE_HEADER = journal_headers.FileHeader(1 << 36, 2, SALT, 1, (1 << 20) + 1, 64 << 20)
 CHECKPOINT = (
     CheckpointHeader(LSN, LSN - 1, 2, 1018, SALT),
@@ -271,6 +299,22 @@ CHECKPOINT = (
         )
     ],
 )
+
+
+def schedule():
+    """A state of the schedule: its clocks, what is over in two logs, what is held, and both timetables."""
+    fold = ScheduleFold()
+    fold.apply(1, r.Started(1, 1000, TIME, NONCE), b"")
+    for offset in range(4):
+        fold.see(0, offset, 7, Clock.ELAPSED, TIME + offset * 1_234_567)
+        fold.see(7, offset, 8, Clock.WALL, TIME + offset * 7_200_000_000)
+    fold.logs[0].seen = fold.logs[7].seen = 4
+    fold.apply(2, r.Cancelled([(id_of(0, 1), 7)], 2000), b"")
+    fold.apply(3, r.Due([], [], [], 3000, [(id_of(7, 0), 8)]), b"")
+    taken = [(id_of(0, 3), 7)]
+    fold.apply(4, r.TransactionPrepared(SESSION, 7, XID, None, 1010, 6, ME, [], [], taken), b"")
+    fold.apply(5, r.WallClockTold(TIME + 10**10, 4000, True), b"")
+    return fold
 
 
 def packed_record(each):
@@ -316,6 +360,11 @@ def written():
             },
         },
         "records": named(RECORDS, packed_record),
+        "schedule": {
+            "envelope": ENVELOPE,
+            "places": pack_places(PLACES_MESSAGE, TIME),
+            **{f"row {n}": msgspec.msgpack.encode(row) for n, row in enumerate(schedule().snapshot())},
+        },
         "outcomes": named([OUTCOME, ROLLED_BACK], outcome_entry.pack),
         "journal_file": {
             "header": journal_headers.pack_file_header(FILE_HEADER)[:BLOCK].rstrip(b"\0"),
@@ -400,6 +449,24 @@ def test_pinned_frames_are_read():
 def test_pinned_outcomes_are_read():
     payloads = [frame.decode_run(data)[0].value for data in golden("outcomes").values()]
     assert [outcome_entry.unpack(each) for each in payloads] == [OUTCOME, ROLLED_BACK]
+
+
+def test_a_pinned_schedule_is_read():
+    envelope, places, *rows = golden("schedule").values()
+    [found] = envelopes(envelope)
+    assert (found.partition, found.clock, found.due) == (1 << 33, Clock.WALL, TIME + 1)
+    [message] = frame.decode_run(found.frame)
+    assert (message.value, message.headers) == (b"hello", (("txbroker.id", b"m1"),))
+    assert frame.decode_run(envelope)[0].headers == (("txbroker.id", b"m1"),)
+    assert unpack_places(frame.decode_run(places)[0].value) == PLACES_MESSAGE
+    reader = RowReader([msgspec.msgpack.decode(row) for row in rows])
+    ScheduleFold.read(reader)
+    fold = ScheduleFold()
+    fold.restore(reader.typed)
+    assert list(fold.facts()) == list(schedule().facts())
+    assert [sorted(each.entries()) for each in fold.timetables.values()] == [
+        sorted(each.entries()) for each in schedule().timetables.values()
+    ]
 
 
 def test_a_pinned_journal_file_is_read():

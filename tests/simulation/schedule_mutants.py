@@ -77,13 +77,13 @@ SCHEDULE_MUTANTS: Final = (
     Mutant(
         "place what a prepared transaction takes back",
         _SCHEDULE,
-        "            elif number in self.fold.holders:\n",
-        "            elif number in self.fold.holders and number < 0:\n",
+        "            if number in self.fold.holders:\n",
+        "            if number in self.fold.holders and number < 0:\n",
     ),
     Mutant(
         "lose what was held when its transaction is rolled back",
         _SCHEDULE,
-        "                table.add(now + LOOK_AGAIN, number)\n",
+        "                table.add(now + LOOK_AGAIN, entry)\n",
         "                pass\n",
     ),
     Mutant(
@@ -102,8 +102,8 @@ SCHEDULE_MUTANTS: Final = (
     Mutant(
         "place a message a millisecond early",
         _TIMETABLE,
-        "        ms = -(-due // 1_000)\n",
-        "        ms = due // 1_000 - 1\n",
+        "        self._lay(-(-due // 1_000), entry)\n",
+        "        self._lay(due // 1_000 - 1, entry)\n",
     ),
     Mutant(
         "let the time pass twice that the broker was stopped",
@@ -151,8 +151,8 @@ SCHEDULE_MUTANTS: Final = (
     Mutant(
         "put what is due in the order in which it was sent",
         _TIMETABLE,
-        "                heapq.heappush(self._ready, (base << ID_BITS) + entry)\n",
-        "                heapq.heappush(self._ready, (second * SECOND << ID_BITS) + (entry & _ID))\n",
+        "        heapq.heappush(self._ready, ms << ENTRY_BITS | entry)\n",
+        "        heapq.heappush(self._ready, ms // SECOND * SECOND << ENTRY_BITS | entry)\n",
     ),
     # -- beside it
     Mutant(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
-from journal.formats.envelope import Clock
 from tests.simulation.clients.schedulers import HOUR, LONGEST, MINUTE, SECOND, SchedulingClient
-from tests.simulation.model import schedule_answers
+from tests.simulation.model import schedule_answers_model as schedule_answers
 from tests.simulation.model.log_model import require
 from tests.simulation.model.model import DONE, OPEN
-from tests.simulation.model.schedule_model import Later
+from tests.simulation.model.scheduled_message_model import Clock, Later
 from tests.simulation.world.audit import audit
 from tests.simulation.world.world import World
 
@@ -141,11 +141,18 @@ SCHEDULE_STEPS: dict[str, tuple[int, Callable[[World, Random], None]]] = {
 
 
 def all_are_due(world: World, random: Random) -> None:
-    """At rest: what is held is released, a start comes, time passes, and all are there."""
+    """At rest: what is held is released or decided, a start comes, time passes, and all are there."""
     [client, *_] = world.schedulers
     _come_in(client)
     if world.schedule.clock.is_known and client.ready:
         client.ask_release()
+    world.pump()
+    transactions: list[Any] = list(world.model.transactions.values())
+    for begun in transactions:
+        if (
+            client.ready and begun.state == OPEN and "prepare" in begun.asked
+        ):  # perhaps nobody was told that it is
+            client.decide(random, begun, random.random() < 0.5)
     world.pump()
     if random.random() < 0.7:
         random.choice((world.cut_power, world.kill, world.stop))(random)
@@ -171,6 +178,11 @@ def all_are_due(world: World, random: Random) -> None:
         world.pump()
     client.list_all(random)
     world.pump()
+    world.schedule.all_were_due = True
+    for _ in range(3):
+        if client.ready:
+            client.delete_topic(random)
+            world.pump()
     world.count("schedules at their ends")
 
 

@@ -32,6 +32,10 @@ COVERED = {
     "Refused AccessDenied": 600, "denied Send": 100, "denied Commit": 60, "denied Timed": 10,
     "lists of prepared transactions": 60, "lists of topics": 50, "quotas of prepared": 6, "quotas of sessions": 5,
     "quotas of producers": 1, "quotas of topics": 1,
+    "scheduled": 1000, "scheduled once": 400, "scheduled in transactions": 1500, "taken back: cancelled": 400,
+    "taken back: sent": 140, "taken back: held": 30, "taken back in transactions": 1100,
+    "Refused ScheduledForTopic": 20, "Refused ScheduleHeld": 12, "lists of the schedule": 100,
+    "approached: came in time": 25, "jumps that the broker has seen": 12, "schedules at their ends": 45,
 }  # fmt: skip
 """How often 500 histories must come to this at least: a third or so of what they do, so that nothing is vacuous."""
 
@@ -58,6 +62,7 @@ def test_some_histories_keep_every_promise():
     assert run.counts["Committed"] > 6
     assert run.counts["members at rest"] == 1
     assert run.counts["changes of access"] > 10
+    assert run.counts["schedules at their ends"] == 1
     assert run.crashes > 25
 
 

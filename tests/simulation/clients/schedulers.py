@@ -8,14 +8,15 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from journal.formats import envelope as formats
 from journal.formats import frame
-from journal.formats.envelope import HORIZONS, Clock, seal
+from journal.formats.envelope import HORIZONS, seal
 from journal.formats.frame import HEADER
 from journal.message_headers import ID_HEADER
 from tests.simulation.clients.transactions import Begun, TransactionalClient
-from tests.simulation.model import schedule_answers
+from tests.simulation.model import schedule_answers_model as schedule_answers
 from tests.simulation.model.model import OPEN, Intent
-from tests.simulation.model.schedule_model import Envelope, Later
+from tests.simulation.model.scheduled_message_model import Clock, Envelope, Later
 from txbroker.wire import messages as commands
 
 SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
@@ -68,7 +69,7 @@ class SchedulingClient(TransactionalClient):
         value = b"%d later " % number + b"v" * random.choice((0, 0, 50, 300))
         message_id = b"m%d" % number if random.random() < 0.6 else b""
         inner = frame.encode(value, 1, None, {ID_HEADER: message_id} if message_id else None)
-        sealed = seal(inner, partition, clock, now + after)
+        sealed = seal(inner, partition, formats.Clock(clock), now + after)
         checksum: int = HEADER.unpack_from(sealed)[1]
         return Envelope(sealed, checksum, log, partition, value, clock, now + after, message_id)
 

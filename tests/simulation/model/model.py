@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from tests.simulation.model.intent import DONE, NEVER, OPEN, VOID, Intent
+from tests.simulation.model.intent_model import DONE, NEVER, OPEN, VOID, Intent
 from tests.simulation.model.log_model import Floor, Logs, require
 
 __all__ = ["DONE", "NEVER", "OPEN", "VOID", "Intent", "Model"]
