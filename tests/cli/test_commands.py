@@ -138,7 +138,14 @@ def test_in_json_each_receipt_is_a_line_and_there_is_no_summary(capsys):
     tally.add(Receipt("orders", 1, 4))
     tally.tell()
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
-        {"topic": "orders", "partition": 1, "offset": 4, "durability": "forced", "id": None}
+        {
+            "topic": "orders",
+            "partition": 1,
+            "offset": 4,
+            "durability": "forced",
+            "id": None,
+            "scheduled": None,
+        }
     ]
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 
-from journal.folds.schedule import HourRow, LogRow
-from journal.folds.timetable import HOUR
-from journal.formats.envelope import ID_BITS, Clock, id_of
+from journal.folds.schedule import LogRow, TimesRow
+from journal.folds.timetable import ENTRY_BITS, HOUR
+from journal.formats.envelope import Clock, id_of
 from journal.records.record import (
     AnyRecord,
     Cancelled,
@@ -52,8 +52,8 @@ def test_the_row_of_a_log_has_its_sets_in_words() -> None:
 
 
 def test_the_row_of_an_hour_has_ids_and_times() -> None:
-    entries = array("Q", [2_000 << ID_BITS | ONE] * 150).tobytes()
-    shown = dump_lines._named(HourRow(Clock.WALL, 2, entries))
+    items = array("Q", [2_000 << ENTRY_BITS | ONE] * 150).tobytes()
+    shown = dump_lines._named(TimesRow(Clock.WALL, 2 * HOUR, HOUR, items))
     assert shown["messages"] == 150
-    assert len(shown["entries"]) == 100
-    assert shown["entries"][0] == ((2 * HOUR + 2_000) * 1_000, "7-1042")
+    assert len(shown["items"]) == 100
+    assert shown["items"][0] == ((2 * HOUR + 2_000) * 1_000, "7-1042")

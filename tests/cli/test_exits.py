@@ -36,6 +36,7 @@ def test_every_error_has_an_exit_code_that_tells_whether_the_outcome_is_known(ki
         errors.UnknownSession,
         errors.UnknownTransaction,
         errors.OutcomeForgotten,
+        errors.NotScheduled,
     )
     assert (code is Exit.NO) == issubclass(kind, nothing_there), "as if the command had found out by itself"
     if kind is not errors.TxBrokerError:

@@ -37,7 +37,7 @@ CLOCKS = {"elapsed": "time that passes (--after)", "wall": "the wall clock (--at
 
 @click.group(cls=Group)
 def scheduled() -> None:
-    """Show messages that are due later, take them back, and release those that are held."""
+    """Show messages for later, and take them back."""
 
 
 @scheduled.command("list", short_help="List the messages that wait.")

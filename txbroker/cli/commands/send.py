@@ -160,7 +160,7 @@ class Tally:
 
     topic: str
     as_json: bool
-    when: str
+    when: str = ""
     """When what is scheduled is due."""
     counts: Counter[int] = field(default_factory=Counter)
     last: dict[int, int | None] = field(default_factory=dict)
