@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -62,7 +62,9 @@ def look_up(schedule: Schedule, ids: Sequence[ScheduledId]) -> Looking:
     found: list[Found] = []
     for each in ids:
         found.append((yield from _look_up(schedule, each)))
-    return found
+    sent = {each.id.number for each in found if each.state is State.SENT}
+    places = (yield from _places(schedule, sent)) if sent else {}
+    return [each._replace(place=places.get(each.id.number)) for each in found]
 
 
 def cancel(schedule: Schedule, ids: Sequence[ScheduledId], by: Actor | None = None) -> Looking:
@@ -70,28 +72,19 @@ def cancel(schedule: Schedule, ids: Sequence[ScheduledId], by: Actor | None = No
     CANCELLED again. The answer is to be given once the record is forced.
     """
     found = yield from look_up(schedule, list(dict.fromkeys(ids)))
-    fold, engine = schedule.fold, schedule.engine
-    while engine.busy and not engine.failed:
-        yield _nothing  # on another thread, so that the engine's thread goes on, and the large commit with it
+    while schedule.engine.busy and not schedule.engine.failed:
+        yield None
     again = [_now(schedule, each) for each in found]
     waiting = [each for each in again if each.state is State.WAITS]
     taken = [(each.id.number, each.envelope.partition) for each in waiting if each.envelope is not None]
     if taken:
-        engine.accept(Cancelled(taken, engine.now(), by))
-    after: dict[ScheduledId, Found] = {}
-    for each in again:
-        if each.state is State.WAITS:
-            assert not fold.waits(each.id.number)
-            after[each.id] = each._replace(state=State.CANCELLED)
-        elif each.state is State.SENT and each.place is None:
-            after[each.id] = yield from _look_up(schedule, each.id)
-        else:
-            after[each.id] = each
+        schedule.engine.accept(Cancelled(taken, schedule.engine.now(), by))
+    after = {each.id: each for each in again}
+    after |= {each.id: each._replace(state=State.CANCELLED) for each in waiting}
+    gone = [new.id for old, new in zip(found, again, strict=True) if old.state is not new.state is State.SENT]
+    if gone:  # they were due while others were looked up
+        after |= {each.id: each for each in (yield from look_up(schedule, gone))}
     return [after[each] for each in ids]
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def _now(schedule: Schedule, found: Found) -> Found:
@@ -125,8 +118,6 @@ def _look_up(schedule: Schedule, each: ScheduledId) -> Generator[Work | None, An
     if data is None or HEADER.unpack_from(data)[1] != each.checksum:
         return Found(each, State.UNKNOWN)
     envelope = next(envelopes(data))
-    if state is State.SENT:
-        return Found(each, state, envelope, (yield from _place(schedule, each.number)))
     state, holder = _state(schedule, each)  # reading may have taken long
     return Found(each, state, envelope, None, holder)
 
@@ -143,35 +134,35 @@ def _frame(store: MessageStore, offset: int) -> Generator[Work | None, Any, byte
     return None if HEADER.unpack_from(data)[6] & frame.LOST else data
 
 
-def _place(schedule: Schedule, number: int) -> Generator[Work | None, Any, Place | None]:
-    """Search the log of places for where a message was put."""
+def _places(schedule: Schedule, numbers: set[int]) -> Generator[Work | None, Any, dict[int, Place]]:
+    """Search the log of places for where messages were put."""
     store = schedule.engine.catalog.topics[PLACES_TOPIC].partitions[0]
-    offset = store.start_offset
-    while offset < store.high_watermark:
+    offset, found = store.start_offset, dict[int, Place]()
+    while offset < store.high_watermark and len(found) < len(numbers):
         try:
             data = (yield store.plan_read(offset, PIECE).run).data
         except OffsetOutOfRange as error:
             offset = error.start
             continue
         except CorruptData:
-            return None
-        for position, length, offset_of, count in walk(data):
-            offset = offset_of + count
-            if (place := _place_in(data[position : position + length], number)) is not None:
-                return place
+            break
+        for position, length, first, count in walk(data):
+            offset = first + count
+            found.update(_places_in(data[position : position + length], numbers))
         yield None
-    return None
+    return found
 
 
-def _place_in(data: bytes, number: int) -> Place | None:
+def _places_in(data: bytes, numbers: set[int]) -> Iterator[tuple[int, Place]]:
+    """Yield the places that a message of the log tells of those of these numbers."""
     header = HEADER.unpack_from(data)
     if header[6] & frame.LOST:
-        return None
+        return
     try:
         places = unpack_places(data[HEADER_BYTES + header[7] :])
     except msgspec.MsgspecError:
-        return None
+        return
     for partition, base, ids in places.placed:
-        if number in ids:
-            return Place(partition, base + ids.index(number))
-    return None
+        for index, number in enumerate(ids):
+            if number in numbers:
+                yield number, Place(partition, base + index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from journal.errors import LimitExceeded, NotScheduled, ScheduleHeld, TransactionTooLarge, reserved
-from journal.formats.envelope import SCHEDULE_TOPIC
+from journal.formats.envelope import SCHEDULE_TOPIC, place_of
 from journal.log.catalog import Catalog
 from journal.records.group_entries import GroupPositions
 from journal.records.record import Scheduled
@@ -94,13 +94,14 @@ class Admission:
         if (conflict := self._schedule.conflict_of(messages, ends)) is None:
             return
         number, holder = conflict
+        log, offset = place_of(number)
         if holder is not None:
             raise ScheduleHeld(
                 f"transaction {holder} (xid {self._table.live[holder].xid}), which is prepared, takes back message "
-                f"{number} of the schedule; nothing was changed. End it first, or wait for its outcome"
+                f"{log}-{offset} of the schedule; nothing was changed. End it first, or wait for its outcome"
             )
         raise NotScheduled(
-            f"message {number} of the schedule does not wait: it was sent or taken back meanwhile, or there never was "
+            f"message {log}-{offset} of the schedule does not wait: it was sent or taken back meanwhile, or there never was "
             "one; nothing was changed. Ask what became of it ('txbroker scheduled show')"
         )
 
