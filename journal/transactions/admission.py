@@ -101,8 +101,8 @@ class Admission:
                 f"{log}-{offset} of the schedule; nothing was changed. End it first, or wait for its outcome"
             )
         raise NotScheduled(
-            f"message {log}-{offset} of the schedule does not wait: it was sent or taken back meanwhile, or there never "
-            "was one; nothing was changed. Ask what became of it ('txbroker scheduled show')"
+            f"message {log}-{offset} of the schedule does not wait: it was sent or taken back meanwhile, or there was "
+            "none; nothing was changed. Ask what became of it ('txbroker scheduled show')"
         )
 
     def positions(self, transaction: Transaction | None, positions: Sequence[GroupPositions]) -> None:
