@@ -387,7 +387,7 @@ class EmbeddedTransaction:
         after: After | None = None,
         at: At | None = None,
     ) -> None:
-        """Add one message for later; see :meth:`Log.schedule`. The time is counted from this call."""
+        """Add one message for later; see :meth:`journal.Log.schedule`. The time is counted from this call."""
         log = self._log
         run = log._run_for_later(topic, value, key, headers, partition, id, tags, after, at)
         log.engine.transactions.add(self._number, run.store.number, run.frames, 1)
