@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from journal.constants import MAX_FRAME, MAX_PARTITIONS_PER_TOPIC, MIB
+from journal.formats.envelope import ID_BITS
 from journal.formats.frame import encode
 from journal.formats.frame_check import check_run
 from journal.records.access_entries import (
@@ -55,6 +56,7 @@ from journal.records.record import (
     Run,
     Some,
 )
+from journal.records.schedule_records import Scheduled, ScheduledId, TakenBack
 from journal.records.stream_entries import MAX_TABLE, STREAM_BYTES, Delivered, Number, StreamId, TableName
 from tests.support.thoroughness import examples
 from txbroker.errors import PeerViolation
@@ -84,6 +86,7 @@ PARTS = (
     GroupPositions,
     GroupSettings,
     Delivered,
+    TakenBack,
     commands.FetchedPartition,
     commands.Reader,
 )
@@ -136,6 +139,9 @@ def values_of(kind):
     bounded[TableName] = st.text(min_size=1, max_size=MAX_TABLE)
     bounded[Number] = st.integers(1, (1 << 64) - 1)
     bounded[Partitions] = st.integers(1, MAX_PARTITIONS_PER_TOPIC)
+    places = st.tuples(st.integers(0, (1 << ID_BITS) - 1), counts)
+    bounded |= {list[Scheduled]: st.lists(places, max_size=3), list[Count]: st.lists(counts, max_size=3)}
+    bounded[list[ScheduledId]] = st.lists(st.integers(0, (1 << ID_BITS) - 1), max_size=3)
     for part in PARTS if kind not in PARTS else ():
         st.register_type_strategy(part, values_of(part))
     pauses = st.integers(0, MAX_PAUSE)

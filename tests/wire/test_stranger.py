@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import struct
 from base64 import b64decode, b64encode
 from hashlib import pbkdf2_hmac, sha256
 from hmac import digest
 
 import pytest
 from crc32c import crc32c
+from msgspec import msgpack
 
 from tests.support.broker_process import BrokerProcess
 from tests.wire.stranger import BY_NAME, TEXT, Stranger
@@ -79,7 +81,9 @@ def test_all_of_the_protocol_is_used_from_its_document_alone(own_broker):
     assert [part["index"] for part in grown["topics"][0]["partitions"]] == [0, 1, 2]
     new = grown["topics"][0]["partitions"][2]["number"]
     assert stranger.ask("Send", FRAME, partition=new)["base_offset"] == 0
-    assert stranger.ask("DeleteTopic", name="t", id=topic["id"])[""] == "Done"
+    _later(stranger, new)
+    assert stranger.ask("DeleteTopic", name="t", id=topic["id"])["error"] == "ScheduledForTopic"
+    assert stranger.ask("DeleteTopic", name="t", id=topic["id"], scheduled=True)[""] == "Done"
     _sessions(stranger, broker.port)
     _users_and_rules(stranger)
     _by_password(stranger, broker.port)
@@ -89,6 +93,38 @@ def test_all_of_the_protocol_is_used_from_its_document_alone(own_broker):
     assert "stopping" in going["reason"]
     stranger.close()
     assert stranger.asked | stranger.told == BY_NAME.keys()
+
+
+def _later(stranger, number):
+    told = stranger.ask("AskSchedule")
+    due = told["now"] + 3_600_000_000
+    envelope = _envelope(number, 1, due)
+    ids = []
+    for place in range(3):
+        sent = stranger.ask("Send", envelope, partition=told["partitions"][2])
+        ids.append((2, sent["base_offset"], int.from_bytes(envelope[4:8], "big")))
+        assert sent["base_offset"] == place
+    listed = stranger.ask("ListScheduled")
+    assert [tuple(each["id"]) for each in listed["messages"]] == ids
+    assert (listed["messages"][0]["topic"], listed["messages"][0]["due"], listed["next"]) == ("t", due, None)
+    [waits] = stranger.ask("ShowScheduled", ids=ids[:1], frames=True)["states"]
+    assert (waits["state"], waits["due"], waits["partition"], waits["size"]) == (
+        "waits",
+        due,
+        number,
+        len(FRAME),
+    )
+    assert stranger.ask("CancelScheduled", ids=ids[:1])["states"][0]["state"] == "cancelled"
+    assert stranger.ask("ReleaseScheduled")[""] == "Done", "nothing is held"
+
+
+def _envelope(number, clock, due):
+    """A frame around the worked one, which says when and for which partition."""
+    attribute = msgpack.encode([struct.pack(">QB", number, clock), []])
+    body = FRAME[24:]
+    flag = body[12:16]
+    tail = struct.pack(">qI", due, 1) + flag + struct.pack(">I", len(attribute)) + attribute + FRAME
+    return struct.pack(">IIQq", 24 + len(tail), crc32c(tail), 0, 0) + tail
 
 
 def _sessions(stranger, port):
