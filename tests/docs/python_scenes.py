@@ -175,6 +175,9 @@ def clients(request: Any, address: str, broker: Any) -> Iterator[Runs]:
     assert len(values(broker, "orders")) == 23
     yield on_reactor(address, after="await broker.close()\n")
     assert values(broker, "orders")[-1] == b"..."
+    yield running(address, {"broker": broker})
+    [waits] = broker.list_scheduled("reminders")
+    assert (waits.state, waits.clock) == ("waits", "wall"), "the other one was taken back"
     with txbroker.connect(address) as receiving:  # it leaves the group, which a later block reads for
         yield running(address, {"broker": receiving, "invoice_for": lambda value: b"for " + value})
     assert values(broker, "invoices")[0].startswith(b"for ")
