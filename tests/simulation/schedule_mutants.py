@@ -59,8 +59,8 @@ SCHEDULE_MUTANTS: Final = (
     Mutant(
         "take a message back, and record nothing",
         _CANCELLING,
-        "        engine.accept(Cancelled(taken, engine.now(), by))\n",
-        "        fold.apply(0, Cancelled(taken, engine.now(), by), b'')\n",
+        "        schedule.engine.accept(Cancelled(taken, schedule.engine.now(), by))\n",
+        "        schedule.fold.apply(0, Cancelled(taken, schedule.engine.now(), by), b'')\n",
     ),
     Mutant(
         "answer what is taken back before it is forced",
