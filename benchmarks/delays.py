@@ -33,6 +33,18 @@ SPREAD: Final = 0.004
 """Seconds between the due times of single messages."""
 
 
+class Sizes(NamedTuple):
+    """How much is measured: ``waiting`` messages for their memory, each time after ``settle`` seconds, ``single`` ones
+    for their lateness, alone and beside ``rate`` sends a second, and a ``burst`` that is due in one second.
+    """
+
+    waiting: int = 1_000_000
+    single: int = 2_000
+    burst: int = 20_000
+    rate: int = 50_000
+    settle: float = 25.0
+
+
 class Row(NamedTuple):
     """A figure, what it may be at most, and its unit."""
 
@@ -47,21 +59,21 @@ class Row(NamedTuple):
         return f"{self.found:,.1f} {self.unit}{'' if self.found <= self.target else '  missed'}"
 
 
-def memory(client: txbroker.Connection, pid: int, count: int) -> list[Row]:
-    """Schedule messages for in an hour, and for in a year; return what memory each takes."""
-    rows = []
+def memory(client: txbroker.Connection, pid: int, sizes: Sizes) -> list[Row]:
+    """Schedule messages for in an hour, and for in a year; return what memory all of them take."""
+    rows, count = [], sizes.waiting
     for what, first, span, target in (
         ("due within the hour", 1800.0, 1700.0, 120.0),
         ("due within a year", 86400.0, 300 * 86400.0, 10.0),
     ):
-        before = settled(pid)
+        before = settled(pid, sizes.settle)
         for number in range(count):
             client.send_async(TOPIC, MESSAGE, after=first + span * number / count)
         client.flush()
         rows.append(
             Row(
                 f"{count:,} x {len(MESSAGE)} B {what}: resident",
-                settled(pid) - before,
+                settled(pid, sizes.settle) - before,
                 target * count / 1e6,
                 "MiB",
             )
@@ -69,9 +81,9 @@ def memory(client: txbroker.Connection, pid: int, count: int) -> list[Row]:
     return rows
 
 
-def settled(pid: int) -> float:
-    """Return the resident MiB of a broker once its logs are flushed."""
-    time.sleep(25)
+def settled(pid: int, seconds: float) -> float:
+    """Return the resident MiB of a broker once its logs are flushed, for which it has so many seconds."""
+    time.sleep(seconds)
     return memory_of(pid).resident / MIB
 
 
@@ -130,8 +142,8 @@ def load(address: str, rate: int) -> Iterator[None]:
         process.terminate()
 
 
-def run(folder: Path, count: int) -> list[Row]:
-    """Measure everything, each on a broker of its own."""
+def run(folder: Path, sizes: Sizes) -> list[Row]:
+    """Measure everything: memory on a broker of its own."""
     rows: list[Row] = []
     for part in ("lateness", "memory"):
         shutil.rmtree(folder, ignore_errors=True)
@@ -142,31 +154,47 @@ def run(folder: Path, count: int) -> list[Row]:
         ):
             client.create_topic(TOPIC)
             if part == "memory":
-                rows += memory(client, broker.pid, count)
+                rows += memory(client, broker.pid, sizes)
                 continue
-            rows += lateness(client, 2_000, "alone", 25)
-            rows.append(burst(client, 20_000))
-            with load(broker.address, 50_000):
-                rows += lateness(client, 2_000, "beside 50,000 sends/s", 250)
+            rows += lateness(client, sizes.single, "alone", 25)
+            rows.append(burst(client, sizes.burst))
+            with load(broker.address, sizes.rate):
+                rows += lateness(client, sizes.single, f"beside {sizes.rate:,} sends/s", 250)
     shutil.rmtree(folder)
     return rows
 
 
+def table(rows: list[Row]) -> Table:
+    """Return the figures, beside what was wanted."""
+    shown = Table(title="Messages for later")
+    for title, justify in (("what", "left"), ("found", "right"), ("wanted", "right")):
+        shown.add_column(title, justify=justify)  # type: ignore[arg-type]
+    for row in rows:
+        shown.add_row(row.what, row.shown, f"{row.target:,.1f} {row.unit}")
+    return shown
+
+
 @click.command()
-@click.option("--count", default=1_000_000, show_default=True, help="Messages whose memory is measured.")
+@click.option(
+    "--waiting", default=Sizes().waiting, show_default=True, help="Messages whose memory is measured."
+)
+@click.option(
+    "--single", default=Sizes().single, show_default=True, help="Messages whose lateness is measured."
+)
+@click.option(
+    "--burst", default=Sizes().burst, show_default=True, help="Messages that are due in one second."
+)
+@click.option("--rate", default=Sizes().rate, show_default=True, help="Other sends a second.")
+@click.option("--settle", default=Sizes().settle, show_default=True, help="Seconds until memory is read.")
 @click.option(
     "--folder", default=FOLDER, type=click.Path(path_type=Path), show_default=True,
     help="Where the data goes. It is removed before and after.",
 )  # fmt: skip
-def main(count: int, folder: Path) -> None:
+def main(folder: Path, **sizes: float) -> None:
     """Measure messages for later. Exits with 0 whether the targets are met or not."""
-    shown = Table(title="Messages for later")
-    for title, justify in (("what", "left"), ("found", "right"), ("wanted", "right")):
-        shown.add_column(title, justify=justify)  # type: ignore[arg-type]
-    for row in run(folder, count):
-        shown.add_row(row.what, row.shown, f"{row.target:,.1f} {row.unit}")
     console = Console()
-    (console if console.is_terminal else Console(width=WIDTH)).print(shown)
+    rows = run(folder, Sizes(**sizes))  # type: ignore[arg-type]
+    (console if console.is_terminal else Console(width=WIDTH)).print(table(rows))
 
 
 if __name__ == "__main__":

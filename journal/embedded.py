@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar, Unpack, cast
+from typing import NamedTuple, Self, Unpack
 
 from crc32c import crc32c
 
@@ -37,15 +37,13 @@ from journal.recovery.start import recover
 from journal.schedule.cancelling import Found, cancel
 from journal.schedule.cancelling import look_up as look_up_scheduled
 from journal.schedule.judging import Judge
-from journal.schedule.schedule import Schedule, Work
+from journal.schedule.schedule import Schedule, carry_out
 from journal.scheduled_id import ScheduledId
 from journal.settings import TopicChoices, topic_settings
 from journal.transaction_states import Cause, State, Totals, TransactionNumber
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from journal.xid import Xid
-
-T = TypeVar("T")
 
 _READ_BYTES = 1 << 20
 
@@ -168,8 +166,15 @@ class Log:
         store = self._target(topic, partition)
         frames = _frame_of(value, key, headers, id, tags)
         count = check_run(frames)
+        return self._append(store, frames, count)
+
+    def _append(self, store: MessageStore, frames: bytes, count: int) -> int:
+        """Append frames, and force them; return the first offset."""
         if self.engine.full:
-            raise _no_room()
+            raise DiskFull(
+                "the disk is nearly full; nothing was appended. Reading, ending transactions and retention still work. "
+                "Make room on it, then try again"
+            )
         try:
             offset = self.engine.append(store, frames, count)
         except MemoryExhausted:
@@ -200,10 +205,7 @@ class Log:
         Nothing is appended by itself: :meth:`fire_due` appends what is due.
         """
         run = self._run_for_later(topic, value, key, headers, partition, id, tags, after, at)
-        if self.engine.full:
-            raise _no_room()
-        offset = self.engine.append(run.store, run.frames, 1)
-        self._settle()
+        offset = self._append(run.store, run.frames, 1)
         return ScheduledId(run.store.index, offset, HEADER.unpack_from(run.frames)[1])
 
     def _run_for_later(
@@ -226,24 +228,33 @@ class Log:
 
     def fire_due(self) -> int:
         """Append the messages that are due by now, in the order in which they are; return how many."""
-        before = self._schedule.placed
-        _carry_out(self._schedule.run())
-        self._schedule.retain()
-        self._settle()
-        return self._schedule.placed - before
+        begun, fruitless = self._schedule.placed, 0
+        while fruitless < 2:  # where memory was short, settling has made room for more
+            before = self._schedule.placed
+            carry_out(self._schedule.run())
+            self._schedule.retain()
+            self._settle()
+            if self._schedule.placed > before:
+                fruitless = 0
+            elif self._schedule.next_in() == 0:
+                fruitless += 1
+            else:
+                break
+        return self._schedule.placed - begun
 
     def cancel(self, id: ScheduledId | str) -> Found:
         """Take a message back that is not due yet; return what has become of it.
 
         Taken back again it is CANCELLED as the first time, for a day.
         """
-        [found] = _carry_out(cancel(self._schedule, [ScheduledId.of(id)]))
+        looked_up = carry_out(look_up_scheduled(self._schedule, [ScheduledId.of(id)]))
+        [found] = carry_out(cancel(self._schedule, looked_up))
         self._settle()
         return found
 
     def scheduled(self, id: ScheduledId | str) -> Found:
         """Return what is known of a message for later."""
-        [found] = _carry_out(look_up_scheduled(self._schedule, [ScheduledId.of(id, NOTHING_READ)]))
+        [found] = carry_out(look_up_scheduled(self._schedule, [ScheduledId.of(id, NOTHING_READ)]))
         return found
 
     # -- reading -----------------------------------------------------------------------------------
@@ -432,24 +443,6 @@ class _ForLater(NamedTuple):
 
     store: MessageStore
     frames: bytes
-
-
-def _carry_out(steps: Generator[Work | None, Any, T]) -> T:
-    """Carry out steps at once; return their result."""
-    result = None
-    while True:
-        try:
-            work = steps.send(result)
-        except StopIteration as end:
-            return cast(T, end.value)
-        result = None if work is None else work()
-
-
-def _no_room() -> DiskFull:
-    return DiskFull(
-        "the disk is nearly full; nothing was appended. Reading, ending transactions and retention still work. Make "
-        "room on it, then try again"
-    )
 
 
 def _frame_of(

@@ -1,7 +1,8 @@
-"""The id of a scheduled message."""
+"""The id of a scheduled message, and what may have become of it."""
 
 from __future__ import annotations
 
+import enum
 import re
 from typing import Any, Final, NamedTuple, Self
 
@@ -10,6 +11,18 @@ from journal.formats.envelope import LOGS, OFFSET_BITS, id_of
 
 _FORM: Final = re.compile(r"([0-9])-([0-9]{1,12})-([0-9a-f]{8})")
 _WANTED: Final = "the id of a scheduled message, as 3-1042-9f8e7d6c"
+
+
+class State(enum.StrEnum):
+    """What has become of a scheduled message."""
+
+    WAITS = "waits"
+    HELD = "held"
+    """A prepared transaction takes it back if it is committed."""
+    CANCELLED = "cancelled"
+    SENT = "sent"
+    UNKNOWN = "not scheduled"
+    """It never was, or was over a day ago."""
 
 
 class ScheduledId(NamedTuple):

@@ -25,7 +25,7 @@ pytest_plugins = [
 
 # What several test files assert through: without this a failure there says no values.
 pytest.register_assert_rewrite(
-    "tests.support.damage_scene",
+    "tests.support.damage.damage_scene",
     "tests.engine.engine_machine",
     "tests.engine.engine_steps",
     "tests.support.filesystem_conformance",

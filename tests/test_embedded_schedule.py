@@ -9,8 +9,18 @@ from typing import Any
 import pytest
 
 from journal.embedded import Log
-from journal.errors import InvalidName, InvalidSetting, Misuse, UnknownPartition, WrongType, WrongValue
-from journal.schedule.cancelling import State
+from journal.engine.settings import JournalSettings
+from journal.errors import (
+    InvalidName,
+    InvalidSetting,
+    MemoryExhausted,
+    Misuse,
+    UnknownPartition,
+    WrongType,
+    WrongValue,
+)
+from journal.formats import frame
+from journal.scheduled_id import State
 from journal.testing import ManualClock, MemoryFilesystem
 
 SECOND = 1_000_000
@@ -125,3 +135,27 @@ def test_the_schedule_itself_takes_no_messages(log: Log) -> None:
         with pytest.raises(InvalidName, match="own"), log.transaction() as transaction:
             transaction.append(topic, b"forged")
     assert log.topics == {"t": 2}
+
+
+def test_little_memory_is_flushed_in_between(clock: ManualClock) -> None:
+    filesystem, count = MemoryFilesystem(), 40
+    with Log(filesystem, clock, JournalSettings(pool_bytes=1 << 20)) as log:
+        log.create_topic("t")
+        for number in range(count):
+            log.schedule("t", b"%02d" % number + bytes(60_000), after=1)
+        clock.advance(SECOND)
+        assert log.fire_due() == count
+        assert [value and value[:2] for value in values(log)] == [b"%02d" % number for number in range(count)]
+
+
+def test_memory_that_others_fill_is_flushed_first(clock: ManualClock) -> None:
+    with Log(MemoryFilesystem(), clock, JournalSettings(pool_bytes=1 << 20)) as log:
+        log.create_topic("other")
+        log.create_topic("t")
+        log.schedule("t", bytes(60_000), after=1)
+        clock.advance(SECOND)
+        other, full = log.engine.catalog.topics["other"].partitions[0], frame.encode(bytes(8_000), 1)
+        with pytest.raises(MemoryExhausted):
+            [log.engine.append(other, full, 1) for _ in range(200)]
+        assert log.fire_due() == 1
+        assert values(log) == [bytes(60_000)]

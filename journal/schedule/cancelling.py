@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -16,23 +15,11 @@ from journal.log.message_store import MessageStore
 from journal.parties import Actor
 from journal.records.record import Cancelled
 from journal.schedule.schedule import Schedule, Work
-from journal.scheduled_id import ScheduledId
+from journal.scheduled_id import ScheduledId, State
 from journal.xid import Xid
 
 PIECE: Final = 256 << 10
 """Bytes of the log of places that are searched at once."""
-
-
-class State(enum.Enum):
-    """What became of a scheduled message."""
-
-    WAITS = "waits"
-    HELD = "held"
-    """A prepared transaction takes it back if it is committed."""
-    CANCELLED = "cancelled"
-    SENT = "sent"
-    UNKNOWN = "not scheduled"
-    """It never was, or was over a day ago."""
 
 
 class Place(NamedTuple):
@@ -67,24 +54,21 @@ def look_up(schedule: Schedule, ids: Sequence[ScheduledId]) -> Looking:
     return [each._replace(place=places.get(each.id.number)) for each in found]
 
 
-def cancel(schedule: Schedule, ids: Sequence[ScheduledId], by: Actor | None = None) -> Looking:
-    """Take those of the messages back that wait; return what has become of all. One that was taken back before is
-    CANCELLED again. The answer is to be given once the record is forced.
+def cancel(schedule: Schedule, found: Sequence[Found], by: Actor | None = None) -> Looking:
+    """Take those of the messages back that wait, which were looked up before; return what has become of all. One that
+    was taken back before is CANCELLED again. The answer is to be given once the record is forced. The engine must not
+    be busy with a large commit when the first step is taken.
     """
-    found = yield from look_up(schedule, list(dict.fromkeys(ids)))
-    while schedule.engine.busy and not schedule.engine.failed:
-        yield None
-    again = [_now(schedule, each) for each in found]
-    waiting = [each for each in again if each.state is State.WAITS]
+    after = {each.id: _now(schedule, each) for each in found}
+    waiting = [each for each in after.values() if each.state is State.WAITS]
     taken = [(each.id.number, each.envelope.partition) for each in waiting if each.envelope is not None]
     if taken:
         schedule.engine.accept(Cancelled(taken, schedule.engine.now(), by))
-    after = {each.id: each for each in again}
+    sent = [each.id for each in found if each.state is not State.SENT and after[each.id].state is State.SENT]
+    if sent:  # they were due while others were looked up
+        after |= {each.id: each for each in (yield from look_up(schedule, sent))}
     after |= {each.id: each._replace(state=State.CANCELLED) for each in waiting}
-    gone = [new.id for old, new in zip(found, again, strict=True) if old.state is not new.state is State.SENT]
-    if gone:  # they were due while others were looked up
-        after |= {each.id: each for each in (yield from look_up(schedule, gone))}
-    return [after[each] for each in ids]
+    return [after[each.id] for each in found]
 
 
 def _now(schedule: Schedule, found: Found) -> Found:

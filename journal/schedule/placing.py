@@ -6,7 +6,6 @@ from typing import Final
 
 from journal.engine.engine import Engine
 from journal.formats.envelope import PLACES_TOPIC, Envelope, Places, pack_places
-from journal.log.catalog import Catalog
 from journal.records.record import Due, Placement
 
 MOST: Final = 512
@@ -19,9 +18,9 @@ class Batch:
     is no more.
     """
 
-    def __init__(self, engine: Engine, catalog: Catalog) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._catalog = catalog
+        self._catalog = engine.catalog
         self._frames: dict[int, list[memoryview]] = {}
         self._ids: dict[int, list[int]] = {}
         self.count = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -35,6 +35,7 @@ from journal.records.record import Due, LogStartMoved, TopicCreated, WallClockTo
 from journal.schedule.placing import MOST, Batch
 from journal.settings import TopicSettings
 
+T = TypeVar("T")
 Work = Callable[[], Any]
 Steps = Generator[Work | None, Any, None]
 """Yields work that may wait for the disk, to be run on any thread, and takes its result; or None after a bounded part,
@@ -234,7 +235,7 @@ class Schedule:
         """Place some of what is due; return whether that was possible."""
         due = self._due(table, now)
         at_hand = self._at_hand([number for _, _, number in due])
-        batch, count = Batch(self.engine, self._catalog), 0
+        batch, count = Batch(self.engine), 0
         for _, _, number in due:
             envelope = at_hand.get(number)
             if envelope is None or not batch.fits(envelope):
@@ -362,6 +363,17 @@ class Schedule:
                 self.engine.accept(LogStartMoved(store.number, start, self.engine.now()))
                 moved += 1
         return moved
+
+
+def carry_out(steps: Generator[Work | None, Any, T]) -> T:
+    """Carry out steps, and the work that they yield, at once on this thread; return their result."""
+    result = None
+    while True:
+        try:
+            work = steps.send(result)
+        except StopIteration as end:
+            return cast(T, end.value)
+        result = None if work is None else work()
 
 
 def _runs(wanted: Iterable[int], needed: int | None = None) -> list[tuple[int, int, int]]:

@@ -11,8 +11,7 @@ from journal.records.group_entries import MAX_ATTEMPTS, MAX_PAUSE
 from journal.records.record import Messages
 from journal.repair import diagnose
 from tests.repair.repair_scene import repaired
-from tests.support.engine_room import contents
-from tests.support.forged_records import (
+from tests.support.damage.forged_records import (
     GROUP_ID,
     REFUSED,
     TOLD,
@@ -30,6 +29,7 @@ from tests.support.forged_records import (
     user,
     verifier,
 )
+from tests.support.engine_room import contents
 from txbroker.cli.directory.dump_lines import line_json, line_text
 
 CHECKPOINT = pytest.mark.parametrize("checkpoint", [False, True], ids=["whole", "checkpoint"])

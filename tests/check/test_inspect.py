@@ -21,8 +21,8 @@ from journal.testing import Fault, FaultFilesystem, FaultPlan, Operation
 from journal.transaction_states import Cause
 from journal.walks import findings
 from tests.support.builders import Place, frames, number, totals
+from tests.support.damage.forged_records import scene
 from tests.support.engine_room import checkpoint_path
-from tests.support.forged_records import scene
 from txbroker.cli.directory.dump_lines import line_json
 
 RUN = frames(b"a", b"b")

@@ -22,7 +22,7 @@ from journal.walks.file_walk import FileKind
 from journal.walks.findings import Affected
 from tests.corpus.damages import Case, damaged, layout_of
 from tests.corpus.places import Layout
-from tests.support.damaged_store import SETTINGS
+from tests.support.damage.damaged_store import SETTINGS
 
 PARTS = ("start", "verify", "repair", "dump", "scrub")
 Verdict = dict[str, str]

@@ -18,7 +18,7 @@ from journal.records.record import (
 )
 from journal.testing import MemoryFilesystem
 from journal.transaction_states import Cause
-from tests.support.damaged_store import BIG, DamagedStore
+from tests.support.damage.damaged_store import BIG, DamagedStore
 from tests.support.engine_room import contents, run_of, xid_of
 
 

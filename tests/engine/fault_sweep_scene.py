@@ -23,7 +23,7 @@ from journal.recovery.start import recover
 from journal.settings import MAX_INTERVAL, TopicSettings
 from journal.testing import FaultFilesystem, FaultPlan, ManualClock, MemoryFilesystem
 from journal.transaction_states import Cause, State, TransactionNumber
-from tests.support.damaged_store import SECOND, SETTINGS
+from tests.support.damage.damaged_store import SECOND, SETTINGS
 from tests.support.engine_room import Begun, run_of, xid_of
 
 BIG = b"v" * (20 * KIB)

@@ -26,7 +26,7 @@ from journal.errors import (
 from journal.testing import Fault, MemoryFilesystem, Operation
 from journal.words import span
 from tests.recovery.test_damage import DAMAGES, KINDS, READ, REFUSED, kind_of
-from tests.support.damage_scene import case
+from tests.support.damage.damage_scene import case
 from tests.support.engine_room import Room, decide, journal_path, xid_of
 from txbroker.broker.sends.sends import disk_full
 

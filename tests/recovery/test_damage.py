@@ -1,9 +1,8 @@
 """Test that after any damage a start gives what was written, or reports what it cannot give; never a wrong message.
 
-A small store with one of everything (`tests/support/damaged_store.py`) is damaged in every way, and each time opened,
-read from
-end to end, and its prepared transactions committed: here whole files and large parts of them, single bits in
-`tests/recovery/test_damage_bits.py`, a larger store in `tests/recovery/test_damage_at_random.py`.
+A small store with one of everything (`tests/support/damage/damaged_store.py`) is damaged in every way, and each time
+opened, read from end to end, and its prepared transactions committed: here whole files and large parts of them, single
+bits in `tests/recovery/test_damage_bits.py`, a larger store in `tests/recovery/test_damage_at_random.py`.
 
 Seen to fail, in one of the three: with the checksum of staged adds not compared (two staged files swapped brought
 wrong messages), with a segment's first frame not compared (two segments swapped gave wrong messages), with the
@@ -20,8 +19,8 @@ import pytest
 
 from journal.errors import CorruptJournal
 from journal.testing import MemoryFilesystem
-from tests.support.damage_scene import case, put, telling, used
-from tests.support.damaged_store import Verdict
+from tests.support.damage.damage_scene import case, put, telling, used
+from tests.support.damage.damaged_store import Verdict
 from tests.support.engine_room import contents
 
 

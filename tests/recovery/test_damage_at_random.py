@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from journal.testing import MemoryFilesystem
-from tests.support.damage_scene import put, used
-from tests.support.damaged_store import DamagedStore, Found, judged, wrong
+from tests.support.damage.damage_scene import put, used
+from tests.support.damage.damaged_store import DamagedStore, Found, judged, wrong
 from tests.support.engine_room import contents
 
 

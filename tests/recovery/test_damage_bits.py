@@ -13,8 +13,8 @@ import pytest
 
 from journal.errors import CorruptData, CorruptJournal
 from journal.formats.checkpoint import read_checkpoint
-from tests.support.damage_scene import GROUP_HEADER, case, groups, lsn_of, put, telling
-from tests.support.damaged_store import BIG
+from tests.support.damage.damage_scene import GROUP_HEADER, case, groups, lsn_of, put, telling
+from tests.support.damage.damaged_store import BIG
 from tests.support.engine_room import Room, contents
 
 STRIDE_IN_PAYLOAD = 499

@@ -7,7 +7,7 @@ import pytest
 from journal.check.verification import Level, verify
 from journal.formats.envelope import Clock
 from journal.records.record import WallClockTold
-from journal.schedule.cancelling import State
+from journal.scheduled_id import State
 from journal.testing import MemoryFilesystem
 from journal.transaction_states import Cause
 from journal.transactions.unsent import Unsent

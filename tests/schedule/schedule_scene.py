@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
-
 from journal.formats import frame
 from journal.formats.envelope import Clock, log_for, seal
 from journal.formats.frame import HEADER
 from journal.schedule.cancelling import Found, cancel, look_up
 from journal.schedule.judging import Judge
-from journal.schedule.schedule import Schedule
+from journal.schedule.schedule import Schedule, carry_out
 from journal.scheduled_id import ScheduledId
 from journal.testing import ManualClock, MemoryFilesystem
 from tests.support.engine_room import Begun, Room
 
 SECOND = 1_000_000
-
-
-def carry_out(steps: Generator[Any, Any, Any]) -> Any:
-    """Carry out steps, and the reads that they ask for, at once."""
-    result = None
-    while True:
-        try:
-            work = steps.send(result)
-        except StopIteration as end:
-            return end.value
-        result = None if work is None else work()
 
 
 class ScheduleRoom(Room):
@@ -60,7 +46,7 @@ class ScheduleRoom(Room):
         self.engine.sync()
 
     def cancel(self, *ids: ScheduledId) -> list[Found]:
-        found: list[Found] = carry_out(cancel(self.schedule, ids))
+        found: list[Found] = carry_out(cancel(self.schedule, self.look_up(*ids)))
         self.engine.sync()
         return found
 

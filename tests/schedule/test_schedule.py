@@ -18,10 +18,10 @@ from journal.formats.envelope import DAY, HORIZONS, MINUTE, SCHEDULE_TOPIC, Cloc
 from journal.formats.frame import HEADER_BYTES
 from journal.records.record import TopicAltered, TopicDeleted
 from journal.schedule import schedule
-from journal.schedule.cancelling import Place, State
+from journal.schedule.cancelling import Place
 from journal.schedule.judging import Judge
 from journal.schedule.schedule import HOLD
-from journal.scheduled_id import ScheduledId
+from journal.scheduled_id import ScheduledId, State
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, TransactionNumber
 from journal.transactions.unsent import Unsent

@@ -15,8 +15,7 @@ import pytest
 from journal.check.verification import Level, verify
 from journal.formats.envelope import DAY, MINUTE, SCHEDULE_TOPIC, Clock
 from journal.records.record import TopicAltered
-from journal.schedule.cancelling import State
-from journal.scheduled_id import ScheduledId
+from journal.scheduled_id import ScheduledId, State
 from journal.settings import TopicSettings
 from journal.testing import MemoryFilesystem, PowerCut, cut_power_at
 from tests.schedule.schedule_scene import SECOND, ScheduleRoom, room_after
@@ -175,6 +174,9 @@ def crash_again_and_again(messages: int, crashes: int, seed: int) -> None:
         values.append(b"%d" % number)
         due[values[-1]] = room.schedule.now(Clock.ELAPSED) + after
         room.later(values[-1], after, random.choice(list(Clock)))
+        if number % 1_000 == 999:
+            room.engine.sync()
+            room.flush()
     room.engine.sync()
     for number in range(crashes):
         room.plan.on_operation = cut_power_at(1 + int(random.expovariate(0.1)))

@@ -32,7 +32,7 @@ from tests.simulation.settings import (
 from tests.simulation.steps import DEEDS, STEPS, plan_starts, pump
 from tests.simulation.world.audit import audit
 from tests.simulation.world.disk import check_leftovers
-from tests.simulation.world.machine import Site
+from tests.simulation.world.machine import EndlessTurn, Site
 from tests.simulation.world.world import World
 
 EACH_IN = 10
@@ -102,7 +102,7 @@ def run(seed: int, kept: Sequence[int] | None = None, trace: bool = False) -> Ou
     try:
         with tiny_limits(settings), world:
             _go(world, seed, kept if kept is not None else range(settings.steps), outcome)
-    except Exception as error:  # noqa: BLE001  (whatever it is, it is what the history has found)
+    except (Exception, EndlessTurn) as error:  # noqa: BLE001  (whatever it is, it is what the history has found)
         outcome.problem = (
             f"{error}"
             if isinstance(error, AssertionError) and str(error).startswith("expected")

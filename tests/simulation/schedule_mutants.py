@@ -12,6 +12,12 @@ _CANCELLING = "journal/schedule/cancelling.py"
 _SCHEDULING = "txbroker/broker/schedule/scheduling.py"
 
 SCHEDULE_MUTANTS: Final = (
+    Mutant(
+        "spin while a large commit is applied",
+        _SCHEDULING,
+        "            yield Until.IDLE\n",
+        "            yield None\n",
+    ),
     # -- what is over
     Mutant(
         "forget at a checkpoint what is over in the schedule",
@@ -170,8 +176,8 @@ SCHEDULE_MUTANTS: Final = (
     Mutant(
         "leave the first message of each further piece out of a list",
         _SCHEDULING,
-        "_end_of(data, begin)",
-        "_end_of(data, begin) + 1",
+        "_end_of(data, offset)",
+        "_end_of(data, offset) + 1",
     ),
     Mutant(
         "place beside a large commit",

@@ -40,8 +40,8 @@ from txbroker.broker.groups.consumer_groups import Consuming
 from txbroker.broker.groups.group_description import GroupDescription
 from txbroker.broker.parked_requests import LARGE, Disconnected, ParkedRequests
 from txbroker.broker.request_times import Timing
+from txbroker.broker.schedule.runner import ScheduleRunner
 from txbroker.broker.schedule.scheduling import Scheduling
-from txbroker.broker.schedule.timing import Timing as ScheduleTiming
 from txbroker.broker.sends.sends import Sending
 from txbroker.broker.sends.streams import Delivering
 from txbroker.broker.sessions.accounts import SMALL, Accounts
@@ -208,7 +208,9 @@ class Broker:
         """Make what takes messages for later, and lets them go."""
         self.scheduling = Scheduling(self.engine, self.settings, self.stepwise)
         self.scheduling.schedule.on_placed = self.latencies.placed
-        self.timing = ScheduleTiming(self.scheduling.schedule, run_blocking, call_later, self._failed)
+        self.schedule_runner = ScheduleRunner(
+            self.scheduling.schedule, run_blocking, call_later, self._failed
+        )
 
     def _idle_groups(self) -> IdleGroups:
         grace = self.settings.reconnect_grace + self.settings.rejoin_timeout
@@ -240,7 +242,7 @@ class Broker:
         self.sending.judge_scheduled = self.transacting.content.judge_scheduled = self.scheduling.judge
         self.transacting.content.judge_cancels = self.scheduling.taken_back
         self.engine.on_published = self._published
-        self.engine.on_idle = self.parked_requests.move
+        self.engine.on_idle = self._idle
 
     def _make_handlers(self) -> dict[type, Handler]:
         transacting, consuming, describing = self.transacting, self.consuming, self.describing
@@ -450,11 +452,16 @@ class Broker:
     def _ping(self, session: Session, command: Ping, data: memoryview) -> None:  # noqa: ARG002
         session.deliver(encode(Done(command.correlation)))
 
+    def _idle(self) -> None:
+        """Go on with what a large commit, or want of memory, has kept waiting."""
+        self.stepwise.idle()  # first: it is little, and what is parked may be the next large commit
+        self.parked_requests.move()
+
     def _published(self, stores: list[MessageStore]) -> None:
         self.fetching.published(stores)
         for store in stores:
             if store.internal:
-                self.timing.published(store)
+                self.schedule_runner.published(store)
 
     # -- time passes ------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import pytest
 
 from journal.records.access_entries import Effect, Resource, Right, Rule, TokenSubject, User
 from journal.records.group_entries import Ending, GroupSettings, RetryRules
+from journal.records.record import WallClockTold
 from journal.settings import TopicSettings
 from journal.xid import Xid
 from tests.support.audit_room import AuditRoom
@@ -86,6 +87,16 @@ def test_each_administrative_record_is_a_line_with_who_when_and_from_where(room)
     assert told[1]["has_password"]
     assert told[2]["rule"] == "allow alice read topic orders*"
     assert told[4]["added"] == 2
+
+
+def test_who_has_let_go_what_a_jump_of_the_clock_has_held_is_told_and_the_jump_is_not(room):
+    peer = administrator(room)
+    room.engine.accept(WallClockTold(room.clock.wall(), room.engine.now(), holds=True))
+    peer.ask(m.ReleaseScheduled)
+    peer.ask(m.ReleaseScheduled)  # nothing is held any more
+    room.write()
+    [line] = room.told("schedule.released")
+    assert (line["principal"], line["by"]) == ("@admin", "tester@10.0.0.9:7")
 
 
 def test_no_secret_is_in_any_line(room):

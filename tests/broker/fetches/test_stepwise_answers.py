@@ -7,7 +7,7 @@ from twisted.logger import capturedLogs
 
 from tests.support.broker_room import Room, refused
 from tests.support.manual_worker import ManualWorker
-from txbroker.broker.fetches.stepwise_answers import MOST_AT_ONCE, Stepwise
+from txbroker.broker.fetches.stepwise_answers import MOST_AT_ONCE, Stepwise, Until
 from txbroker.errors import CorruptJournal, LimitExceeded, UnknownTopic
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import Done, ListGroups, Ping
@@ -75,6 +75,24 @@ def test_without_a_line_an_answer_is_made_at_once(made):
     made.session.wake = None
     made.begin(made.counting(1000))
     assert made.peer.answers == [Done(7)]
+
+
+def test_an_answer_that_waits_for_the_engine_takes_no_turns_until_it_is_idle(made):
+    def waiting():
+        yield Until.IDLE
+        made.seen.append("idle")
+        yield Until.IDLE
+        return encode(Done(7))
+
+    made.lasts = 100
+    made.begin(waiting())
+    assert (made.seen, made.session.due, made.woken) == ([], {}, 0)
+    made.stepwise.idle()
+    assert made.seen == ["idle"], "asked for once more, and not until the next time"
+    assert made.peer.answers == []
+    made.stepwise.idle()
+    assert made.peer.answers == [Done(7)]
+    assert made.session.making == 0
 
 
 def test_what_is_to_be_read_is_read_elsewhere_and_gone_on_with_in_a_turn(made):

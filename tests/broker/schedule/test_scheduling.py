@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
+from journal.constants import MIB
 from journal.formats import frame
 from journal.formats.envelope import DAY, MINUTE, Clock, log_for, seal
 from journal.formats.frame import HEADER
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.support.broker_room import Peer, Room, frames
+from tests.support.builders import small_files
+from tests.support.manual_worker import ManualWorker
+from txbroker.broker.broker import Broker
 from txbroker.broker.schedule import scheduling
 from txbroker.wire import messages
 from txbroker.wire.messages import Refused
@@ -149,6 +153,40 @@ def test_messages_are_taken_back(room: Room) -> None:
     assert client.peer.ask(messages.CancelScheduled, [(0, 0, 1)] * 1001).error == "LimitExceeded"
 
 
+class RoomWithReaders(Room):
+    """A room whose reads of the disk are done when it is told to."""
+
+    def made_broker(self) -> Broker:
+        self.readers = ManualWorker()
+        return Broker(
+            self.engine, self.settings, run_blocking=self.readers.submit, call_later=self.timers.callLater
+        )
+
+
+def test_what_is_to_be_taken_back_waits_for_a_large_commit_that_came_while_it_was_looked_up() -> None:
+    room = RoomWithReaders(small_files(pool_bytes=128 * MIB))
+    [orders] = room.topic()
+    client, other = Client(room), room.peer()
+    client.later(b"a", orders, SECOND)
+    client.later(b"b", orders, 9 * SECOND)
+    pass_time(room, 2 * SECOND)
+    asked = client.peer.tell(messages.CancelScheduled, [client.ids[b"a"], client.ids[b"b"]])
+    [looking_up] = room.readers.work  # where a was sent to is on the disk
+    room.readers.work.clear()
+    large = frames(*[b"x" * MIB] * 9)
+    for _ in range(2):
+        other.ask(messages.Add, 1, orders, data=large)
+    other.tell(messages.Commit, serial=1, totals=Totals(18, 2, crc32c(large, crc32c(large))))
+    assert room.engine.busy
+    room.readers.work.append(looking_up)
+    room.readers.step()
+    assert client.peer.answer(asked) is None
+    room.engine.sync()
+    assert [each.state for each in client.peer.answer(asked).states] == ["sent", "cancelled"]
+    pass_time(room, 9 * SECOND)
+    assert room.broker.scheduling.schedule.placed == 1
+
+
 def test_a_transaction_schedules_and_takes_back(room: Room) -> None:
     [orders] = room.topic()
     client = Client(room)
@@ -269,7 +307,7 @@ def test_a_restart_goes_on_with_what_waits(room: Room) -> None:
     client.later(b"b", orders, 10 * SECOND)
     room.clock.advance(2 * SECOND)
     room.restart()
-    room.broker.timing.wake()
+    room.broker.schedule_runner.wake()
     pass_time(room, 0)
     assert values(room, orders) == [b"a"]
     pass_time(room, 10 * SECOND)
@@ -283,13 +321,13 @@ def test_many_are_placed_in_turns_that_let_others_in_between(room: Room) -> None
         sealed = b"".join(client.envelope(b"%d" % number, orders, SECOND)[1] for _ in range(50))
         client.peer.ask(messages.Send, client.logs[0], data=sealed)
     turns: list[float] = []
-    later = room.broker.timing._call_later
+    later = room.broker.schedule_runner._call_later
 
     def counted(seconds: float, call: Callable[[], None]) -> Any:
         turns.append(seconds)
         return later(seconds, call)
 
-    room.broker.timing._call_later = counted
+    room.broker.schedule_runner._call_later = counted
     pass_time(room, SECOND)
     assert len(values(room, orders)) == 2000
     assert turns.count(0) > 3

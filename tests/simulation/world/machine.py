@@ -6,7 +6,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from greenlet import GreenletExit, getcurrent, greenlet
 from twisted.internet.task import Clock
@@ -90,13 +90,29 @@ def kind_of_file(path: str) -> str:
     return "/".join([first, *("*" for _ in rest[:-1]), f"*.{rest[-1].rpartition('.')[2]}"])
 
 
+LOOKS: Final = 100_000
+"""How often the broker may look at the time in one turn of the reactor, in which it stands still; 100 is usual."""
+
+
+class EndlessTurn(BaseException):
+    """The broker waits within a turn for what happens only in another."""
+
+
 class Reactor(Clock):
     """Twisted's clock, and calls from threads, which come in at the next turn."""
 
     def __init__(self, machine_clock: ManualClock) -> None:
         super().__init__()
         self._machine_clock = machine_clock
+        self._looks = 0
         self.from_threads: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+
+    def seconds(self) -> float:
+        """Return the time."""
+        self._looks += 1
+        if self._looks > LOOKS:
+            raise EndlessTurn(f"the time was looked at more than {LOOKS:,} times in one turn")
+        return super().seconds()
 
     def callFromThread(self, call: Callable[..., Any], *arguments: Any) -> None:
         """Run it on the reactor, soon."""
@@ -104,6 +120,7 @@ class Reactor(Clock):
 
     def turn(self) -> bool:
         """One turn: what threads have left, then what is due by now. Says whether there was anything."""
+        self._looks = 0
         left = len(self.from_threads)
         due = [call for call in self.calls if call.getTime() <= self.rightNow]
         for _ in range(left):

@@ -9,8 +9,8 @@ import pytest
 from spark.audit.claims.facts import What
 from tests.spark.audit.audited import audited
 from tests.support.builders import number
+from tests.support.damage.forged_records import REFUSED, TOLD, UNREADABLE, commit, forged, prepare, scene
 from tests.support.engine_room import contents
-from tests.support.forged_records import REFUSED, TOLD, UNREADABLE, commit, forged, prepare, scene
 
 OTHER = number(901)
 

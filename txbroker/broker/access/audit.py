@@ -53,6 +53,7 @@ from journal.records.record import (
     TransactionsForgotten,
     UserRemoved,
     UserSet,
+    WallClockTold,
 )
 from journal.transaction_states import Cause, State, TransactionNumber
 from journal.wal.reader import JournalEntry
@@ -107,6 +108,7 @@ class RecordLines:
     handles: tuple[type, ...] = (
         Started, UserSet, UserRemoved, RuleSet, AccessSet, TopicCreated, TopicAltered, TopicDeleted, LogStartMoved,
         GroupAltered, GroupDeleted, TransactionCommitted, TransactionRolledBack, TransactionsForgotten, CoordinatorTold,
+        WallClockTold,
     )  # fmt: skip
 
     def __init__(self, trail: AuditTrail, known: Callable[[], int | None]) -> None:
@@ -267,6 +269,8 @@ def _told(record: Any, engine: Engine) -> tuple[str, Actor | None, Line] | None:
             return "rule.set", record.by, {"rule": str(record.rule), "rights": rights}
         case AccessSet():
             return "access.set", record.by, {"on": record.is_on, "confirmed": record.is_confirmed}
+        case WallClockTold() if record.by is not None:
+            return "schedule.released", record.by, {}
         case Started():
             return "broker.started", None, {"start": record.start}
         case TransactionCommitted() | TransactionRolledBack() | TransactionsForgotten() | CoordinatorTold():

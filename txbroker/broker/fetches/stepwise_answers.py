@@ -1,11 +1,12 @@
 """Answers that take long, made in steps while the session's turn lasts, with reads of the disk on another thread.
 
-An answer is made by a generator. It yields None where others may have their turn, or work for the reader pool, whose
-result it gets; it returns the encoded answer.
+An answer is made by a generator. It yields None where others may have their turn, work for the reader pool, whose
+result it gets, or what it waits for; it returns the encoded answer.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final
@@ -25,7 +26,15 @@ MOST_AT_ONCE: Final = 16
 """How many answers of one session may be made at once: each holds its question and the finished part of the answer."""
 
 Work = Callable[[], Any]
-Steps = Generator[Work | None, Any, bytes]
+
+
+class Until(enum.Enum):
+    """What an answer waits for."""
+
+    IDLE = "the engine may be idle"
+
+
+Steps = Generator[Work | Until | None, Any, bytes]
 RunBlocking = Callable[[Work, Callable[[Any], None], Callable[[BaseException], None]], None]
 
 
@@ -58,6 +67,7 @@ class Stepwise:
         self._run_blocking = run_blocking
         self._answers = answers
         self._broke = broke
+        self._waiting: list[_Making] = []
         self.goes_on: GoesOn = always
 
     def answer(self, session: Session, request: Request, steps: Steps) -> None:
@@ -79,6 +89,9 @@ class Stepwise:
             while session.state is not SessionState.CLOSED:
                 result, making.result = making.result, None
                 work = making.steps.send(result)
+                if work is Until.IDLE:
+                    self._waiting.append(making)
+                    return
                 if work is not None:
                     self._run_blocking(work, partial(self._done, making), partial(self._failed, making))
                     return
@@ -92,6 +105,12 @@ class Stepwise:
         except Exception as error:  # noqa: BLE001  (whatever it is, it costs one connection)
             self._broke(session, making.kind, error)
         session.making -= 1
+
+    def idle(self) -> None:
+        """Go on with the answers that wait until the engine is idle."""
+        waiting, self._waiting = self._waiting, []
+        for making in waiting:
+            self._go_on(making)
 
     def _later(self, making: _Making) -> None:
         making.session.due[making] = self._go_on

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,11 +16,11 @@ from journal.log.message_store import MessageStore
 from journal.message_headers import ID_HEADER, last_value
 from journal.records.access_entries import Resource, Right
 from journal.records.record import Scheduled
-from journal.schedule.cancelling import Found, State, cancel, look_up
+from journal.schedule.cancelling import Found, cancel, look_up
 from journal.schedule.judging import Judge
-from journal.schedule.schedule import Schedule
-from journal.scheduled_id import ScheduledId
-from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise
+from journal.schedule.schedule import Schedule, Work
+from journal.scheduled_id import ScheduledId, State
+from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Until
 from txbroker.broker.sends.sends import disk_full, frame_limit
 from txbroker.broker.sessions.rights import Need, may_describe_topic
 from txbroker.broker.sessions.session import Session
@@ -65,7 +65,7 @@ class Scheduling:
         self._engine = engine
         self._stepwise = stepwise
         self._judge = Judge(self.schedule, settings.max_scheduled, settings.max_scheduled_bytes)
-        self._limit = partial(_limit, max_frame=settings.max_frame)
+        self._limit = partial(frame_limit, limit=settings.max_frame)
         self.schedule.on_damage = self._damaged
         self.schedule.on_held = self._held
         self._looked_up: dict[ScheduledId, int] = {}
@@ -88,10 +88,13 @@ class Scheduling:
         targets = self._judge.check(store, frames, self._limit)
         self._judge_rights(session, command, targets)
 
-    def _judge_rights(self, session: Session, command: Any, partitions: Iterable[int]) -> None:
+    def _judge_rights(
+        self, session: Session, command: Any, partitions: set[int], right: Right = Right.WRITE
+    ) -> None:
+        """Raise AccessDenied without that right on the topics of these partitions."""
         if session.rights is not None:
             things = [partition_of(number, session.rights) for number in sorted(partitions)]
-            session.rights.judge(Need(Right.WRITE, Resource.TOPIC, lambda *_: things), command)
+            session.rights.judge(Need(right, Resource.TOPIC, lambda *_: things), command)
 
     def taken_back(self, session: Session, command: Any, places: Sequence[ScheduledPlace]) -> list[Scheduled]:
         """Return what a transaction takes back; raises NotScheduled for what was not looked up before, AccessDenied."""
@@ -146,18 +149,16 @@ class Scheduling:
         self._stepwise.answer(session, command, self._cancel(session, command))
 
     def _cancel(self, session: Session, command: CancelScheduled) -> Steps:
-        ids = [_id_of(place) for place in command.ids]
-        found = yield from look_up(self.schedule, ids)
+        found = yield from look_up(self.schedule, [_id_of(place) for place in command.ids])
         self._judge_found(session, command, found, Right.WRITE)
-        found = yield from cancel(self.schedule, ids, session.as_actor())
+        while self._engine.busy:
+            yield Until.IDLE
+        found = yield from cancel(self.schedule, found, session.as_actor())
         return self._states(command, found, [])
 
     def _judge_found(self, session: Session, command: Any, found: list[Found], right: Right) -> None:
-        rights = session.rights
-        if rights is not None:
-            numbers = {each.envelope.partition for each in found if each.envelope is not None}
-            things = [partition_of(number, rights) for number in sorted(numbers)]
-            rights.judge(Need(right, Resource.TOPIC, lambda *_: things), command)
+        numbers = {each.envelope.partition for each in found if each.envelope is not None}
+        self._judge_rights(session, command, numbers, right)
         for each in found:
             if each.envelope is not None:
                 self._looked_up[each.id] = each.envelope.partition
@@ -182,41 +183,45 @@ class Scheduling:
         self._stepwise.answer(session, command, self._list(session, command))
 
     def _list(self, session: Session, command: ListScheduled) -> Steps:
-        found: list[ScheduledInfo] = []
-        first, after = command.after
-        left, is_filtered, following = LISTED_IN_AN_ANSWER, False, None
-        for store in self.schedule.stores[max(0, first) :]:
-            log, offset = self._engine.schedule.logs[store.index], after + 1 if store.index == first else 0
-            while (offset := log.over.missing_from(max(offset, log.begins, store.start_offset))) < (
-                store.high_watermark
-            ):
-                if len(found) >= command.limit or left <= 0:
-                    following = store.index, offset - 1
-                    break
-                begin, data = offset, (yield from self._piece(store, offset))
-                left -= len(data)
-                for envelope, checksum in _listed(data):
-                    if len(found) >= command.limit:
-                        break
-                    if envelope.offset < offset or not log.waits(envelope.offset):
-                        continue
-                    offset = envelope.offset + 1
-                    info = self._info(store, envelope, checksum)
-                    if command.topic in ("", info.topic):
-                        if may_describe_topic(info.topic, session.rights):
-                            found.append(info)
-                        else:
-                            is_filtered = True
-                offset = offset if len(found) >= command.limit else _end_of(data, begin)
-                yield None
-            if following is not None:
+        page, first = _Page(command), max(0, command.after[0])
+        for store in self.schedule.stores[first:]:
+            begin = command.after[1] + 1 if store.index == first else 0
+            yield from self._list_log(session, page, store, begin)
+            if page.next is not None:
                 break
+        fold = self._engine.schedule
         told = ScheduledList(
-            command.correlation, found, self._now(), following, self._engine.schedule.holds, is_filtered
+            command.correlation, page.messages, self._now(), page.next, fold.holds, page.is_filtered
         )
         return encode(told)
 
-    def _piece(self, store: MessageStore, offset: int) -> Any:
+    def _list_log(
+        self, session: Session, page: _Page, store: MessageStore, offset: int
+    ) -> Generator[Work | None, Any, None]:
+        """Put what waits in a log into the page, from an offset on, until the page is full."""
+        log = self._engine.schedule.logs[store.index]
+        while True:
+            offset = log.over.missing_from(max(offset, log.begins, store.start_offset))
+            if offset >= store.high_watermark:
+                return
+            if page.is_full():
+                page.next = store.index, offset - 1
+                return
+            data = yield from self._piece(store, offset)
+            page.left -= len(data)
+            end = _end_of(data, offset)
+            for envelope, checksum in _listed(data):
+                if envelope.offset < offset or not log.waits(envelope.offset):
+                    continue
+                if page.is_full():
+                    end = envelope.offset
+                    break
+                info = self._info(store, envelope, checksum)
+                page.put(info, may_describe_topic(info.topic, session.rights))
+            offset = end
+            yield None
+
+    def _piece(self, store: MessageStore, offset: int) -> Generator[Work | None, Any, bytes]:
         data = store.at_hand(offset, LISTED_AT_ONCE)
         if data is None:
             try:
@@ -270,6 +275,31 @@ class Scheduling:
         return self._engine.schedule.time(self._engine.now())
 
 
+class _Page:
+    """What an answer to a list has so far."""
+
+    def __init__(self, command: ListScheduled) -> None:
+        self._topic, self._limit = command.topic, command.limit
+        self.messages: list[ScheduledInfo] = []
+        self.left = LISTED_IN_AN_ANSWER
+        """Bytes of logs that may still be looked at."""
+        self.next: tuple[int, int] | None = None
+        self.is_filtered = False
+
+    def is_full(self) -> bool:
+        """Whether it takes no more."""
+        return len(self.messages) >= self._limit or self.left <= 0
+
+    def put(self, info: ScheduledInfo, may_describe: bool) -> None:
+        """Add a message, if it is of the wanted topic."""
+        if self._topic not in ("", info.topic):
+            return
+        if may_describe:
+            self.messages.append(info)
+        else:
+            self.is_filtered = True
+
+
 def _id_of(place: ScheduledPlace) -> ScheduledId:
     log, offset, checksum = place
     return ScheduledId.checked(log, offset, checksum)
@@ -281,10 +311,6 @@ def _check_count(ids: Sequence[ScheduledPlace]) -> None:
             f"a request with {len(ids)} ids of scheduled messages, the limit is {MAX_SCHEDULED_IDS}; nothing has "
             "changed"
         )
-
-
-def _limit(store: MessageStore, max_frame: int) -> int:
-    return frame_limit(store, max_frame)
 
 
 def _state_of(found: Found, size: int) -> ScheduledState:

@@ -79,8 +79,6 @@ class Sending:
         if count > 1:
             session.work += REQUEST * count
         producer_id = command.producer_id
-        if store.internal and not self._is_repeated(session, command, count):
-            self.judge_scheduled(session, command, store, data)
         if producer_id:
             base = self._repeated(
                 session.producer_owner, producer_id, command.epoch, command.partition, command.sequence, count
@@ -89,24 +87,22 @@ class Sending:
                 check_same(store, base, data, command)
                 self.repeats += 1
                 return Sent(command.correlation, base)
+            if store.internal:
+                self.judge_scheduled(session, command, store, data)
             if self._engine.full:
                 raise disk_full()
             if not command.sequence:
                 self.room.for_pair(session, producer_id)
             base = self._append(store, data, count, producer_id, command.epoch, command.sequence)
         else:
+            if store.internal:
+                self.judge_scheduled(session, command, store, data)
             if self._engine.full:
                 raise disk_full()
             base = self._append(store, data, count)
         self.messages += count
         self.bytes += len(data)
         return Sent(command.correlation, base)
-
-    def _is_repeated(self, session: Session, command: Send, count: int) -> bool:
-        """Return whether a send to the schedule was stored before: then only sameness matters."""
-        return bool(command.producer_id) and self._repeated(
-            session.producer_owner, command.producer_id, command.epoch, command.partition, command.sequence, count
-        ) is not None  # fmt: skip
 
     def _repeated_count(
         self, session: Session, command: Send, data: memoryview, error: RequestRefused

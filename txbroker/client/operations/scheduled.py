@@ -9,7 +9,7 @@ from journal.arguments import NOTHING_CHANGED, NOTHING_READ, text, truth, wrong_
 from journal.formats.envelope import Clock
 from journal.formats.frame import HEADER
 from journal.message_headers import message_id as checked_message_id
-from journal.scheduled_id import ScheduledId
+from journal.scheduled_id import ScheduledId, State
 from journal.words import count_text
 from txbroker import errors
 from txbroker.client.core.core import Core
@@ -28,12 +28,6 @@ from txbroker.wire.messages import (
     ShowScheduled,
 )
 
-WAITS: Final = "waits"
-HELD: Final = "held"
-CANCELLED: Final = "cancelled"
-SENT: Final = "sent"
-UNKNOWN: Final = "not scheduled"
-
 _FOUND_AT_ONCE: Final = 1000
 
 
@@ -47,7 +41,7 @@ class _Known(NamedTuple):
 async def check_waits(core: Core, id: ScheduledId) -> None:
     """Raise AlreadySent, ScheduleHeld or NotScheduled unless the message waits."""
     [known] = (await _shown(core, [id])).known
-    if known.state.state != WAITS:
+    if known.state.state != State.WAITS:
         await _refuse(core, known, NOTHING_CHANGED)
 
 
@@ -62,7 +56,7 @@ async def cancel(
         raise errors.Misuse("cancel takes the id of a scheduled message, or message_id=; nothing has changed")
     if id is not None:
         [known] = await _taken_back(core, [ScheduledId.of(id)])
-        if known.state.state != CANCELLED:
+        if known.state.state != State.CANCELLED:
             await _refuse(core, known, NOTHING_CHANGED)
         return [known.id]
     if isinstance(message_id, bool):
@@ -75,19 +69,19 @@ async def cancel(
 async def _cancel_named(core: Core, wanted: bytes) -> list[ScheduledId]:
     ids = await _named(core, wanted)
     known = (await _shown(core, ids)).known
-    waiting = [each.id for each in known if each.state.state == WAITS]
+    waiting = [each.id for each in known if each.state.state == State.WAITS]
     after = await _taken_back(core, waiting)
-    taken = [each.id for each in after if each.state.state == CANCELLED]
-    others = [each for each in (*known, *after) if each.state.state != WAITS and each.id not in taken]
-    if held := [each for each in others if each.state.state == HELD]:
+    taken = [each.id for each in after if each.state.state == State.CANCELLED]
+    others = [each for each in (*known, *after) if each.state.state != State.WAITS and each.id not in taken]
+    if held := [each for each in others if each.state.state == State.HELD]:
         others_of_it = count_text(len(taken), "other message")
         has = "has" if len(taken) == 1 else "have"
         await _refuse(core, held[0], f"{others_of_it} with its id {has} been taken back")
     if taken:
         return taken
-    if sent := [each for each in others if each.state.state == SENT]:
+    if sent := [each for each in others if each.state.state == State.SENT]:
         await _refuse(core, max(sent, key=lambda each: each.state.due), NOTHING_CHANGED)
-    if over := [each.id for each in others if each.state.state == CANCELLED]:
+    if over := [each.id for each in others if each.state.state == State.CANCELLED]:
         return over
     raise errors.NotScheduled(
         f"there is no scheduled message with the id {wanted.decode(errors='backslashreplace')!r}: there never was, or "
@@ -135,7 +129,7 @@ async def scheduled(core: Core, id: ScheduledId | str, with_message: bool = Fals
     truth("with_message", with_message, NOTHING_READ)
     shown = await _shown(core, [given], with_message)
     [known] = shown.known
-    if known.state.state == UNKNOWN:
+    if known.state.state == State.UNKNOWN:
         await _refuse(core, known, NOTHING_READ)
     topic, partition = await _place(core, known.state.partition)
     state, message, named = known.state, None, None
@@ -145,7 +139,8 @@ async def scheduled(core: Core, id: ScheduledId | str, with_message: bool = Fals
     return ScheduledMessage(
         given, state.state, topic, partition, _clock(state.clock),
         *_due(state, shown.now, core.wall()),
-        None if state.offset < 0 or state.state != SENT else state.offset, state.holder, state.size, named, message,
+        None if state.offset < 0 or state.state != State.SENT else state.offset, state.holder, state.size, named,
+        message,
     )  # fmt: skip
 
 
@@ -168,8 +163,8 @@ async def list_scheduled(core: Core, topic: str | None) -> ScheduledMessages:
 
 def _listed(info: ScheduledInfo, now: int, wall: int) -> ScheduledMessage:
     return ScheduledMessage(
-        ScheduledId.checked(*info.id), HELD if info.is_held else WAITS, info.topic, info.partition, _clock(info.clock),
-        *_due(info, now, wall), None, "", info.size, info.message_id or None,
+        ScheduledId.checked(*info.id), State.HELD if info.is_held else State.WAITS, info.topic, info.partition,
+        _clock(info.clock), *_due(info, now, wall), None, "", info.size, info.message_id or None,
     )  # fmt: skip
 
 
@@ -225,7 +220,7 @@ async def _place(core: Core, number: int) -> tuple[str, int]:
 async def _refuse(core: Core, known: _Known, done: str) -> NoReturn:
     """Raise the error that says why a message does not wait."""
     id, state = known
-    if state.state == SENT:
+    if state.state == State.SENT:
         topic, partition = "", 0
         if state.offset >= 0:
             topic, partition = await _place(core, state.partition)
@@ -240,12 +235,12 @@ async def _refuse(core: Core, known: _Known, done: str) -> NoReturn:
             partition,
             max(0, state.offset),
         )
-    if state.state == HELD:
+    if state.state == State.HELD:
         raise errors.ScheduleHeld(
             f"transaction {state.holder}, which is prepared, takes message {id} back if it is committed; {done}. End "
             "it first, or wait for its outcome"
         )
-    if state.state == CANCELLED:
+    if state.state == State.CANCELLED:
         raise errors.NotScheduled(f"message {id} was taken back before; {done}")
     raise errors.NotScheduled(
         f"there is no scheduled message {id}: there never was, or it was over a day ago; {done}"

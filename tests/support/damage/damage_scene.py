@@ -14,7 +14,7 @@ from journal.constants import BLOCK
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.formats.staged_header import STAGED_HEADER_BYTES
 from journal.testing import MemoryFilesystem
-from tests.support.damaged_store import DamagedStore, Found, Verdict, built, judged, wrong
+from tests.support.damage.damaged_store import DamagedStore, Found, Verdict, built, judged, wrong
 from tests.support.engine_room import contents
 
 FILE_HEADER = 56

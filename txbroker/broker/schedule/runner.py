@@ -1,4 +1,4 @@
-"""The schedule goes by the reactor's clock: it runs when something new was published, and when a message is due."""
+"""The schedule runs when something new was published, and, by the reactor's clock, when a message is due."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from journal.formats.envelope import SCHEDULE_TOPIC
 from journal.schedule.schedule import Schedule, Steps
@@ -22,7 +23,7 @@ LONGEST: Final = 60.0
 """Seconds after which the clocks are looked at, also if nothing is due."""
 
 
-class Timing:
+class ScheduleRunner:
     """Runs a schedule, one pass at a time. ``on_failure(doing, error)`` is called for a bug in it.
 
     Without ``call_later`` it runs only when something was published, or :meth:`wake` is called, and all at once.
@@ -93,9 +94,7 @@ class Timing:
         if self._schedule.engine.failed:
             self._on_failure("placing scheduled messages", error)
             return
-        self.log.error(
-            "placing scheduled messages failed: {error!r}; it is tried again in a second", error=error
-        )
+        self.log.failure("placing scheduled messages failed; it is tried again in a second", Failure(error))
         self._set_timer(1.0)
 
     def _over(self) -> None:
