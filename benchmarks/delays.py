@@ -149,7 +149,7 @@ def run(folder: Path, sizes: Sizes) -> list[Row]:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         with (
-            processes.broker(folder / "data") as broker,
+            processes.broker(folder / "data", f"max_scheduled={3 * sizes.waiting}") as broker,
             txbroker.connect(broker.address) as client,
         ):
             client.create_topic(TOPIC)

@@ -8,6 +8,7 @@ from typing import Final
 from journal.constants import MAX_FRAME
 from journal.errors import InvalidFrame, InvalidSetting, LimitExceeded, MessageTooLarge, UnknownPartition
 from journal.formats.envelope import HORIZONS, MINUTE, Clock, envelopes
+from journal.formats.frame import walk
 from journal.formats.frame_check import check_run
 from journal.log.message_store import MessageStore
 from journal.schedule.schedule import Schedule
@@ -40,11 +41,11 @@ class Judge:
         Raises InvalidFrame, MessageTooLarge, UnknownPartition, InvalidSetting and LimitExceeded; nothing has changed
         then.
         """
+        self._check_room(sum(1 for _ in walk(frames)), len(frames))
         schedule, stores = self._schedule, self._schedule.engine.catalog.stores
         latest = {clock: schedule.now(clock) + HORIZONS[store.index] + SLACK for clock in Clock}
-        found, count = set[int](), 0
+        found = set[int]()
         for envelope in envelopes(frames):
-            count += 1
             target = stores.get(envelope.partition)
             if target is None or target.internal:
                 raise UnknownPartition(
@@ -64,7 +65,6 @@ class Judge:
             if within != 1:
                 raise InvalidFrame("the frame in an envelope holds several messages; each is scheduled alone")
             found.add(envelope.partition)
-        self._check_room(count, len(frames))
         return found
 
     def _check_room(self, count: int, size: int) -> None:

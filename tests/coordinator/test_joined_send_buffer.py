@@ -5,7 +5,7 @@ import transaction
 
 import txbroker
 from txbroker import errors
-from txbroker.coordinator import joined_transaction
+from txbroker.client.loop.waiting import Waiting
 
 pytestmark = pytest.mark.slow
 
@@ -24,15 +24,40 @@ def broker(scene):
 def test_the_size_of_a_message_is_taken_once_however_many_wait(scene, manager, broker, monkeypatch):
     """Each send added up all that were kept: 20,000 messages took minutes."""
     taken = []
-    size = joined_transaction._Message.size.fget
-    monkeypatch.setattr(
-        joined_transaction._Message, "size", property(lambda message: taken.append(1) or size(message))
-    )
+    size = Waiting.size.fget
+    monkeypatch.setattr(Waiting, "size", property(lambda message: taken.append(1) or size(message)))
     messages = txbroker.join(manager, broker)
     for _ in range(2000):
         messages.send(scene.topic, b"1")
     assert len(taken) == 2000
     manager.abort()
+
+
+def test_scheduled_messages_are_taken_back_with_the_transaction(scene, manager, broker):
+    messages = txbroker.join(manager, broker)
+    first, second, third = (
+        broker.send(scene.topic, b"v", after=3600, id=f"{scene.topic}-{number}").scheduled
+        for number in range(3)
+    )
+    messages.cancel(first)
+    savepoint = manager.savepoint()
+    messages.cancel(third)
+    savepoint.rollback()
+    messages.cancel(message_id=f"{scene.topic}-1")
+    assert broker.scheduled(first).state == "waits"
+    manager.commit()
+    states = [broker.scheduled(each).state for each in (first, second, third)]
+    assert states == ["cancelled", "cancelled", "waits"]
+    messages.send(scene.topic, b"not sent")
+    messages.cancel(third)
+    messages.cancel(first)
+    with pytest.raises(errors.NotScheduled, match="taken back before"):
+        manager.commit()
+    manager.abort()
+    assert broker.scheduled(third).state == "waits"
+    assert broker.read(scene.topic, 0, 0) == []
+    with pytest.raises(errors.Misuse, match="or message_id="):
+        messages.cancel()
 
 
 def test_what_a_savepoint_takes_back_makes_room_to_the_byte(scene, manager, broker):

@@ -7,8 +7,12 @@ from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.orm import sessionmaker
 
 import txbroker
+from journal.scheduled_id import ScheduledId
+from journal.xid import Xid
 from tests.databases.test_message_ids import SENDS
 from tests.support.broker_process import BrokerProcess
 from txbroker import errors
@@ -16,16 +20,25 @@ from txbroker.client import asyncio as asyncio_client
 from txbroker.client import blocking
 from txbroker.client import twisted as twisted_client
 from txbroker.client.loop.kept_due import kept_due
+from txbroker.client.loop.waiting import Waiting, taken_back
+from txbroker.coordinator.joined_transaction import Messages as JoinedMessages
 from txbroker.databases.asyncio import AsyncAtomic
 from txbroker.databases.blocking import create_decision_table
-from txbroker.databases.orm.waiting_messages import Waiting, commit_with
+from txbroker.databases.django.transaction_messages import cancel as django_cancel
+from txbroker.databases.orm.waiting_messages import commit_with
+from txbroker.databases.sqlalchemy import carry
+from txbroker.databases.sqlalchemy.session_messages import Messages as SessionMessages
 from txbroker.databases.twisted import ThreadTransaction
 
 CLIENTS = [each for each in SENDS if not each.__module__.startswith("journal")]
 CANCELS = [
     *(api.Connection.cancel for api in (blocking, asyncio_client, twisted_client)),
     *(api.Transaction.cancel for api in (blocking, asyncio_client, twisted_client)),
-    *(each.cancel for each in (txbroker.Atomic, AsyncAtomic, ThreadTransaction)),
+    *(
+        each.cancel
+        for each in (txbroker.Atomic, AsyncAtomic, ThreadTransaction, JoinedMessages, SessionMessages)
+    ),
+    django_cancel,
 ]
 
 
@@ -38,7 +51,9 @@ def test_whatever_sends_takes_a_due_time_by_name(send):
 
 @pytest.mark.parametrize("cancel", CANCELS, ids=lambda call: f"{call.__module__}.{call.__qualname__}")
 def test_whatever_takes_back_takes_an_id(cancel):
-    assert "id" in inspect.signature(cancel).parameters
+    parameters = inspect.signature(cancel).parameters
+    assert [parameters[name].default for name in ("id", "message_id")] == [None, None]
+    assert parameters["message_id"].kind == inspect.Parameter.KEYWORD_ONLY
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +144,62 @@ def test_a_message_is_taken_back_with_the_rows(broker, database, fails):
 
 
 @pytest.mark.slow
+def test_all_messages_with_an_id_of_their_sender_are_taken_back_with_the_rows(broker, database):
+    first, second = (broker.send("orders", b"v", after=3600, id="mine").scheduled for _ in range(2))
+    with txbroker.atomic(database, broker, wait="commit") as tx:
+        assert sorted(tx.cancel(message_id="mine")) == sorted([first, second])
+        with pytest.raises(errors.NotScheduled, match="with the id 'another'"):
+            tx.cancel(message_id="another")
+        assert broker.scheduled(first).state == "waits"
+    assert [broker.scheduled(each).state for each in (first, second)] == ["cancelled", "cancelled"]
+    with (
+        txbroker.atomic(database, broker) as tx,
+        pytest.raises(errors.NotScheduled, match="taken back before"),
+    ):
+        tx.cancel(message_id="mine")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("end", "state"), [("tpc_commit", "cancelled"), ("tpc_rollback", "waits")])
+def test_between_tpc_begin_and_its_end_a_message_is_taken_back_with_the_transaction(broker, end, state):
+    waits = broker.send("orders", b"v", after=3600).scheduled
+    broker.tpc_begin(Xid(1, b"taking back", end.encode()))
+    assert broker.cancel(waits) == [waits]
+    assert broker.scheduled(waits).state == "waits"
+    broker.tpc_prepare()
+    assert broker.scheduled(waits).state == "held"
+    getattr(broker, end)()
+    assert broker.scheduled(waits).state == state
+
+
+@pytest.mark.slow
+def test_a_session_takes_back_with_its_commit(broker, tmp_path):
+    engine = create_engine(f"sqlite:///{tmp_path / 'shop'}")
+    with engine.connect() as connection:
+        create_decision_table(connection)
+    sessions = sessionmaker(engine)
+    messages = carry(sessions, broker, wait="commit", max_bytes=200)
+    first, second = (broker.send("orders", b"v", after=3600).scheduled for _ in range(2))
+    with sessions() as session:
+        messages.cancel(session, first)
+        with session.begin_nested() as savepoint:
+            messages.cancel(session, second)
+            savepoint.rollback()
+        assert messages.waiting(session) == [taken_back(first, None)]
+        with pytest.raises(errors.BufferFull):
+            messages.cancel(session, message_id="x" * 100)
+        session.commit()
+    assert [broker.scheduled(each).state for each in (first, second)] == ["cancelled", "waits"]
+    with sessions() as session:
+        messages.cancel(session, str(second))
+        messages.cancel(session, first)
+        with pytest.raises(errors.NotScheduled):
+            session.commit()
+    assert broker.scheduled(second).state == "waits"
+    engine.dispose()
+
+
+@pytest.mark.slow
 def test_a_block_whose_message_comes_first_is_rolled_back_on_both_sides(broker, database):
     waits = broker.send("orders", b"v", after=0.3).scheduled
     with pytest.raises(errors.NotScheduled), txbroker.atomic(database, broker) as tx:  # noqa: PT012 - the block is what raises
@@ -162,10 +233,16 @@ def test_what_waits_for_an_orms_commit_is_sent_with_the_rest_of_its_time(monkeyp
         def __exit__(self, *error):
             pass
 
-    messages = [Waiting("t", b"a", due=kept_due(90, None)), Waiting("t", b"b")]
+        def cancel(self, *given, **named):
+            sent.append((given, named))
+
+    messages = [
+        Waiting("t", b"a", due=kept_due(90, None)), Waiting("t", b"b"), taken_back("4-1042-9f8e7d6c", None)
+    ]  # fmt: skip
     now[0] += 60
     commit_with(Block(), messages)
     assert sent == [
         (("t", b"a", None, None, None, None), {"after": timedelta(seconds=30)}),
         (("t", b"b", None, None, None, None), {}),
+        ((ScheduledId(4, 1042, 0x9F8E7D6C),), {"message_id": None}),
     ]

@@ -13,17 +13,18 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from zope.interface import implementer
 
 from journal.constants import MIB
 from journal.due_time import After, At
-from journal.message_headers import GivenHeaders, GivenId, GivenTags, Headers, message_of, size_of
+from journal.message_headers import GivenHeaders, GivenId, GivenTags
+from journal.scheduled_id import ScheduledId
 from journal.transaction_states import State
 from txbroker import errors
 from txbroker.client.blocking import Connection
-from txbroker.client.loop.kept_due import KeptDue, arguments_of, kept_due
+from txbroker.client.loop.waiting import Waits, taken_back, waiting
 from txbroker.coordinator.broker_resource import StagingBroker
 from txbroker.coordinator.decision_log import Decision
 from txbroker.coordinator.gids import Branch, Gids, new_identity
@@ -72,21 +73,6 @@ def join(
     return Messages(manager, broker, coordinator, participant or "broker", max_bytes)
 
 
-class _Message(NamedTuple):
-    topic: str
-    value: bytes | None
-    key: bytes | None
-    headers: Headers | None
-    partition: int | None
-    timestamp: int | None
-    due: KeptDue | None
-
-    @property
-    def size(self) -> int:
-        sizes = [len(part) for part in (self.value, self.key) if part is not None]
-        return sum(sizes) + size_of(self.headers)
-
-
 class Messages:
     """The messages of :func:`join`: it sends with the manager's current transaction."""
 
@@ -120,19 +106,28 @@ class Messages:
         then, and the transaction aborts. Raises BufferFull over ``max_bytes``; the transaction may go on without
         this message.
         """
-        self.broker._driver.check_process()
         moment = time.time_ns() // 1000 if timestamp is None else timestamp
-        message = _Message(
-            *message_of(topic, value, key, headers, partition, moment, id, tags), kept_due(after, at)
-        )
+        self._keep(waiting(topic, value, key, headers, partition, moment, id, tags, after, at))
+
+    def cancel(self, id: ScheduledId | str | None = None, *, message_id: str | bytes | None = None) -> None:
+        """Take a scheduled message back when the current transaction commits, or all that wait with that id of their
+        sender.
+
+        The broker is asked before the vote, and the transaction aborts if the message does not wait then: AlreadySent,
+        ScheduleHeld or NotScheduled. Raises BufferFull as :meth:`send`.
+        """
+        self._keep(taken_back(id, message_id))
+
+    def _keep(self, waits: Waits) -> None:
+        self.broker._driver.check_process()
         buffer = _joined(self._decides, self._manager).send_buffer(self._name, self.broker)
-        size = message.size
+        size = waits.size
         if buffer.held + size > self._max_bytes:
             raise errors.BufferFull(
                 f"{buffer.held} bytes of this transaction wait for its vote, {size} more are over max_bytes "
                 f"({self._max_bytes}); the message was not taken, the transaction is as it was"
             )
-        buffer.keep(message, size)
+        buffer.keep(waits, size)
 
 
 def join_connections(coordinator: Registry, manager: Any, connections: Mapping[str, Any]) -> None:
@@ -157,15 +152,15 @@ def _joined(decides: Decides, manager: Any) -> JoinedTransaction:
 
 
 class _SendBuffer:
-    """The messages of a transaction to one broker."""
+    """The messages of a transaction to one broker, and those that it takes back."""
 
     def __init__(self, broker: Connection) -> None:
         self.broker = broker
-        self.messages: list[_Message] = []
+        self.messages: list[Waits] = []
         self.held = 0
         """Bytes of all of them."""
 
-    def keep(self, message: _Message, size: int) -> None:
+    def keep(self, message: Waits, size: int) -> None:
         """Add a message."""
         self.messages.append(message)
         self.held += size
@@ -216,7 +211,7 @@ class JoinedTransaction:
                 staging = StagingBroker(buffer.broker)
                 self.coordinated.add(name, staging)
                 for message in buffer.messages:
-                    staging.transaction.send(*message[:6], **arguments_of(message.due))
+                    message.carry_out(staging.transaction)
 
     def tpc_vote(self, transaction: object) -> None:  # noqa: ARG002 - the interface's
         """Prepare everything; raises, with all of it rolled back, if that cannot be done."""

@@ -130,9 +130,11 @@ class AsyncAtomic(Block[Transaction]):
             topic, value, key, headers, partition, timestamp, id, tags, after=after, at=at
         )
 
-    async def cancel(self, id: ScheduledId | str) -> None:
-        """Take a scheduled message back with the block; see ``Transaction.cancel``. The block is two-phase then."""
-        await self._transaction().cancel(id)
+    async def cancel(
+        self, id: ScheduledId | str | None = None, *, message_id: str | bytes | None = None
+    ) -> list[ScheduledId]:
+        """Take scheduled messages back with the block; see ``Transaction.cancel``. The block is two-phase then."""
+        return await self._transaction().cancel(id, message_id=message_id)
 
     async def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any

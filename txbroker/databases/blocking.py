@@ -138,8 +138,10 @@ class Calls(Begun, Protocol):
     ) -> Receipt:
         """Add a message."""
 
-    def cancel(self, id: ScheduledId | str) -> None:
-        """Take a scheduled message back."""
+    def cancel(
+        self, id: ScheduledId | str | None = None, *, message_id: str | bytes | None = None
+    ) -> list[ScheduledId]:
+        """Take scheduled messages back."""
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
@@ -172,9 +174,11 @@ class Atomic(Block[Calls]):
             topic, value, key, headers, partition, timestamp, id, tags, after=after, at=at
         )
 
-    def cancel(self, id: ScheduledId | str) -> None:
-        """Take a scheduled message back with the block; see ``Transaction.cancel``. The block is two-phase then."""
-        self._transaction().cancel(id)
+    def cancel(
+        self, id: ScheduledId | str | None = None, *, message_id: str | bytes | None = None
+    ) -> list[ScheduledId]:
+        """Take scheduled messages back with the block; see ``Transaction.cancel``. The block is two-phase then."""
+        return self._transaction().cancel(id, message_id=message_id)
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any

@@ -186,9 +186,11 @@ class ThreadTransaction:
         message = (topic, value, key, headers, partition, timestamp, id, tags)
         return self._call(self._transaction.send, *message, after=after, at=at)
 
-    def cancel(self, id: ScheduledId | str) -> None:
-        """Take a scheduled message back."""
-        self._call(self._transaction.cancel, id)
+    def cancel(
+        self, id: ScheduledId | str | None = None, *, message_id: str | bytes | None = None
+    ) -> list[ScheduledId]:
+        """Take scheduled messages back."""
+        return self._call(self._transaction.cancel, id, message_id=message_id)
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any

@@ -3,6 +3,7 @@
 import pytest
 
 from journal.formats import frame
+from journal.message_headers import ID_HEADER
 from journal.scheduled_id import ScheduledId
 from journal.xid import Xid
 from tests.client.rig import send_as_adds
@@ -144,6 +145,34 @@ def test_a_transaction_takes_messages_back_with_its_commit(scene):
     assert states(scene, first, second) == ["cancelled", "cancelled"]
     scene.pass_time(6)
     assert scene.values(scene.orders[0]) == [b"instead"]
+
+
+def test_a_transaction_takes_all_back_that_wait_with_an_id_of_their_sender(scene):
+    first, second = (scene.send(after=5, headers={ID_HEADER: b"mine"}).scheduled for _ in range(2))
+    other = scene.send(after=5, headers={ID_HEADER: b"another"}).scheduled
+    scene.rig.run(scene.rig.operations.cancel(first))
+    transaction = scene.rig.transaction()
+    assert scene.rig.run(take_back(transaction, None, "mine")) == [second]
+    with pytest.raises(errors.NotScheduled, match="with the id 'nobody'"):
+        scene.rig.run(take_back(transaction, None, "nobody"))
+    with pytest.raises(errors.Misuse, match="or message_id="):
+        scene.rig.run(take_back(transaction, first, "mine"))
+    scene.rig.run(transaction.commit())
+    assert states(scene, first, second, other) == ["cancelled", "cancelled", "waits"]
+    with pytest.raises(errors.NotScheduled, match="was taken back before"):
+        scene.rig.run(take_back(scene.rig.transaction(), None, "mine"))
+
+
+def test_of_messages_with_one_id_none_is_taken_back_with_a_transaction_while_one_is_held(scene):
+    held, waits = (scene.send(after=5, headers={ID_HEADER: b"mine"}).scheduled for _ in range(2))
+    prepared = scene.rig.transaction(XID)
+    scene.rig.run(take_back(prepared, held))
+    scene.rig.run(prepared.prepare())
+    transaction = scene.rig.transaction()
+    with pytest.raises(errors.ScheduleHeld, match="nothing has changed"):
+        scene.rig.run(take_back(transaction, None, "mine"))
+    scene.rig.run(transaction.commit())
+    assert states(scene, held, waits) == ["held", "waits"]
 
 
 def test_a_transaction_may_do_nothing_else(scene):

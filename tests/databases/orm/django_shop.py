@@ -200,6 +200,29 @@ class Actions:
 
         return [message.value.decode()[:10] for message in broker().read(self.topic, 0, 0)]
 
+    def taken_back(self):
+        """Scheduled messages are taken back with the commit, or stay."""
+        from txbroker.databases.django import broker, cancel, waiting
+
+        first, second = (broker().send(self.topic, b"v", after=3600).scheduled for _ in range(2))
+        with transaction.atomic():
+            cancel(first)
+            with contextlib.suppress(ZeroDivisionError), transaction.atomic():
+                cancel(str(second))
+                raise ZeroDivisionError
+            assert [each.id for each in waiting()] == [first]
+        states = [broker().scheduled(each).state for each in (first, second)]
+
+        def again():
+            with transaction.atomic():
+                self.order.objects.create(number=1)
+                cancel(second)
+                cancel(first)
+
+        self.refused(errors.NotScheduled, "taken back before", again)
+        self.refused(errors.Misuse, "no transaction.atomic() is open", lambda: cancel(second))
+        print(*states, broker().scheduled(second).state, self.order.objects.count())
+
     def refused_commit(self):
         """PostgreSQL: a constraint that only COMMIT checks."""
         with connection.cursor() as cursor:

@@ -51,6 +51,11 @@ def test_messages_follow_transactions_and_savepoints(url, broker, shared_broker,
     assert messages == str(["1", "a", "b", "c", "d", "e", "after 1", "by hand", "y" * 10])
 
 
+def test_scheduled_messages_are_taken_back_with_the_commit(sqlite, shared_broker, broker, topic):
+    [said] = django(f"sqlite:///{sqlite}", shared_broker.address, topic, "taken_back")
+    assert said == "cancelled waits waits 0"
+
+
 def test_a_commit_that_the_database_refuses_leaves_no_message(postgresql, shared_broker, broker, topic):
     assert django(postgresql.url, shared_broker.address, topic, "refused_commit") == [
         "IntegrityError True",

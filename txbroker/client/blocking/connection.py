@@ -19,6 +19,7 @@ from typing import Any, Self, TypeVar
 from journal.arguments import LEAST_TIME, MOST_TIME, micros, seconds
 from journal.due_time import After, At
 from journal.message_headers import GivenHeaders, GivenId, GivenTags, marked
+from journal.scheduled_id import ScheduledId
 from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.blocking.consumer import Consumer
@@ -43,10 +44,12 @@ from txbroker.client.core.worker import Worker, worker_of
 from txbroker.client.loop.fork import process_name
 from txbroker.client.loop.login import login_of
 from txbroker.client.loop.since_boot import since_boot
+from txbroker.client.operations import scheduled
 from txbroker.client.operations.operations import Operations
 from txbroker.client.operations.transaction_operations import TransactionOperations
 from txbroker.client.producer.producer import Producer
 from txbroker.client.transactions.serials import Serials
+from txbroker.client.transactions.taking_back import take_back
 from txbroker.client.transactions.transaction import Transaction as TransactionCore
 from txbroker.client.transactions.two_phase import TwoPhase, TwoPhaseOperations
 
@@ -306,6 +309,18 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         current = self._joined()
         assert current is not None
         return self.run(current.send(*message))
+
+    def cancel(
+        self, id: ScheduledId | str | None = None, *, message_id: str | bytes | None = None
+    ) -> list[ScheduledId]:
+        """Take scheduled messages back; see :meth:`ScheduleOperations.cancel`.
+
+        Between ``tpc_begin`` and the end, this belongs to the transaction, as in ``Transaction.cancel``.
+        """
+        current = self._joined()
+        if current is None:
+            return self.run(scheduled.cancel(self.core, id, message_id))
+        return self.run(take_back(current, id, message_id))
 
     def _joined(self) -> TransactionCore | None:
         """Return the transaction that this thread has begun with ``tpc_begin``; raises Misuse if another thread has

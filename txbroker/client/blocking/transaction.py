@@ -115,18 +115,22 @@ class Transaction(ClientTransaction):
             self._core.interrupted(before, error)
             raise
 
-    def cancel(self, id: ScheduledId | str) -> None:
-        """Take a scheduled message back with the transaction: if it commits, the message never comes.
+    def cancel(
+        self, id: ScheduledId | str | None = None, *, message_id: str | bytes | None = None
+    ) -> list[ScheduledId]:
+        """Take a scheduled message back with the transaction, or all that wait with a ``message_id`` of their sender:
+        if it commits, they never come. Return which.
 
         Raises AlreadySent, ScheduleHeld and NotScheduled unless the message waits now; the transaction goes on then. If
         it is sent before the transaction is prepared or committed, that is refused.
         """
         before = self._core.contents.changes
         try:
-            self._run(taking_back.take_back(self._core, id))
+            found: list[ScheduledId] = self._run(taking_back.take_back(self._core, id, message_id))
         except BaseException as error:
             self._core.interrupted(before, error)
             raise
+        return found
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any

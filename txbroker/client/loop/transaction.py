@@ -78,9 +78,12 @@ class LoopTransaction(ClientTransaction):
         return self._connection.run(bulk.send_frames(self._core, topic, split), self._core.cut_short)
 
     @loop_part_method
-    def cancel(self, id: ScheduledId | str) -> Awaitable[None]:
-        """Take a scheduled message back with the transaction; see the blocking client's."""
-        return self._connection.run(taking_back.take_back(self._core, id), self._core.cut_short)
+    def cancel(
+        self, id: ScheduledId | str | None = None, *, message_id: str | bytes | None = None
+    ) -> Awaitable[list[ScheduledId]]:
+        """Take scheduled messages back with the transaction; see the blocking client's."""
+        taking = taking_back.take_back(self._core, id, message_id)
+        return self._connection.run(taking, self._core.cut_short)
 
     @loop_part_method
     def prepare(self) -> Awaitable[None]:

@@ -52,23 +52,40 @@ async def cancel(
 
     Raises AlreadySent, ScheduleHeld and NotScheduled.
     """
+    wanted = check_named(id, message_id)
+    if wanted is not None:
+        return await _cancel_named(core, wanted)
+    assert id is not None
+    [known] = await _taken_back(core, [ScheduledId.of(id)])
+    if known.state.state != State.CANCELLED:
+        await _refuse(core, known, NOTHING_CHANGED)
+    return [known.id]
+
+
+def check_named(id: ScheduledId | str | None, message_id: str | bytes | None) -> bytes | None:
+    """Return the checked ``message_id``, None if an ``id`` is given in place of it; raises Misuse for both or none."""
     if (id is None) == (message_id is None):
         raise errors.Misuse("cancel takes the id of a scheduled message, or message_id=; nothing has changed")
-    if id is not None:
-        [known] = await _taken_back(core, [ScheduledId.of(id)])
-        if known.state.state != State.CANCELLED:
-            await _refuse(core, known, NOTHING_CHANGED)
-        return [known.id]
     if isinstance(message_id, bool):
         raise wrong_type("message_id", message_id, "a str or bytes", NOTHING_CHANGED)
-    wanted = checked_message_id(message_id, NOTHING_CHANGED, "message_id")
-    assert wanted is not None
-    return await _cancel_named(core, wanted)
+    return checked_message_id(message_id, NOTHING_CHANGED, "message_id")
+
+
+async def waiting_named(core: Core, wanted: bytes) -> list[ScheduledId]:
+    """Return the messages that wait with that id of their sender; raises AlreadySent, ScheduleHeld and NotScheduled if
+    there is none, or if one is held.
+    """
+    known = (await _shown(core, await _named(core, wanted))).known
+    waiting = [each.id for each in known if each.state.state == State.WAITS]
+    if held := [each for each in known if each.state.state == State.HELD]:
+        await _refuse(core, held[0], NOTHING_CHANGED)
+    if not waiting:
+        await _refuse_named(core, wanted, known)
+    return waiting
 
 
 async def _cancel_named(core: Core, wanted: bytes) -> list[ScheduledId]:
-    ids = await _named(core, wanted)
-    known = (await _shown(core, ids)).known
+    known = (await _shown(core, await _named(core, wanted))).known
     waiting = [each.id for each in known if each.state.state == State.WAITS]
     after = await _taken_back(core, waiting)
     taken = [each.id for each in after if each.state.state == State.CANCELLED]
@@ -79,10 +96,18 @@ async def _cancel_named(core: Core, wanted: bytes) -> list[ScheduledId]:
         await _refuse(core, held[0], f"{others_of_it} with its id {has} been taken back")
     if taken:
         return taken
+    over = [each.id for each in others if each.state.state == State.CANCELLED]
+    if not over or any(each.state.state == State.SENT for each in others):
+        await _refuse_named(core, wanted, others)
+    return over
+
+
+async def _refuse_named(core: Core, wanted: bytes, others: list[_Known]) -> NoReturn:
+    """Raise the error that says why none of the messages with that id waits."""
     if sent := [each for each in others if each.state.state == State.SENT]:
         await _refuse(core, max(sent, key=lambda each: each.state.due), NOTHING_CHANGED)
-    if over := [each.id for each in others if each.state.state == State.CANCELLED]:
-        return over
+    if over := [each for each in others if each.state.state == State.CANCELLED]:
+        await _refuse(core, over[0], NOTHING_CHANGED)
     raise errors.NotScheduled(
         f"there is no scheduled message with the id {wanted.decode(errors='backslashreplace')!r}: there never was, or "
         f"it was over a day ago; {NOTHING_CHANGED}"

@@ -207,14 +207,15 @@ class Contents:
         """How many messages were added, and scheduled ones are to be taken back."""
         return self.added + len(self._cancels)
 
-    def take_back(self, id: ScheduledId) -> None:
-        """Have a scheduled message taken back with the transaction; raises LimitExceeded for too many."""
-        if len(self._cancels) >= MAX_SCHEDULED_IDS and id not in self._cancels:
+    def take_back(self, ids: Sequence[ScheduledId]) -> None:
+        """Have scheduled messages taken back with the transaction; raises LimitExceeded for too many."""
+        cancels = self._cancels | dict.fromkeys(ids)
+        if len(cancels) > MAX_SCHEDULED_IDS:
             raise errors.LimitExceeded(
-                f"a transaction takes back {MAX_SCHEDULED_IDS:,} scheduled messages at most; this one was not added, "
-                "the transaction goes on"
+                f"a transaction takes back {MAX_SCHEDULED_IDS:,} scheduled messages at most; {len(cancels):,} would "
+                "be; none was added now, the transaction goes on"
             )
-        self._cancels[id] = None
+        self._cancels = cancels
 
     def add_offsets(
         self, group: str, offsets: list[PartitionOffset], settled: Sequence[Settled] = ()

@@ -16,16 +16,18 @@ from typing import Any
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from journal.due_time import After, At
-from journal.message_headers import GivenHeaders, GivenId, GivenTags, message_of
+from journal.message_headers import GivenHeaders, GivenId, GivenTags
+from journal.scheduled_id import ScheduledId
 from txbroker import errors
 from txbroker.client.core.results import Message
-from txbroker.client.loop.kept_due import kept_due
+from txbroker.client.loop.waiting import Waits, taken_back
+from txbroker.client.loop.waiting import waiting as message_waiting
 from txbroker.databases.adapters import adapter
 from txbroker.databases.adapters.adapter import run
 from txbroker.databases.adapters.database import Connector
 from txbroker.databases.blocking import Atomic
 from txbroker.databases.django.broker import broker, configuration
-from txbroker.databases.orm.waiting_messages import Waiting, block, check_room, commit_with
+from txbroker.databases.orm.waiting_messages import block, check_room, commit_with
 from txbroker.databases.orm.wrapped import WrappedDatabase
 
 _BLOCK = "_txbroker_block"
@@ -34,9 +36,11 @@ _SIZE = "_txbroker_size"
 
 
 class _Entry:
-    """A message in Django's list. It has been sent when Django calls the entry, after the commit."""
+    """A message in Django's list, or one to be taken back. That has been done when Django calls the entry, after the
+    commit.
+    """
 
-    def __init__(self, message: Waiting) -> None:
+    def __init__(self, message: Waits) -> None:
         self.message = message
 
     def __call__(self) -> None:
@@ -70,18 +74,37 @@ def send(
     BufferFull. Refusals of the broker are raised at the commit.
     """
     connection = _in_transaction(using)
-    message = Waiting(
-        *message_of(topic, value, key, headers, partition, timestamp, id, tags), kept_due(after, at)
+    _add(
+        connection,
+        using,
+        message_waiting(topic, value, key, headers, partition, timestamp, id, tags, after, at),
     )
+
+
+def cancel(
+    id: ScheduledId | str | None = None,
+    *,
+    message_id: str | bytes | None = None,
+    using: str = DEFAULT_DB_ALIAS,
+) -> None:
+    """Take a scheduled message back with the transaction of ``using``, or all that wait with that id of their sender.
+
+    The commit asks the broker, and is refused if the message does not wait then: it raises AlreadySent, ScheduleHeld or
+    NotScheduled, and the database is rolled back. Raises Misuse outside ``transaction.atomic()``, BufferFull.
+    """
+    _add(_in_transaction(using), using, taken_back(id, message_id))
+
+
+def _add(connection: Any, using: str, added: Waits) -> None:
     size, bound = getattr(connection, _SIZE, 0), configuration().max_bytes
     if (
-        size + message.size > bound
+        size + added.size > bound
     ):  # it still counts messages that were rolled back, and those of earlier transactions
         size = sum(each.size for each in waiting(using=using))
-        check_room(size, message, bound)
+        check_room(size, added, bound)
     _prepare(connection)
-    connection.on_commit(_Entry(message))
-    setattr(connection, _SIZE, size + message.size)
+    connection.on_commit(_Entry(added))
+    setattr(connection, _SIZE, size + added.size)
 
 
 def receive(
@@ -107,8 +130,11 @@ def receive(
     return block_of.receive(topics, group, timeout, **choices)
 
 
-def waiting(*, using: str = DEFAULT_DB_ALIAS) -> list[Waiting]:
-    """Return the messages that would be sent if the transaction of ``using`` were committed now. Meant for tests."""
+def waiting(*, using: str = DEFAULT_DB_ALIAS) -> list[Waits]:
+    """Return the messages that would be sent, or taken back, if the transaction of ``using`` were committed now.
+
+    Meant for tests.
+    """
     return [func.message for _, func, *_ in connections[using].run_on_commit if isinstance(func, _Entry)]
 
 

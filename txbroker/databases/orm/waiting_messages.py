@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, cast
 
-from journal.message_headers import Headers, size_of
 from txbroker import errors
 from txbroker.client.blocking import Connection
-from txbroker.client.loop.kept_due import KeptDue, arguments_of
+from txbroker.client.loop.waiting import Waits
 from txbroker.databases.adapters.adapter import run
 from txbroker.databases.adapters.database import Database
 from txbroker.databases.blocking import Atomic, BlockingSide
@@ -27,28 +26,11 @@ Broker = Connection | Callable[[], Connection]
 """A connection, or a function that returns one when it is needed, for example after a fork."""
 
 
-class Waiting(NamedTuple):
-    """One message that waits; fields as the arguments of ``Connection.send``, but for when it is ``due``."""
-
-    topic: str
-    value: bytes | None
-    key: bytes | None = None
-    headers: Headers | None = None
-    partition: int | None = None
-    timestamp: int | None = None
-    due: KeptDue | None = None
-
-    @property
-    def size(self) -> int:
-        """Bytes it counts for."""
-        return len(self.value or b"") + len(self.key or b"") + size_of(self.headers)
-
-
-def check_room(taken: int, message: Waiting, bound: int) -> None:
-    """Raise BufferFull if a message does not fit beside ``taken`` bytes."""
-    if taken + message.size > bound:
+def check_room(taken: int, waits: Waits, bound: int) -> None:
+    """Raise BufferFull if a message, or one to be taken back, does not fit beside ``taken`` bytes."""
+    if taken + waits.size > bound:
         raise errors.BufferFull(
-            f"{taken + message.size} bytes of messages would wait for this transaction's commit, {bound} are allowed: "
+            f"{taken + waits.size} bytes of messages would wait for this transaction's commit, {bound} are allowed: "
             "nothing was sent, and the transaction is as it was. Use smaller transactions, a greater max_bytes, or "
             "txbroker.atomic, which sends at once"
         )
@@ -70,7 +52,7 @@ def block(database: WrappedDatabase, broker: Broker, terms: Terms) -> Atomic:
     return Atomic(Deciding(cast(Database, database), side, terms.application), side, None)
 
 
-def commit_with(atomic: Atomic, messages: Iterable[Waiting]) -> None:
+def commit_with(atomic: Atomic, waiting: Iterable[Waits]) -> None:
     """Decide, prepare, commit and tell the broker: the last steps. Raises as the end of a block does.
 
     After it has raised, the database is rolled back, or the error is ``OutcomeUnknown``.
@@ -82,8 +64,8 @@ def commit_with(atomic: Atomic, messages: Iterable[Waiting]) -> None:
             run(atomic.deciding.roll_back_database(error))
             raise
     try:
-        for message in messages:
-            atomic.send(*message[:6], **arguments_of(message.due))
+        for each in waiting:
+            each.carry_out(atomic)
     except BaseException as error:
         atomic.__exit__(type(error), error, error.__traceback__)
         raise

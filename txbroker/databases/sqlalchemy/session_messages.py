@@ -15,10 +15,11 @@ from sqlalchemy import Connection, TwoPhaseTransaction, event
 from sqlalchemy.orm import Session, SessionTransaction
 
 from journal.due_time import After, At
-from journal.message_headers import GivenHeaders, GivenId, GivenTags, message_of
+from journal.message_headers import GivenHeaders, GivenId, GivenTags
+from journal.scheduled_id import ScheduledId
 from txbroker import errors
 from txbroker.client import blocking
-from txbroker.client.loop.kept_due import kept_due
+from txbroker.client.loop.waiting import Waits, taken_back, waiting
 from txbroker.databases.adapters.adapter import kind_of, run
 from txbroker.databases.adapters.database import Condition
 from txbroker.databases.blocking import Atomic
@@ -26,7 +27,6 @@ from txbroker.databases.orm.waiting_messages import (
     MAX_BYTES,
     Broker,
     Terms,
-    Waiting,
     block,
     check_room,
     commit_with,
@@ -78,19 +78,21 @@ def carry(
 
 
 class _Carried:
-    """The messages that a Connection's transaction carries, each with the savepoints in which it was sent."""
+    """The messages that a Connection's transaction carries, and those that it takes back, each with the savepoints in
+    which that was asked for.
+    """
 
     def __init__(self) -> None:
-        self._sent: list[tuple[frozenset[str], Waiting]] = []
+        self._sent: list[tuple[frozenset[str], Waits]] = []
         self.size = 0
         self.atomic: Atomic | None = None
 
     @property
-    def messages(self) -> list[Waiting]:
+    def messages(self) -> list[Waits]:
         """Return the messages in the order in which they were sent."""
         return [message for _, message in self._sent]
 
-    def add(self, savepoints: frozenset[str], message: Waiting) -> None:
+    def add(self, savepoints: frozenset[str], message: Waits) -> None:
         """Add a message."""
         self._sent.append((savepoints, message))
         self.size += message.size
@@ -147,24 +149,38 @@ class Messages:
         The arguments are those of ``Connection.send``; when it is due is fixed by this call. Raises BufferFull, and
         Misuse for a Session whose commit cannot carry.
         """
+        self._add(session, waiting(topic, value, key, headers, partition, timestamp, id, tags, after, at))
+
+    def cancel(
+        self,
+        session: Any,
+        id: ScheduledId | str | None = None,
+        *,
+        message_id: str | bytes | None = None,
+    ) -> None:
+        """Take a scheduled message back with the Session's transaction, or all that wait with that id of their sender.
+
+        The commit asks the broker, and is refused if the message does not wait then: it raises AlreadySent,
+        ScheduleHeld or NotScheduled. Raises BufferFull and Misuse as :meth:`send`.
+        """
+        self._add(session, taken_back(id, message_id))
+
+    def _add(self, session: Any, added: Waits) -> None:
         session = plain_session(session)
         if session.twophase:
             raise refused_two_phase()
         connection = connection_of(session)
         check_sole(session)
         carried = self._of(connection)
-        message = Waiting(
-            *message_of(topic, value, key, headers, partition, timestamp, id, tags), kept_due(after, at)
-        )
-        check_room(carried.size, message, self._max_bytes)
+        check_room(carried.size, added, self._max_bytes)
         if carried.atomic is None and not connection.in_nested_transaction():
             atomic = block(DriverDatabase(connection), self._broker, self._terms)
             atomic.__enter__()
             carried.atomic = atomic
-        carried.add(_savepoints(connection), message)
+        carried.add(_savepoints(connection), added)
 
-    def waiting(self, session: Any) -> list[Waiting]:
-        """Return the messages that the Session's transaction would send if it were committed now."""
+    def waiting(self, session: Any) -> list[Waits]:
+        """Return the messages that the Session's transaction would send, or take back, if it were committed now."""
         session = plain_session(session)
         if not session.in_transaction():
             return []
