@@ -9,7 +9,9 @@ from zlib import crc32
 
 from journal.engine.engine import Engine
 from journal.folds.groups import GroupsFold
-from journal.records.record import Started
+from journal.folds.schedule import ScheduleFold
+from journal.records.record import Cancelled, Started
+from journal.schedule.schedule import Schedule
 from journal.testing import PowerCutDirectory
 from journal.transactions.commit_application import SlicedApply
 from journal.transactions.table import TransactionTable
@@ -102,11 +104,37 @@ def lose_effects():
     Unsent.__init__ = begin_without
 
 
+def come_early():
+    """Messages for later are placed 200 ms before they are due."""
+    now = Schedule.now
+    Schedule.now = lambda self, clock: now(self, clock) + 200_000
+
+
+def forget_what_was_taken_back():
+    """What was taken back comes all the same."""
+    apply = ScheduleFold.apply
+
+    def apply_others(self, lsn, record, *more):
+        return None if isinstance(record, Cancelled) else apply(self, lsn, record, *more)
+
+    ScheduleFold.apply = apply_others
+
+
+def lose_what_waits():
+    """Every 20th message for later is not seen, and so never sent."""
+    see = ScheduleFold.see
+
+    def see_most(self, index, offset, *more):
+        return None if offset % 20 == 0 else see(self, index, offset, *more)
+
+    ScheduleFold.see = see_most
+
+
 FAULTS = {
     fault.__name__: fault
     for fault in (
         answer_early, believe_the_page_cache, forget_names, drop_sends, show_half, forget_prepared, forget_claims,
-        lose_effects,
+        lose_effects, come_early, forget_what_was_taken_back, lose_what_waits,
     )
 }  # fmt: skip
 

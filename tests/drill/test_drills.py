@@ -196,6 +196,40 @@ def test_a_broker_that_breaks_a_promise_to_workers_is_found_out(drill, monkeypat
     assert kinds <= found, [str(violation) for violation in report.violations[:5]]
 
 
+LATER = ("--schedulers", 2, "--clients", 1, "--at", "random")
+
+
+def test_messages_for_later_come_once_or_never_while_the_broker_is_killed(drill):
+    report, result = drill("--fresh", *LATER, "--duration", "5s", "--kills", 2, "--seed", 6)
+    assert report.violations == []
+    assert report.schedulers == 2
+    assert "--schedulers 2" in report.command
+    counts = report.counts
+    assert counts.later > 50
+    assert counts.came > 50
+    assert counts.taken_back > 0
+    assert "EARLY" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("fault", "kinds"),
+    [
+        ("come_early", {"early"}),
+        pytest.param("forget_what_was_taken_back", {"contradicted"}, marks=pytest.mark.deep),
+        pytest.param("lose_what_waits", {"lost"}, marks=pytest.mark.deep),
+    ],
+)
+def test_a_broker_that_breaks_a_promise_about_messages_for_later_is_found_out(
+    drill, monkeypatch, fault, kinds
+):
+    monkeypatch.setenv("TXBROKER_FAULT", fault)
+    monkeypatch.setattr("txbroker.drill.drill.DUE_WITHIN", 20.0)
+    options = ("--duration", "3s", "--kills", 1, "--entry", "tests.drill.faulty_broker")
+    report, _ = drill("--fresh", *LATER, *options, "--seed", 5, code=1)
+    found = {violation.wrong.value for violation in report.violations}
+    assert kinds <= found, [str(violation) for violation in report.violations[:5]]
+
+
 @pytest.mark.sampled(test=1)
 @pytest.mark.parametrize("fault", ["believe_the_page_cache", "forget_names"])
 def test_a_broker_that_does_not_force_passes_kills_and_is_found_out_by_power_cuts(

@@ -30,7 +30,7 @@ from txbroker.drill.judgement.judge import Judge
 from txbroker.drill.judgement.old_content import OldContent, compare_content, note_content
 from txbroker.drill.judgement.violation import Violation, Wrong
 from txbroker.drill.plan.orders import BRISK, BRISK_TOPICS, BRISK_WORK, Orders
-from txbroker.drill.plan.plan import DEAD, POLICY, PROBE, TASKS, Plan
+from txbroker.drill.plan.plan import DEAD, LATER, POLICY, PROBE, TASKS, Plan
 from txbroker.drill.report.result import Report, count, throughput
 
 LOG = "broker.log"
@@ -39,6 +39,9 @@ LEAST_GAP = 0.4
 
 LOOK_INTERVAL = 0.5
 """Seconds between two reads of the ledgers for the progress."""
+
+DUE_WITHIN = 60.0
+"""Seconds that the broker gets at the end to send what was for later: the latest is due 16 s after it was sent."""
 
 HANDLE_WITHIN = 120.0
 """Seconds that the workers get at the end for what is left. Nothing is killed then."""
@@ -117,6 +120,7 @@ class Drill:
             largest=orders.largest,
             compression=orders.compression,
             workers=orders.workers,
+            schedulers=orders.schedulers,
         )
 
     # -- the whole ---------------------------------------------------------------------------------
@@ -176,7 +180,8 @@ class Drill:
                 connection.alter_group(self._plan.work_group, retry=POLICY)
         self._probe_ledger = Ledger(self._plan.ledgers, "probe.1")
         self._tail = Tail(self._plan.ledgers)
-        self._crew = Crew(self._plan, client_names(self._orders.clients, self._orders.workers))
+        orders = self._orders
+        self._crew = Crew(self._plan, client_names(orders.clients, orders.workers, orders.schedulers))
         self._crew.start()
         self._coordinator = Coordinator(self._plan, self._crew.is_over)
         self._coordinator.start()
@@ -288,6 +293,17 @@ class Drill:
         self._start_again()
         self._doing("ending what is in doubt")
         self._coordinator.finish()
+        if self._plan.schedulers:
+            self._doing("waiting until what was sent for later is due")
+            self._wait_for_schedule()
+
+    def _wait_for_schedule(self) -> None:
+        """Wait until no message waits for its time; what does by then is a violation."""
+        deadline = time.monotonic() + DUE_WITHIN
+        topic = self._plan.topic(LATER)
+        with self._connected() as connection:
+            while connection.list_scheduled(topic) and time.monotonic() < deadline:
+                self._wait(LOOK_INTERVAL)
 
     def _wait_for_workers(self) -> None:
         """Wait until the group has finished every message; what it has not by then is a violation."""
@@ -364,6 +380,7 @@ class Drill:
             client_deaths=self._crew.deaths,
             client_pauses=sum(each.kind == Kind.CLIENT_PAUSE.value for each in self._disturbances),
             workers=orders.workers,
+            schedulers=orders.schedulers,
             restarts=victim.restarts,
             recovery=[start.seconds for start in victim.starts[1:] if start.seconds is not None],
             disturbances=[_since(begin, disturbance) for disturbance in self._disturbances],

@@ -12,6 +12,7 @@ from txbroker.drill.clients.feeder import feed
 from txbroker.drill.clients.life import Life
 from txbroker.drill.clients.reader import look
 from txbroker.drill.clients.relay import relay
+from txbroker.drill.clients.scheduler import schedule
 from txbroker.drill.clients.senders import send_on, send_plainly
 from txbroker.drill.clients.transactor import LeftToCoordinator, transact
 from txbroker.drill.clients.worker import work
@@ -27,6 +28,7 @@ ROLES: Final[dict[str, Callable[[Life], None]]] = {
     "reader": look,
     "feeder": feed,
     "worker": work,
+    "scheduler": schedule,
 }
 """What a client does, by the first part of its name (``transactor-1``)."""
 

@@ -15,16 +15,20 @@ WRITERS = ("transactor", "sender", "transactor", "plain")
 """The roles of the clients in turn; one relay and one reader are added, and for workers a feeder."""
 
 WORKER = "worker"
+SCHEDULER = "scheduler"
 
 LOG = "clients.log"
 STOP_WITHIN = 90.0
 """Seconds that clients get to finish what they are doing."""
 
 
-def client_names(count: int, workers: int = 0) -> list[str]:
-    """Return the names of ``count`` writing clients, the relay and the reader, and of the workers with their feeder."""
+def client_names(count: int, workers: int = 0, schedulers: int = 0) -> list[str]:
+    """Return the names of ``count`` writing clients, the relay and the reader, of the workers with their feeder, and of
+    the schedulers.
+    """
     roles = [*(WRITERS[number % len(WRITERS)] for number in range(count)), "relay", "reader"]
     roles += ["feeder", *[WORKER] * workers] if workers else []
+    roles += [SCHEDULER] * schedulers
     return [f"{role}-{roles[: place + 1].count(role)}" for place, role in enumerate(roles)]
 
 

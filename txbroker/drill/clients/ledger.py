@@ -42,6 +42,8 @@ class Began(Entry, frozen=True, kw_only=True, tag="began", tag_field="what"):
     ``together``: all messages or none become visible (a transaction). Operations of one ``connection`` keep their
     order. ``moves`` are the group positions that the operation moves: (place, from, to). ``keys`` are those of the
     messages; without them it is the sender's name. The transaction of a worker says which ``call`` it is for.
+    ``due``: none of its messages may be in its partition before that moment, in µs since 1970 UTC. ``takes_back`` are
+    scheduled messages of the same life that the transaction takes back: (operation, number).
     """
 
     operation: int
@@ -52,6 +54,8 @@ class Began(Entry, frozen=True, kw_only=True, tag="began", tag_field="what"):
     moves: list[tuple[int, int, int]] = []
     keys: list[str] = []
     call: Call | None = None
+    due: list[int] = []
+    takes_back: list[tuple[int, int]] = []
 
     def key(self, number: int, sender: str) -> bytes:
         """Return the key of one of its messages."""
@@ -63,6 +67,29 @@ class Acknowledged(Entry, frozen=True, kw_only=True, tag="acknowledged", tag_fie
 
     operation: int
     offsets: list[tuple[int, int]]
+
+
+class Scheduled(Entry, frozen=True, kw_only=True, tag="scheduled", tag_field="what"):
+    """The broker keeps messages of an operation for later: their numbers."""
+
+    operation: int
+    numbers: list[int]
+
+
+class TakesBack(Entry, frozen=True, kw_only=True, tag="takes back", tag_field="what"):
+    """A scheduled message is about to be taken back."""
+
+    operation: int
+    number: int
+
+
+class TookBack(Entry, frozen=True, kw_only=True, tag="took back", tag_field="what"):
+    """The broker has answered what became of it: it never comes, or it is at that ``offset``, -1 if it did not say."""
+
+    operation: int
+    number: int
+    sent: bool
+    offset: int = -1
 
 
 class Refused(Entry, frozen=True, kw_only=True, tag="refused", tag_field="what"):
@@ -148,6 +175,9 @@ class Surprise(Entry, frozen=True, kw_only=True, tag="surprise", tag_field="what
 AnyEntry = (
     Began
     | Acknowledged
+    | Scheduled
+    | TakesBack
+    | TookBack
     | Refused
     | Unknown
     | Prepared

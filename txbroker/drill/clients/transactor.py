@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
 
 import txbroker
 from journal.arguments import checked_xid
 from journal.records.group_entries import PartitionOffset
+from journal.scheduled_id import ScheduledId
 from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker.client.blocking.transaction import Transaction
@@ -17,8 +19,11 @@ from txbroker.drill.clients.messages import MessageId, value_of
 from txbroker.drill.plan.orders import LARGE_MESSAGES
 from txbroker.drill.plan.plan import FORMAT_ID, WRITTEN, Plan
 from txbroker.errors import (
+    AlreadySent,
+    NotScheduled,
     OutcomeForgotten,
     OutcomeUnknown,
+    ScheduleHeld,
     StorageUnavailable,
     TransactionConflict,
     TransactionRolledBack,
@@ -40,6 +45,10 @@ LARGE = 0.03
 for some seconds; that are large, if the plan wants them."""
 
 
+NOT_WAITING = (AlreadySent, NotScheduled, ScheduleHeld)
+"""Refusals of a transaction that was to take back what does not wait any more."""
+
+
 class LeftToCoordinator(Exception):
     """The client could not find out in time how a transaction ended; its life ends here."""
 
@@ -58,8 +67,23 @@ class Consumed(Protocol):
         """Commit these positions; between ``tpc_begin`` and its end the commit joins that transaction."""
 
 
+class Later(NamedTuple):
+    """When a message is due, as an argument of ``send``, and the earliest moment, in µs since 1970 UTC."""
+
+    argument: dict[str, Any]
+    earliest: int
+
+
+class TakenBack(NamedTuple):
+    """A scheduled message that a transaction takes back: which of the life's messages, and its id."""
+
+    operation: int
+    number: int
+    id: ScheduledId
+
+
 class Work(NamedTuple):
-    """What a transaction is to do."""
+    """What a transaction is to do. Without ``later`` its messages are for now."""
 
     operation: int
     places: list[int]
@@ -68,6 +92,13 @@ class Work(NamedTuple):
     commit: bool
     moves: list[tuple[int, int, int]] = []  # noqa: RUF012  (a tuple's default, never changed)
     consumer: Consumed | None = None
+    later: list[Later] = []  # noqa: RUF012
+    taken_back: list[TakenBack] = []  # noqa: RUF012
+
+    def messages(self) -> Iterator[tuple[int, MessageId, dict[str, Any]]]:
+        """Yield place, message and when it is due, if not now."""
+        due = [each.argument for each in self.later] or [{} for _ in self.places]
+        yield from zip(self.places, self.identities, due, strict=True)
 
 
 def transact(life: Life) -> None:
@@ -120,6 +151,8 @@ class Carrying:
         self._connection = connection
         self._work = work
         self._xid = xid_of(life.plan, life.sender, work.operation)
+        self.scheduled: list[ScheduledId] = []
+        """The ids of its messages for later, once it is known to have committed, in one phase."""
         self._asked = False
         """Whether the broker may have been asked to decide; before that nothing can have happened."""
 
@@ -134,6 +167,8 @@ class Carrying:
                 connection=life.connections,
                 xid=str(self._xid) if work.two_phase else "",
                 moves=work.moves,
+                due=[each.earliest for each in work.later],
+                takes_back=[each[:2] for each in work.taken_back],
             )
         )
         return self._two_phases() if work.two_phase else self._one_phase()
@@ -144,9 +179,12 @@ class Carrying:
         work = self._work
         transaction = self._connection.transaction()
         try:
-            for place, identity in zip(work.places, work.identities, strict=True):
+            for place, identity, due in work.messages():
                 topic, partition = self._life.plan.layout[place]
-                transaction.send(topic, value_of(identity), *self._labels(place), partition=partition)
+                labels = self._labels(place)
+                transaction.send(topic, value_of(identity), *labels, partition=partition, **due)
+            for each in work.taken_back:
+                transaction.cancel(each.id)
             if work.consumer is not None:
                 transaction.commit_offsets(work.consumer)
             self._asked = True
@@ -155,7 +193,7 @@ class Carrying:
                 self._end(committed=False)
                 return work.consumer is None  # a relay must read its messages again
             transaction.commit()
-        except EXPECTED as error:
+        except (*EXPECTED, *NOT_WAITING) as error:
             if not (self._asked and isinstance(error, OutcomeUnknown)):
                 return self._failed(error)
             self._unknown(error)
@@ -169,7 +207,7 @@ class Carrying:
     def _failed(self, error: Exception) -> bool:
         """Note that the transaction will never happen: the connection is dropped, and with it the open transaction."""
         self._end(committed=False)
-        if not isinstance(error, (TransactionRolledBack, *LOST)):
+        if not isinstance(error, (TransactionRolledBack, *LOST, *NOT_WAITING)):
             self._life.surprised(f"operation {self._work.operation}", error)
         return False
 
@@ -198,9 +236,12 @@ class Carrying:
         life, connection, work = self._life, self._connection, self._work
         try:
             connection.tpc_begin(self._xid)
-            for place, identity in zip(work.places, work.identities, strict=True):
+            for place, identity, due in work.messages():
                 topic, partition = life.plan.layout[place]
-                connection.send(topic, value_of(identity), *self._labels(place), partition=partition)
+                labels = self._labels(place)
+                connection.send(topic, value_of(identity), *labels, partition=partition, **due)
+            for each in work.taken_back:
+                connection.cancel(each.id)
             if work.consumer is not None:
                 work.consumer.commit()
             self._asked = True
@@ -208,7 +249,7 @@ class Carrying:
             self._prepared()
             commit = self._decide()
             connection.tpc_commit() if commit else connection.tpc_rollback()
-        except EXPECTED as error:
+        except (*EXPECTED, *NOT_WAITING) as error:
             if not (self._asked and isinstance(error, LOST)):
                 return self._failed(error)
             # A decision may have been taken without arriving: only asking shows it.
@@ -274,6 +315,7 @@ class Carrying:
 
     def _end(self, committed: bool, found_out: bool = False, transaction: Transaction | None = None) -> None:
         layout, runs = self._life.plan.layout, transaction.runs if transaction is not None else []
+        self.scheduled = transaction.scheduled if transaction is not None and committed else []
         where = [(layout.index((run.topic, run.partition)), run.base_offset, run.messages) for run in runs]
         self._life.ledger.write(
             Ended(operation=self._work.operation, committed=committed, found_out=found_out, runs=where)

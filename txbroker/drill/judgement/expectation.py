@@ -17,7 +17,10 @@ from txbroker.drill.clients.ledger import (
     Prepared,
     Refused,
     Saw,
+    Scheduled,
     Surprise,
+    TakesBack,
+    TookBack,
     Unknown,
     WentBack,
 )
@@ -39,6 +42,11 @@ class Operation:
     prepared: Line | None = None
     decisions: list[tuple[Line, bool]] = field(default_factory=list)
     ends: list[tuple[Line, Ended]] = field(default_factory=list)
+    scheduled: set[int] = field(default_factory=set)
+    """The messages that the broker said it keeps for later."""
+    asked_back: set[int] = field(default_factory=set)
+    """Those that were to be taken back, alone; ``took_back`` has what the broker said of them."""
+    took_back: dict[int, tuple[Line, TookBack]] = field(default_factory=dict)
     found: list[tuple[int, int, int]] = field(default_factory=list)
     """The messages of the operation that the broker holds: (number, place, offset)."""
 
@@ -122,6 +130,13 @@ class Expectation:
             case Acknowledged(offsets=offsets):
                 operation.acknowledged.update(offsets)
                 operation.acknowledged_at = str(line)
+            case Scheduled(numbers=numbers):
+                operation.scheduled.update(numbers)
+                operation.acknowledged_at = str(line)
+            case TakesBack(number=number):
+                operation.asked_back.add(number)
+            case TookBack(number=number) as took_back:
+                operation.took_back[number] = line, took_back
             case Refused(indexes=indexes):
                 operation.refused.update(indexes)
             case Unknown(indexes=indexes):

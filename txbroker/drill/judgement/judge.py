@@ -11,6 +11,7 @@ from txbroker.drill.clients.ledger import HalfSeen, Line, Surprise, WentBack
 from txbroker.drill.clients.messages import MessageId, identity_of, value_of
 from txbroker.drill.clients.reader import checksum_of, digest_of
 from txbroker.drill.judgement.expectation import Expectation, Letter, Operation
+from txbroker.drill.judgement.judge_schedule import judge_moment, judge_schedule
 from txbroker.drill.judgement.judge_transactions import judge_relay, judge_transaction
 from txbroker.drill.judgement.judge_work import judge_work
 from txbroker.drill.judgement.violation import Violation, Wrong
@@ -23,6 +24,10 @@ class Held(Protocol):
     @property
     def offset(self) -> int:
         """Return its place in the partition."""
+
+    @property
+    def appended(self) -> int:
+        """Return when it was appended, in µs since 1970 UTC."""
 
     @property
     def key(self) -> bytes | None:
@@ -82,6 +87,8 @@ class Judge:
             else:
                 self._compare(place, message, operation, identity)
                 operation.found.append((identity.number, place, message.offset))
+                if operation.began.due:
+                    self.violations += judge_moment(operation, identity.number, place, message, self._layout)
 
     def _whose(self, place: int, message: Held) -> tuple[Operation, MessageId] | None:
         """Return the operation of the message, and which one it is; reports a message that is of none."""
@@ -135,6 +142,8 @@ class Judge:
         """Return all violations; ``positions`` are the relay's and the workers' by place, as the broker gives them."""
         for operation in self._expectation.operations.values():
             self._judge_repetitions(operation)
+            if operation.began.due:
+                continue
             if operation.began.together:
                 self.violations += judge_transaction(operation, self._layout)
             else:
@@ -142,6 +151,7 @@ class Judge:
         self._judge_order()
         self.violations += judge_relay(self._expectation.operations.values(), self._layout, positions)
         self.violations += judge_work(self._expectation, self._tasks, self.checksums, self._layout, positions)
+        self.violations += judge_schedule(self._expectation, self._layout)
         self.violations += self._unseen()
         self.violations += [self._complaint(line, entry) for line, entry in self._expectation.complaints]
         return self.violations

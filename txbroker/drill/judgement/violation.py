@@ -25,6 +25,7 @@ class Wrong(enum.Enum):
     HANDLED_TWICE = "handled twice"
     NEVER_HANDLED = "never handled"
     CLAIM = "claim"
+    EARLY = "early"
     UNSEEN = "seen and gone"
     FILES = "files"
     OLD_CONTENT = "old content"

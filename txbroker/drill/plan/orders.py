@@ -49,6 +49,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     two_phase: float = 0.5
     rate: float = 300.0
     workers: int = 0
+    schedulers: int = 0
     data: Path | None = None
     in_place: bool = False
     power_cuts: bool = False

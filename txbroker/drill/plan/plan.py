@@ -29,6 +29,10 @@ DEAD: Final = dead_topic_of(TASKS)
 WORK_SHAPE: Final = {TASKS: 4, HANDLED: 4, DEAD: 4}
 """Further topics of a drill with workers: the feeder writes TASKS, the workers' handlers HANDLED, the broker DEAD."""
 
+LATER: Final = "later"
+SCHEDULE_SHAPE: Final = {LATER: 2}
+"""Further topics of a drill with schedulers: what they send for later."""
+
 POLICY: Final = RetryPolicy(attempts=5, pause=0.1, longest=0.5)
 """How the workers' group tries a message again. More attempts than a message that is to succeed fails on purpose: each
 worker that dies with it costs one."""
@@ -43,7 +47,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``rate`` is the largest number of messages per second of one client, 0 for no limit. ``two_phase`` is the share of
     transactions in two phases. ``large``: some transactions are larger than one turn can apply. ``compression``: each
     connection of a client takes one of these ways by chance, "none" among them. ``workers`` is how many there are; one
-    that is silent for ``session_timeout`` loses its partitions.
+    that is silent for ``session_timeout`` loses its partitions. ``schedulers`` is how many send messages for later.
     """
 
     name: str
@@ -58,6 +62,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     compression: tuple[str, ...] = ("none",)
     workers: int = 0
     session_timeout: float = 2.0
+    schedulers: int = 0
 
     def topic(self, short: str) -> str:
         """Return the topic's full name."""
@@ -66,7 +71,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def shape(self) -> dict[str, int]:
         """Return the topics of this drill, without its name, and their partitions."""
-        return SHAPE | WORK_SHAPE if self.workers else SHAPE
+        return SHAPE | (WORK_SHAPE if self.workers else {}) | (SCHEDULE_SHAPE if self.schedulers else {})
 
     @property
     def layout(self) -> list[tuple[str, int]]:

@@ -12,6 +12,7 @@ from txbroker.drill.broker.victim import Disturbance, Start
 from txbroker.drill.clients.coordinator import SENDER as COORDINATOR
 from txbroker.drill.clients.ledger import Acknowledged, Ended, Line
 from txbroker.drill.judgement.expectation import Expectation, Operation
+from txbroker.drill.judgement.judge_schedule import is_committed, taken_back
 from txbroker.drill.judgement.violation import Violation, Wrong
 
 REPORT_FILE: Final = "report.json"
@@ -21,6 +22,9 @@ BINS: Final = 240
 
 TOLD_OF_WORKERS: Final = (Wrong.HANDLED_TWICE, Wrong.NEVER_HANDLED, Wrong.CLAIM)
 """Those that it lists even then if there are workers."""
+
+TOLD_OF_SCHEDULE: Final = (Wrong.EARLY,)
+"""Those that it lists even then if there are schedulers."""
 
 ALWAYS_TOLD: Final = (Wrong.LOST, Wrong.DUPLICATED, Wrong.HALF_VISIBLE, Wrong.OUT_OF_ORDER, Wrong.CHANGED)
 """The kinds of violations that the table lists even when there are none."""
@@ -60,6 +64,10 @@ class Counts(msgspec.Struct, kw_only=True):
     handler_calls: int = 0
     handler_failures: int = 0
     """Calls of workers' handlers, and those of them that failed on purpose."""
+    later: int = 0
+    """Messages for later that the broker has kept, ``taken_back`` of them never came. ``came`` did."""
+    came: int = 0
+    taken_back: int = 0
     claims: int = 0
     """Claims of partitions under which workers handled something."""
     read_live: int = 0
@@ -81,6 +89,7 @@ class Report(msgspec.Struct, kw_only=True):
     client_deaths: int
     client_pauses: int = 0
     workers: int = 0
+    schedulers: int = 0
     restarts: int
     recovery: list[float]
     disturbances: list[Disturbance]
@@ -122,7 +131,7 @@ def rows_of(report: Report) -> list[tuple[str, str]]:
     counts, seconds = report.counts, report.recovery
     as_decided = counts.in_doubt_committed_as_decided + counts.in_doubt_rolled_back_as_decided
     by_coordinator = counts.in_doubt_committed_by_coordinator + counts.in_doubt_rolled_back_by_coordinator
-    told = ALWAYS_TOLD + TOLD_OF_WORKERS * bool(report.workers)
+    told = ALWAYS_TOLD + TOLD_OF_WORKERS * bool(report.workers) + TOLD_OF_SCHEDULE * bool(report.schedulers)
     return [
         (f"kills of the broker ({report.death})", f"{report.kills:,}"),
         ("pauses (SIGSTOP), stops (SIGTERM)", f"{report.pauses:,}, {report.stops:,}"),
@@ -158,6 +167,7 @@ def rows_of(report: Report) -> list[tuple[str, str]]:
         ),
         ("messages relayed with their offsets, exactly once", f"{counts.relayed:,}"),
         *(_rows_of_work(report) if report.workers else ()),
+        *(_rows_of_schedule(report) if report.schedulers else ()),
         ("messages that a reader saw meanwhile", f"{counts.read_live:,}"),
         ("messages that were there before the drill", f"{counts.old_messages:,}"),
         *((f"{wrong.value.upper()}", f"{report.number_of(wrong):,}") for wrong in told),
@@ -187,6 +197,15 @@ def _rows_of_work(report: Report) -> list[tuple[str, str]]:
     ]
 
 
+def _rows_of_schedule(report: Report) -> list[tuple[str, str]]:
+    counts = report.counts
+    return [
+        ("messages for later, kept by the broker", f"{counts.later:,}"),
+        ("  came, none before its time", f"{counts.came:,}"),
+        ("  were taken back, alone or with a transaction", f"{counts.taken_back:,}"),
+    ]
+
+
 def _spread(seconds: Sequence[float]) -> tuple[float, float, float]:
     return percentile(seconds, 0.5), percentile(seconds, 0.99), max(seconds, default=0.0)
 
@@ -194,11 +213,14 @@ def _spread(seconds: Sequence[float]) -> tuple[float, float, float]:
 def count(expectation: Expectation) -> Counts:
     """Count what was acknowledged, and the outcomes of what was not."""
     found = Counts()
+    found.taken_back = len(taken_back(expectation)[0])
     for operation in expectation.operations.values():
         found.held += len(operation.found)
         if operation.began.call:
             continue  # counted with the others of the workers
-        if operation.began.together:
+        if operation.began.due:
+            _count_schedule(operation, found)
+        elif operation.began.together:
             _count_transaction(operation, found)
         else:
             there = operation.numbers_found
@@ -226,6 +248,18 @@ def _count_work(expectation: Expectation, found: Counts) -> None:
     found.tasks_poison = sum(letter.operation.is_poison(letter.number) for letter in letters)
     found.tasks_lost_with_workers = len(letters) - found.tasks_poison
     found.held += len(letters)
+
+
+def _count_schedule(operation: Operation, found: Counts) -> None:
+    committed = operation.began.together and is_committed(operation)
+    found.later += len(operation.began.places) if committed else len(operation.scheduled)
+    found.came += len(operation.found)
+    if operation.began.together:
+        found.transactions_two_phase += bool(operation.began.xid)
+        found.answers_lost += operation.answer_lost
+        found.transactions_committed += committed is True
+        found.transactions_rolled_back += committed is False
+    found.acknowledged += len(operation.scheduled)
 
 
 def _count_transaction(operation: Operation, found: Counts) -> None:
