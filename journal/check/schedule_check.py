@@ -1,4 +1,5 @@
-"""The check of the schedule in the newest checkpoint: each message that waits is in the timetable, once, at its time.
+"""The check of the schedule in the newest checkpoint: each message that waits is in the timetable, once, at its time;
+and what the journal's records have placed is what was to be placed.
 
 The timetable could be made anew from the logs, and no record tells of it: if it and the logs disagree, messages come
 early, or never.
@@ -7,17 +8,21 @@ early, or never.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 from journal.errors import InvalidFrame
 from journal.folds.schedule import ScheduleFold
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.envelope import SCHEDULE_TOPIC, Clock, Envelope, envelopes, id_of, place_of
+from journal.formats.frame import HEADER, walk
 from journal.formats.store_state import StoreState
 from journal.interfaces import IFilesystem
 from journal.log.segment import segments_of
+from journal.records.record import Due, sends
+from journal.wal.reader import JournalEntry
 from journal.walks.findings import Affected, Finding
 from journal.walks.segment_walk import FrameEntry, walk_segment
 
@@ -25,22 +30,51 @@ Times = dict[int, list[tuple[Clock, int]]]
 """The times in the timetables, in µs, by the ids of messages."""
 
 
-def check_schedule(filesystem: IFilesystem, checkpoint: Checkpoint, reads: bool) -> Iterator[Finding]:
+class Placed(NamedTuple):
+    """What a record has placed: a frame with that checksum, in that partition at that offset."""
+
+    partition: int
+    offset: int
+    checksum: int
+    lsn: int
+
+
+def placed_by(entry: JournalEntry) -> Iterator[tuple[int, Placed]]:
+    """Yield id and place of each message that a ``Due`` has placed, as far as its frames can be read."""
+    record = entry.record
+    assert isinstance(record, Due)
+    ids = iter(record.ids)
+    with suppress(InvalidFrame):
+        for sent, frames in sends(record, entry.data)[:-1]:
+            for (position, _, _, _), number in zip(walk(frames), ids, strict=False):
+                header = HEADER.unpack_from(frames, position)
+                yield number, Placed(sent.partition, header[2], header[1], entry.lsn)
+
+
+def check_schedule(
+    filesystem: IFilesystem, checkpoint: Checkpoint, reads: bool, placed: Mapping[int, Placed]
+) -> Iterator[Finding]:
     """Yield what the schedule's rows say against each other and against its logs; with ``reads`` also against the
-    messages in their segments, whose own damage is not told here.
+    messages in their segments, whose own damage is not told here, and how these differ from what was ``placed``, by id.
     """
     rows = checkpoint.folds.get(ScheduleFold.name)
     if rows is not None:
         fold = ScheduleFold()
         fold.restore(rows)
-        yield from _ScheduleCheck(filesystem, checkpoint, fold).run(reads)
+        yield from _ScheduleCheck(filesystem, checkpoint, fold, placed).run(reads)
 
 
 class _ScheduleCheck:
     """One run."""
 
-    def __init__(self, filesystem: IFilesystem, checkpoint: Checkpoint, fold: ScheduleFold) -> None:
-        self._filesystem, self._fold = filesystem, fold
+    def __init__(
+        self,
+        filesystem: IFilesystem,
+        checkpoint: Checkpoint,
+        fold: ScheduleFold,
+        placed: Mapping[int, Placed],
+    ) -> None:
+        self._filesystem, self._fold, self._placed = filesystem, fold, placed
         self._path = filenames.checkpoint_file(checkpoint.header.lsn)
         self._at = checkpoint.header.at
         self._stores = {each.index: each for each in checkpoint.stores if each.topic == SCHEDULE_TOPIC}
@@ -90,6 +124,7 @@ class _ScheduleCheck:
         for store in self._stores.values():
             log = self._fold.logs[store.index]
             for envelope in self._envelopes(store):
+                yield from self._content(store.index, envelope)
                 if envelope.offset < log.seen and log.waits(envelope.offset):
                     unread -= 1
                     found[envelope.partition] += 1
@@ -101,6 +136,21 @@ class _ScheduleCheck:
                     f"{counted} scheduled messages are counted for partition number {partition}, {held} wait"
                 )
                 yield Finding(self._path, 0, problem)
+
+    def _content(self, index: int, envelope: Envelope) -> Iterator[Finding]:
+        """A frame's checksum does not change when it is placed."""
+        placed = self._placed.get(id_of(index, envelope.offset))
+        if placed is None:
+            return
+        checksum = HEADER.unpack_from(envelope.frame)[1]
+        if (placed.partition, placed.checksum) != (envelope.partition, checksum):
+            what = (
+                f"what was placed at offset {placed.offset} of partition number {placed.partition} (checksum "
+                f"{placed.checksum:08x}, LSN {placed.lsn}) is not the message at offset {envelope.offset} of log "
+                f"{index} of the schedule (checksum {checksum:08x}, for partition number {envelope.partition})"
+            )
+            affects = Affected(SCHEDULE_TOPIC, index, envelope.offset, envelope.offset)
+            yield Finding(self._path, 0, what, affects=affects)
 
     def _time(self, index: int, envelope: Envelope) -> Iterator[Finding]:
         """A message that was due, and could not be placed, is looked at again later."""

@@ -14,7 +14,7 @@ from journal.check.effects import Effect, effect_of
 from journal.check.log_check import CrossCheck
 from journal.check.proof_check import unproven_findings
 from journal.check.record_check import RecordCheck
-from journal.check.schedule_check import check_schedule
+from journal.check.schedule_check import Placed, check_schedule, placed_by
 from journal.check.segment_check import check_store
 from journal.check.strays import strays
 from journal.check.tally import Tally
@@ -26,7 +26,7 @@ from journal.formats.store_state import StoreState
 from journal.formats.witness import NOTHING, WITNESS_LOST, Witness, read_witness
 from journal.interfaces import IFilesystem
 from journal.records.journal_headers import FileHeader
-from journal.records.record import TopicAltered, TopicCreated
+from journal.records.record import Due, TopicAltered, TopicCreated
 from journal.recovery.first_use import check_version
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.table import live_rows
@@ -111,6 +111,7 @@ class _Verification:
         self._records = records
         self._rolled_back: set[TransactionNumber] = set()
         self._created: set[int] = set()
+        self._placed: dict[int, Placed] = {}
         self._following: RecordCheck
 
     def run(self) -> Iterator[Finding]:
@@ -139,7 +140,8 @@ class _Verification:
             yield from check_decisions(self._filesystem, newest)
         if newest is not None:
             yield from check_catalog(self._filesystem, newest)
-            yield from check_schedule(self._filesystem, newest, self._level is not Level.QUICK)
+            reads = self._level is not Level.QUICK
+            yield from check_schedule(self._filesystem, newest, reads, self._placed)
             yield from self._staged(newest)
             for store in newest.stores:
                 yield from self._store(store)
@@ -233,6 +235,8 @@ class _Verification:
 
     def _note(self, entry: JournalEntry, effect: Effect, sound: list[Checkpoint]) -> None:
         self._tally.records += 1
+        if isinstance(entry.record, Due):
+            self._placed.update(placed_by(entry))
         if not sound or entry.lsn <= sound[-1].header.lsn:
             return
         if effect.number is not None and effect.outcome is State.ROLLED_BACK:

@@ -13,8 +13,9 @@ from journal.check import Level, verify
 from journal.folds.schedule import LogRow, TimesRow
 from journal.folds.timetable import ENTRY_BITS
 from journal.formats.checkpoint import Checkpoint, write_checkpoint
-from journal.formats.envelope import Clock, id_of
+from journal.formats.envelope import Clock, Envelope, id_of
 from journal.formats.filenames import checkpoint_file
+from journal.schedule.placing import Batch
 from journal.testing import MemoryFilesystem
 from journal.walks.checkpoint_walk import checkpoints
 from tests.schedule.schedule_scene import SECOND, ScheduleRoom
@@ -139,3 +140,29 @@ def test_a_log_that_begins_past_what_waits_or_knows_more_than_it_has_is_told(dis
         return [replace(each, seen=1000) if each is first else each for each in rows]
 
     assert "it knows messages up to 1000, the log ends at 6" in found(disk, beyond, Level.QUICK)
+
+
+def test_a_frame_that_is_not_that_of_its_envelope_is_told_with_its_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    add, first = Batch.add, list[memoryview]()
+
+    def add_the_first_again(batch: Batch, number: int, envelope: Envelope) -> None:
+        first.append(envelope.frame)
+        add(batch, number, envelope._replace(frame=first[0]))
+
+    monkeypatch.setattr(Batch, "add", add_the_first_again)
+    room = ScheduleRoom()
+    room.topic()
+    for value in (b"one", b"two"):
+        room.later(value, 0)
+    room.engine.sync()
+    room.run()
+    room.flush()
+    room.checkpoint()
+    disk = room.inner.kill_clone()
+    told = [str(each) for each in verify(disk) if not each.harmless]
+    assert len(told) == 1, told
+    assert "what was placed at offset 1 of partition number 1 (checksum" in told[0]
+    assert "is not the message at offset 1 of log 0 of the schedule" in told[0]
+    assert [each for each in verify(disk, Level.QUICK) if not each.harmless] == []
