@@ -307,8 +307,8 @@ class TestUndecided:
         real = journal_fold._Sends.take
         last = max(e.offset for _, e in log_of(data) if bytes(e.frame[44:52]) == b"plain 10")
 
-        def take(self, entry, sent):
-            return iter(()) if sent.base_offset == last else real(self, entry, sent)
+        def take(self, entry, sent, frames):
+            return iter(()) if sent.base_offset == last else real(self, entry, sent, frames)
 
         monkeypatch.setattr(journal_fold._Sends, "take", take)
         found = [fact for fact in violations(data) if fact.kind == "undecided"]
