@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 OURS = tuple(f"{Path(txbroker.__file__).parent.parent / name}/" for name in ("txbroker", "journal"))
 BLOCKS = 20
 BUDGET = {
-    ("two-phase", "postgresql"): 312,
+    ("two-phase", "postgresql"): 313,
     ("two-phase", "sqlite"): 385,
     ("outbox", "postgresql"): 172,
     ("outbox", "sqlite"): 240,

@@ -34,7 +34,7 @@ def demo(*options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("days", [12, pytest.param(31, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("days", [8, pytest.param(31, marks=pytest.mark.deep)])
 def test_days_get_through_a_broker_that_is_killed_in_every_phase(tmp_path, days):
     rows = f"{sum(len(day.rows) for day in read_year()[:days]) + 1:,}"
     done = demo("--days", str(days), "--kills", "5", "--seed", "20", "--data", str(tmp_path / "run"))
