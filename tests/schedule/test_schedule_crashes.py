@@ -204,6 +204,39 @@ def crash_again_and_again(messages: int, crashes: int, seed: int) -> None:
     assert room.schedule.waiting() == 0
 
 
+@pytest.mark.parametrize("count", [100, pytest.param(2_000, marks=pytest.mark.deep)])
+def test_a_power_cut_at_each_due(count: int) -> None:
+    """Each message is due alone: at its first operation the power goes, or at the second, third, ... one."""
+    room = ScheduleRoom()
+    room.topic()
+    values = [b"%d" % number for number in range(count)]
+    for number, value in enumerate(values):
+        room.later(value, (number + 1) * SECOND, Clock(1 + number % 2))
+        if number % 1_000 == 999:
+            room.engine.sync()
+            room.flush()
+    room.engine.sync()
+    begun, cuts = room.schedule.now(Clock.ELAPSED), 0
+    for number in range(count):
+        room.clock.advance(SECOND)
+        room.plan.on_operation = cut_power_at(1 + number // 3 % 4)
+        try:
+            room.run()
+        except PowerCut:
+            cuts += 1
+            inner = room.inner
+            room = room_after(inner.crash_clone(number) if number % 3 else inner.kill_clone(), room.clock)
+        room.plan.on_operation = lambda *_: None
+        room.run()
+        found = room.values()
+        assert sorted(found, key=int) == values[: number + 1]
+        assert room.schedule.now(Clock.ELAPSED) == begun + (number + 1) * SECOND
+        if number % 50 == 49:
+            room.flush()
+            room.checkpoint()
+    assert cuts > count / 4
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_many_power_cuts_one_after_another(seed: int) -> None:
     crash_again_and_again(300, 60, seed)
