@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from twisted.logger import capturedLogs, formatEvent
 
 from journal.folds.table import client_folds
 from journal.parties import ADMINISTRATOR, Owner
@@ -26,6 +27,11 @@ from txbroker.broker.sessions.session import SessionState
 from txbroker.client.login.credentials import Credentials
 from txbroker.client.login.exchange import Plain
 from txbroker.login.throttle import FIRST_DELAY, LONGEST_DELAY
+from txbroker.server.connections.connections import Connections
+from txbroker.server.connections.line_limit import BURST, SPAN
+from txbroker.server.connections.read_limits import Intake
+from txbroker.server.connections.send_buffer import SendBuffers
+from txbroker.server.settings.config import ServiceSettings
 from txbroker.wire import messages
 from txbroker.wire.messages import MAX_LOGIN_DATA, Challenge, FormerSession, Offered, Welcome
 from txbroker.wire.secret import Secret
@@ -405,3 +411,19 @@ class TestLimits:
         assert len(gate.broker.sessions) == 1
         refused(Door(gate, certificate("root"), hello=True).login("EXTERNAL"), "LimitExceeded")
         assert Door(gate, BY_SOCKET).log_in_as_administrator().principal == ADMINISTRATOR
+
+
+def test_lines_about_refused_logins_are_few_and_those_left_out_are_counted(gate):
+    """Strangers could fill the disk with them."""
+    intake, send_buffers = Intake(gate.broker.accounts, 1 << 20), SendBuffers(gate.timers)
+    connections = Connections(gate.broker, intake, send_buffers, ServiceSettings(data="d"), gate.timers)
+    with capturedLogs() as lines:
+        for _ in range(BURST + 40):
+            Door(gate, hello=True).go_through(pencil("wrong"))
+        gate.wait(SPAN)
+        connections.sweep()
+    told = [formatEvent(each) for each in lines]
+    assert sum("refused a login of 'tester'" in each for each in told) == BURST
+    assert [each for each in told if "left out" in each] == [
+        "left out 40 lines about connections that had not logged in: there were too many"
+    ]

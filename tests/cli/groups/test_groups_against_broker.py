@@ -24,6 +24,7 @@ class TestGroups:
     def test_a_group_is_listed_and_described_with_its_lag(self, run, run_json, group):
         described = run_json("groups", "describe", group)
         assert described["lag"] == 6
+        assert described["is_filtered"] is False
         assert [(p["topic"], p["partition"], p["offset"], p["lag"]) for p in described["positions"]] == [
             (group, 0, 4, 6)
         ]

@@ -199,7 +199,9 @@ def listing(monkeypatch):
 
     monkeypatch.setattr(OutboxTable, "streams", slow)
     monkeypatch.setattr(lookout, "LOOK", 0.01)
-    monkeypatch.setattr(lookout, "LOOKING", 0.5)  # the next look comes 20 times as long after one as that took
+    monkeypatch.setattr(
+        lookout, "LOOKING", 0.5
+    )  # the next look comes 20 times as long after one as that took
     yield ends
     ends.set()
 

@@ -75,10 +75,11 @@ class _Attempt:
             case Success():
                 self._end(outcome.delay, partial(self._succeeded, outcome))
             case Failure():
-                entrance.log.warn(
-                    "refused a login of {client!r} from {peer}: {reason}",
-                    client=session.client, peer=session.peer, reason=outcome.reason,
-                )  # fmt: skip
+                if entrance.may_tell():
+                    entrance.log.warn(
+                        "refused a login of {client!r} from {peer}: {reason}",
+                        client=session.client, peer=session.peer, reason=outcome.reason,
+                    )  # fmt: skip
                 self._end(outcome.delay, partial(entrance.has_failed, session, last, outcome))
 
     def _succeeded(self, outcome: Success) -> None:
@@ -128,7 +129,8 @@ class Entrance:
     """The meaning of Hello and Login, and of requests that come before them.
 
     ``supersede(session)`` ends the session of a client that has connected anew, ``end(session)`` whatever a closed one
-    has left, ``finish(session, reason)`` an open one.
+    has left, ``finish(session, reason)`` an open one. ``may_tell`` says whether the log may have a line about one that
+    has not logged in: strangers must not fill the disk.
     """
 
     log = Logger()
@@ -157,6 +159,7 @@ class Entrance:
         self._policy = policy
         self._quotas = quotas
         self._call_later = call_later
+        self.may_tell: Callable[[], bool] = lambda: True
         self._supersede, self._end, self._finish = supersede, end, finish
         self._ending: dict[Session, None] = {}
         self.succeeded = self.failed = 0

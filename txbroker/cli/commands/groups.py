@@ -77,7 +77,7 @@ def describe(invocation: Invocation, name: str) -> None:
         invocation.as_json,
         group_json(positions)
         | description_json(described)
-        | {"held": held_json(held)}
+        | {"held": held_json(held), "is_filtered": described.is_filtered}
         | {"metadata": [{"topic": t, "partition": p, "text": text} for (t, p), text in metadata.items()]}
         | {"without_position": [{"topic": t, "partition": p, "messages": count} for t, p, count in unread]},
         lambda: Stack(

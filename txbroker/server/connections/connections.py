@@ -106,6 +106,7 @@ class Connections:
         self.arriving: set[Passing] = set()
         self.strangers = Strangers()
         self._stranger_lines = LineLimit()
+        broker.entrance.may_tell = self.may_tell
         self.refused = self.refused_ever = 0
         self._unix_peers = 0
         self._on_empty: Callable[[], None] | None = None
