@@ -1,5 +1,7 @@
 """Test sends for later: what goes to which log of the schedule, over losses and refusals, and what receipts say."""
 
+import math
+
 import pytest
 
 from journal.formats import frame
@@ -79,21 +81,24 @@ def test_messages_without_a_key_spread_over_partitions(scene):
     assert sorted(found) == [0, 0, 1, 1]
 
 
-def test_what_waits_for_one_partition_goes_as_frames_in_one_request(scene):
+def test_what_waits_for_one_topic_goes_as_frames_in_one_request(scene):
+    scene.send(topic="others", after=5)
     scene.send(after=5)
     seen, producer = sends(scene), scene.rig.producer
     feed, scene.rig.feed = scene.rig.feed, None
     appended = [scene.append(b"%d" % number, after=5).result() for number in range(4)]
     appended += [scene.append(b"4", partition=1, after=5).result(), scene.append(b"5", after=5).result()]
+    appended += [scene.append(b"6", "others", after=5).result(), scene.append(b"7", after=5).result()]
     scene.rig.feed = feed
     scene.rig.pump()
     counts = [len(list(frame.walk(data))) for _, data in seen]
-    assert counts == [1, 3, 1, 1], "each request is for one partition"
+    assert counts == [1, 5, 1, 1], "each request is for one topic"
     assert all(count == 1 for _, data in seen for *_, count in frame.walk(data))
     receipts = [each.receipt(each.batch.base_offset, None) for each in appended]
     assert [(each.partition, each.scheduled.offset) for each in receipts] == [
-        (0, 1), (0, 2), (0, 3), (0, 4), (1, 5), (0, 6),
+        (0, 2), (0, 3), (0, 4), (0, 5), (1, 6), (0, 7), (0, 8), (0, 9),
     ]  # fmt: skip
+    assert [each.topic for each in receipts] == ["orders"] * 6 + ["others", "orders"]
     assert producer.buffered == 0
     for receipt in receipts:
         state = scene.rig.run(scene.rig.operations.scheduled(receipt.scheduled)).state
@@ -170,6 +175,15 @@ def test_a_topic_that_is_gone_fails_its_own_messages_and_no_others(scene):
         scene.append(topic="others", after=5).result()
     scene.room.topic("others")
     assert scene.send(topic="others", after=5).scheduled is not None
+
+
+def test_a_request_is_for_one_topic_and_not_for_another_one_of_its_name(scene):
+    first, second = scene.rig.run(scene.rig.producer.route("orders")).queues
+    [other] = scene.rig.run(scene.rig.producer.route("others")).queues
+    batch = EnvelopeBatch(math.inf, None, first)
+    assert [batch.suits(each) for each in (first, second, other)] == [True, True, False]
+    first.broken = errors.UnknownPartition("its topic has been deleted")
+    assert not batch.suits(second), "which is of the new one"
 
 
 def test_a_message_that_its_topic_does_not_take_is_refused_and_others_go_on(scene):

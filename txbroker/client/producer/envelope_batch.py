@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.formats import frame
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 class EnvelopeBatch(Batch):
     """Envelopes, in order: frames one after the other, because each of them is taken back, and comes due, by itself.
 
-    With a ``target`` all are for that partition, so that the broker refuses none because of what another one is for.
-    ``checksums`` are those of the envelopes, which are parts of their ids.
+    All are for partitions of one topic, so that the broker refuses none because of what another one is for. ``targets``
+    are their queues; in a transaction there are none. ``checksums`` are those of the envelopes, parts of their ids.
     """
 
-    __slots__ = ("_key", "checksums", "target")
+    __slots__ = ("checksums", "targets")
 
     def __init__(
         self,
@@ -32,9 +32,8 @@ class EnvelopeBatch(Batch):
         target: PartitionQueue | None = None,
     ) -> None:
         super().__init__(deadline, on_settled)
-        self.target = target
+        self.targets = [] if target is None else [target]
         self.checksums: list[int] = []
-        self._key = b""
 
     def add(
         self,
@@ -47,22 +46,23 @@ class EnvelopeBatch(Batch):
         """Add an envelope, as :func:`journal.formats.envelope.enclosed` says it; return its position, -1 if it does not
         fit.
         """
-        count, given = self.count, cast(bytes, key)
-        piece = frame.encode(value, timestamp, given, headers)
+        count = self.count
+        piece = frame.encode(value, timestamp, key, headers)
         size = self.size + len(piece)
-        is_full = size > room or count >= MAX_REQUEST_MESSAGES or self._is_for_another(given)
-        if count and is_full:
+        if count and (size > room or count >= MAX_REQUEST_MESSAGES):
             return -1
-        if not count:
-            self._key = given
         self._pieces.append(piece)
         self.checksums.append(HEADER.unpack_from(piece)[1])
         self.size = size
         self.count = count + 1
         return count
 
-    def _is_for_another(self, key: bytes) -> bool:
-        return self.target is not None and key != self._key
+    def suits(self, target: PartitionQueue) -> bool:
+        """Return whether a message for that partition may be in it: its topic is the one that the others are for, and
+        has not been deleted and made anew since.
+        """
+        first = self.targets[0]
+        return target is first or (target.topic == first.topic and first.broken is None)
 
     @property
     def alone_size(self) -> int:

@@ -20,7 +20,7 @@ GivenMessage = tuple[bytes | None, int, bytes | None, GivenHeaders | None]
 
 
 class ScheduleQueue(PartitionQueue):
-    """The envelopes of one log of the schedule on their way. Each of its batches is for one partition."""
+    """The envelopes of one log of the schedule on their way. Each of its batches is for one topic."""
 
     def __init__(self, producer: Sender, index: int, number: int) -> None:
         super().__init__(producer, SCHEDULE_TOPIC, index, number)
@@ -40,16 +40,30 @@ class ScheduleQueue(PartitionQueue):
         if self.target is not None:
             self.target.spread()
 
+    def append(
+        self, value: bytes | None, timestamp: int, key: bytes | None, headers: GivenHeaders | None
+    ) -> tuple[Batch, int]:
+        """Add an envelope for the target; return its batch and its position there."""
+        batch, target = cast(EnvelopeBatch | None, self.open), cast(PartitionQueue, self.target)
+        if batch is not None and not batch.suits(target):
+            self.flush()
+        added, position = super().append(value, timestamp, key, headers)
+        targets = cast(EnvelopeBatch, added).targets
+        if target not in targets:
+            targets.append(target)
+        return added, position
+
     def flush(self) -> None:
         """Send everything that waits. What comes for the same topic, without a key, goes to another partition then."""
         batch = cast(EnvelopeBatch | None, self.open)
-        if batch is not None and batch.target is not None:
-            batch.target.spread()
+        if batch is not None:
+            for target in batch.targets:
+                target.spread()
         super().flush()
 
     def misfit(self, batch: Batch, refusal: errors.UnknownPartition | errors.MessageTooLarge) -> None:
         """Note that the broker has refused a batch for what the topic is now that it is for; others may go on."""
-        producer, target = self._producer, cast(PartitionQueue, cast(EnvelopeBatch, batch).target)
+        producer, target = self._producer, cast(EnvelopeBatch, batch).targets[0]
         if isinstance(refusal, errors.MessageTooLarge):
             producer.forget_route(target.topic)
         else:
