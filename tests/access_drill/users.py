@@ -142,7 +142,7 @@ class User(threading.Thread):
                 forged = token_of((signer[0], scene.forger), who, 60)
                 act.shown, choices = [Shown(("token", who), "forged")], {"token": forged}
             case _:
-                act.shown, choices = [Shown(("token", "eve"))], {"token": token_of(signer, who, 60)}
+                act.shown, choices = [Shown(("token", "eve"))], {"token": token_of(signer, "eve", 60)}
         address = scene.address("eve" if choices else STRANGER)
         self._try(act, lambda: txbroker.connect(address, timeout=PATIENCE, **choices).close(0.2))
 
