@@ -238,7 +238,7 @@ def test_what_a_dead_program_left_is_seen_resolved_and_tried_again(tmp_path, sql
     with contextlib.closing(sqlite3.connect(sqlite)) as database, BrokerProcess(tmp_path / "data") as process:
         make_tables(database)
         run = runner(process.address)
-        broker = txbroker.connect(process.address, timeout=30.0)
+        broker = txbroker.connect(process.address, timeout=8.0)  # which a refusal below waits for
         for name in ("orders", "lost"):
             broker.create_topic(name)
         send(database, broker, "orders", 0, wait="commit")

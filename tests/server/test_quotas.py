@@ -41,8 +41,8 @@ def run(tmp_path):
         yield run
 
 
-def connect(run, name="app"):
-    return txbroker.connect(run.url, user=name, password=PASSWORD, timeout=20)
+def connect(run, name="app", timeout=20.0):
+    return txbroker.connect(run.url, user=name, password=PASSWORD, timeout=timeout)
 
 
 def test_quotas_are_given_shown_replaced_and_lifted(run):
@@ -80,7 +80,7 @@ def test_sessions_and_topics_are_refused_by_name(run):
     run("users", "alter", "app", "--quota", "sessions=1", "--quota", "topics=1")
     with connect(run) as app, connect(run, "root1") as other:
         with pytest.raises(errors.ConnectionUnavailable, match="quota sessions of app is 1, and there are 1"):
-            connect(run)
+            connect(run, timeout=4.0)
         app.create_topic("a")
         with pytest.raises(errors.LimitExceeded) as caught:
             app.create_topic("b")
