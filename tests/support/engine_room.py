@@ -131,11 +131,11 @@ class Room:
 
     # -- what is there -----------------------------------------------------------------------------
 
-    def values(self, number: int = 1) -> list[bytes]:
-        """Return everything that a reader can see, with the offsets checked."""
+    def values(self, number: int = 1, from_offset: int | None = None) -> list[bytes]:
+        """Return everything that a reader can see, or from an offset on, with the offsets checked."""
         store = self.store(number)
         found: list[bytes] = []
-        offset = store.start_offset
+        offset = store.start_offset if from_offset is None else from_offset
         while data := store.read(offset, 256 * KIB):
             for message in frame.decode_run(data, offset):
                 assert message.offset == offset
