@@ -89,6 +89,8 @@ class Timetable:
         A second is not begun before those that were due earlier are removed, so that little is in order at a time.
         """
         ms = now // 1_000
+        for arrays, ahead in ((self._periods, AHEAD), (self._hours, AHEAD), (self._seconds, 0)):
+            arrays.opened = min(arrays.opened, (ms + ahead) // arrays.width)  # the clock may have been set back
         for arrays in (self._periods, self._hours):
             if arrays.order and arrays.order[0] * arrays.width <= ms + AHEAD:
                 self._open(arrays)
@@ -152,11 +154,11 @@ class Timetable:
         for arrays in (self._periods, self._hours, self._seconds):
             for number, items in arrays.arrays.items():
                 found.append(Some(number * arrays.width, arrays.width, _packed(items)))
-        if self._ready:
-            start = self._ready[0] >> ENTRY_BITS
-            within = array("Q", (item - (start << ENTRY_BITS) for item in self._ready))
-            found.append(Some(start, 0, _packed(within)))
-        return found
+        ready: dict[int, array[int]] = {}
+        for item in self._ready:
+            start = (item >> ENTRY_BITS) // PERIOD * PERIOD
+            ready.setdefault(start, array("Q")).append(item - (start << ENTRY_BITS))
+        return found + [Some(start, 0, _packed(items)) for start, items in ready.items()]
 
     @classmethod
     def of(cls, rows: list[Some]) -> Timetable:

@@ -46,6 +46,7 @@ class TimetableMachine(RuleBasedStateMachine):
                 st.integers(-5 * MS, 3_000 * MS),
                 st.integers(0, 3 * HOUR_MICROS),
                 st.integers(0, 10 * 366 * 24 * HOUR_MICROS),
+                st.integers(-40 * 24 * HOUR_MICROS, 0),
             ),
             max_size=30,
         )
@@ -68,6 +69,12 @@ class TimetableMachine(RuleBasedStateMachine):
         due = sorted(each for each in self.waiting if each[0] <= self.now)
         assert taken(self.table, self.now) == due
         self.waiting = [each for each in self.waiting if each[0] > self.now]
+
+    @rule(by=st.one_of(st.integers(0, 5_000 * MS), st.integers(0, 40 * 24 * HOUR_MICROS)))
+    def set_back(self, by: int) -> None:
+        """The wall clock is set back: what is laid out stays so, what comes is put where it belongs."""
+        self.now -= by
+        self.table.step(self.now)
 
     @rule()
     def restore(self) -> None:
@@ -103,6 +110,18 @@ def test_a_step_is_bounded_and_all_of_a_second_is_in_order() -> None:
     found = taken(table, due + 1_000 * MS)
     assert len(found) == count
     assert found == sorted(found)
+
+
+def test_after_the_clock_was_set_back_far_little_is_in_order_at_a_time() -> None:
+    table, month = Timetable(), 30 * 24 * HOUR_MICROS
+    table.add(START + month, 0)
+    assert len(taken(table, START + month)) == 1
+    while table.step(START):
+        pass
+    for number in range(1, 1_001):
+        table.add(START + number * HOUR_MICROS // 10, number)
+    assert len(table._ready) < 20
+    assert [entry for _, entry in taken(table, START + month)] == list(range(1, 1_001))
 
 
 def test_all_is_laid_out_before_its_time_comes() -> None:
