@@ -23,6 +23,8 @@ class State(enum.StrEnum):
     SENT = "sent"
     UNKNOWN = "not scheduled"
     """It never was, or was over a day ago."""
+    UNREADABLE = "unreadable"
+    """What the schedule's log has of it is damaged, so that nothing is known of it."""
 
 
 class ScheduledId(NamedTuple):

@@ -90,7 +90,9 @@ class Timetable:
         """
         ms = now // 1_000
         for arrays, ahead in ((self._periods, AHEAD), (self._hours, AHEAD), (self._seconds, 0)):
-            arrays.opened = min(arrays.opened, (ms + ahead) // arrays.width)  # the clock may have been set back
+            arrays.opened = min(
+                arrays.opened, (ms + ahead) // arrays.width
+            )  # the clock may have been set back
         for arrays in (self._periods, self._hours):
             if arrays.order and arrays.order[0] * arrays.width <= ms + AHEAD:
                 self._open(arrays)

@@ -366,14 +366,19 @@ class Schedule:
 
 
 def carry_out(steps: Generator[Work | None, Any, T]) -> T:
-    """Carry out steps, and the work that they yield, at once on this thread; return their result."""
-    result = None
+    """Carry out steps, and the work that they yield, at once on this thread; return their result. What fails in the
+    work is raised where they have yielded it.
+    """
+    go_on: Callable[[], Work | None] = partial(next, steps)
     while True:
         try:
-            work = steps.send(result)
+            work = go_on()
         except StopIteration as end:
             return cast(T, end.value)
-        result = None if work is None else work()
+        try:
+            go_on = partial(steps.send, None if work is None else work())
+        except Exception as error:  # noqa: BLE001 - it is raised by the steps, unless they know better
+            go_on = partial(steps.throw, error)
 
 
 def _runs(wanted: Iterable[int], needed: int | None = None) -> list[tuple[int, int, int]]:

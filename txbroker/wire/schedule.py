@@ -27,7 +27,7 @@ class AskSchedule(Request, frozen=True, tag=57):
 class CancelScheduled(Request, frozen=True, tag=58):
     """Take messages back that are not due yet. Answered by :class:`ScheduledStates`, in the order of the ids.
 
-    Those that wait are taken back, all in one step; the others are as they are.
+    Those that wait are taken back, all in one step; the others are as they are. Each id is there once.
     """
 
     ids: list[ScheduledPlace]
@@ -35,7 +35,9 @@ class CancelScheduled(Request, frozen=True, tag=58):
 
 class ShowScheduled(Request, frozen=True, tag=59):
     """Ask what has become of messages. Answered by :class:`ScheduledStates`, with the frames of those that wait as
-    data if ``frames``, one after the other.
+    data if ``frames``, one after the other. Each id is there once.
+
+    Of the frames come the first one, and others as far as there are 1 MiB of them: ask again for those of ``size`` 0.
     """
 
     ids: list[ScheduledPlace]
@@ -70,9 +72,9 @@ class ScheduleTold(Answer, frozen=True, tag=100):
 
 class ScheduledState(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What has become of a scheduled message: ``state`` is "waits", "held" (``holder`` is the xid of the transaction,
-    for people), "cancelled", "sent" or "not scheduled".
+    for people), "cancelled", "sent", "not scheduled", or "unreadable" if the log is damaged there.
 
-    ``clock`` (1: schedule time, 2: the wall clock) and ``due`` are known of all but the last. ``partition`` is the
+    ``clock`` (1: schedule time, 2: the wall clock) and ``due`` are known of all but the last two. ``partition`` is the
     number of the partition that it is for; if it was sent and its place is known, it is at ``offset`` there, else that
     is -1. ``size`` is how many bytes of data are its frame.
     """
@@ -112,7 +114,7 @@ class ScheduledInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class ScheduledList(Answer, frozen=True, tag=102):
     """Answers :class:`ListScheduled`. ``next`` is for the next request, None at the end. ``now`` is schedule time,
     ``holds`` says that what is due by the wall clock is held. ``is_filtered``: messages of topics that the principal
-    may not describe were left out.
+    may not describe were left out. ``unreadable`` is how many wait that cannot be read, of all topics.
     """
 
     messages: list[ScheduledInfo]
@@ -120,3 +122,4 @@ class ScheduledList(Answer, frozen=True, tag=102):
     next: tuple[int, int] | None = None
     holds: bool = False
     is_filtered: bool = False
+    unreadable: int = 0

@@ -138,9 +138,28 @@ def test_a_read_that_fails_refuses_that_request_and_the_session_goes_on(made, er
     with capturedLogs():
         made.begin(reading())
         made.worker.step()
+        made.turn()
     refused(made.peer.answers[0], name)
     assert made.session.making == 0
     assert isinstance(made.peer.ask(Ping), Done)
+
+
+def test_an_answer_may_do_without_what_could_not_be_read(made):
+    def fail():
+        raise OSError(5, "Input/output error")
+
+    def reading():
+        try:
+            yield fail
+        except OSError as error:
+            made.seen.append(error.errno)
+        return encode(Done(7))
+
+    made.begin(reading())
+    made.worker.step()
+    made.turn()
+    assert (made.seen, made.peer.answers) == ([5], [Done(7)])
+    assert made.session.making == 0
 
 
 def test_a_fault_of_ours_is_told_of_and_costs_one_connection(made):

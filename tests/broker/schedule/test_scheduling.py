@@ -12,10 +12,14 @@ from journal.constants import MIB
 from journal.formats import frame
 from journal.formats.envelope import DAY, MINUTE, Clock, log_for, seal
 from journal.formats.frame import HEADER
+from journal.schedule.cancelling import look_up
+from journal.schedule.schedule import carry_out
+from journal.scheduled_id import ScheduledId
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.support.broker_room import Peer, Room, frames
 from tests.support.builders import small_files
+from tests.support.engine_room import damage
 from tests.support.manual_worker import ManualWorker
 from txbroker.broker.broker import Broker
 from txbroker.broker.schedule import scheduling
@@ -151,6 +155,71 @@ def test_messages_are_taken_back(room: Room) -> None:
     assert [each.state for each in answer.states] == ["not scheduled"]
     assert client.peer.ask(messages.CancelScheduled, [(99, 0, 1)]).error == "WrongValue"
     assert client.peer.ask(messages.CancelScheduled, [(0, 0, 1)] * 1001).error == "LimitExceeded"
+
+
+def test_of_frames_come_the_first_and_as_many_as_an_answer_takes(room: Room) -> None:
+    [orders] = room.topic()
+    client = Client(room)
+    for value in (b"a" * 700_000, b"b" * 700_000, b"c" * 300_000):
+        assert isinstance(client.later(value, orders, SECOND), messages.Sent)
+    asked = client.peer.tell(messages.ShowScheduled, list(client.ids.values()), True)
+    room.engine.sync()
+    answer = client.peer.answer(asked)
+    sizes = [each.size for each in answer.states]
+    assert sizes[0] > 700_000
+    assert sizes[1] == 0, "ask again for that one"
+    assert sizes[2] > 300_000
+    assert len(client.peer.data[-1]) == sum(sizes)
+    given = client.ids[b"a" * 700_000]
+    for kind in (messages.ShowScheduled, messages.CancelScheduled):
+        assert client.peer.ask(kind, [given, given]).error == "WrongValue"
+
+
+def test_looking_up_many_messages_takes_many_small_steps(room: Room) -> None:
+    """Seen to fail: one turn took 0.8 s, for each look began at the front of what was sent together."""
+    [orders] = room.topic()
+    client = Client(room)
+    log, one = client.envelope(b"x", orders, SECOND)
+    client.peer.ask(messages.Send, client.logs[log], data=one * 4_096)
+    ids = [ScheduledId(log, number * 4, HEADER.unpack_from(one)[1]) for number in range(1_000)]
+    steps = list(look_up(room.broker.scheduling.schedule, ids))
+    assert len(steps) > len(one) * 4_000 / 16_384
+    found = carry_out(look_up(room.broker.scheduling.schedule, ids))
+    assert [(each.id, each.state) for each in found] == [(each, "waits") for each in ids]
+
+
+def test_what_was_asked_about_last_is_remembered_for_a_transaction(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduling, "LOOKED_UP", 2)
+    [orders] = room.topic()
+    client = Client(room)
+    for value in (b"a", b"b", b"c"):
+        client.later(value, orders, SECOND)
+    for value in (b"a", b"b", b"a", b"c"):
+        client.states(value)
+    committed = client.peer.ask(messages.Commit, serial=1, cancels=[client.ids[b"a"]])
+    assert isinstance(committed, messages.Committed)
+
+
+def test_one_message_that_is_damaged_hides_no_other(room: Room) -> None:
+    [orders] = room.topic()
+    client, housekeeping = Client(room), room.engine.housekeeping
+    for number in range(4):
+        client.later(b"%d" % number * 40, orders, 3600 * SECOND)
+        if number > 1:
+            housekeeping.checkpoint_inline()
+    store = room.engine.catalog.stores[client.logs[2]]
+    [segment] = store.segments
+    data = room.filesystem.open(segment.path).read(0, segment.size)
+    damage(room.filesystem, segment.path, data.index(b"1111") + 3)
+    room.restart()
+    client.peer = room.peer()
+    listed = client.peer.ask(messages.ListScheduled)
+    assert [each.id[1] for each in listed.messages] == [0, 2, 3]
+    assert listed.unreadable == 1
+    states = client.states(*(b"%d" % number * 40 for number in range(3)), kind=messages.CancelScheduled)
+    assert [each.state for each in states] == ["cancelled", "unreadable", "cancelled"]
 
 
 class RoomWithReaders(Room):

@@ -172,7 +172,7 @@ def test_who_may_not_read_the_schedule_finds_what_waits_in_the_list(scene, monke
     given = named(scene, b"x", after=60)
     named(scene, b"y", after=60)
 
-    async def denied(core, log, number, wanted):
+    async def denied(core, log, number, wanted, damage):
         raise errors.AccessDenied("no")
 
     monkeypatch.setattr("txbroker.client.operations.scheduled._named_in_log", denied)

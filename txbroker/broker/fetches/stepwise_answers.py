@@ -39,9 +39,9 @@ RunBlocking = Callable[[Work, Callable[[Any], None], Callable[[BaseException], N
 
 
 class _Making:
-    """An answer that is being made; ``result`` goes into the next step."""
+    """An answer that is being made; ``result`` goes into the next step, or ``error`` is raised there."""
 
-    __slots__ = ("correlation", "kind", "result", "session", "steps")
+    __slots__ = ("correlation", "error", "kind", "result", "session", "steps")
 
     def __init__(self, session: Session, request: Request, steps: Steps) -> None:
         self.session = session
@@ -49,6 +49,13 @@ class _Making:
         self.kind = type(request).__name__
         self.steps = steps
         self.result: Any = None
+        self.error: Exception | None = None
+
+    def step(self) -> Work | Until | None:
+        """Take the next step."""
+        result, self.result = self.result, None
+        error, self.error = self.error, None
+        return self.steps.send(result) if error is None else self.steps.throw(error)
 
 
 class Stepwise:
@@ -84,11 +91,10 @@ class Stepwise:
         self._go_on(_Making(session, request, steps))
 
     def _go_on(self, making: _Making) -> None:
-        session, work = making.session, None
+        session, failed = making.session, making.error
         try:
             while session.state is not SessionState.CLOSED:
-                result, making.result = making.result, None
-                work = making.steps.send(result)
+                work = making.step()
                 if work is Until.IDLE:
                     self._waiting.append(making)
                     return
@@ -100,10 +106,13 @@ class Stepwise:
                     return
         except StopIteration as end:
             self._answers.put(session, end.value)
-        except TxBrokerError as error:
-            self._answers.put(session, encode(refusal(making.correlation, error)))
         except Exception as error:  # noqa: BLE001  (whatever it is, it costs one connection)
-            self._broke(session, making.kind, error)
+            if error is failed:
+                self._refuse(making, error)
+            elif isinstance(error, TxBrokerError):
+                self._answers.put(session, encode(refusal(making.correlation, error)))
+            else:
+                self._broke(session, making.kind, error)
         session.making -= 1
 
     def idle(self) -> None:
@@ -125,9 +134,14 @@ class Stepwise:
             self._later(making)
 
     def _failed(self, making: _Making, error: BaseException) -> None:
+        """Have the steps go on with what failed on the disk or in the pool."""
+        making.error = (
+            error if isinstance(error, Exception) else RuntimeError(f"reading was ended: {error!r}")
+        )
+        self._done(making, None)
+
+    def _refuse(self, making: _Making, error: Exception) -> None:
         """Refuse this request, because the disk or the pool failed; the session continues."""
-        making.session.making -= 1
-        making.steps.close()
         self.log.error("{command}: reading failed: {error}", command=making.kind, error=error)
         told = error if isinstance(error, TxBrokerError) else unreadable(error)
         self._answers.put(making.session, encode(refusal(making.correlation, told)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
-from journal.errors import CorruptData, reserved
+from journal.errors import CorruptSegment, reserved
 from journal.formats import frame
 from journal.formats.envelope import SCHEDULE_TOPIC, Envelope, envelopes, place_of
 from journal.formats.frame import HEADER
@@ -19,14 +19,14 @@ from journal.records.record import Scheduled
 from journal.schedule.cancelling import Found, cancel, look_up
 from journal.schedule.judging import Judge
 from journal.schedule.schedule import Schedule, Work
-from journal.scheduled_id import ScheduledId, State
+from journal.scheduled_id import ScheduledId
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Until
 from txbroker.broker.sends.sends import disk_full, frame_limit
 from txbroker.broker.sessions.rights import Need, may_describe_topic
 from txbroker.broker.sessions.session import Session
 from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.broker.sessions.things import partition_of
-from txbroker.errors import InvalidSetting, LimitExceeded, NotScheduled, OffsetOutOfRange
+from txbroker.errors import InvalidSetting, LimitExceeded, NotScheduled, OffsetOutOfRange, WrongValue
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
     MAX_SCHEDULED_IDS,
@@ -48,9 +48,11 @@ from txbroker.wire.messages import (
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
 
-LISTED_AT_ONCE: Final = 256 << 10
+LISTED_AT_ONCE: Final = 32 << 10
 """Bytes of a log that are looked at in one step of a list."""
 LISTED_IN_AN_ANSWER: Final = 16 << 20
+SHOWN_BYTES: Final = 1 << 20
+"""Bytes of frames in one answer; the first one comes always."""
 LOOKED_UP: Final = 100_000
 """Most messages that were looked up and are remembered, 150 bytes each, for transactions that take them back."""
 
@@ -129,23 +131,18 @@ class Scheduling:
 
     def show(self, session: Session, command: ShowScheduled, data: memoryview) -> None:  # noqa: ARG002
         """Answer what has become of messages."""
-        _check_count(command.ids)
+        _check_ids(command.ids)
         self._stepwise.answer(session, command, self._show(session, command))
 
     def _show(self, session: Session, command: ShowScheduled) -> Steps:
-        found = yield from look_up(self.schedule, [_id_of(place) for place in command.ids])
+        most = SHOWN_BYTES if command.frames else 0
+        found = yield from look_up(self.schedule, [_id_of(place) for place in command.ids], most)
         self._judge_found(session, command, found, Right.READ if command.frames else Right.DESCRIBE)
-        frames = [
-            bytes(each.envelope.frame)
-            if command.frames and each.envelope is not None and each.state in (State.WAITS, State.HELD)
-            else b""
-            for each in found
-        ]
-        return self._states(command, found, frames)
+        return self._states(command, found, [_frame_of(each) for each in found])
 
     def cancel(self, session: Session, command: CancelScheduled, data: memoryview) -> None:  # noqa: ARG002
         """Take messages back."""
-        _check_count(command.ids)
+        _check_ids(command.ids)
         self._stepwise.answer(session, command, self._cancel(session, command))
 
     def _cancel(self, session: Session, command: CancelScheduled) -> Steps:
@@ -161,12 +158,13 @@ class Scheduling:
         self._judge_rights(session, command, numbers, right)
         for each in found:
             if each.envelope is not None:
+                self._looked_up.pop(each.id, None)
                 self._looked_up[each.id] = each.envelope.partition
         while len(self._looked_up) > LOOKED_UP:
             del self._looked_up[next(iter(self._looked_up))]
 
     def _states(
-        self, command: CancelScheduled | ShowScheduled, found: list[Found], frames: list[bytes]
+        self, command: CancelScheduled | ShowScheduled, found: list[Found], frames: list[memoryview]
     ) -> bytes:
         sizes = [len(data) for data in frames] or [0] * len(found)
         states = [_state_of(each, size) for each, size in zip(found, sizes, strict=True)]
@@ -191,8 +189,9 @@ class Scheduling:
                 break
         fold = self._engine.schedule
         told = ScheduledList(
-            command.correlation, page.messages, self._now(), page.next, fold.holds, page.is_filtered
-        )
+            command.correlation, page.messages, self._now(), page.next, fold.holds, page.is_filtered,
+            page.unreadable,
+        )  # fmt: skip
         return encode(told)
 
     def _list_log(
@@ -207,7 +206,15 @@ class Scheduling:
             if page.is_full():
                 page.next = store.index, offset - 1
                 return
-            data = yield from self._piece(store, offset)
+            try:
+                data = yield from self._piece(store, offset)
+            except OffsetOutOfRange as error:
+                offset = error.start
+                continue
+            except CorruptSegment as error:
+                first, offset = offset, error.last_offset + 1
+                page.unreadable += 0 if error.lost else sum(map(log.waits, range(first, offset)))
+                continue
             page.left -= len(data)
             end = _end_of(data, offset)
             for envelope, checksum in _listed(data):
@@ -224,10 +231,8 @@ class Scheduling:
     def _piece(self, store: MessageStore, offset: int) -> Generator[Work | None, Any, bytes]:
         data = store.at_hand(offset, LISTED_AT_ONCE)
         if data is None:
-            try:
-                data = (yield store.plan_read(offset, LISTED_AT_ONCE).run).data
-            except (CorruptData, OffsetOutOfRange):
-                return b""
+            data = (yield store.plan_read(offset, LISTED_AT_ONCE).run).data
+        assert data is not None
         return data
 
     def _info(self, store: MessageStore, envelope: Envelope, checksum: int) -> ScheduledInfo:
@@ -285,6 +290,8 @@ class _Page:
         """Bytes of logs that may still be looked at."""
         self.next: tuple[int, int] | None = None
         self.is_filtered = False
+        self.unreadable = 0
+        """Messages that wait and cannot be read."""
 
     def is_full(self) -> bool:
         """Whether it takes no more."""
@@ -303,6 +310,16 @@ class _Page:
 def _id_of(place: ScheduledPlace) -> ScheduledId:
     log, offset, checksum = place
     return ScheduledId.checked(log, offset, checksum)
+
+
+def _frame_of(found: Found) -> memoryview:
+    return memoryview(b"") if found.envelope is None else found.envelope.frame
+
+
+def _check_ids(ids: Sequence[ScheduledPlace]) -> None:
+    _check_count(ids)
+    if len({(log, offset) for log, offset, _ in ids}) < len(ids):
+        raise WrongValue("a request has an id of a scheduled message twice; nothing has changed")
 
 
 def _check_count(ids: Sequence[ScheduledPlace]) -> None:

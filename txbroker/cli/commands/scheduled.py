@@ -60,6 +60,11 @@ def list_scheduled(invocation: Invocation, topic: str | None, limit: int | None)
         notes = [HOLDS] if found.holds else []
         notes += [f"{count_text(more, 'message')} more."] if more else []
         notes += [FILTERED] if found.is_filtered else []
+        if found.unreadable:
+            notes += [
+                f"{count_text(found.unreadable, 'other message')} cannot be read: what the schedule has is damaged "
+                "there. See 'txbroker verify'."
+            ]
         rows = [row(each) for each in shown]
         none = "No messages are scheduled." if topic is None else f"No messages are scheduled for {topic}."
         return Stack(table(COLUMNS, rows, none), *notes)

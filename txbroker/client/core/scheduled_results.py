@@ -35,6 +35,9 @@ class ScheduledMessage(NamedTuple):
 
 
 class ScheduledMessages(Listed[ScheduledMessage]):
-    """Scheduled messages. ``holds``: those that are due by the wall clock are held, because that has jumped."""
+    """Scheduled messages. ``holds``: those that are due by the wall clock are held, because that has jumped.
+    ``unreadable`` is how many others wait, of all topics, that the broker cannot read.
+    """
 
     holds = False
+    unreadable = 0

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, NoReturn
 
 from journal.arguments import NOTHING_CHANGED, NOTHING_READ, text, truth, wrong_type
-from journal.formats.envelope import Clock
+from journal.formats.envelope import SCHEDULE_TOPIC, Clock
 from journal.formats.frame import HEADER
 from journal.message_headers import message_id as checked_message_id
 from journal.scheduled_id import ScheduledId, State
@@ -104,6 +104,8 @@ async def _cancel_named(core: Core, wanted: bytes) -> list[ScheduledId]:
 
 async def _refuse_named(core: Core, wanted: bytes, others: list[_Known]) -> NoReturn:
     """Raise the error that says why none of the messages with that id waits."""
+    if lost := [each for each in others if each.state.state == State.UNREADABLE]:
+        await _refuse(core, lost[0], NOTHING_CHANGED)
     if sent := [each for each in others if each.state.state == State.SENT]:
         await _refuse(core, max(sent, key=lambda each: each.state.due), NOTHING_CHANGED)
     if over := [each for each in others if each.state.state == State.CANCELLED]:
@@ -115,23 +117,33 @@ async def _refuse_named(core: Core, wanted: bytes, others: list[_Known]) -> NoRe
 
 
 async def _named(core: Core, wanted: bytes) -> list[ScheduledId]:
-    """Return the scheduled messages with that id of their sender."""
+    """Return the scheduled messages with that id of their sender. What is damaged is passed over, unless nothing is
+    found beside it.
+    """
     told = await core.request(commands.AskSchedule(core.correlation()), commands.ScheduleTold)
+    found, damage = list[ScheduledId](), list[errors.CorruptSegment]()
     try:
-        return [
-            each
-            for log, number in enumerate(told.partitions)
-            for each in await _named_in_log(core, log, number, wanted)
-        ]
+        for log, number in enumerate(told.partitions):
+            found += await _named_in_log(core, log, number, wanted, damage)
     except errors.AccessDenied:  # it may not read all that is scheduled: then those that wait, of its topics
         return [each.id for each in await list_scheduled(core, None) if each.message_id == wanted]
+    if damage and not found:
+        raise damage[0]
+    return found
 
 
-async def _named_in_log(core: Core, log: int, number: int, wanted: bytes) -> list[ScheduledId]:
+async def _named_in_log(
+    core: Core, log: int, number: int, wanted: bytes, damage: list[errors.CorruptSegment]
+) -> list[ScheduledId]:
     found, offset, end = list[ScheduledId](), 0, 1
     while offset < end:
         search = commands.FindMessages(core.correlation(), number, offset, None, wanted, 0, _FOUND_AT_ONCE)
-        answer = await core.request(search, commands.MessagesFound)
+        try:
+            answer = await core.request(search, commands.MessagesFound)
+        except errors.CorruptSegment as error:
+            damage.append(error)
+            offset, end = error.last_offset + 1, error.last_offset + 2
+            continue
         for place in answer.offsets:
             checksum = await _checksum(core, number, place)
             if checksum is not None:
@@ -154,7 +166,7 @@ async def scheduled(core: Core, id: ScheduledId | str, with_message: bool = Fals
     truth("with_message", with_message, NOTHING_READ)
     shown = await _shown(core, [given], with_message)
     [known] = shown.known
-    if known.state.state == State.UNKNOWN:
+    if known.state.state in (State.UNKNOWN, State.UNREADABLE):
         await _refuse(core, known, NOTHING_READ)
     topic, partition = await _place(core, known.state.partition)
     state, message, named = known.state, None, None
@@ -179,7 +191,7 @@ async def list_scheduled(core: Core, topic: str | None) -> ScheduledMessages:
         wall = core.wall()
         found += [_listed(info, page.now, wall) for info in page.messages]
         found.is_filtered = found.is_filtered or page.is_filtered
-        found.holds = page.holds
+        found.holds, found.unreadable = page.holds, found.unreadable + page.unreadable
         if page.next is None:
             found.sort(key=lambda each: each.due_at)
             return found
@@ -265,6 +277,12 @@ async def _refuse(core: Core, known: _Known, done: str) -> NoReturn:
             f"transaction {state.holder}, which is prepared, takes message {id} back if it is committed; {done}. End "
             "it first, or wait for its outcome"
         )
+    if state.state == State.UNREADABLE:
+        raise errors.CorruptSegment(
+            f"what the schedule has of message {id} is damaged and cannot be read; {done}. The broker's operator finds "
+            "out more with 'txbroker verify'",
+            f"{SCHEDULE_TOPIC}-{id.log}", 0, id.offset, id.offset,
+        )  # fmt: skip
     if state.state == State.CANCELLED:
         raise errors.NotScheduled(f"message {id} was taken back before; {done}")
     raise errors.NotScheduled(
