@@ -281,6 +281,12 @@ class ScheduleFold:
         self.timetables[clock].add(due, id_of(log, offset) & _ENTRY)
         self._count(partition, 1)
 
+    def see_held(self, log: int, offset: int, now: int) -> None:
+        """Put a message into the timetable that a transaction holds, and whose envelope cannot be read."""
+        number = id_of(log, offset)
+        [partition] = [target for each, target in self._held[self.holders[number]] if each == number]
+        self.see(log, offset, partition, Clock.ELAPSED, now)
+
     def number_of(self, entry: int) -> int:
         """Return the id of an entry of a timetable, which has its low bits: no log is too long for these."""
         index, low = place_of(entry)

@@ -15,7 +15,7 @@ from journal.wal.reader import JournalEntry
 from journal.walks.journal_walk import walk_journal
 from tests.repair.repair_scene import repaired
 from tests.schedule.schedule_scene import SECOND, ScheduleRoom, room_after
-from tests.support.engine_room import damage
+from tests.support.engine_room import damage, decide, xid_of
 
 
 @pytest.fixture
@@ -116,3 +116,43 @@ def test_a_message_that_is_damaged_is_over_after_a_repair_and_the_others_come(
     again.checkpoint()
     again.engine.close()
     assert [str(each) for each in verify(filesystem, Level.DEEP) if not each.harmless] == []
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_message_that_is_lost_while_a_transaction_holds_it_is_over_with_its_outcome(
+    room: ScheduleRoom, seen: bool, commits: bool
+) -> None:
+    """Seen to fail: the broker ended, and could not be started again."""
+    ids = [room.later(b"%d" % number * 40, SECOND * (number + 1)) for number in range(5)]
+    room.engine.sync()
+    if seen:
+        room.run()
+    begun = room.begin()
+    unsent = Unsent(taken_back=[(ids[2].number, 1)])
+    room.engine.transactions.prepare(begun.number, xid_of("x"), unsent=unsent)
+    room.engine.sync()
+    room.flush()
+    room.checkpoint()
+    room.checkpoint()
+    disk = room.inner.kill_clone()
+    [segment] = room.schedule.stores[0].segments
+    damage(disk, segment.path, disk.open(segment.path).read(0, segment.size).index(b"2222") + 3)
+    for each in [each for each in walk_journal(disk) if isinstance(each, JournalEntry)]:
+        if b"2222" in bytes(each.data):
+            damage(disk, each.path, each.position + 20)
+    assert [loss.text for loss in repaired(disk).lost] == ["txbroker.schedule-0: offset 2 (1 message)"]
+    again = room_after(disk, room.clock)
+    again.clock.advance(10 * SECOND)
+    again.run()
+    others = [b"%d" % number * 40 for number in (0, 1, 3, 4)]
+    assert again.values() == others
+    assert again.schedule.waiting() == 1
+    again = room_after(again.inner.kill_clone(), again.clock)
+    decide(again, "x", commit=commits)
+    again.clock.advance(2 * SECOND)
+    again.run()
+    assert (again.schedule.waiting(), again.values()) == (0, others)
+    again.checkpoint()
+    again.engine.close()
+    assert [str(each) for each in verify(again.inner, Level.DEEP) if not each.harmless] == []

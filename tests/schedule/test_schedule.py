@@ -20,7 +20,7 @@ from journal.records.record import TopicAltered, TopicDeleted
 from journal.schedule import schedule
 from journal.schedule.cancelling import Place
 from journal.schedule.judging import Judge
-from journal.schedule.schedule import HOLD
+from journal.schedule.schedule import HOLD, LOOKED_AT
 from journal.scheduled_id import ScheduledId, State
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, TransactionNumber
@@ -438,3 +438,20 @@ def test_nothing_is_placed_beside_a_large_commit_that_begins_while_it_is_laid_ou
 
 def commit(room: ScheduleRoom, number: TransactionNumber, unsent: Unsent) -> None:
     room.engine.transactions.commit(number, Cause.CLIENT, unsent=unsent)
+
+
+def test_what_was_taken_back_or_is_held_is_passed_over_in_bounded_parts() -> None:
+    """Seen to fail: with 50,000 for one moment a turn took 120 ms."""
+    room = ScheduleRoom()
+    room.topic()
+    ids = [room.later(b"%d" % number, SECOND) for number in range(5_000)]
+    room.engine.sync()
+    room.run()
+    for first in range(0, 4_000, 1_000):
+        room.cancel(*ids[first : first + 1_000])
+    room.clock.advance(2 * SECOND)
+    steps = room.schedule.run()
+    parts = sum(1 for work in steps if work is None)
+    assert parts >= 4_000 / LOOKED_AT
+    room.engine.sync()
+    assert len(room.values()) == 1_000
