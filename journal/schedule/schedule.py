@@ -5,7 +5,7 @@ It decides nothing by itself: :meth:`Schedule.run` is called by whoever has the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Set
 from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar, cast
@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from journal.engine.engine import Engine
-from journal.errors import CorruptData, CorruptSegment, MemoryExhausted
+from journal.errors import CorruptData, CorruptSegment, MemoryExhausted, OffsetOutOfRange
 from journal.folds.timetable import PIECE, Timetable
 from journal.formats.envelope import (
     DAY,
@@ -62,6 +62,8 @@ HOLD: Final = 60 * MINUTE
 """What is due by the wall clock is held after a jump forward by more µs."""
 FEW: Final = 100_000
 """Entries of messages that were taken back, which may stay: 0.8 MB."""
+UNSEEN: Final = 256 << 10
+"""Bytes of new messages that are looked at before a topic is deleted."""
 LOOKED_AT: Final = 1_024
 """Entries of a timetable that are looked at in one part, in about 2 ms."""
 LOOK_AGAIN: Final = 1_000_000
@@ -89,6 +91,8 @@ class Schedule:
         self._fetched_bytes = 0
         self._is_lost = False
         """Whether what is due was found to be lost, and the logs are to be looked through again."""
+        self._dropped: set[int] = set()
+        """Partitions that are gone, whose messages have been dropped."""
         self.placed = self.gone = 0
         self.on_placed: Callable[[int], object] = _nothing
         """Called with how late a message was placed, in µs."""
@@ -144,6 +148,7 @@ class Schedule:
         while self._is_lost:
             self._is_lost = False
             yield from self._see()
+            yield from self._drop_gone()
             yield from self._place_all()
 
     def _place_all(self) -> Steps:
@@ -208,6 +213,64 @@ class Schedule:
                 elif not self._pass_over(store, data):
                     break
                 yield None
+
+    def _drop_gone(self) -> Steps:
+        """Let messages be over whose partition was deleted, but for those that are held."""
+        gone = self.fold.targets.keys() - self._catalog.stores.keys() - self._dropped
+        for store in self.stores if gone else ():
+            log, offset = self.fold.logs[store.index], 0
+            while True:
+                offset = log.over.missing_from(max(offset, log.begins, store.start_offset))
+                if offset >= min(log.seen, store.high_watermark):
+                    break
+                try:
+                    data = store.at_hand(offset, PIECE_BYTES)
+                    if data is None:
+                        data = (yield store.plan_read(offset, READ_BYTES).run).data
+                except (OffsetOutOfRange, CorruptSegment) as error:
+                    offset = error.start if isinstance(error, OffsetOutOfRange) else error.last_offset + 1
+                    continue
+                if self.engine.busy:
+                    return
+                offset = self._drop(store, data, offset, gone)
+                yield None
+        self._dropped |= gone
+
+    def _drop(self, store: MessageStore, data: bytes, first: int, gone: Set[int]) -> int:
+        """Let those of a run of frames, from an offset on, be over that are for these partitions; return its end."""
+        fold, log = self.fold, self.fold.logs[store.index]
+        found = [
+            (number, envelope.partition)
+            for envelope in envelopes(data)
+            if envelope.partition in gone
+            and first <= envelope.offset < log.seen
+            and log.waits(envelope.offset)
+            if (number := id_of(store.index, envelope.offset)) not in fold.holders
+        ]
+        if found:
+            self.engine.accept(Due([], [], [], self.engine.now(), found))
+            self.gone += len(found)
+        *_, (_, _, offset, count) = walk(data)
+        return offset + count
+
+    def bound_for(self, partitions: Set[int]) -> int | None:
+        """Return how many messages wait for these partitions, also unforced ones; None if that is not known, because
+        too much is new in the logs, or something there cannot be read. Those of undecided transactions do not count.
+        """
+        count, left = sum(self.fold.targets.get(each, 0) for each in partitions), UNSEEN
+        for store in self.stores:
+            log, offset = self.fold.logs[store.index], self.fold.logs[store.index].seen
+            while offset < store.end_offset:
+                data = store.at_hand(offset, PIECE_BYTES) if left > 0 else None
+                if data is None:
+                    return None
+                left -= len(data)
+                for envelope in envelopes(data):
+                    is_new = envelope.offset >= offset and log.waits(envelope.offset)
+                    count += is_new and envelope.partition in partitions
+                *_, (_, _, last, behind) = walk(data)
+                offset = last + behind
+        return count
 
     def _pass_over(self, store: MessageStore, error: Exception) -> bool:
         """Let messages be over that are lost; return whether that is possible: what is damaged is looked at again."""

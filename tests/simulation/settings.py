@@ -55,7 +55,8 @@ _TINY_SCHEDULE = (
     (journal.schedule.placing, "MOST", (1, 2)), (journal.schedule.placing, "MOST_BYTES", (100,)),
     (journal.schedule.schedule, "SEEN_AT_ONCE", (100,)), (journal.schedule.schedule, "FETCHED_AT_ONCE", (1, 2)),
     (journal.schedule.schedule, "FETCHED_BYTES", (100,)), (journal.schedule.schedule, "READ_BYTES", (200,)),
-    (journal.schedule.cancelling, "PIECE", (2000,)), (txbroker.broker.schedule.scheduling, "LISTED_AT_ONCE", (200,)),
+    (journal.schedule.cancelling, "AT_ONCE", (200, 2000)), (journal.schedule.schedule, "LOOKED_AT", (1, 3)),
+    (txbroker.broker.schedule.scheduling, "LISTED_AT_ONCE", (200,)),
 )  # fmt: skip
 """The same, in histories in which messages are due later."""
 

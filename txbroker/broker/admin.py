@@ -34,6 +34,7 @@ from txbroker.errors import (
     LimitExceeded,
     OffsetOutOfRange,
     ScheduledForTopic,
+    StorageUnavailable,
     TransactionConflict,
     UnknownTopic,
     UnknownTransaction,
@@ -79,7 +80,8 @@ PolicyOf = Callable[[Transaction, int], Policy | None]
 
 class Describing:
     """The meaning of these commands. ``on_changed`` is called with partitions that are deleted or purged, ``on_topic``
-    with the name of a topic that was made or deleted, or has more partitions.
+    with the name of a topic that was made or deleted, or has more partitions. ``bound_for`` says how many messages are
+    scheduled for some partitions, None if that is not known.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Describing:
         self.slow_forces = SlowForces(engine)
         self.on_changed: Callable[[list[int]], object] = len
         self.on_topic: Callable[[str], object] = len
+        self.bound_for: Callable[[set[int]], int | None] = lambda _: 0
         self.judge_topic: Callable[[Session], None] = unheard
         """Raises LimitExceeded if the session's principal may make no topic more."""
         self.status: Callable[[], dict[str, int | float | str]] = dict
@@ -219,7 +222,13 @@ class Describing:
     def _check_scheduled(self, name: str, numbers: list[int]) -> None:
         """Raise if messages are scheduled for a topic, or may be by a transaction that is undecided."""
         engine = self._engine
-        waiting = sum(engine.schedule.targets.get(number, 0) for number in numbers)
+        waiting = self.bound_for(set(numbers))
+        if waiting is None:
+            raise StorageUnavailable(
+                f"whether messages are scheduled for topic {name!r} is not known yet: much of the schedule is new, or "
+                "something there cannot be read (see the broker's log); nothing has changed. Try again, or delete the "
+                "topic with them ('txbroker topics delete --scheduled')"
+            )
         if waiting:
             raise ScheduledForTopic(
                 f"topic {name!r} cannot be deleted: {waiting:,} messages are scheduled for it; nothing has changed. "

@@ -208,9 +208,8 @@ class Broker:
         """Make what takes messages for later, and lets them go."""
         self.scheduling = Scheduling(self.engine, self.settings, self.stepwise)
         self.scheduling.schedule.on_placed = self.latencies.placed
-        self.schedule_runner = ScheduleRunner(
-            self.scheduling.schedule, run_blocking, call_later, self._failed
-        )
+        schedule = self.scheduling.schedule
+        self.schedule_runner = ScheduleRunner(schedule, run_blocking, call_later, self._failed)
 
     def _idle_groups(self) -> IdleGroups:
         grace = self.settings.reconnect_grace + self.settings.rejoin_timeout
@@ -233,7 +232,8 @@ class Broker:
         self.consuming.count_members = coordinator.count_members
         self.consuming.end_memberships = coordinator.end
         self.describing.on_changed = self.fetching.look_again
-        self.describing.on_topic = coordinator.topic_changed
+        self.describing.on_topic = self._topic_changed
+        self.describing.bound_for = self.scheduling.schedule.bound_for
         self.describing.status = partial(status_of, self)
         self.describing.judge_topic = self.quotas.judge_topic
         self.sending.judge_producer = self.quotas.judge_producer
@@ -453,7 +453,6 @@ class Broker:
         session.deliver(encode(Done(command.correlation)))
 
     def _idle(self) -> None:
-        """Go on with what a large commit, or want of memory, has kept waiting."""
         self.stepwise.idle()  # first: it is little, and what is parked may be the next large commit
         self.parked_requests.move()
 
@@ -462,6 +461,10 @@ class Broker:
         for store in stores:
             if store.internal:
                 self.schedule_runner.published(store)
+
+    def _topic_changed(self, name: str) -> None:
+        self.coordinator.topic_changed(name)
+        self.schedule_runner.wake()  # what was for a deleted one is dropped
 
     # -- time passes ------------------------------------------------------------------------------
 

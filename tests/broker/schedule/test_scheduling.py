@@ -12,6 +12,7 @@ from journal.constants import MIB
 from journal.formats import frame
 from journal.formats.envelope import DAY, MINUTE, Clock, log_for, seal
 from journal.formats.frame import HEADER
+from journal.schedule import schedule
 from journal.schedule.cancelling import look_up
 from journal.schedule.schedule import carry_out
 from journal.scheduled_id import ScheduledId
@@ -400,3 +401,76 @@ def test_many_are_placed_in_turns_that_let_others_in_between(room: Room) -> None
     pass_time(room, SECOND)
     assert len(values(room, orders)) == 2000
     assert turns.count(0) > 3
+
+
+class TestDeletedTopics:
+    def test_one_is_not_deleted_for_which_a_message_was_answered_that_the_schedule_has_not_looked_at(
+        self, room: Room
+    ) -> None:
+        """Seen to fail: the topic was deleted, and the message dropped without a word."""
+        [orders], [others] = room.topic(), room.topic("others")
+        client = Client(room)
+        log, many = client.envelope(b"x", orders, 1)
+        client.peer.ask(
+            messages.Send, client.logs[log], data=many * 3_000
+        )  # a run begins, and goes on in later turns
+        assert isinstance(client.later(b"dear", others, 3600 * SECOND), messages.Sent)
+        assert room.engine.schedule.targets.get(others) is None
+        refused = client.peer.ask(messages.DeleteTopic, "others", room.topic_id("others"))
+        assert refused.error == "ScheduledForTopic"
+
+    def test_neither_is_one_for_which_a_message_was_sent_in_the_same_turn(self, room: Room) -> None:
+        [orders] = room.topic()
+        client = Client(room)
+        log, sealed = client.envelope(b"x", orders, 3600 * SECOND)
+        client.peer.tell(messages.Send, client.logs[log], data=sealed)
+        refused = client.peer.ask(messages.DeleteTopic, "orders", room.topic_id())
+        assert refused.error == "ScheduledForTopic"
+
+    def test_while_much_is_new_it_is_not_known(self, room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(schedule, "UNSEEN", 0)
+        [orders] = room.topic()
+        client = Client(room)
+        log, sealed = client.envelope(b"x", orders, 3600 * SECOND)
+        client.peer.tell(messages.Send, client.logs[log], data=sealed)
+        refused = client.peer.ask(messages.DeleteTopic, "orders", room.topic_id())
+        assert refused.error == "StorageUnavailable"
+        assert "Try again, or delete the topic with them" in refused.message
+        pass_time(room, SECOND)
+        refused = client.peer.ask(messages.DeleteTopic, "orders", room.topic_id())
+        assert refused.error == "ScheduledForTopic"
+
+    def test_with_one_goes_what_was_scheduled_for_it_but_for_what_is_held(self, room: Room) -> None:
+        [orders], [others] = room.topic(), room.topic("others")
+        client = Client(room)
+        for number in range(3):
+            client.later(b"%d" % number, others, (number + 1) * 3600 * SECOND)
+        client.later(b"stays", orders, 2 * SECOND)
+        client.states(b"1")
+        client.peer.ask(messages.Prepare, 1, Xid(1, b"g", b""), cancels=[client.ids[b"1"]])
+        assert room.broker.scheduling.schedule.waiting() == 4
+        done = client.peer.ask(messages.DeleteTopic, "others", room.topic_id("others"), scheduled=True)
+        assert isinstance(done, messages.Done), done
+        pass_time(room, SECOND)
+        assert [each.state for each in client.states(b"0", b"1", b"2", b"stays")] == [
+            "sent",
+            "held",
+            "sent",
+            "waits",
+        ]
+        assert room.broker.scheduling.schedule.waiting() == 2
+        client.peer.ask(messages.Rollback, xid=Xid(1, b"g", b""))
+        pass_time(room, 3 * 3600 * SECOND)
+        assert (room.broker.scheduling.schedule.waiting(), values(room, orders)) == (0, [b"stays"])
+
+    def test_what_was_scheduled_for_a_deleted_one_goes_also_after_a_restart(self, room: Room) -> None:
+        [others] = room.topic("others")
+        client = Client(room)
+        client.later(b"x", others, 3600 * SECOND)
+        room.broker.schedule_runner.stop()
+        client.peer.ask(messages.DeleteTopic, "others", room.topic_id("others"), scheduled=True)
+        assert room.broker.scheduling.schedule.waiting() == 1
+        room.restart()
+        room.broker.schedule_runner.wake()
+        pass_time(room, SECOND)
+        assert room.broker.scheduling.schedule.waiting() == 0

@@ -24,7 +24,8 @@ def told(schedule: ScheduleModel, later: Later, said: Any, since: int) -> None:
     if said.state == "cancelled":
         schedule.taken_back(later)
     elif said.state == "sent":
-        require(schedule.may_be_due(later), f"{later.name} is not due", "it was sent")
+        dropped = said.offset < 0 and schedule.may_be_dropped(later)
+        require(dropped or schedule.may_be_due(later), f"{later.name} is not due", "it was sent")
         require(later.state != VOID, f"{later.name} was taken back", "it was sent")
         if said.offset >= 0:
             schedule.model.done(later, {envelope.partition: said.offset})

@@ -113,7 +113,11 @@ class ScheduleModel:
     def may_be_over(self, later: Later) -> bool:
         """Return whether it may not wait any more."""
         taken = later.state != OPEN or later.is_in_doubt or any(each.state == DONE for each in later.takers)
-        return taken or self.may_be_due(later)
+        return taken or self.may_be_due(later) or self.may_be_dropped(later)
+
+    def may_be_dropped(self, later: Later) -> bool:
+        """Return whether its topic may be deleted, and it with that."""
+        return self.topics.homes[later.envelope.partition].deleted is not None
 
     def _of(self, topic: Topic) -> list[Later]:
         return [each for each in self.messages if each.envelope.partition in (topic.partitions or ())]
