@@ -7,8 +7,8 @@ from typing import Final
 
 from journal.constants import MAX_FRAME
 from journal.errors import InvalidFrame, InvalidSetting, LimitExceeded, MessageTooLarge, UnknownPartition
+from journal.formats.compression import WHOLE_ROOM, Room
 from journal.formats.envelope import HORIZONS, MINUTE, Clock, envelopes
-from journal.formats.frame import walk
 from journal.formats.frame_check import check_run
 from journal.log.message_store import MessageStore
 from journal.schedule.schedule import Schedule
@@ -34,18 +34,24 @@ class Judge:
         store: MessageStore,
         frames: bytes | memoryview,
         limit: Callable[[MessageStore], int] = lambda store: store.settings.max_message_bytes or MAX_FRAME,
-    ) -> set[int]:
-        """Check a run of frames for a log of the schedule, which are whole and sound; return the partitions that they
-        are for. ``limit`` gives the largest frame of a partition.
+        may: Callable[[set[int]], None] = lambda partitions: None,  # noqa: ARG005
+        left: list[Room] | None = None,
+        others: int = 0,
+    ) -> int:
+        """Check a run of frames for a log of the schedule, which are whole and sound; return how many they are.
 
+        ``limit`` gives the largest frame of a partition. ``may`` gets the partitions that they are for before anything
+        else is said of those, and may raise. ``left`` is what compressed frames may still have uncompressed in this
+        request, ``others`` how many messages for later it has beside these.
         Raises InvalidFrame, MessageTooLarge, UnknownPartition, InvalidSetting and LimitExceeded; nothing has changed
         then.
         """
-        self._check_room(sum(1 for _ in walk(frames)), len(frames))
         schedule, stores = self._schedule, self._schedule.engine.catalog.stores
         latest = {clock: schedule.now(clock) + HORIZONS[store.index] + SLACK for clock in Clock}
-        found = set[int]()
-        for envelope in envelopes(frames):
+        found, left = list(envelopes(frames)), [WHOLE_ROOM] if left is None else left
+        may({each.partition for each in found})
+        self._check_room(len(found) + others, len(frames))
+        for envelope in found:
             target = stores.get(envelope.partition)
             if target is None or target.internal:
                 raise UnknownPartition(
@@ -59,13 +65,13 @@ class Judge:
                     "sent. See whether the clocks of client and broker agree; ten years is the longest"
                 )
             try:
-                within = check_run(envelope.frame, limit(target), target.settings.check_compressed != 0)
+                opens = target.settings.check_compressed != 0
+                within = check_run(envelope.frame, limit(target), opens, left=left)
             except MessageTooLarge as error:
                 raise MessageTooLarge(f"scheduled for {target.topic}-{target.index}: {error}") from error
             if within != 1:
                 raise InvalidFrame("the frame in an envelope holds several messages; each is scheduled alone")
-            found.add(envelope.partition)
-        return found
+        return len(found)
 
     def _check_room(self, count: int, size: int) -> None:
         schedule = self._schedule

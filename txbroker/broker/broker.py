@@ -143,7 +143,7 @@ class Broker:
         )
         self._line = self.parked_requests.line
         self.sending = Sending(engine, settings, self.producers, self.sessions)
-        self.stepwise = Stepwise(run_blocking, self.accounts, self._broke)
+        self.stepwise = Stepwise(run_blocking, self.accounts, self._broke, self._refused)
         self.fetching = Fetching(engine, settings, run_blocking, call_later, self.accounts, self.groups)
         self.consuming = Consuming(engine, settings, self.groups, self.stepwise, random)
         self.coordinator = Coordinator(
@@ -238,7 +238,7 @@ class Broker:
         self.describing.judge_topic = self.quotas.judge_topic
         self.sending.judge_producer = self.quotas.judge_producer
         self.transacting.content.judge_prepare = self.quotas.judge_prepare
-        self.fetching.gave = self.quotas.gave
+        self.fetching.gave = self.scheduling.gave = self.quotas.gave
         self.sending.judge_scheduled = self.transacting.content.judge_scheduled = self.scheduling.judge
         self.transacting.content.judge_cancels = self.scheduling.taken_back
         self.engine.on_published = self._published
@@ -464,7 +464,7 @@ class Broker:
 
     def _topic_changed(self, name: str) -> None:
         self.coordinator.topic_changed(name)
-        self.schedule_runner.wake()  # what was for a deleted one is dropped
+        self.schedule_runner.look_for_gone()
 
     # -- time passes ------------------------------------------------------------------------------
 

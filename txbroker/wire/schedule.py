@@ -113,8 +113,9 @@ class ScheduledInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 class ScheduledList(Answer, frozen=True, tag=102):
     """Answers :class:`ListScheduled`. ``next`` is for the next request, None at the end. ``now`` is schedule time,
-    ``holds`` says that what is due by the wall clock is held. ``is_filtered``: messages of topics that the principal
-    may not describe were left out. ``unreadable`` is how many wait that cannot be read, of all topics.
+    ``holds`` says that what is due by the wall clock is held. ``is_filtered``: all were asked for, and there may be
+    others, of topics that the client's principal may not describe. ``unreadable`` is how many wait that cannot be
+    read, of all topics.
     """
 
     messages: list[ScheduledInfo]

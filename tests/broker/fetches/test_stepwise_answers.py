@@ -24,7 +24,8 @@ class Made:
         self.session.wake = self.wake
         self.worker = ManualWorker()
         self.faults = []
-        self.stepwise = Stepwise(self.worker.submit, self.room.broker.accounts, self.broke)
+        broker = self.room.broker
+        self.stepwise = Stepwise(self.worker.submit, broker.accounts, self.broke, broker._refused)
         self.left = self.lasts = 0
         self.stepwise.goes_on = self.goes_on
         self.seen = []

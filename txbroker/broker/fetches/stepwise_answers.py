@@ -18,9 +18,7 @@ from txbroker.broker.fetches.fetch_attempt import unreadable
 from txbroker.broker.sessions.accounts import Accounts
 from txbroker.broker.sessions.session import Session, SessionState
 from txbroker.errors import LimitExceeded, TxBrokerError
-from txbroker.wire.codec import encode
 from txbroker.wire.messages import Request
-from txbroker.wire.refusals import refusal
 
 MOST_AT_ONCE: Final = 16
 """How many answers of one session may be made at once: each holds its question and the finished part of the answer."""
@@ -41,12 +39,11 @@ RunBlocking = Callable[[Work, Callable[[Any], None], Callable[[BaseException], N
 class _Making:
     """An answer that is being made; ``result`` goes into the next step, or ``error`` is raised there."""
 
-    __slots__ = ("correlation", "error", "kind", "result", "session", "steps")
+    __slots__ = ("error", "request", "result", "session", "steps")
 
     def __init__(self, session: Session, request: Request, steps: Steps) -> None:
         self.session = session
-        self.correlation = request.correlation
-        self.kind = type(request).__name__
+        self.request = request
         self.steps = steps
         self.result: Any = None
         self.error: Exception | None = None
@@ -60,7 +57,7 @@ class _Making:
 
 class Stepwise:
     """Makes such answers. ``goes_on`` returns whether the session's turn lasts; ``broke`` is called for our own
-    faults.
+    faults, ``refused`` returns the answer for an error.
     """
 
     log = Logger()
@@ -70,10 +67,12 @@ class Stepwise:
         run_blocking: RunBlocking,
         answers: Accounts,
         broke: Callable[[Session, str, Exception], None],
+        refused: Callable[[Session, Any, TxBrokerError], bytes],
     ) -> None:
         self._run_blocking = run_blocking
         self._answers = answers
         self._broke = broke
+        self._refused = refused
         self._waiting: list[_Making] = []
         self.goes_on: GoesOn = always
 
@@ -110,9 +109,9 @@ class Stepwise:
             if error is failed:
                 self._refuse(making, error)
             elif isinstance(error, TxBrokerError):
-                self._answers.put(session, encode(refusal(making.correlation, error)))
+                self._answers.put(session, self._refused(session, making.request, error))
             else:
-                self._broke(session, making.kind, error)
+                self._broke(session, type(making.request).__name__, error)
         session.making -= 1
 
     def idle(self) -> None:
@@ -142,6 +141,7 @@ class Stepwise:
 
     def _refuse(self, making: _Making, error: Exception) -> None:
         """Refuse this request, because the disk or the pool failed; the session continues."""
-        self.log.error("{command}: reading failed: {error}", command=making.kind, error=error)
+        kind = type(making.request).__name__
+        self.log.error("{command}: reading failed: {error}", command=kind, error=error)
         told = error if isinstance(error, TxBrokerError) else unreadable(error)
-        self._answers.put(making.session, encode(refusal(making.correlation, told)))
+        self._answers.put(making.session, self._refused(making.session, making.request, told))

@@ -61,6 +61,11 @@ class ScheduleRunner:
             self._steps = self._schedule.run()
             self._go_on(None)
 
+    def look_for_gone(self) -> None:
+        """Drop what is scheduled for partitions that are gone, if something is."""
+        if self._schedule.fold.targets:
+            self.wake()
+
     def stop(self) -> None:
         """Place nothing more."""
         self.stopped = True

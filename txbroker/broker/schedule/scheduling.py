@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +10,7 @@ from twisted.logger import Logger
 
 from journal.errors import CorruptSegment, reserved
 from journal.formats import frame
+from journal.formats.compression import Room
 from journal.formats.envelope import SCHEDULE_TOPIC, Envelope, envelopes, place_of
 from journal.formats.frame import HEADER
 from journal.log.message_store import MessageStore
@@ -23,9 +24,9 @@ from journal.scheduled_id import ScheduledId
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Until
 from txbroker.broker.sends.sends import disk_full, frame_limit
 from txbroker.broker.sessions.rights import Need, may_describe_topic
-from txbroker.broker.sessions.session import Session
+from txbroker.broker.sessions.session import Session, unheard
 from txbroker.broker.sessions.settings import BrokerSettings
-from txbroker.broker.sessions.things import partition_of
+from txbroker.broker.sessions.things import named, partition_of
 from txbroker.errors import InvalidSetting, LimitExceeded, NotScheduled, OffsetOutOfRange, WrongValue
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
@@ -47,12 +48,15 @@ from txbroker.wire.messages import (
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
+    from txbroker.broker.sessions.allowance import Allowance
 
 LISTED_AT_ONCE: Final = 32 << 10
 """Bytes of a log that are looked at in one step of a list."""
 LISTED_IN_AN_ANSWER: Final = 16 << 20
 SHOWN_BYTES: Final = 1 << 20
 """Bytes of frames in one answer; the first one comes always."""
+ENVELOPE: Final = 1_000
+"""Bytes that it counts for in a session's turns to judge a message for later: 4 µs."""
 LOOKED_UP: Final = 100_000
 """Most messages that were looked up and are remembered, 150 bytes each, for transactions that take them back."""
 
@@ -70,6 +74,8 @@ class Scheduling:
         self._limit = partial(frame_limit, limit=settings.max_frame)
         self.schedule.on_damage = self._damaged
         self.schedule.on_held = self._held
+        self.gave: Callable[[Allowance, int], object] = unheard
+        """Called with bytes of messages that were given out."""
         self._looked_up: dict[ScheduledId, int] = {}
         """The partitions of messages that were looked up, the last ones at the end."""
         self.handlers: dict[type[Request], Any] = {
@@ -83,12 +89,25 @@ class Scheduling:
 
     # -- what is sent ------------------------------------------------------------------------------
 
-    def judge(self, session: Session, command: Any, store: MessageStore, frames: memoryview) -> None:
-        """Raise unless these checked frames may be sent to that log of the schedule."""
+    def judge(
+        self,
+        session: Session,
+        command: Any,
+        store: MessageStore,
+        frames: memoryview,
+        left: list[Room] | None = None,
+        others: int = 0,
+    ) -> int:
+        """Raise unless these checked frames may be sent to that log of the schedule; return how many there are.
+
+        ``left`` and ``others`` are those of :meth:`Judge.check`.
+        """
         if store.topic != SCHEDULE_TOPIC:
             raise reserved(store.topic)
-        targets = self._judge.check(store, frames, self._limit)
-        self._judge_rights(session, command, targets)
+        may = partial(self._judge_rights, session, command)
+        count = self._judge.check(store, frames, self._limit, may, left, others)
+        session.work += ENVELOPE * count
+        return count
 
     def _judge_rights(
         self, session: Session, command: Any, partitions: set[int], right: Right = Right.WRITE
@@ -135,10 +154,19 @@ class Scheduling:
         self._stepwise.answer(session, command, self._show(session, command))
 
     def _show(self, session: Session, command: ShowScheduled) -> Steps:
+        if command.frames and session.allowance is not None and session.allowance.holds_fetches:
+            raise LimitExceeded(
+                "the quota bytes_out is used up for now; nothing was read. Ask again later, or for no messages"
+            )
         most = SHOWN_BYTES if command.frames else 0
         found = yield from look_up(self.schedule, [_id_of(place) for place in command.ids], most)
         self._judge_found(session, command, found, Right.READ if command.frames else Right.DESCRIBE)
-        return self._states(command, found, [_frame_of(each) for each in found])
+        frames = [_frame_of(each) for each in found]
+        size = sum(map(len, frames))
+        session.work += size
+        if session.allowance is not None and size:
+            self.gave(session.allowance, size)
+        return self._states(command, found, frames)
 
     def cancel(self, session: Session, command: CancelScheduled, data: memoryview) -> None:  # noqa: ARG002
         """Take messages back."""
@@ -178,10 +206,14 @@ class Scheduling:
             raise InvalidSetting(
                 f"a list of {command.limit} scheduled messages; it must be from 1 to {MAX_SCHEDULED_IDS} at a time"
             )
+        if session.rights is not None and command.topic:
+            need = Need(Right.DESCRIBE, Resource.TOPIC, lambda *_: [named(command.topic)])
+            session.rights.judge(need, command)
         self._stepwise.answer(session, command, self._list(session, command))
 
     def _list(self, session: Session, command: ListScheduled) -> Steps:
         page, first = _Page(command), max(0, command.after[0])
+        page.is_filtered = session.rights is not None and not command.topic
         for store in self.schedule.stores[first:]:
             begin = command.after[1] + 1 if store.index == first else 0
             yield from self._list_log(session, page, store, begin)
@@ -224,7 +256,8 @@ class Scheduling:
                     end = envelope.offset
                     break
                 info = self._info(store, envelope, checksum)
-                page.put(info, may_describe_topic(info.topic, session.rights))
+                if may_describe_topic(info.topic, session.rights):
+                    page.put(info)
             offset = end
             yield None
 
@@ -297,14 +330,10 @@ class _Page:
         """Whether it takes no more."""
         return len(self.messages) >= self._limit or self.left <= 0
 
-    def put(self, info: ScheduledInfo, may_describe: bool) -> None:
+    def put(self, info: ScheduledInfo) -> None:
         """Add a message, if it is of the wanted topic."""
-        if self._topic not in ("", info.topic):
-            return
-        if may_describe:
+        if self._topic in ("", info.topic):
             self.messages.append(info)
-        else:
-            self.is_filtered = True
 
 
 def _id_of(place: ScheduledPlace) -> ScheduledId:

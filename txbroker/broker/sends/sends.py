@@ -50,7 +50,7 @@ class Sending:
         self.messages = 0
         self.bytes = 0
         self.repeats = 0
-        self.judge_scheduled: Callable[[Session, Send, MessageStore, memoryview], None] = unheard
+        self.judge_scheduled: Callable[[Session, Send, MessageStore, memoryview], object] = unheard
         """Raises unless these frames may be sent to that topic of the broker's own, which is the schedule's."""
         self.judge_producer: Callable[[Session], None] = unheard
         """Raises LimitExceeded if the session's principal may have no producer more."""

@@ -24,7 +24,6 @@ from txbroker.wire.refusals import check_entries, unknown_partition
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
-    from journal.log.message_store import MessageStore
 
 
 def carries(command: Prepare | Commit, data: bytes | memoryview = b"") -> bool:
@@ -56,7 +55,7 @@ class RequestContent:
         self._stores = engine.catalog.stores
         self._max_frame = max_frame
         self._consuming = consuming
-        self.judge_scheduled: Callable[[Session, Any, MessageStore, memoryview], None] = unheard
+        self.judge_scheduled: Callable[..., object] = unheard
         """Raises unless these frames may be sent to that topic of the broker's own, which is the schedule's."""
         self.judge_cancels: Callable[[Session, Any, list[tuple[int, int, int]]], list[Scheduled]] = (
             nothing_scheduled
@@ -96,15 +95,18 @@ class RequestContent:
         frames: memoryview,
         most: int = MAX_REQUEST_MESSAGES,
         left: list[Room] | None = None,
+        others: int = 0,
     ) -> int:
-        """Check a run of frames for a partition; return how many messages it has."""
+        """Check a run of frames for a partition; return how many messages it has. ``others`` are messages for later
+        that the request has beside it.
+        """
         store = self._stores.get(partition)
         if store is None:
             raise unknown_partition(partition)
         opens = store.settings.check_compressed != 0
         count = check_run(frames, frame_limit(store, self._max_frame), opens, most, left)
         if store.internal:
-            self.judge_scheduled(session, command, store, frames)
+            self.judge_scheduled(session, command, store, frames, left, others)
         return count
 
     def _judged(
@@ -126,11 +128,12 @@ class RequestContent:
 
     def _checked(self, session: Session, command: Prepare | Commit, data: memoryview) -> list[UnsentRun]:
         found: list[UnsentRun] = []
-        runs, start, most = command.runs, 0, MAX_REQUEST_MESSAGES
+        runs, start, most, later = command.runs, 0, MAX_REQUEST_MESSAGES, 0
         left = None if len(runs) == 1 else whole_room()
         for partition, length in runs:
             frames = data[start : start + length]
-            count = self.count(session, command, partition, frames, most, left)
+            count = self.count(session, command, partition, frames, most, left, later)
+            later += self._stores[partition].internal and count
             found.append((partition, count, frames))
             start, most = start + length, most - count
         if start != len(data):

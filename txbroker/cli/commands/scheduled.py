@@ -69,7 +69,11 @@ def list_scheduled(invocation: Invocation, topic: str | None, limit: int | None)
         none = "No messages are scheduled." if topic is None else f"No messages are scheduled for {topic}."
         return Stack(table(COLUMNS, rows, none), *notes)
 
-    emit(invocation.as_json, [scheduled_json(each) for each in shown], human)
+    told = {
+        "messages": [scheduled_json(each) for each in shown],
+        "more": more, "is_filtered": found.is_filtered, "holds": found.holds, "unreadable": found.unreadable,
+    }  # fmt: skip
+    emit(invocation.as_json, told, human)
 
 
 def row(message: ScheduledMessage) -> tuple[object, ...]:
