@@ -327,7 +327,7 @@ def sealed_of(value: bytes = b"v", partition: int = 1, due: int = 1, clock: Cloc
 def test_what_cannot_be_placed_is_refused_when_it_is_sent(room: ScheduleRoom) -> None:
     judge, stores = Judge(room.schedule), room.schedule.make()
     now = room.schedule.now(Clock.ELAPSED)
-    assert judge.check(stores[0], sealed_of(due=now)) == {1}
+    assert judge.check(stores[0], sealed_of(due=now)) == 1
     with pytest.raises(UnknownPartition):
         judge.check(stores[0], sealed_of(partition=99))
     with pytest.raises(UnknownPartition):

@@ -53,7 +53,7 @@ class FakeBroker:
         self.action = None
         self.fetching = SimpleNamespace(bytes=0)
         self.accounts = FakeAccounts()
-        self.stepwise = SimpleNamespace()
+        self.stepwise, self.entrance = SimpleNamespace(), SimpleNamespace()
         self.logs_in = True
 
     def opened(self, peer, deliver, close, learn):

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
+from twisted.logger import Logger
 
 from journal.folds.access import AccessFold
 from journal.parties import ADMINISTRATOR
@@ -29,7 +30,7 @@ from txbroker.broker.sessions.rights import THE_BROKER
 from txbroker.broker.sessions.session import Session
 from txbroker.broker.sessions.settings import SECOND
 from txbroker.broker.sessions.things import Thing
-from txbroker.errors import InvalidSetting, LimitExceeded, UnknownUser, UserExists
+from txbroker.errors import AccessDenied, InvalidSetting, LimitExceeded, UnknownUser, UserExists
 from txbroker.login.ways import judge_user
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
@@ -68,6 +69,8 @@ class AccessAdministration:
     A right that is taken away counts from the next request on; the sessions that it was taken from are ended once the
     record is forced, and with them whatever of theirs waits.
     """
+
+    log = Logger()
 
     def __init__(
         self,
@@ -252,7 +255,13 @@ class AccessAdministration:
         if what is Switch.ENABLE:
             self._check_administrator()
         elif session.principal != ADMINISTRATOR:
-            raise denied(session.principal, Right.ADMINISTER, Resource.BROKER, "but over its admin.sock")
+            command_line = f"access {what.name.lower()}"
+            raise AccessDenied(
+                f"{command_line} goes only over the broker's own socket, whatever the rules say: who comes in over the "
+                "network is not to open it to all. Nothing has changed. On the broker's machine: txbroker --broker "
+                f"unix:DATA/admin.sock {command_line}",
+                Right.ADMINISTER.value, Resource.BROKER.value,
+            )  # fmt: skip
         is_on = access.is_on if what is Switch.CONFIRM else what is Switch.ENABLE
         is_confirmed = access.is_confirmed or what is Switch.CONFIRM
         if (is_on, is_confirmed) != (access.is_on, access.is_confirmed):
@@ -263,6 +272,7 @@ class AccessAdministration:
                 everybody = {each.principal for each in self._sessions.values()}
                 now = "a login is needed from now on" if is_on else "no login is needed any more"
                 self._end_those_of(everybody - {ADMINISTRATOR}, now)
+                self.log.warn("{now}: {by}", now=now, by=session.as_actor())
             self._engine.when_forced(self._has_switched, None)
         else:
             self._answer(session, Done(command.correlation))

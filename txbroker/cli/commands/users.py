@@ -10,9 +10,11 @@ import click
 
 from journal.quantities import Quantity, quantities_of, read, written
 from journal.records.access_entries import DEFAULT_ITERATIONS, Quotas, TokenSubject, User
+from journal.words import count_text
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
 from txbroker.cli.output import emit, table
+from txbroker.client.blocking import Connection
 from txbroker.client.login.secret_file import read_secret
 from txbroker.client.login.verifier import verifier_of
 from txbroker.wire.messages import UserInfo
@@ -136,7 +138,12 @@ def add(
     )
     with invocation.connect() as broker:
         broker.add_user(user)
-    emit(invocation.as_json, {"added": name}, lambda: f"Added user {name}.")
+        rules = _rules_about(broker, name)
+    emit(
+        invocation.as_json,
+        {"added": name, "rules": rules},
+        lambda: f"Added user {name}." + _told(name, rules),
+    )
 
 
 @users.command()
@@ -213,7 +220,23 @@ def remove(invocation: Invocation, name: str, yes: bool) -> None:
     confirm(f"Remove user {name}?", yes)
     with invocation.connect() as broker:
         broker.remove_user(name)
-    emit(invocation.as_json, {"removed": name}, lambda: f"Removed user {name}.")
+        rules = _rules_about(broker, name)
+    told = {"removed": name, "rules": rules}
+    emit(invocation.as_json, told, lambda: f"Removed user {name}." + _told(name, rules))
+
+
+def _rules_about(broker: Connection, name: str) -> int:
+    """Return how many rules there are about a name, whoever has it."""
+    return sum(each.holder == name for each in broker.rules().rules)
+
+
+def _told(name: str, rules: int) -> str:
+    if not rules:
+        return ""
+    return (
+        f" There {'is' if rules == 1 else 'are'} {count_text(rules, 'rule')} about {name}, for whoever has that name: "
+        "'txbroker access list' shows them, 'txbroker access forget' takes them away."
+    )
 
 
 def quotas_of(given: tuple[str, ...]) -> Quotas:

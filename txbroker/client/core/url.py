@@ -20,6 +20,7 @@ _PLACE = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d+)?", re.ASCII
 _SECRET = re.compile(r"@|(?:pass(?:word|wd|phrase)?|pwd|token|secret)=", re.IGNORECASE)
 """What there may be of a password. Text with it is never repeated."""
 _FILES = re.compile(r":(?:ca|cert|key)=.*", re.DOTALL)
+_MORE = re.compile(r":\w+=")
 _OPTION = re.compile(r":(?=(?:ca|cert|key)=)")
 """The colon before an option. Others are of the file's name."""
 
@@ -82,6 +83,8 @@ def _options(url: str, kind: str, options: str) -> dict[str, str]:
         name, _, value = option.partition("=")
         if kind != "tls" or name not in ("ca", "cert", "key") or not value:
             raise _bad(url, f"{option!r} is not an option of {kind}")
+        if _MORE.search(value):  # what follows may be a secret, and would be shown as a part of a file's name
+            raise _bad(url, f"after {name}= comes something that is not an option of {kind}")
         if name in found:
             raise _bad(url, f"{name} is there twice")
         found[name] = value

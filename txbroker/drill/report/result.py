@@ -166,8 +166,7 @@ def rows_of(report: Report) -> list[tuple[str, str]]:
             f"{counts.unknown_stored:,}, {counts.unknown_not_stored:,}",
         ),
         ("messages relayed with their offsets, exactly once", f"{counts.relayed:,}"),
-        *(_rows_of_work(report) if report.workers else ()),
-        *(_rows_of_schedule(report) if report.schedulers else ()),
+        *_rows_of_roles(report),
         ("messages that a reader saw meanwhile", f"{counts.read_live:,}"),
         ("messages that were there before the drill", f"{counts.old_messages:,}"),
         *((f"{wrong.value.upper()}", f"{report.number_of(wrong):,}") for wrong in told),
@@ -177,6 +176,11 @@ def rows_of(report: Report) -> list[tuple[str, str]]:
             if wrong not in told and report.number_of(wrong)
         ),
     ]
+
+
+def _rows_of_roles(report: Report) -> list[tuple[str, str]]:
+    work = _rows_of_work(report) if report.workers else []
+    return work + (_rows_of_schedule(report) if report.schedulers else [])
 
 
 def _rows_of_work(report: Report) -> list[tuple[str, str]]:

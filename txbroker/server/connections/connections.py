@@ -105,7 +105,7 @@ class Connections:
         self.over_limit: set[Passing] = set()
         self.arriving: set[Passing] = set()
         self.strangers = Strangers()
-        self._stranger_lines = LineLimit()
+        self._stranger_lines, self._known_lines = LineLimit(), LineLimit()
         broker.entrance.may_tell = self.may_tell
         self.refused = self.refused_ever = 0
         self._unix_peers = 0
@@ -122,6 +122,10 @@ class Connections:
     def may_tell(self) -> bool:
         """Return whether the log may have a line about a connection that has not logged in; if not, it is counted."""
         return self._stranger_lines.allows(self.clock.seconds())
+
+    def may_tell_of_known(self) -> bool:
+        """The same about one that has: a program that does something wrong again and again must not fill the disk."""
+        return self._known_lines.allows(self.clock.seconds())
 
     def _read_less(self, less: bool) -> None:
         for connection in self.served:
@@ -147,12 +151,12 @@ class Connections:
                 strangers=len(self.strangers),
             )  # fmt: skip
             self.refused = 0
-        left_out = self._stranger_lines.left_out(now)
-        if left_out:
-            self.log.warn(
-                "left out {left_out} lines about connections that had not logged in: there were too many",
-                left_out=left_out,
-            )  # fmt: skip
+        for lines, had in ((self._stranger_lines, "had not logged in"), (self._known_lines, "had logged in")):
+            if left_out := lines.left_out(now):
+                self.log.warn(
+                    "left out {left_out} lines about connections that {had}: there were too many",
+                    left_out=left_out, had=had,
+                )  # fmt: skip
 
     def stop_reading(self, reason: str) -> None:
         """Take no more requests, and tell all clients so; answers still go out."""

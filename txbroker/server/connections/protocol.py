@@ -403,7 +403,9 @@ class BrokerProtocol(Protocol, Flow):
 
     def _may_be_told(self) -> bool:
         """Return whether the log may have a line about this peer: one that has not logged in must not fill the disk."""
-        return self._greeted or self.session.number > 0 or self.connections.may_tell()
+        if self._greeted or self.session.number > 0:
+            return self.connections.may_tell_of_known()
+        return self.connections.may_tell()
 
     def tell(self, message: bytes) -> None:
         """Send a message that answers nothing, if there is a session."""
