@@ -37,7 +37,8 @@ from journal.recovery.start import recover
 from journal.schedule.cancelling import Found, cancel
 from journal.schedule.cancelling import look_up as look_up_scheduled
 from journal.schedule.judging import Judge
-from journal.schedule.schedule import Schedule, carry_out
+from journal.schedule.schedule import Schedule
+from journal.schedule.steps import carry_out
 from journal.scheduled_id import ScheduledId
 from journal.settings import TopicChoices, topic_settings
 from journal.transaction_states import Cause, State, Totals, TransactionNumber

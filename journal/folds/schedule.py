@@ -5,6 +5,7 @@ The messages themselves lie in the logs of the schedule. Here is, for each log, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
@@ -102,6 +103,14 @@ class ScheduleLog:
         self.fronts: list[tuple[int, int]] = []
         """An hour of journal time, and the lowest offset that waited when it ended; ``hour`` is the present one."""
         self.seen = 0
+        self.beyond = 0
+        """While damage keeps :attr:`seen` where it is: up to which offset messages behind that have been seen, else 0.
+        This and the next two are not in a checkpoint.
+        """
+        self.damaged: list[range] = []
+        """The offsets between these that cannot be read."""
+        self.ahead: dict[int, int] = {}
+        """How many of the messages from ``seen`` on that have been seen wait for each partition."""
 
     def waits(self, offset: int) -> bool:
         """Return whether the message at an offset of the log is not over."""
@@ -109,7 +118,36 @@ class ScheduleLog:
 
     def is_due(self, offset: int) -> bool:
         """Return whether what the timetable has at an offset is to be placed: it waits, and has been seen."""
-        return offset < self.seen and self.waits(offset)
+        return self.is_seen(offset) and self.waits(offset)
+
+    def is_seen(self, offset: int) -> bool:
+        """Return whether the message at an offset has been put into a timetable, if it waited then."""
+        if offset < self.seen or not self.beyond:
+            return offset < self.seen
+        return offset < self.beyond and not any(offset in each for each in self.damaged)
+
+    @property
+    def seen_to(self) -> int:
+        """The offset from which on nothing has been seen."""
+        return max(self.seen, self.beyond)
+
+    def move_to(self, offset: int) -> None:
+        """Note that all up to there has been seen, but for what is damaged."""
+        if self.beyond:
+            self.beyond = offset
+        else:
+            self.seen = offset
+
+    def pass_over(self, damaged: range) -> None:
+        """Note that these cannot be read."""
+        self.damaged.append(damaged)
+        self.beyond = damaged.stop
+
+    def mend(self, damaged: list[range]) -> None:
+        """Note that of what was damaged only this still is."""
+        self.damaged = damaged
+        if not damaged:
+            self.seen, self.beyond, self.ahead = self.seen_to, 0, {}
 
     def waiting(self, end: int) -> int:
         """Return how many messages wait in a log with that end."""
@@ -266,20 +304,25 @@ class ScheduleFold:
             index, offset = place_of(number)
             log = self.logs[index]
             log.end(offset, cancelled)
-            if offset < log.seen:
-                self._count(partition, -1)
+            if log.is_seen(offset):
+                self._count(log, offset, partition, -1)
 
-    def _count(self, partition: int, more: int) -> None:
-        count = self.targets.get(partition, 0) + more
-        if count > 0:
-            self.targets[partition] = count
-        else:
-            self.targets.pop(partition, None)
+    def _count(self, log: ScheduleLog, offset: int, partition: int, more: int) -> None:
+        for counts in (self.targets, log.ahead) if offset >= log.seen else (self.targets,):
+            count = counts.get(partition, 0) + more
+            if count > 0:
+                counts[partition] = count
+            else:
+                counts.pop(partition, None)
 
     def see(self, log: int, offset: int, partition: int, clock: Clock, due: int) -> None:
         """Put a message that waits into the timetable. It is in its log, where all before it have been seen."""
         self.timetables[clock].add(due, id_of(log, offset) & _ENTRY)
-        self._count(partition, 1)
+        of = self.logs[log]
+        if of.beyond:
+            self._count(of, offset, partition, 1)
+        else:
+            self.targets[partition] = self.targets.get(partition, 0) + 1
 
     def see_held(self, log: int, offset: int, now: int) -> None:
         """Put a message into the timetable that a transaction holds, and whose envelope cannot be read."""
@@ -298,6 +341,7 @@ class ScheduleFold:
         self.timetables = {clock: Timetable() for clock in Clock}
         self.targets = {}
         for log in self.logs:
+            log.mend([])
             log.seen = 0
 
     def _hold(self, number: TransactionNumber, messages: list[Scheduled]) -> None:
@@ -328,10 +372,17 @@ class ScheduleFold:
         rows += [log.row() for log in self.logs]
         rows.append(len(self._held))
         rows += [HeldRow(number, messages) for number, messages in self._held.items()]
-        rows.append(list(self.targets.items()))
+        ahead = sum((Counter(log.ahead) for log in self.logs), Counter[int]())
+        rows.append([(each, left) for each, count in self.targets.items() if (left := count - ahead[each])])
+        keep = self._is_kept if any(log.beyond for log in self.logs) else None
         for clock, timetable in self.timetables.items():
-            rows += [TimesRow(clock, *some) for some in timetable.rows()]
+            rows += [TimesRow(clock, *some) for some in timetable.rows(keep)]
         return iter(rows)
+
+    def _is_kept(self, entry: int) -> bool:
+        """Return whether an entry of a timetable is for a checkpoint: the next start sees what is not."""
+        index, offset = place_of(self.number_of(entry))
+        return offset < self.logs[index].seen
 
     @staticmethod
     def read(rows: RowReader) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 ENTRY_BITS: Final = 36
@@ -43,6 +43,11 @@ class Some(NamedTuple):
         """Yield (due, entry) of all, in no order; ``due`` is in µs."""
         for item in _unpacked(self.items):
             yield (self.start + (item >> ENTRY_BITS)) * 1_000, item & _ENTRY
+
+    def only(self, keep: Callable[[int], bool]) -> Some:
+        """Return those entries of which ``keep`` says so."""
+        kept = array("Q", (item for item in _unpacked(self.items) if keep(item & _ENTRY)))
+        return self._replace(items=_packed(kept))
 
     @property
     def is_possible(self) -> bool:
@@ -97,8 +102,10 @@ class Timetable:
             if arrays.order and arrays.order[0] * arrays.width <= ms + AHEAD:
                 self._open(arrays)
                 return True
-        seconds = self._seconds
-        if seconds.order and seconds.order[0] <= (seconds.opened if self._ready else ms // SECOND):
+        seconds, last = self._seconds, ms // SECOND
+        if self._ready:
+            last = min(last, max(seconds.opened, (self._ready[0] >> ENTRY_BITS) // SECOND))
+        if seconds.order and seconds.order[0] <= last:
             self._open(seconds)
             return True
         return False
@@ -150,8 +157,8 @@ class Timetable:
 
     # -- checkpoints -------------------------------------------------------------------------------
 
-    def rows(self) -> list[Some]:
-        """Return all entries for a checkpoint."""
+    def rows(self, keep: Callable[[int], bool] | None = None) -> list[Some]:
+        """Return all entries for a checkpoint, or those of which ``keep`` says so."""
         found = []
         for arrays in (self._periods, self._hours, self._seconds):
             for number, items in arrays.arrays.items():
@@ -160,7 +167,8 @@ class Timetable:
         for item in self._ready:
             start = (item >> ENTRY_BITS) // PERIOD * PERIOD
             ready.setdefault(start, array("Q")).append(item - (start << ENTRY_BITS))
-        return found + [Some(start, 0, _packed(items)) for start, items in ready.items()]
+        found += [Some(start, 0, _packed(items)) for start, items in ready.items()]
+        return found if keep is None else [kept for some in found if (kept := some.only(keep)).items]
 
     @classmethod
     def of(cls, rows: list[Some]) -> Timetable:

@@ -14,7 +14,9 @@ from journal.formats.frame import HEADER, HEADER_BYTES, walk
 from journal.log.message_store import MessageStore
 from journal.parties import Actor
 from journal.records.record import Cancelled
-from journal.schedule.schedule import GAP, PIECE_BYTES, Schedule, Work
+from journal.schedule.schedule import GAP, Schedule
+from journal.schedule.seeing import PIECE_BYTES
+from journal.schedule.steps import Work
 from journal.scheduled_id import ScheduledId, State
 from journal.xid import Xid
 

@@ -5,15 +5,15 @@ It decides nothing by itself: :meth:`Schedule.run` is called by whoever has the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Set
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from itertools import islice
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
 import msgspec
 
 from journal.engine.engine import Engine
-from journal.errors import CorruptData, CorruptSegment, MemoryExhausted, OffsetOutOfRange
+from journal.errors import CorruptSegment, MemoryExhausted
 from journal.folds.timetable import PIECE, Timetable
 from journal.formats.envelope import (
     DAY,
@@ -27,33 +27,23 @@ from journal.formats.envelope import (
     id_of,
     place_of,
 )
-from journal.formats.frame import walk
 from journal.log.message_store import MessageStore
 from journal.log.read_plan import ReadPlan
 from journal.parties import Actor
-from journal.records.record import Due, LogStartMoved, TopicCreated, WallClockTold
+from journal.records.record import LogStartMoved, TopicCreated, WallClockTold
 from journal.schedule.placing import MOST, Batch
+from journal.schedule.seeing import PIECE_BYTES, Seeing
+from journal.schedule.steps import Steps, Work, run_all
 from journal.settings import TopicSettings
-
-T = TypeVar("T")
-Work = Callable[[], Any]
-Steps = Generator[Work | None, Any, None]
-"""Yields work that may wait for the disk, to be run on any thread, and takes its result; or None after a bounded part,
-so that others have their turn.
-"""
 
 SEGMENT_BYTES: Final = 64 << 20
 FORCE_MESSAGES: Final = 50_000
-SEEN_AT_ONCE: Final = 64 << 10
-"""Bytes of new messages that are looked at in one part, about 1 ms."""
 FETCHED_AT_ONCE: Final = 512
 """Most messages that are read from files at once, of those that are due within ``FETCH_AHEAD``."""
 FETCH_AHEAD: Final = 2_000_000
 FETCHED_BYTES: Final = 16 << 20
 """Most bytes of messages that were read ahead of their time."""
 READ_BYTES: Final = 1 << 20
-PIECE_BYTES: Final = 64 << 10
-"""Bytes that are taken from memory at once: 5 µs."""
 GAP: Final = 64
 """Messages that lie closer together are read together."""
 JUMP: Final = 1_000_000
@@ -62,8 +52,6 @@ HOLD: Final = 60 * MINUTE
 """What is due by the wall clock is held after a jump forward by more µs."""
 FEW: Final = 100_000
 """Entries of messages that were taken back, which may stay: 0.8 MB."""
-UNSEEN: Final = 256 << 10
-"""Bytes of new messages that are looked at before a topic is deleted."""
 LOOKED_AT: Final = 1_024
 """Entries of a timetable that are looked at in one part, in about 2 ms."""
 LOOK_AGAIN: Final = 1_000_000
@@ -91,8 +79,6 @@ class Schedule:
         self._fetched_bytes = 0
         self._is_lost = False
         """Whether what is due was found to be lost, and the logs are to be looked through again."""
-        self._dropped: set[int] = set()
-        """Partitions that are gone, whose messages have been dropped."""
         self.placed = self.gone = 0
         self.on_placed: Callable[[int], object] = _nothing
         """Called with how late a message was placed, in µs."""
@@ -100,6 +86,8 @@ class Schedule:
         """Called with the id of a message that is due and cannot be read, and why; it is tried again each minute."""
         self.on_held: Callable[[int], object] = _nothing
         """Called with by how many µs the wall clock has jumped, if what is due by it is held from now on."""
+        self._seeing = Seeing(self)
+        self.bound_for = self._seeing.bound_for
 
     # -- the logs ----------------------------------------------------------------------------------
 
@@ -147,8 +135,8 @@ class Schedule:
         self._is_lost = True
         while self._is_lost:
             self._is_lost = False
-            yield from self._see()
-            yield from self._drop_gone()
+            yield from self._seeing.see()
+            yield from self._seeing.drop_gone()
             yield from self._place_all()
 
     def _place_all(self) -> Steps:
@@ -196,111 +184,6 @@ class Schedule:
         """Let messages that are due by the wall clock go, which are held since it has jumped."""
         engine = self.engine
         engine.accept(WallClockTold(engine.clock.wall(), engine.now(), holds=False, by=by))
-
-    def _see(self) -> Steps:
-        """Put the messages that are new in the logs into the timetables."""
-        for store in self.stores:
-            log = self.fold.logs[store.index]
-            log.seen = max(log.seen, store.start_offset)
-            while log.seen < store.high_watermark:
-                data: bytes | Exception | None = store.at_hand(log.seen, SEEN_AT_ONCE)
-                if data is None:
-                    plan = store.plan_read(log.seen, SEEN_AT_ONCE)
-                    [(_, _, data)] = yield partial(_run_all, [(store.index, log.seen, plan)])
-                assert data is not None
-                if not isinstance(data, Exception):
-                    self._take(store, data)
-                elif not self._pass_over(store, data):
-                    break
-                yield None
-
-    def _drop_gone(self) -> Steps:
-        """Let messages be over whose partition was deleted, but for those that are held."""
-        gone = self.fold.targets.keys() - self._catalog.stores.keys() - self._dropped
-        for store in self.stores if gone else ():
-            log, offset = self.fold.logs[store.index], 0
-            while True:
-                offset = log.over.missing_from(max(offset, log.begins, store.start_offset))
-                if offset >= min(log.seen, store.high_watermark):
-                    break
-                try:
-                    data = store.at_hand(offset, PIECE_BYTES)
-                    if data is None:
-                        data = (yield store.plan_read(offset, READ_BYTES).run).data
-                except (OffsetOutOfRange, CorruptSegment) as error:
-                    offset = error.start if isinstance(error, OffsetOutOfRange) else error.last_offset + 1
-                    continue
-                if self.engine.busy:
-                    return
-                offset = self._drop(store, data, offset, gone)
-                yield None
-        self._dropped |= gone
-
-    def _drop(self, store: MessageStore, data: bytes, first: int, gone: Set[int]) -> int:
-        """Let those of a run of frames, from an offset on, be over that are for these partitions; return its end."""
-        fold, log = self.fold, self.fold.logs[store.index]
-        found = [
-            (number, envelope.partition)
-            for envelope in envelopes(data)
-            if envelope.partition in gone
-            and first <= envelope.offset < log.seen
-            and log.waits(envelope.offset)
-            if (number := id_of(store.index, envelope.offset)) not in fold.holders
-        ]
-        if found:
-            self.engine.accept(Due([], [], [], self.engine.now(), found))
-            self.gone += len(found)
-        *_, (_, _, offset, count) = walk(data)
-        return offset + count
-
-    def bound_for(self, partitions: Set[int]) -> int | None:
-        """Return how many messages wait for these partitions, also unforced ones; None if that is not known, because
-        too much is new in the logs, or something there cannot be read. Those of undecided transactions do not count.
-        """
-        count, left = sum(self.fold.targets.get(each, 0) for each in partitions), UNSEEN
-        for store in self.stores:
-            log, offset = self.fold.logs[store.index], self.fold.logs[store.index].seen
-            while offset < store.end_offset:
-                data = store.at_hand(offset, PIECE_BYTES) if left > 0 else None
-                if data is None:
-                    return None
-                left -= len(data)
-                for envelope in envelopes(data):
-                    is_new = envelope.offset >= offset and log.waits(envelope.offset)
-                    count += is_new and envelope.partition in partitions
-                *_, (_, _, last, behind) = walk(data)
-                offset = last + behind
-        return count
-
-    def _pass_over(self, store: MessageStore, error: Exception) -> bool:
-        """Let messages be over that are lost; return whether that is possible: what is damaged is looked at again."""
-        log = self.fold.logs[store.index]
-        if not isinstance(error, CorruptSegment) or not error.lost:
-            self.on_damage(id_of(store.index, log.seen), error)
-            return False
-        if not self.engine.busy:
-            end = min(error.last_offset + 1, store.high_watermark)
-            waits = [offset for offset in range(log.seen, end) if log.waits(offset)]
-            held = {each for each in waits if id_of(store.index, each) in self.fold.holders}
-            for offset in (
-                held
-            ):  # it is looked at again until the transaction is decided: then it is over, or found lost
-                self.fold.see_held(store.index, offset, self.now(Clock.ELAPSED))
-            gone = [(id_of(store.index, offset), 0) for offset in waits if offset not in held]
-            if gone:
-                self.engine.accept(Due([], [], [], self.engine.now(), gone))
-                self.gone += len(gone)
-            log.seen = end
-        return True
-
-    def _take(self, store: MessageStore, data: bytes) -> None:
-        log, index, first = self.fold.logs[store.index], store.index, self.fold.logs[store.index].seen
-        for envelope in envelopes(data):
-            offset = envelope.offset
-            if first <= offset < store.high_watermark and log.waits(offset):
-                self.fold.see(index, offset, envelope.partition, envelope.clock, envelope.due)
-        *_, (_, _, offset, count) = walk(data)
-        log.seen = min(offset + count, store.high_watermark)
 
     def _place(self, table: Timetable, now: int) -> Generator[Work | None, Any, bool]:
         """Place some of what is due; return whether that was possible."""
@@ -387,7 +270,7 @@ class Schedule:
         soon = map(self.fold.number_of, islice(table.coming(now + FETCH_AHEAD), FETCHED_AT_ONCE * 4))
         others = [each for each in soon if each not in self._fetched and self._is_due(each)]
         wanted = {number, *others[:FETCHED_AT_ONCE]}
-        for log, first, data in (yield partial(_run_all, self._plans(wanted, number))):
+        for log, first, data in (yield partial(run_all, self._plans(wanted, number))):
             if isinstance(data, Exception):
                 if number != id_of(log, first):
                     continue
@@ -440,22 +323,6 @@ class Schedule:
         return moved
 
 
-def carry_out(steps: Generator[Work | None, Any, T]) -> T:
-    """Carry out steps, and the work that they yield, at once on this thread; return their result. What fails in the
-    work is raised where they have yielded it.
-    """
-    go_on: Callable[[], Work | None] = partial(next, steps)
-    while True:
-        try:
-            work = go_on()
-        except StopIteration as end:
-            return cast(T, end.value)
-        try:
-            go_on = partial(steps.send, None if work is None else work())
-        except Exception as error:  # noqa: BLE001 - it is raised by the steps, unless they know better
-            go_on = partial(steps.throw, error)
-
-
 def _runs(wanted: Iterable[int], needed: int | None = None) -> list[tuple[int, int, int]]:
     """Return the (log, first offset, last offset) of messages that lie close together; one begins at ``needed``."""
     runs: list[tuple[int, int, int]] = []
@@ -467,21 +334,6 @@ def _runs(wanted: Iterable[int], needed: int | None = None) -> list[tuple[int, i
         else:
             runs.append((log, offset, offset))
     return runs
-
-
-def _run_all(plans: list[tuple[int, int, ReadPlan]]) -> list[tuple[int, int, bytes | Exception]]:
-    """Run reads on a thread; return what each has read, or why not, with its log and first offset."""
-    found: list[tuple[int, int, bytes | Exception]] = []
-    try:
-        for log, first, plan in plans:
-            try:
-                found.append((log, first, plan.run().data))
-            except (CorruptData, OSError) as error:
-                found.append((log, first, error))
-    finally:
-        for _, _, plan in plans:
-            plan.close()
-    return found
 
 
 def _nothing(*_: object) -> None:

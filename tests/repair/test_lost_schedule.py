@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from journal.check.verification import Level, verify
-from journal.formats.envelope import Clock
+from journal.formats.envelope import MINUTE, Clock
 from journal.records.record import WallClockTold
 from journal.scheduled_id import State
 from journal.testing import MemoryFilesystem
@@ -16,6 +16,8 @@ from journal.walks.journal_walk import walk_journal
 from tests.repair.repair_scene import repaired
 from tests.schedule.schedule_scene import SECOND, ScheduleRoom, room_after
 from tests.support.engine_room import damage, decide, xid_of
+
+HOUR = 60 * MINUTE
 
 
 @pytest.fixture
@@ -156,3 +158,73 @@ def test_a_message_that_is_lost_while_a_transaction_holds_it_is_over_with_its_ou
     again.checkpoint()
     again.engine.close()
     assert [str(each) for each in verify(again.inner, Level.DEEP) if not each.harmless] == []
+
+
+class TestDamageBeforeItWasSeen:
+    """A message is damaged before the schedule has put it into the timetable."""
+
+    @pytest.fixture
+    def disk(self, room: ScheduleRoom) -> MemoryFilesystem:
+        for number in range(3):
+            room.later(b"%d" % number * 40, SECOND * (number + 1))
+            room.engine.sync()
+            room.flush()
+        room.checkpoint()
+        room.checkpoint()
+        return room.inner.kill_clone()
+
+    def damaged_at(self, room: ScheduleRoom, disk: MemoryFilesystem, mark: bytes) -> tuple[str, int]:
+        [segment] = room.schedule.stores[0].segments
+        return segment.path, disk.open(segment.path).read(0, segment.size).index(mark) + 3
+
+    def test_the_others_come_also_those_sent_afterwards_and_over_restarts(
+        self, room: ScheduleRoom, disk: MemoryFilesystem
+    ) -> None:
+        """Seen to fail: nothing of that log came any more, and the log was told at each send."""
+        damage(disk, *self.damaged_at(room, disk, b"1111"))
+        again, told = room_after(disk, room.clock), list[int]()
+        again.schedule.on_damage = lambda number, _: told.append(number)
+        again.run()
+        for number in range(5):
+            again.later(b"new%d" % number, SECOND * (number + 20))
+            again.engine.sync()
+            again.run()
+        assert len(told) == 1
+        for _ in range(3):
+            again.clock.advance(8 * SECOND)
+            again.run()
+            again.flush()
+            again.checkpoint()
+            again = room_after(again.inner.kill_clone(), again.clock)
+        again.run()
+        assert again.schedule.waiting() == 1
+        assert again.engine.schedule.targets == {}
+        came = [b"0" * 40, b"2" * 40, *(b"new%d" % number for number in range(5))]
+        assert sorted(again.values()) == sorted(came)
+        again.checkpoint()
+        findings = [each for each in verify(again.inner.kill_clone(), Level.FULL) if not each.harmless]
+        assert [each.path.partition("/")[0] for each in findings] == ["partitions"], findings
+
+    def test_it_comes_once_when_it_can_be_read_again(
+        self, room: ScheduleRoom, disk: MemoryFilesystem
+    ) -> None:
+        path, at = self.damaged_at(room, disk, b"1111")
+        damage(disk, path, at)
+        again = room_after(disk, room.clock)
+        again.run()
+        again.later(b"new", 2 * HOUR)
+        again.engine.sync()
+        again.run()
+        again.clock.advance(10 * SECOND)
+        again.run()
+        assert again.values() == [b"0" * 40, b"2" * 40]
+        assert again.schedule.bound_for({1}) is None, "it may be for that partition"
+        damage(again.inner, path, at)  # which turns the byte back
+        again.clock.advance(MINUTE)
+        again.run()
+        assert again.values() == [b"0" * 40, b"2" * 40, b"1" * 40]
+        assert (again.engine.schedule.targets, again.schedule.bound_for({1})) == ({1: 1}, 1)
+        assert all(not log.beyond for log in again.engine.schedule.logs)
+        again.clock.advance(3 * HOUR)
+        again.run()
+        assert again.values()[3:] == [b"new"]

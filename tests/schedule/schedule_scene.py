@@ -7,7 +7,8 @@ from journal.formats.envelope import Clock, log_for, seal
 from journal.formats.frame import HEADER
 from journal.schedule.cancelling import Found, cancel, look_up
 from journal.schedule.judging import Judge
-from journal.schedule.schedule import Schedule, carry_out
+from journal.schedule.schedule import Schedule
+from journal.schedule.steps import carry_out
 from journal.scheduled_id import ScheduledId
 from journal.testing import ManualClock, MemoryFilesystem
 from tests.support.engine_room import Begun, Room

@@ -8,7 +8,7 @@ from tests.simulation.mutants import Mutant
 
 _FOLD, _TIMETABLE = "journal/folds/schedule.py", "journal/folds/timetable.py"
 _SCHEDULE, _PLACING = "journal/schedule/schedule.py", "journal/schedule/placing.py"
-_CANCELLING = "journal/schedule/cancelling.py"
+_CANCELLING, _SEEING = "journal/schedule/cancelling.py", "journal/schedule/seeing.py"
 _SCHEDULING = "txbroker/broker/schedule/scheduling.py"
 
 SCHEDULE_MUTANTS: Final = (
@@ -40,14 +40,14 @@ SCHEDULE_MUTANTS: Final = (
     Mutant(
         "leave the timetable out of a checkpoint",
         _FOLD,
-        "            rows += [TimesRow(clock, *some) for some in timetable.rows()]\n",
-        "            rows += [TimesRow(clock, *some) for some in timetable.rows()[:0]]\n",
+        "            rows += [TimesRow(clock, *some) for some in timetable.rows(keep)]\n",
+        "            rows += [TimesRow(clock, *some) for some in timetable.rows(keep)[:0]]\n",
     ),
     Mutant(
         "say that one message more has been seen than was",
-        _SCHEDULE,
-        "        log.seen = min(offset + count, store.high_watermark)\n",
-        "        log.seen = offset + count + 1\n",
+        _SEEING,
+        "        return min(offset + count, offsets.stop)\n",
+        "        return min(offset + count + 1, offsets.stop)\n",
     ),
     Mutant(
         "let the logs of the schedule begin past what waits",
@@ -164,13 +164,13 @@ SCHEDULE_MUTANTS: Final = (
     Mutant(
         "not count what waits for a partition",
         _FOLD,
-        "        self._count(partition, 1)\n",
-        "",
+        "            self.targets[partition] = self.targets.get(partition, 0) + 1\n",
+        "            pass\n",
     ),
     Mutant(
         "count for ever what has waited for a partition",
         _FOLD,
-        "                self._count(partition, -1)\n",
+        "                self._count(log, offset, partition, -1)\n",
         "                pass\n",
     ),
     Mutant(

@@ -22,6 +22,7 @@ import journal.recovery.replay
 import journal.schedule.cancelling
 import journal.schedule.placing
 import journal.schedule.schedule
+import journal.schedule.seeing
 import journal.settings
 import journal.transactions.outcome_archive
 import txbroker.broker.fetches.fetches
@@ -53,7 +54,7 @@ _TINY = (
 _TINY_SCHEDULE = (
     (journal.folds.timetable, "PIECE", (1, 3)), (journal.folds.schedule, "KEPT", (2, 5)),
     (journal.schedule.placing, "MOST", (1, 2)), (journal.schedule.placing, "MOST_BYTES", (100,)),
-    (journal.schedule.schedule, "SEEN_AT_ONCE", (100,)), (journal.schedule.schedule, "FETCHED_AT_ONCE", (1, 2)),
+    (journal.schedule.seeing, "SEEN_AT_ONCE", (100,)), (journal.schedule.schedule, "FETCHED_AT_ONCE", (1, 2)),
     (journal.schedule.schedule, "FETCHED_BYTES", (100,)), (journal.schedule.schedule, "READ_BYTES", (200,)),
     (journal.schedule.cancelling, "AT_ONCE", (200, 2000)), (journal.schedule.schedule, "LOOKED_AT", (1, 3)),
     (txbroker.broker.schedule.scheduling, "LISTED_AT_ONCE", (200,)),

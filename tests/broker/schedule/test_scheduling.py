@@ -12,9 +12,9 @@ from journal.constants import MIB
 from journal.formats import frame
 from journal.formats.envelope import DAY, MINUTE, Clock, log_for, seal
 from journal.formats.frame import HEADER
-from journal.schedule import schedule
+from journal.schedule import seeing
 from journal.schedule.cancelling import look_up
-from journal.schedule.schedule import carry_out
+from journal.schedule.steps import carry_out
 from journal.scheduled_id import ScheduledId
 from journal.transaction_states import Totals
 from journal.xid import Xid
@@ -428,7 +428,7 @@ class TestDeletedTopics:
         assert refused.error == "ScheduledForTopic"
 
     def test_while_much_is_new_it_is_not_known(self, room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(schedule, "UNSEEN", 0)
+        monkeypatch.setattr(seeing, "UNSEEN", 0)
         [orders] = room.topic()
         client = Client(room)
         log, sealed = client.envelope(b"x", orders, 3600 * SECOND)

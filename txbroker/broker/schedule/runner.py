@@ -9,7 +9,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from journal.formats.envelope import SCHEDULE_TOPIC
-from journal.schedule.schedule import Schedule, Steps
+from journal.schedule.schedule import Schedule
+from journal.schedule.steps import Steps
 from txbroker.broker.fetches.fetch_attempt import CallLater, Cancellable
 from txbroker.broker.fetches.fetches import RunBlocking
 

@@ -19,7 +19,8 @@ from journal.records.access_entries import Resource, Right
 from journal.records.record import Scheduled
 from journal.schedule.cancelling import Found, cancel, look_up
 from journal.schedule.judging import Judge
-from journal.schedule.schedule import Schedule, Work
+from journal.schedule.schedule import Schedule
+from journal.schedule.steps import Work
 from journal.scheduled_id import ScheduledId
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Until
 from txbroker.broker.sends.sends import disk_full, frame_limit

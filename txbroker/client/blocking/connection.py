@@ -313,9 +313,11 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
     def cancel(
         self, id: ScheduledId | str | None = None, *, message_id: str | bytes | None = None
     ) -> list[ScheduledId]:
-        """Take scheduled messages back; see :meth:`ScheduleOperations.cancel`.
+        """Take a scheduled message back; return its id. One that was taken back before, in the last day, is no error.
 
-        Between ``tpc_begin`` and the end, this belongs to the transaction, as in ``Transaction.cancel``.
+        ``id`` is what its receipt has as ``scheduled``, or the text of that. With ``message_id``, all that wait with
+        that id of their sender are taken back. Between ``tpc_begin`` and the end, this belongs to the transaction, as
+        in ``Transaction.cancel``. Raises AlreadySent, ScheduleHeld, NotScheduled.
         """
         current = self._joined()
         if current is None:
