@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from journal.errors import CorruptSegment, OffsetOutOfRange
+from journal.errors import CorruptSegment
 from journal.formats.envelope import MINUTE, Clock, envelopes, id_of
 from journal.formats.frame import walk
 from journal.log.message_store import MessageStore
@@ -108,13 +108,12 @@ class Seeing:
                 offset = log.over.missing_from(max(offset, log.begins, store.start_offset))
                 if offset >= min(log.seen, store.high_watermark):
                     break
-                try:
-                    data = store.at_hand(offset, PIECE_BYTES)
-                    if data is None:
-                        data = (yield store.plan_read(offset, PIECE_BYTES).run).data
-                except (OffsetOutOfRange, CorruptSegment) as error:
-                    offset = error.start if isinstance(error, OffsetOutOfRange) else error.last_offset + 1
+                data = yield from self._piece(store, offset)
+                if isinstance(data, CorruptSegment):
+                    offset = data.last_offset + 1
                     continue
+                if isinstance(data, Exception):
+                    return  # the disk does not answer: it is tried again with the next run
                 if self._engine.busy:
                     return
                 offset = self._drop(store, data, offset, gone)

@@ -6,7 +6,7 @@ import pytest
 
 from journal.check.verification import Level, verify
 from journal.formats.envelope import MINUTE, Clock
-from journal.records.record import WallClockTold
+from journal.records.record import TopicDeleted, WallClockTold
 from journal.scheduled_id import State
 from journal.testing import MemoryFilesystem
 from journal.transaction_states import Cause
@@ -204,6 +204,20 @@ class TestDamageBeforeItWasSeen:
         again.checkpoint()
         findings = [each for each in verify(again.inner.kill_clone(), Level.FULL) if not each.harmless]
         assert [each.path.partition("/")[0] for each in findings] == ["partitions"], findings
+
+    def test_what_is_for_a_deleted_topic_is_dropped_around_it(
+        self, room: ScheduleRoom, disk: MemoryFilesystem
+    ) -> None:
+        again = room_after(disk, room.clock)
+        again.run()
+        damage(again.inner, *self.damaged_at(room, disk, b"1111"))
+        again.engine.accept(TopicDeleted("t", again.engine.now()))
+        again.engine.sync()
+        again.run()
+        assert again.schedule.waiting() == 1
+        again.clock.advance(10 * SECOND)
+        again.run()
+        assert again.schedule.waiting() == 1, "it is looked at again until a repair gives it up"
 
     def test_it_comes_once_when_it_can_be_read_again(
         self, room: ScheduleRoom, disk: MemoryFilesystem
