@@ -127,10 +127,10 @@ class Transaction(ClientTransaction):
         before = self._core.contents.changes
         try:
             found: list[ScheduledId] = self._run(taking_back.take_back(self._core, id, message_id))
+            return found
         except BaseException as error:
             self._core.interrupted(before, error)
             raise
-        return found
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
