@@ -120,8 +120,8 @@ class Model:
             intent.attempts = int(intent.vague)  # an earlier one may have happened, and nobody can see it
             if intent.number in prepared:
                 self.prepared(intent, self.now - 1)
-            elif intent.state == OPEN and not intent.vague:
-                self.void(intent)
+            elif intent.state == OPEN and not intent.vague and (intent.values or intent.ended_at > self.now):
+                self.void(intent)  # if how it ended is forgotten, and it has no messages, no log tells
             require(intent.state != DONE or all(there), f"{intent.name} happened: all of it is there", there)
         self.open = [intent for intent in self.open if intent.state == OPEN]
         self.seen.look_again()
