@@ -235,7 +235,7 @@ class _Verification:
 
     def _note(self, entry: JournalEntry, effect: Effect, sound: list[Checkpoint]) -> None:
         self._tally.records += 1
-        if isinstance(entry.record, Due):
+        if self._level is not Level.QUICK and isinstance(entry.record, Due):  # else no message is compared
             self._placed.update(placed_by(entry))
         if not sound or entry.lsn <= sound[-1].header.lsn:
             return

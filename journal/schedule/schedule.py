@@ -68,8 +68,8 @@ _TOPICS: Final = (
 class Schedule:
     """The schedule of one engine.
 
-    ``placed`` and ``gone`` count the messages that were due, and those of them whose partition was gone, since the
-    start.
+    ``placed`` and ``gone`` count, since the start, the messages that were sent when they were due, and those that were
+    dropped: their partition was gone, or a repair has found them lost.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -130,7 +130,7 @@ class Schedule:
     # -- work --------------------------------------------------------------------------------------
 
     def run(self) -> Steps:
-        """Look at what is new, and place what is due."""
+        """Look at what is new, place what is due, and drop what is for a deleted topic."""
         self._look_at_clocks()
         self._is_lost = True
         while self._is_lost:
