@@ -16,13 +16,14 @@ pytestmark = pytest.mark.slow
 OURS = tuple(f"{Path(txbroker.__file__).parent.parent / name}/" for name in ("txbroker", "journal"))
 BLOCKS = 20
 BUDGET = {
-    ("two-phase", "postgresql"): 313,
+    ("two-phase", "postgresql"): 316,
     ("two-phase", "sqlite"): 385,
     ("outbox", "postgresql"): 172,
     ("outbox", "sqlite"): 240,
 }
 """Calls of Python functions of txbroker and journal, on the thread of the program. Two-phase with psycopg they were 400
-when a block first drove its connection itself. Those of the drivers are not counted, of which psycopg makes 110.
+when a block first drove its connection itself. Those of the drivers are not counted, of which psycopg makes 110. One
+more is made where an answer comes after the block has begun to wait for it: half of them on a busy machine (314).
 """
 
 
