@@ -143,7 +143,7 @@ class Builder:
             TransactionNumber(COMMITTED_SESSION + client, round_ + 1),
             Cause.CLIENT,
             seen=round_,
-            unsent=Unsent([(next(self._turn).number, 1, SINGLE)]),
+            unsent=Unsent([(next(self._turn).number, 1, SINGLE, ())]),
             owner=OWNERS[client],
         )
 
@@ -152,7 +152,7 @@ class Builder:
         for serial in range(1, transactions + 1):
             number = TransactionNumber(PREPARED_SESSION, serial)
             xid = Xid(1, b"order-%d" % serial, b"broker")
-            unsent = Unsent([(next(self._turn).number, 1, SINGLE)])
+            unsent = Unsent([(next(self._turn).number, 1, SINGLE, ())])
             self.engine.transactions.prepare(number, xid, owner=OWNERS[serial % CLIENTS], unsent=unsent)
             if self.engine.pending_bytes >= GROUP_BYTES:
                 self.settle()

@@ -79,9 +79,9 @@ class LargeCommits:
         """
         stuck = False
         while (commit := self.current) is not None:
-            done = commit.applied_entries
+            done = commit.progress
             step()
-            no_progress = commit.short_of_memory and commit.applied_entries == done
+            no_progress = commit.short_of_memory and commit.progress == done
             if stuck and no_progress:
                 raise MemoryExhausted(
                     f"transaction {commit.number} is committed, but its messages do not fit into memory, though all "

@@ -23,7 +23,8 @@ from journal.folds.settlement import check_extent
 from journal.formats.checkpoint_rows import Count, Fact, RowReader
 from journal.formats.offset_set_bytes import decode_offsets
 from journal.interfaces import ICommitFold
-from journal.records.group_entries import GroupPositions, PartitionOffset, Settled
+from journal.records.group_entries import GroupPositions, GroupSettings, PartitionOffset, Settled
+from journal.records.queue_entries import QUEUE_GROUP, QUEUE_GROUP_ID
 from journal.records.record import (
     GroupAltered,
     GroupDeleted,
@@ -60,6 +61,7 @@ class StagedRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 _NOBODY = Group(b"")
+_NEVER_EXPIRES = GroupSettings(expiry=0)
 _NO_HOLDS: dict[int, Held] = {}
 
 
@@ -92,6 +94,8 @@ class GroupsFold:
         """The LSN of the last record that claimed partitions, deleted a group, or ended the holds of a transaction."""
         self.on_settled: Callable[[str, Iterable[int]], None] | None = None
         """Called with a group and partitions when a record has changed what is finished or held there."""
+        self.on_queues: Callable[[Iterable[int]], object] | None = None
+        """Called with partitions of queues when a record has changed what is finished or held there."""
         self.on_claimed: Callable[[str, Iterable[int]], None] | None = None
         """Called with a group and partitions when a record has changed whose they are."""
         self.on_dead: Callable[[str, int, int], None] | None = None
@@ -247,6 +251,8 @@ class GroupsFold:
         if self.on_settled is not None:
             self.on_settled(name, [each.partition for each in offsets])
             self.on_settled(name, [each.partition for each in settled])
+        if self.on_queues is not None and name == QUEUE_GROUP:
+            self.on_queues([each.partition for each in settled])
 
     def _tell_claimed(self, name: str, partitions: Iterable[int]) -> None:
         self.changed_lsn = self._lsn
@@ -317,6 +323,8 @@ class GroupsFold:
         for (name, partition), reach in self._reaches(self._staged[number]).items():
             if reach.below or reach.offsets:
                 self._held.setdefault(name, {}).setdefault(partition, Held()).take(number, reach)
+            if self.on_queues is not None and name == QUEUE_GROUP:
+                self.on_queues([partition])
 
     def _commit(self, record: TransactionCommitted) -> None:
         positions: Sequence[GroupPositions] = record.positions if record.settles else ()
@@ -353,6 +361,8 @@ class GroupsFold:
                 self.changed_lsn = self._lsn
                 if self.on_settled is not None:
                     self.on_settled(name, [partition])
+                if self.on_queues is not None and name == QUEUE_GROUP:
+                    self.on_queues([partition])
         return positions
 
     def _let_go(self, name: str, partition: int) -> None:
@@ -369,6 +379,11 @@ class GroupsFold:
 
     def _topic_created(self, record: TopicCreated) -> None:
         self._ranges.create(record)
+        if record.queue is not None:
+            group = self._group(QUEUE_GROUP, QUEUE_GROUP_ID)
+            group.settings, group.used = _NEVER_EXPIRES, record.at
+            group.positions[record.first_partition] = (0, "")
+            self.pairs += 1
 
     def _topic_altered(self, record: TopicAltered) -> None:
         self._ranges.alter(record)

@@ -29,10 +29,13 @@ from journal.formats.checkpoint_rows import Count, Fact, RowReader
 from journal.interfaces import IRunFold
 from journal.log.message_run import MessageRun
 from journal.parties import Principal
+from journal.records.queue_entries import address_of
 from journal.records.record import (
+    ExchangeDeleted,
     Messages,
     ProducerOpened,
     ProducersExpired,
+    Published,
     SecretHash,
     TopicAltered,
     TopicCreated,
@@ -161,6 +164,8 @@ class ProducersFold:
         TopicCreated,
         TopicAltered,
         TopicDeleted,
+        Published,
+        ExchangeDeleted,
     )
 
     def __init__(self) -> None:
@@ -248,6 +253,18 @@ class ProducersFold:
             self._ranges.alter(record)
         elif type(record) is TopicDeleted:
             self._drop_partitions(self._ranges.delete(record))
+        elif type(record) is Published:
+            if record.producer_id:
+                self._sent(
+                    Messages(
+                        record.address, record.base, record.count, record.at, record.producer_id, record.epoch,
+                        record.sequence,
+                    )
+                )  # fmt: skip
+        elif type(record) is ExchangeDeleted:
+            self._drop_partitions(
+                frozenset(address_of(record.number, mandatory) for mandatory in (True, False))
+            )
 
     def apply_run(self, run: MessageRun) -> None:
         """Apply many sends to a partition; see :class:`IRunFold`."""

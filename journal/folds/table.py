@@ -11,6 +11,7 @@ from journal.folds.access import AccessFold
 from journal.folds.groups import GroupsFold
 from journal.folds.identity import IdentityFold
 from journal.folds.producers import ProducersFold
+from journal.folds.queues import QueuesFold
 from journal.folds.schedule import ScheduleFold
 from journal.folds.streams import StreamsFold
 from journal.formats.checkpoint_rows import Fact, RowReader
@@ -53,7 +54,7 @@ class ReplayedFold(StoredFold, Protocol):
         """Yield all facts of the state, to be compared with another's."""
 
 
-CLIENT_FOLDS: Final = (ProducersFold, GroupsFold, IdentityFold, StreamsFold, AccessFold)
+CLIENT_FOLDS: Final = (ProducersFold, GroupsFold, IdentityFold, StreamsFold, AccessFold, QueuesFold)
 """The folds that a broker adds to the engine's own."""
 
 REPLAYED_FOLDS: Final[tuple[type[ReplayedFold], ...]] = (Starts, ScheduleFold, *CLIENT_FOLDS)

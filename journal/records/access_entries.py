@@ -133,6 +133,8 @@ class Resource(Enum):
     PRODUCER = "producer"
     TRANSACTION = "transaction"
     BROKER = "broker"
+    QUEUE = "queue"
+    EXCHANGE = "exchange"
 
 
 RIGHTS_ON: Final[Mapping[Resource, tuple[Right, ...]]] = {
@@ -141,6 +143,8 @@ RIGHTS_ON: Final[Mapping[Resource, tuple[Right, ...]]] = {
     Resource.PRODUCER: (Right.WRITE,),
     Resource.TRANSACTION: (Right.DESCRIBE, Right.PREPARE, Right.DECIDE, Right.FORCE),
     Resource.BROKER: (Right.DESCRIBE, Right.BACKUP, Right.ADMINISTER),
+    Resource.QUEUE: (Right.READ, Right.WRITE, Right.CREATE, Right.DELETE, Right.DESCRIBE),
+    Resource.EXCHANGE: (Right.READ, Right.WRITE, Right.CREATE, Right.DELETE, Right.DESCRIBE),
 }
 """The rights that there are on each resource; any other means nothing there. In the order of :class:`Right`."""
 

@@ -16,6 +16,7 @@ from journal.formats import frame
 from journal.formats.filenames import RESERVED_PREFIX
 from journal.parties import Actor, Owner
 from journal.records.outcome import Outcome
+from journal.records.queue_entries import QUEUE_TOPIC_PREFIX
 from journal.transaction_states import Cause, State, TransactionNumber
 from journal.xid import Xid
 
@@ -48,7 +49,8 @@ class ArchivedOutcome(msgspec.Struct, array_like=True, frozen=True, tag=1):
     ``lsn`` is that of the record that ended it, ``at`` its journal time. ``wall`` (when it ended), ``began`` and
     ``prepared`` (0: never) are µs since 1970 by the wall clock. ``messages``, ``requests`` and ``checksum`` are of what
     arrived, and so of what was prepared: CRC-32C over the frames of all adds in the order in which they were sent.
-    ``heuristic``: a person or policy decided the outcome after it was prepared.
+    ``heuristic``: a person or policy decided the outcome after it was prepared. ``routed`` are the messages and bytes
+    that went through exchanges, each once: they are in the parts of all queues that they are for, or in none.
     """
 
     session: int
@@ -70,6 +72,7 @@ class ArchivedOutcome(msgspec.Struct, array_like=True, frozen=True, tag=1):
     requests: int
     checksum: int
     parts: list[Part]
+    routed: tuple[int, int] = (0, 0)
 
     @property
     def number(self) -> TransactionNumber:
@@ -98,10 +101,15 @@ def pack_outcome(
     transaction.
     """
     session, serial = outcome.number
+    messages, size = outcome.messages, outcome.bytes
+    for topic, _, _, _, count, bytes_there, _ in parts:
+        if not topic.startswith(QUEUE_TOPIC_PREFIX):
+            messages -= count
+            size -= bytes_there
     entry = (
         _TAG, session, serial, outcome.state, outcome.cause, lsn, outcome.at, outcome.wall, outcome.began,
         outcome.prepared, outcome.xid, outcome.by, outcome.why, outcome.owner, outcome.heuristic, outcome.messages,
-        outcome.bytes, requests, checksum, parts,
+        outcome.bytes, requests, checksum, parts, (messages, size),
     )  # fmt: skip
     return frame.encode(_encode(entry), outcome.wall)
 

@@ -25,6 +25,12 @@ from journal.records.access_records import RuleSet as RuleSet
 from journal.records.access_records import UserRemoved as UserRemoved
 from journal.records.access_records import UserSet as UserSet
 from journal.records.group_entries import ClaimKind, GroupPositions, GroupSettings, PartitionOffset, Settled
+from journal.records.queue_entries import Queue
+from journal.records.queue_records import Bound as Bound
+from journal.records.queue_records import ExchangeDeclared as ExchangeDeclared
+from journal.records.queue_records import ExchangeDeleted as ExchangeDeleted
+from journal.records.queue_records import Published as Published
+from journal.records.queue_records import Unbound as Unbound
 from journal.records.record_base import Record
 from journal.records.record_bytes import pack as pack
 from journal.records.record_header import CRC_END, HEADER
@@ -103,7 +109,8 @@ class PartitionsAdded(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class TopicCreated(Record, frozen=True, tag=4):
     """A topic with partitions numbered ``first_partition`` and on. ``id`` is random, empty for the engine's own.
 
-    ``by`` is who asked for it, here and in the other records; None for the broker itself.
+    ``by`` is who asked for it, here and in the other records; None for the broker itself. ``queue`` is the queue whose
+    messages the topic has, None for others.
     """
 
     topic: str
@@ -113,6 +120,7 @@ class TopicCreated(Record, frozen=True, tag=4):
     at: int
     id: bytes = b""
     by: Actor | None = None
+    queue: Queue | None = None
 
     @property
     def added(self) -> PartitionsAdded:
@@ -162,7 +170,8 @@ class TransactionAdded(Record, frozen=True, tag=9):
     """Frames (unstamped) staged for a partition. The first such record of a transaction begins it.
 
     ``seen`` is the highest serial up to which the client has seen every outcome of its session, as in RIFL (Lee et al.,
-    SOSP 2015, section 3). ``owner`` is said only by what begins a transaction.
+    SOSP 2015, section 3). ``owner`` is said only by what begins a transaction. Frames that went through an exchange are
+    those of ``runs``, and the partition is 0.
     """
 
     session: Count
@@ -173,6 +182,7 @@ class TransactionAdded(Record, frozen=True, tag=9):
     seen: int
     xid: Xid | None = None
     owner: Owner | None = None
+    runs: list[Run] = []
 
 
 class TransactionOffsetsAdded(Record, frozen=True, tag=10):
@@ -396,14 +406,15 @@ AnyRecord = (
     | TransactionCommitted | TransactionRolledBack | TransactionsForgotten | CoordinatorTold
     | OffsetsCommitted | PartitionsClaimed | GroupDeleted | Identified | ArchiveSet | TopicAltered
     | GroupAltered | StreamClaimed | StreamReleased | UserSet | UserRemoved | RuleSet | AccessSet
-    | Due | Cancelled | WallClockTold
+    | Due | Cancelled | WallClockTold | ExchangeDeclared | ExchangeDeleted | Bound | Unbound | Published
 )  # fmt: skip
 
 
 def slices(
-    record: TransactionPrepared | TransactionCommitted, data: bytes | memoryview
+    record: TransactionAdded | TransactionPrepared | TransactionCommitted | Published,
+    data: bytes | memoryview,
 ) -> list[tuple[Run, bytes | memoryview]]:
-    """Each run of a deciding record with its frames; raises :class:`InvalidFrame` if they do not fit."""
+    """Each run of a record with its frames; raises :class:`InvalidFrame` if they do not fit."""
     runs = record.runs
     if len(runs) == 1 and not runs[0].start:
         return [(runs[0], data)]
@@ -414,14 +425,17 @@ def slices(
     return [(run, view[run.start : end]) for run, end in zip(runs, edges[1:], strict=True)]
 
 
-def sends(record: Messages | Due, data: bytes | memoryview) -> list[tuple[Messages, memoryview]]:
-    """Return what a record puts into logs without a transaction, as sends: each with its frames.
+def sends(record: Messages | Due | Published, data: bytes | memoryview) -> list[tuple[Messages, memoryview]]:
+    """Return what a record puts into logs without a transaction, as sends: each with its frames, which are stamped but
+    for those that were published.
 
     Raises :class:`InvalidFrame` if they do not fit.
     """
     view = memoryview(data)
     if type(record) is Messages:
         return [(record, view)]
+    if type(record) is Published:
+        return _published(record, view)
     assert type(record) is Due
     edges = [*record.starts, len(view)]
     if len(record.starts) != len(record.placements) or edges[0] != 0 or edges != sorted(edges):
@@ -430,6 +444,21 @@ def sends(record: Messages | Due, data: bytes | memoryview) -> list[tuple[Messag
         (Messages(placed.partition, placed.base_offset, placed.count, record.at), view[start:end])
         for placed, start, end in zip(record.placements, record.starts, edges[1:], strict=True)
     ]
+
+
+def _published(record: Published, data: memoryview) -> list[tuple[Messages, memoryview]]:
+    bases = {placed.partition: placed.base_offset for placed in record.placements}
+    found = []
+    for run, frames in slices(record, data):
+        for partition in run.targets:
+            base = bases.get(partition)
+            if base is None:
+                raise InvalidFrame(f"it has messages for partition number {partition}, and no place for them")
+            found.append((Messages(partition, base, run.count, record.at), memoryview(frames)))
+            bases[partition] = base + run.count
+    if bases != {placed.partition: placed.base_offset + placed.count for placed in record.placements}:
+        raise InvalidFrame("it places other messages than it has")
+    return found
 
 
 decode_head = msgspec.msgpack.Decoder(AnyRecord).decode

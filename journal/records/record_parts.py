@@ -13,15 +13,22 @@ Some = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A run of frames in a deciding record's data: its partition, how many messages, and where it starts.
+    """A run of frames in a record's data: its partition, how many messages, and where it starts.
 
-    ``checksum`` is CRC-32C over all frames of the transaction for that partition up to this run's end, unstamped.
+    ``checksum`` is CRC-32C over all frames of the transaction for that partition up to this run's end, unstamped. What
+    went through an exchange goes to the partitions of ``also``, too; a run of partition 0 goes nowhere.
     """
 
     partition: Count
     count: Some
     start: Count
     checksum: int
+    also: list[Count] = []
+
+    @property
+    def targets(self) -> list[int]:
+        """Return the partitions that it goes to."""
+        return [self.partition, *self.also] if self.partition else []
 
 
 class Placement(msgspec.Struct, array_like=True, frozen=True, gc=False):

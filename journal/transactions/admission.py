@@ -8,12 +8,13 @@ from journal.errors import LimitExceeded, NotScheduled, ScheduleHeld, Transactio
 from journal.formats.envelope import SCHEDULE_TOPIC, place_of
 from journal.log.catalog import Catalog
 from journal.records.group_entries import GroupPositions
+from journal.records.queue_entries import QUEUE_TOPIC_PREFIX
 from journal.records.record import Scheduled
 from journal.transactions.decisions import Waiting
 from journal.transactions.limits import TransactionLimits
 from journal.transactions.state import Transaction, weight_of
 from journal.transactions.table import TransactionTable
-from journal.transactions.unsent import Unsent
+from journal.transactions.unsent import Unsent, UnsentRun, targets_of
 
 
 class Admission:
@@ -61,7 +62,11 @@ class Admission:
         ``more``: how many other partitions the same request begins to use.
         """
         store = self._catalog.store(partition)
-        if store.internal and store.topic != SCHEDULE_TOPIC:
+        if (
+            store.internal
+            and store.topic != SCHEDULE_TOPIC
+            and not store.topic.startswith(QUEUE_TOPIC_PREFIX)
+        ):
             raise reserved(store.topic)
         used: Collection[int] = transaction.partitions if transaction else ()
         if partition not in used and len(used) + more >= self._limits.partitions:
@@ -77,15 +82,22 @@ class Admission:
             store = self._catalog.stores.get(unsent.runs[0][0])
             if store is not None and not store.internal:
                 return  # the most common case
-        used: Collection[int] = known.partitions if known else ()
-        fresh: set[int] = set()
-        for partition, _, _ in unsent.runs:
-            if partition not in fresh:
-                self.partition(known, partition, len(fresh))
-            if partition not in used:
-                fresh.add(partition)
+        self.partitions(known, unsent.runs)
         if unsent.positions:
             self.positions(known, unsent.positions)
+
+    def partitions(self, known: Transaction | None, runs: Sequence[UnsentRun]) -> None:
+        """Do what :meth:`partition` does, for the logs of several runs; those of queues must be named by an
+        exchange.
+        """
+        used: Collection[int] = known.partitions if known else ()
+        fresh: set[int] = set()
+        for partition, _, _, also in runs:
+            for target in targets_of(partition, also):
+                if target not in fresh:
+                    self.partition(known, target, len(fresh))
+                if target not in used:
+                    fresh.add(target)
 
     def taking_back(self, messages: Sequence[Scheduled]) -> None:
         """Raise unless all these scheduled messages wait, and no other transaction takes them back."""

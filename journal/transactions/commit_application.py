@@ -10,7 +10,7 @@ from journal.errors import NEXT_STEP, CorruptJournal, MemoryExhausted
 from journal.formats.filenames import JOURNAL_DIRECTORY
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
-from journal.records.record import Placement, TransactionCommitted
+from journal.records.record import Placement, Published, TransactionCommitted
 from journal.transaction_states import TransactionNumber
 from journal.transactions.staging import Staging
 from journal.transactions.state import Transaction
@@ -38,7 +38,7 @@ class SlicedApply:
     def __init__(
         self,
         lsn: int,
-        record: TransactionCommitted,
+        record: TransactionCommitted | Published,
         transaction: Transaction,
         staging: Staging,
         catalog: Catalog,
@@ -53,7 +53,8 @@ class SlicedApply:
         self._catalog = catalog
         self._slice_bytes = slice_bytes
         self._small_bytes = small_bytes
-        self._next = 0
+        self._next = self._placed = 0
+        """The entry that is applied next, and in how many of its logs it is."""
         self._bases = {p.partition: p.base_offset for p in record.placements}
         self.stores: list[MessageStore] = [catalog.stores[partition] for partition in self._bases]
         self.waiters: list[tuple[Deliver, Any]] = []
@@ -79,9 +80,9 @@ class SlicedApply:
         return self._transaction.number
 
     @property
-    def applied_entries(self) -> int:
-        """How many adds are in their logs."""
-        return self._next
+    def progress(self) -> tuple[int, int]:
+        """How many adds are in their logs, and in how many of its logs the next one is."""
+        return self._next, self._placed
 
     def step(self, forced_lsn: int) -> bool:
         """Apply up to a slice; return whether all is done. ``short_of_memory`` says that a flush must come first.
@@ -96,18 +97,25 @@ class SlicedApply:
             entry = staged.entries[self._next]
             if left <= 0 or (self._next not in staged.held and entry.lsn > forced_lsn):
                 return False
-            frames = self._staging.load(self._transaction.number, staged, self._next)
-            store = self._catalog.stores[entry.partition]
-            base = self._bases[entry.partition]
-            try:
-                self._catalog.place(store, frames, base, entry.count, self._record.at)
-            except MemoryExhausted:
-                self.short_of_memory = True
-                self._allow_flush(forced_lsn)
-                return False
-            self._bases[entry.partition] = base + entry.count
-            left -= weight_of(entry.size, entry.count, 1)
-            self._next += 1
+            targets = entry.targets
+            if self._placed < len(targets):
+                frames = self._staging.load(self._transaction.number, staged, self._next)
+            while self._placed < len(targets):
+                if left <= 0:
+                    return False
+                partition = targets[self._placed]
+                base = self._bases[partition]
+                try:
+                    store = self._catalog.stores[partition]
+                    self._catalog.place(store, frames, base, entry.count, self._record.at)
+                except MemoryExhausted:
+                    self.short_of_memory = True
+                    self._allow_flush(forced_lsn)
+                    return False
+                self._bases[partition] = base + entry.count
+                left -= weight_of(entry.size, entry.count, 1)
+                self._placed += 1
+            self._next, self._placed = self._next + 1, 0
         self._staging.release(staged)
         return True
 
@@ -120,7 +128,7 @@ class SlicedApply:
 def is_small(transaction: Transaction, small_bytes: int) -> bool:
     """Return whether a commit can be applied in one turn: it copies at most ``small_bytes``, which are in memory."""
     staged = transaction.staged
-    weight = weight_of(staged.bytes, transaction.messages, len(staged.entries))
+    weight = weight_of(staged.placed_bytes, staged.placed_messages, len(staged.entries))
     return weight <= small_bytes and len(staged.held) == len(staged.entries)
 
 

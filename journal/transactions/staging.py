@@ -21,6 +21,7 @@ from journal.errors import WHAT_ELSE, CorruptJournal, MemoryExhausted
 from journal.formats import filenames
 from journal.formats.staged_header import SALT_BYTES, STAGED_HEADER_BYTES, StagedHeader, pack_staged_header
 from journal.interfaces import IFile, IFilesystem
+from journal.records.record_parts import Run
 from journal.transaction_states import TransactionNumber
 from journal.vfs.filesystem import write_fully
 from journal.wal.writer import Journal
@@ -31,7 +32,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One run of a transaction: ``size`` bytes of frames, from ``start`` on in the data of the record at ``lsn``.
 
     They are at ``position`` of the staged file. ``checksum`` is CRC-32C over the frames of all runs up to this one, so
-    that another transaction's frames are not taken for them.
+    that another transaction's frames are not taken for them. ``also`` is that of the run.
     """
 
     partition: int
@@ -41,6 +42,12 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     position: int
     checksum: int
     start: int = 0
+    also: list[int] = []
+
+    @property
+    def targets(self) -> list[int]:
+        """Return the partitions that it goes to."""
+        return [self.partition, *self.also] if self.partition else []
 
 
 class Staged(msgspec.Struct, gc=False):
@@ -52,6 +59,9 @@ class Staged(msgspec.Struct, gc=False):
     """How many of the entries, from the first, are in the staged file."""
     bytes: int = 0
     """Bytes of all staged frames."""
+    placed_messages: int = 0
+    placed_bytes: int = 0
+    """Messages and bytes, each as often as a commit puts it into a log."""
     salt: int = 0
     """The salt of the staged file's header; 0 before there is one."""
     proven: int = 0
@@ -65,13 +75,19 @@ class Staged(msgspec.Struct, gc=False):
         """Return a transaction's frames with these entries, none of them in memory."""
         staged = cls(entries, {}, file_entries)
         for entry in entries:
-            staged.count(entry.partition, entry.count, entry.size)
+            staged.count(entry)
         return staged
 
-    def count(self, partition: int, messages: int, size: int) -> None:
-        """Add messages and bytes for a partition; summed up here, because there can be a million adds."""
-        known = self.parts.get(partition)
-        self.parts[partition] = (messages, size) if known is None else (known[0] + messages, known[1] + size)
+    def count(self, entry: Entry) -> None:
+        """Add an entry's messages and bytes; summed up here, because there can be a million adds."""
+        messages, size = entry.count, entry.size
+        for partition in entry.targets:
+            known = self.parts.get(partition)
+            self.parts[partition] = (
+                (messages, size) if known is None else (known[0] + messages, known[1] + size)
+            )
+            self.placed_messages += messages
+            self.placed_bytes += size
         self.bytes += size
 
     def counts(self) -> dict[int, int]:
@@ -139,22 +155,22 @@ class Staging:
     def hold(
         self,
         staged: Staged,
-        partition: int,
-        count: int,
+        run: Run,
         frames: bytes,
         lsn: int,
         checksum: int,
-        start: int = 0,
     ) -> None:
         """Add the frames of one run; frames without room in the budget are read back from the journal later.
 
-        They begin at ``start`` of the record's data. ``checksum`` is that of all runs so far, this one included.
+        ``checksum`` is that of all runs so far, this one included.
         """
         size = len(frames)
         entries, before = staged.entries, staged.bytes
         number = len(entries)
-        entries.append(Entry(partition, count, size, lsn, STAGED_HEADER_BYTES + before, checksum, start))
-        staged.count(partition, count, size)
+        position = STAGED_HEADER_BYTES + before
+        entry = Entry(run.partition, run.count, size, lsn, position, checksum, run.start, run.also)
+        entries.append(entry)
+        staged.count(entry)
         if self.held_bytes + size > self._budget:
             return
         try:

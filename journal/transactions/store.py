@@ -30,6 +30,7 @@ from journal.records.outcome import Outcome
 from journal.records.record import (
     CoordinatorTold,
     Placement,
+    Run,
     TransactionAdded,
     TransactionOffsetsAdded,
     TransactionPrepared,
@@ -43,7 +44,14 @@ from journal.transactions.decisions import Decisions, Waiting
 from journal.transactions.limits import TransactionLimits
 from journal.transactions.state import Transaction
 from journal.transactions.table import TransactionTable
-from journal.transactions.unsent import NO_TOTALS, NOTHING, Unsent, judge_same_content, with_rest
+from journal.transactions.unsent import (
+    NO_TOTALS,
+    NOTHING,
+    Unsent,
+    UnsentRun,
+    judge_same_content,
+    with_rest,
+)
 from journal.xid import Xid
 
 _NONE_BEFORE: Final[Mapping[int, int]] = {}
@@ -85,15 +93,22 @@ class JournalTransactionStore:
         xid: Xid | None = None,
         seen: int = 0,
         owner: Owner | None = None,
+        runs: Sequence[UnsentRun] = (),
     ) -> int:
-        """Stage frames (checked, unstamped) for a partition; the first add begins the transaction."""
+        """Stage frames (checked, unstamped) for a partition; the first add begins the transaction.
+
+        Frames that have gone through an exchange are those of ``runs``; the partition is 0 then.
+        """
         transaction = self.live.get(number)
         if transaction is None:
             self._judge_begin(number, xid)
         else:
             self._step(transaction, Input.ADD)
         self._admission.size(transaction, len(frames), count)
-        self._admission.partition(transaction, partition)
+        if partition:
+            self._admission.partition(transaction, partition)
+        else:
+            self._admission.partitions(transaction, runs)
         begins = transaction is None
         record = TransactionAdded(
             *number,
@@ -103,6 +118,7 @@ class JournalTransactionStore:
             seen,
             xid if begins else None,
             owner if begins else None,
+            _recorded(runs, transaction) if runs else [],
         )
         return self._engine.accept(record, bytes(frames))
 
@@ -370,14 +386,22 @@ class JournalTransactionStore:
         """
         stores, runs, wall_offset = self._catalog.stores, unsent.runs, self._catalog.wall_offset
         if len(runs) == 1:
-            [(partition, count, frames)] = runs
-            store = stores[partition]
-            placement = Placement(partition, store.end_offset, count)
-            return [placement], store.append(frames, count, at, wall_offset)
+            [(partition, count, frames, also)] = runs
+            if partition and not also:
+                store = stores[partition]
+                placement = Placement(partition, store.end_offset, count)
+                return [placement], store.append(frames, count, at, wall_offset)
         placements = self._placements(None, unsent)
+        if any(
+            also or not partition for partition, _, _, also in runs
+        ):  # the fold appends what was published
+            if not self.table.is_sliced(unsent.as_recorded(_NONE_BEFORE), unsent.bytes):
+                self._catalog.make_room_for(unsent.sizes())
+            firsts = {placed.partition: placed.base_offset for placed in placements}
+            return placements, unsent.stamped(firsts, at + wall_offset)
         self._catalog.make_room_for(unsent.sizes())
         views = [
-            stores[partition].append(frames, count, at, wall_offset) for partition, count, frames in runs
+            stores[partition].append(frames, count, at, wall_offset) for partition, count, frames, _ in runs
         ]
         return placements, b"".join(views)
 
@@ -388,9 +412,7 @@ class JournalTransactionStore:
             for number, (count, _) in transaction.staged.parts.items():
                 placed.append(Placement(number, stores[number].end_offset, count))
             return placed
-        counts = {} if transaction is None else transaction.staged.counts()
-        for partition, count, _ in unsent.runs:
-            counts[partition] = counts.get(partition, 0) + count
+        counts = unsent.counts({} if transaction is None else transaction.staged.counts())
         return [Placement(n, stores[n].end_offset, count) for n, count in counts.items()]
 
     def rollback(
@@ -487,3 +509,8 @@ class JournalTransactionStore:
             return False
         self._engine.accept(CoordinatorTold(*number, self._engine.now(), decided, by))
         return True
+
+
+def _recorded(runs: Sequence[UnsentRun], transaction: Transaction | None) -> list[Run]:
+    """Return the runs of an add as its record has them."""
+    return Unsent(runs).as_recorded(_NONE_BEFORE if transaction is None else transaction.checksums)

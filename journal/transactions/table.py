@@ -5,7 +5,7 @@ It has live ones with all their contents (frames, xids, offsets, partitions), en
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -16,6 +16,7 @@ from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
 from journal.errors import MemoryExhausted, UnknownTransaction
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.checkpoint_rows import Count, RowReader
+from journal.formats.frame import unstamped
 from journal.interfaces import IFold
 from journal.log.applied import Applied
 from journal.log.catalog import Catalog
@@ -27,6 +28,7 @@ from journal.records.record import (
     AnyRecord,
     CoordinatorTold,
     Placement,
+    Published,
     Run,
     Started,
     TopicDeleted,
@@ -36,13 +38,15 @@ from journal.records.record import (
     TransactionPrepared,
     TransactionRolledBack,
     TransactionsForgotten,
+    sends,
     slices,
 )
 from journal.transaction_states import COMMITTED, PREPARED, Cause, State, TransactionNumber, number_of
 from journal.transactions.commit_application import SlicedApply, misplaced
+from journal.transactions.commit_application import weight_of as applied_weight
 from journal.transactions.outcome_archive import OutcomeArchive
 from journal.transactions.outcomes import OutcomeTable
-from journal.transactions.staging import Staging, StagingPlan
+from journal.transactions.staging import Staged, Staging, StagingPlan
 from journal.transactions.state import Amounts, Transaction, TransactionRow, outcome_of, row_of, weight_of
 from journal.xid import Xid
 
@@ -64,6 +68,7 @@ class TransactionTable:
         TransactionsForgotten,
         CoordinatorTold,
         TopicDeleted,
+        Published,
     )
 
     def __init__(self, catalog: Catalog, staging: Staging) -> None:
@@ -128,6 +133,8 @@ class TransactionTable:
             self._prepared(lsn, record, data)
         elif type(record) is TransactionRolledBack:
             return Applied(self._rolled_back(lsn, record))
+        elif type(record) is Published:
+            return self._published(lsn, record, data)
         else:
             self._apply_rare(lsn, record)
         return None
@@ -198,26 +205,35 @@ class TransactionTable:
         assert transaction.state is not PREPARED, f"it adds to transaction {number}, which is prepared"
         if record.seen:
             self.outcomes.prune(record.session, record.seen)
-        partition = record.partition
-        checksum = crc32c(frames, transaction.checksums.get(partition, 0))
-        self._stage(transaction, Run(partition, record.count, 0, checksum), frames, lsn)
+        if record.runs:  # they went through an exchange
+            for run, piece in slices(record, frames):
+                self._stage(transaction, run, bytes(piece), lsn)
+        else:
+            partition = record.partition
+            checksum = crc32c(frames, transaction.checksums.get(partition, 0))
+            self._stage(transaction, Run(partition, record.count, 0, checksum), frames, lsn)
         transaction.requests += 1
         self.totals.requests += 1
 
     def _stage(self, transaction: Transaction, run: Run, frames: bytes, lsn: int) -> None:
         """Add unstamped frames of a run in the record at ``lsn``."""
-        partition, count, own = run.partition, run.count, run.checksum
-        checksums = transaction.checksums
-        if partition not in checksums:
-            assert partition in self._catalog.stores, f"there is no partition number {partition}"
-            self._partitions[partition] = self._partitions.get(partition, 0) + 1
-        checksums[partition] = own
-        # For the only partition, the checksum is that of all frames.
-        transaction.checksum = own if len(checksums) == 1 else crc32c(frames, transaction.checksum)
-        self.staging.hold(transaction.staged, partition, count, frames, lsn, transaction.checksum, run.start)
-        transaction.messages += count
+        checksums, own = transaction.checksums, run.checksum
+        before = checksums.get(run.partition, 0)
+        for partition in run.targets:
+            if partition not in checksums:
+                assert partition in self._catalog.stores, f"there is no partition number {partition}"
+                self._partitions[partition] = self._partitions.get(partition, 0) + 1
+            elif partition != run.partition:
+                checksums[partition] = crc32c(frames, checksums[partition])
+                continue
+            checksums[partition] = own if partition == run.partition else crc32c(frames)
+        # Where all frames have gone to one partition so far, the checksum is that of all frames.
+        is_same = run.partition and transaction.checksum == before
+        transaction.checksum = own if is_same else crc32c(frames, transaction.checksum)
+        self.staging.hold(transaction.staged, run, frames, lsn, transaction.checksum)
+        transaction.messages += run.count
         totals = self.totals
-        totals.messages += count
+        totals.messages += run.count
         totals.bytes += len(frames)
 
     def _stage_positions(
@@ -265,12 +281,14 @@ class TransactionTable:
             return self._begun_and_committed(lsn, number, record, data)
         for run, frames in slices(record, data) if record.runs else ():
             # Nothing reads the checksums of single runs any more: the frames are stamped.
-            transaction.checksums[run.partition] = run.checksum
+            for partition in run.also:
+                checksums = transaction.checksums
+                checksums[partition] = crc32c(unstamped(frames), checksums.get(partition, 0))
+            if run.partition:
+                transaction.checksums[run.partition] = run.checksum
             transaction.checksum = record.checksum
             transaction.messages += run.count
-            self.staging.hold(
-                transaction.staged, run.partition, run.count, bytes(frames), lsn, record.checksum, run.start
-            )
+            self.staging.hold(transaction.staged, run, bytes(frames), lsn, record.checksum)
         for positions in record.positions if record.settles else ():
             transaction.offsets += [(positions.group, offset) for offset in positions.offsets]
             if positions.settled:
@@ -284,8 +302,8 @@ class TransactionTable:
         """Apply the only record of a transaction; its frames are stamped, and go to the logs at once."""
         at, placements, catalog = record.at, record.placements, self._catalog
         wall, messages = at + catalog.wall_offset, 0
-        for placement in placements:
-            messages += placement.count
+        for each in record.runs:
+            messages += each.count
         outcome = Outcome(
             number, COMMITTED, record.cause, at, record.xid, record.by, record.why, placements, False, None,
             record.owner, messages, len(data), wall, wall, 0, record.checksum,
@@ -294,21 +312,60 @@ class TransactionTable:
         stores, runs = catalog.stores, record.runs
         if self.archive.on:
             self.archive.note(lsn, outcome, 0, record.checksum, _parts(record, data, stores))
+        if self.is_sliced(runs, len(data)):
+            return self._spread(lsn, record, data, outcome)
         if (
             len(runs) == len(placements) == 1 and not runs[0].start
         ):  # as most have: saves 8,000 of 160,000 instructions
             [run], [placement] = runs, placements
-            if run.partition == placement.partition and run.count == messages:
+            if run.partition == placement.partition and placement.count == messages and not run.also:
                 store = stores[run.partition]
                 if store.end_offset < placement.base_offset + messages:  # live, the log has it already
                     catalog.place(store, data, placement.base_offset, messages, at)
                 return Applied(outcome, (store,))
         bases = placed_by(lsn, record)
         for run, frames in slices(record, data):
-            partition = run.partition
-            catalog.place(stores[partition], frames, bases[partition], run.count, at)
-            bases[partition] += run.count
+            for partition in run.targets:
+                catalog.place(stores[partition], frames, bases[partition], run.count, at)
+                bases[partition] += run.count
         return Applied(outcome, [stores[partition] for partition in bases])
+
+    def is_sliced(self, runs: Sequence[Run], size: int) -> bool:
+        """Return whether runs of that size together go to so many partitions each that a turn is too short for it."""
+        most = max([len(run.also) for run in runs], default=0)
+        if not most:
+            return False
+        messages = sum([run.count * (1 + len(run.also)) for run in runs])
+        return applied_weight(size * (1 + most), messages, 0) > self.small_bytes
+
+    def _spread(
+        self,
+        lsn: int,
+        record: TransactionCommitted | Published,
+        data: bytes | memoryview,
+        outcome: Outcome | None,
+    ) -> Applied:
+        """Have a record that goes to many partitions applied in slices, as a transaction that was staged with it."""
+        number = TransactionNumber(0, 0) if outcome is None else outcome.number
+        transaction = Transaction(number, record.at, staged=Staged([], {}))
+        checksum = 0
+        for run, frames in slices(record, data):
+            checksum = crc32c(frames, checksum)
+            self.staging.hold(transaction.staged, run, bytes(frames), lsn, checksum)
+        if isinstance(record, TransactionCommitted):
+            for positions in record.positions:
+                transaction.offsets += [(positions.group, offset) for offset in positions.offsets]
+                transaction.settled.append((positions.group, 0))
+        return Applied(outcome, slices=self._sliced(lsn, record, transaction))
+
+    def _published(self, lsn: int, record: Published, data: bytes | memoryview) -> Applied:
+        """Put messages that went through an exchange into the logs of the queues."""
+        if self.is_sliced(record.runs, len(data)):
+            return self._spread(lsn, record, data, None)
+        stores = self._catalog.stores
+        for sent, frames in sends(record, data):
+            self._catalog.place(stores[sent.partition], frames, sent.base_offset, sent.count, sent.at)
+        return Applied(None, [stores[placed.partition] for placed in record.placements])
 
     def _put(
         self, lsn: int, record: TransactionCommitted, transaction: Transaction, outcome: Outcome
@@ -316,12 +373,17 @@ class TransactionTable:
         """Append the staged frames to the logs: at once if they are few, else in slices."""
         if (store := self._put_one(record, transaction)) is not None:
             return Applied(outcome, (store,))
-        applying = SlicedApply(
-            lsn, record, transaction, self.staging, self._catalog, self.slice_bytes, self.small_bytes
-        )
+        applying = self._sliced(lsn, record, transaction)
         if applying.is_small and applying.step(lsn - 1):
             return Applied(outcome, applying.stores)
         return Applied(outcome, slices=applying)
+
+    def _sliced(
+        self, lsn: int, record: TransactionCommitted | Published, transaction: Transaction
+    ) -> SlicedApply:
+        return SlicedApply(
+            lsn, record, transaction, self.staging, self._catalog, self.slice_bytes, self.small_bytes
+        )
 
     def _put_one(self, record: TransactionCommitted, transaction: Transaction) -> MessageStore | None:
         """Apply the most common commit, of one run that is in memory, as :class:`SlicedApply` would: 2.5 µs less."""
@@ -330,7 +392,7 @@ class TransactionTable:
         if len(entries) != 1 or len(placements) != 1 or not staged.held or staged.bytes > self.small_bytes:
             return None
         entry, placement = entries[0], placements[0]
-        if placement.partition != entry.partition or placement.count != entry.count:
+        if placement.partition != entry.partition or placement.count != entry.count or entry.also:
             return None
         store = self._catalog.stores[entry.partition]
         try:
@@ -469,7 +531,8 @@ def placed_by(lsn: int, record: TransactionCommitted) -> dict[int, int]:
     """
     counts: dict[int, int] = {}
     for run in record.runs:
-        counts[run.partition] = counts.get(run.partition, 0) + run.count
+        for partition in run.targets:
+            counts[partition] = counts.get(partition, 0) + run.count
     if counts != {placement.partition: placement.count for placement in record.placements}:
         raise misplaced(TransactionNumber(record.session, record.serial), lsn, record.placements, counts)
     return {placement.partition: placement.base_offset for placement in record.placements}
@@ -482,6 +545,9 @@ def _parts(
     sizes: dict[int, int] = {}
     checksums: dict[int, int] = {}
     for run, frames in slices(record, data):
+        for partition in run.also:
+            sizes[partition] = sizes.get(partition, 0) + len(frames)
+            checksums[partition] = crc32c(unstamped(frames), checksums.get(partition, 0))
         sizes[run.partition] = sizes.get(run.partition, 0) + len(frames)
         checksums[run.partition] = run.checksum
     return [

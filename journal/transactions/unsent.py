@@ -21,8 +21,12 @@ from journal.transactions.state import Transaction
 NO_TOTALS: Final = Totals(0, 0, 0)
 """The totals of what was added before, if nothing was."""
 
-UnsentRun = tuple[int, int, bytes | memoryview]
-"""A partition, how many messages go to it, and their checked, unstamped frames."""
+Also = Sequence[int]
+UnsentRun = tuple[int, int, bytes | memoryview, Also]
+"""A partition, how many messages go to it, their checked, unstamped frames, and the partitions that these go to, too.
+
+Partition 0 is none: an exchange has found no queue for them.
+"""
 
 
 class Unsent:
@@ -45,7 +49,7 @@ class Unsent:
         self.delivered = delivered
         self.taken_back = taken_back or []
         self.messages = self.bytes = 0
-        for _, count, frames in runs:
+        for _, count, frames, _ in runs:
             self.messages += count
             self.bytes += len(frames)
 
@@ -62,13 +66,22 @@ class Unsent:
     def sizes(self) -> dict[int, int]:
         """Return how many bytes there are for each partition."""
         found: dict[int, int] = {}
-        for partition, _, frames in self.runs:
-            found[partition] = found.get(partition, 0) + len(frames)
+        for partition, _, frames, also in self.runs:
+            for target in targets_of(partition, also):
+                found[target] = found.get(target, 0) + len(frames)
+        return found
+
+    def counts(self, before: Mapping[int, int]) -> dict[int, int]:
+        """Return how many messages each partition gets, with those that it had ``before``."""
+        found = dict(before)
+        for partition, count, _, also in self.runs:
+            for target in targets_of(partition, also):
+                found[target] = found.get(target, 0) + count
         return found
 
     def checksum(self, before: int) -> int:
         """Return the CRC-32C of the frames sent before, which is ``before``, and of all runs behind them."""
-        for _, _, frames in self.runs:
+        for _, _, frames, _ in self.runs:
             before = crc32c(frames, before)
         return before
 
@@ -77,29 +90,43 @@ class Unsent:
         before.
         """
         if len(self.runs) == 1 and not checksums:
-            [(partition, count, frames)] = self.runs
-            return [Run(partition, count, 0, crc32c(frames))]
+            [(partition, count, frames, also)] = self.runs
+            return [Run(partition, count, 0, crc32c(frames), list(also))]
         found, start, sums = [], 0, dict(checksums)
-        for partition, count, frames in self.runs:
+        for partition, count, frames, also in self.runs:
+            for target in also:
+                sums[target] = crc32c(frames, sums.get(target, 0))
             sums[partition] = checksum = crc32c(frames, sums.get(partition, 0))
-            found.append(Run(partition, count, start, checksum))
+            found.append(Run(partition, count, start, checksum, list(also)))
             start += len(frames)
         return found
 
     def joined(self) -> builtins.bytes:
         """Return the frames of all runs, one after the other."""
         runs = self.runs
-        return builtins.bytes(runs[0][2]) if len(runs) == 1 else b"".join([frames for *_, frames in runs])
+        return builtins.bytes(runs[0][2]) if len(runs) == 1 else b"".join([each[2] for each in runs])
 
     def stamped(self, offsets: Mapping[int, int], appended: int) -> builtins.bytes:
-        """Return the same, each partition's stamped from its offset on, and all with this append time."""
+        """Return the same, each run stamped for its first partition, from its offset on, and all with this append
+        time.
+        """
         following, whole, start = dict(offsets), bytearray(self.joined()), 0
         view = memoryview(whole)
-        for partition, _, frames in self.runs:
+        for partition, count, frames, also in self.runs:
             end = start + len(frames)
-            following[partition] = stamp(view[start:end], following[partition], appended)
+            if partition:
+                following[partition] = stamp(view[start:end], following[partition], appended)
+            for target in also:
+                following[target] += count
             start = end
         return builtins.bytes(whole)
+
+
+def targets_of(partition: int, also: Also) -> Also:
+    """Return the partitions that a run goes to."""
+    if also:
+        return (partition, *also)
+    return (partition,) if partition else ()
 
 
 NOTHING: Final = Unsent()

@@ -109,7 +109,7 @@ class Sender:
         if self.engine.allocator.available() < 300 * KIB + size:
             self.engine.sync()
             self.room.flush()
-        unsent = Unsent([(partition, *run) for partition, run in runs.items()])
+        unsent = Unsent([(partition, *run, ()) for partition, run in runs.items()])
         self.engine.transactions.commit(
             number, Cause.CLIENT, None, seen, unsent=unsent, xid=name, owner=owner
         )
@@ -123,7 +123,7 @@ class Sender:
             xid = xid_of(f"once {begun.number}") if named else None
             self.whole(begun.number, runs, 0, owner_of(slot), xid)
         else:
-            unsent = Unsent([(partition, *run) for partition, run in runs.items()])
+            unsent = Unsent([(partition, *run, ()) for partition, run in runs.items()])
             totals = begun.totals if begun.totals.requests else None
             self.engine.transactions.commit(begun.number, Cause.CLIENT, totals, unsent=unsent)
         self.clock.advance(3)
@@ -138,7 +138,7 @@ class Sender:
     def prepare_at_once(self, slot, partitions):
         if slot not in self.begun:
             begun = self.room.begin(session=7 + slot % 2)
-            unsent = Unsent([(partition, 1, run_of(b"prepared")) for partition in partitions])
+            unsent = Unsent([(partition, 1, run_of(b"prepared"), ()) for partition in partitions])
             name = xid_of(f"prepared {begun.number}")
             self.engine.transactions.prepare(begun.number, name, owner=owner_of(slot), unsent=unsent)
 

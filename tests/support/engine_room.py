@@ -188,7 +188,7 @@ class Begun:
 
     def carry(self, *runs: tuple[int, bytes]) -> Begun:
         """Keep these messages for the request that decides."""
-        self.unsent = Unsent([*self.unsent.runs, *((number, 1, run_of(value)) for number, value in runs)])
+        self.unsent = Unsent([*self.unsent.runs, *((number, 1, run_of(value), ()) for number, value in runs)])
         return self
 
     def add(self, *adds: tuple[int, bytes]) -> Begun:

@@ -11,6 +11,7 @@ from journal.engine.settings import JournalSettings
 from journal.errors import CorruptJournal
 from journal.formats import filenames
 from journal.formats.staged_header import STAGED_HEADER_BYTES as H
+from journal.records.record import Run
 from journal.transaction_states import Cause
 from journal.transactions.staging import Staged, Staging
 from tests.support.builders import Place, frames, number, totals, xid
@@ -32,7 +33,7 @@ def test_entries_lie_one_after_the_other(staging):
     staged = Staged()
     assert staged.bytes == 0
     for lsn, size in ((5, 10), (6, 0), (9, 7)):
-        staging.hold(staged, 1, 1, bytes(size), lsn, 0)
+        staging.hold(staged, Run(1, 1, 0, 0), bytes(size), lsn, 0)
     assert [(e.lsn, e.size, e.position) for e in staged.entries] == [
         (5, 10, H),
         (6, 0, H + 10),
@@ -43,9 +44,9 @@ def test_entries_lie_one_after_the_other(staging):
 
 def test_frames_are_held_up_to_the_budget_and_given_back_once(staging):
     first, second = Staged(), Staged()
-    staging.hold(first, 1, 1, bytes(300), 1, 0)
-    staging.hold(second, 1, 1, bytes(201), 2, 0)
-    staging.hold(second, 1, 1, bytes(200), 3, 0)
+    staging.hold(first, Run(1, 1, 0, 0), bytes(300), 1, 0)
+    staging.hold(second, Run(1, 1, 0, 0), bytes(201), 2, 0)
+    staging.hold(second, Run(1, 1, 0, 0), bytes(200), 3, 0)
     assert (list(first.held), list(second.held)) == ([0], [1])
     assert held_in_all(staging) == (500, 500)
     staging.release(first)
@@ -56,14 +57,14 @@ def test_frames_are_held_up_to_the_budget_and_given_back_once(staging):
 def test_tails_come_first_when_the_pool_itself_is_short():
     staging = Staging(None, None, PooledAllocator(100), 500)
     staged = Staged()
-    staging.hold(staged, 1, 1, bytes(101), 1, 0)
+    staging.hold(staged, Run(1, 1, 0, 0), bytes(101), 1, 0)
     assert (staged.held, staging.held_bytes) == ({}, 0)
 
 
 def test_a_plan_takes_what_lies_at_or_below_an_lsn_and_not_twice(staging):
     staged = Staged()
     for lsn in (5, 6, 9):
-        staging.hold(staged, 1, 1, bytes([lsn]) * 200, lsn, 0)
+        staging.hold(staged, Run(1, 1, 0, 0), bytes([lsn]) * 200, lsn, 0)
     assert staging.plan(PREPARED, staged, 4) is None
     plan = staging.plan(PREPARED, staged, 6)
     assert ([e.lsn for e in plan.entries], plan.through, sorted(plan.held)) == ([5, 6], 2, [0, 1])

@@ -1,0 +1,335 @@
+"""The fold of queues: their names and settings, the exchanges, and the bindings between them (decision 0055).
+
+What is in a queue is in its log, what its consumers have acknowledged in the fold of groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from zope.interface import implementer
+
+from journal.errors import InvalidFrame
+from journal.folds.bindings import BindingTable, Destination, Identity, identity_of
+from journal.formats.checkpoint_rows import Count, Fact, RowReader
+from journal.interfaces import IFold
+from journal.records.queue_entries import (
+    DEFAULT_EXCHANGE,
+    QUEUE_TOPIC_PREFIX,
+    Binding,
+    ExchangeKind,
+    ExchangeSettings,
+    Name,
+    QueueSettings,
+    exchange_of,
+)
+from journal.records.record import (
+    Bound,
+    ExchangeDeclared,
+    ExchangeDeleted,
+    Published,
+    TopicCreated,
+    TopicDeleted,
+    Unbound,
+)
+
+PREDECLARED: Final = {
+    "": ExchangeKind.DIRECT,
+    "amq.direct": ExchangeKind.DIRECT,
+    "amq.fanout": ExchangeKind.FANOUT,
+    "amq.topic": ExchangeKind.TOPIC,
+    "amq.headers": ExchangeKind.HEADERS,
+    "amq.match": ExchangeKind.HEADERS,
+}
+"""The exchanges that are there from the start, in the order of their numbers from 1 on."""
+
+
+class Exchange:
+    """An exchange. ``taken`` is how many messages went through it."""
+
+    __slots__ = ("bindings", "name", "number", "settings", "taken", "ways_on")
+
+    def __init__(self, name: str, number: int, settings: ExchangeSettings, taken: int = 0) -> None:
+        self.name, self.number, self.settings, self.taken = name, number, settings, taken
+        self.bindings = BindingTable(settings.kind)
+        self.ways_on = 0
+        """How many of them lead to other exchanges."""
+
+
+class DeclaredQueue(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A queue: its name, the topic and the number of its only partition, and how it was declared. It is also its row
+    in a checkpoint.
+    """
+
+    name: Name
+    topic: str
+    partition: Count
+    settings: QueueSettings
+
+
+class HeadRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The first row of a checkpoint: the number of the next exchange, how many exchanges there are, how many queues."""
+
+    next_exchange: Count
+    exchanges: Count
+    queues: Count
+
+
+class ExchangeRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An :class:`Exchange` in a checkpoint; bindings come behind the queues, those of each in their order."""
+
+    name: Name
+    number: Count
+    settings: ExchangeSettings
+    taken: Count
+
+
+@implementer(IFold)
+class QueuesFold:
+    """All queues, exchanges and bindings."""
+
+    name = "queues"
+    handles: tuple[type, ...] = (
+        TopicCreated,
+        TopicDeleted,
+        ExchangeDeclared,
+        ExchangeDeleted,
+        Bound,
+        Unbound,
+        Published,
+    )
+
+    def __init__(self) -> None:
+        self.exchanges: dict[str, Exchange] = {}
+        self.exchanges_by_number: dict[int, Exchange] = {}
+        self.queues: dict[str, DeclaredQueue] = {}
+        self.by_partition: dict[int, DeclaredQueue] = {}
+        self.next_exchange = len(PREDECLARED) + 1
+        self._topics: dict[str, str] = {}
+        """The queue of each topic that is a queue's."""
+        self._leading_to: dict[Destination, dict[tuple[str, Identity], Binding]] = {}
+        self.changed_lsn = 0
+        """The LSN of the last record that changed more than how many messages were taken."""
+        for number, (name, kind) in enumerate(PREDECLARED.items(), 1):
+            self._enter(Exchange(name, number, ExchangeSettings(kind)))
+
+    # -- routing -----------------------------------------------------------------------------------
+
+    def route(self, exchange: Exchange, key: str, headers: Mapping[str, object]) -> list[int]:
+        """Return the partitions of the queues that a message with that routing key and these headers goes to, each
+        once, in an order that depends on the bindings alone.
+        """
+        if exchange.number == DEFAULT_EXCHANGE:
+            queue = self.queues.get(key)
+            return [] if queue is None else [queue.partition]
+        found: dict[int, None] = {}
+        seen, waiting = {exchange.number}, [exchange]
+        for each in waiting:
+            for to_exchange, name in each.bindings.destinations(key, headers):
+                if not to_exchange:
+                    found[self.queues[name].partition] = None
+                elif (following := self.exchanges[name]).number not in seen:
+                    seen.add(following.number)
+                    waiting.append(following)
+        return list(found)
+
+    def leading_to(self, destination: Destination) -> list[Binding]:
+        """Return the bindings to a queue (False and its name) or to an exchange (True and its name)."""
+        return list(self._leading_to.get(destination, {}).values())
+
+    # -- the fold ----------------------------------------------------------------------------------
+
+    def apply(self, lsn: int, record: Any, data: bytes | memoryview) -> None:  # noqa: ARG002
+        """Apply one record to the state; asserts that the record continues it."""
+        kind = type(record)
+        if kind is Published:
+            exchange = self.exchanges_by_number[exchange_of(record.address)]
+            assert record.base == exchange.taken, (
+                f"it publishes message {record.base} of exchange {exchange.name!r}, {exchange.taken} is the next"
+            )
+            exchange.taken += record.count
+            return
+        if kind is TopicCreated:
+            if record.queue is None:
+                assert not record.topic.startswith(QUEUE_TOPIC_PREFIX), (
+                    f"topic {record.topic!r} is a queue's by its name, and there is no queue for it"
+                )
+                return
+            assert record.partitions == 1, f"queue {record.queue.name!r} has {record.partitions} partitions"
+            self._declare(
+                DeclaredQueue(record.queue.name, record.topic, record.first_partition, record.queue.settings)
+            )
+        elif kind is TopicDeleted:
+            if record.topic not in self._topics:
+                return
+            self._delete(self._topics.pop(record.topic))
+        elif kind is ExchangeDeclared:
+            self._declare_exchange(record)
+        elif kind is ExchangeDeleted:
+            self._delete_exchange(record)
+        elif kind is Bound:
+            self._bind(record.binding)
+        else:
+            self._unbind(record.binding)
+        self.changed_lsn = lsn
+
+    def _declare(self, queue: DeclaredQueue) -> None:
+        assert queue.name not in self.queues, f"queue {queue.name!r} was declared twice"
+        assert queue.topic == f"{QUEUE_TOPIC_PREFIX}{queue.partition}", (
+            f"queue {queue.name!r} has topic {queue.topic!r}, and partition number {queue.partition}"
+        )
+        assert queue.topic not in self._topics, f"topic {queue.topic!r} is of two queues"
+        self.queues[queue.name] = self.by_partition[queue.partition] = queue
+        self._topics[queue.topic] = queue.name
+
+    def _delete(self, name: str) -> None:
+        queue = self.queues.pop(name)
+        del self.by_partition[queue.partition]
+        self._forget_destination((False, name))
+
+    def _declare_exchange(self, record: ExchangeDeclared) -> None:
+        assert record.exchange not in self.exchanges, f"exchange {record.exchange!r} was declared twice"
+        assert record.number >= self.next_exchange, f"exchange number {record.number} was given a second time"
+        self._enter(Exchange(record.exchange, record.number, record.settings))
+        self.next_exchange = record.number + 1
+
+    def _enter(self, exchange: Exchange) -> None:
+        self.exchanges[exchange.name] = self.exchanges_by_number[exchange.number] = exchange
+
+    def _delete_exchange(self, record: ExchangeDeleted) -> None:
+        assert record.exchange not in PREDECLARED, f"exchange {record.exchange!r} is always there"
+        exchange = self.exchanges.pop(record.exchange)
+        assert exchange.number == record.number, (
+            f"exchange {record.exchange!r} has number {exchange.number}, it deletes {record.number}"
+        )
+        del self.exchanges_by_number[exchange.number]
+        for binding in exchange.bindings:
+            self._forget_way(binding)
+        self._forget_destination((True, record.exchange))
+
+    def _forget_destination(self, destination: Destination) -> None:
+        for binding in self._leading_to.pop(destination, {}).values():
+            if (source := self.exchanges.get(binding.exchange)) is not None:
+                source.bindings.remove(binding)
+                source.ways_on -= binding.to_exchange
+
+    def _bind(self, binding: Binding) -> None:
+        known: Mapping[str, object] = self.exchanges if binding.to_exchange else self.queues
+        assert binding.destination in known, f"it binds {binding.destination!r}, which is not there"
+        source = self.exchanges[binding.exchange]
+        source.bindings.add(binding)
+        source.ways_on += binding.to_exchange
+        ways = self._leading_to.setdefault((binding.to_exchange, binding.destination), {})
+        ways[binding.exchange, identity_of(binding)] = binding
+
+    def _unbind(self, binding: Binding) -> None:
+        source = self.exchanges[binding.exchange]
+        source.bindings.remove(binding)
+        source.ways_on -= binding.to_exchange
+        self._forget_way(binding)
+
+    def _forget_way(self, binding: Binding) -> None:
+        destination = binding.to_exchange, binding.destination
+        ways = self._leading_to[destination]
+        del ways[binding.exchange, identity_of(binding)]
+        if not ways:
+            del self._leading_to[destination]
+
+    @property
+    def _is_pristine(self) -> bool:
+        """Whether nothing of it has ever been used."""
+        used = any(each.taken or each.bindings for each in self.exchanges.values())
+        return self.next_exchange == len(PREDECLARED) + 1 and not self.queues and not used
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def snapshot(self) -> Iterator[Any]:
+        """Return the counts, then exchanges, queues and bindings, at once; nothing if all is as in an empty
+        directory.
+        """
+        exchanges = self.exchanges.values()
+        if self._is_pristine:
+            return iter(())
+        rows: list[Any] = [HeadRow(self.next_exchange, len(self.exchanges), len(self.queues))]
+        rows += [ExchangeRow(each.name, each.number, each.settings, each.taken) for each in exchanges]
+        rows += self.queues.values()
+        for each in exchanges:
+            rows += each.bindings
+        return iter(rows)
+
+    @staticmethod
+    def read(rows: RowReader) -> None:
+        """Read the rows of a checkpoint; each must be possible after those before it."""
+        if rows.left:
+            fold = QueuesFold()
+            head = rows.take(HeadRow, _possible(fold._restore_head))
+            for _ in range(head.exchanges):
+                rows.take(ExchangeRow, _possible(fold._restore_exchange))
+            for _ in range(head.queues):
+                rows.take(DeclaredQueue, _possible(fold._declare))
+            while rows.left:
+                rows.take(Binding, _possible(fold._bind))
+
+    def restore(self, rows: Iterable[Any]) -> None:
+        """Replace the state by the rows of a :meth:`snapshot`."""
+        found = list(rows)
+        self.__init__()  # type: ignore[misc]
+        if not found:
+            return
+        head, *found = found
+        self._restore_head(head)
+        for row in found[: head.exchanges]:
+            self._restore_exchange(row)
+        bindings = head.exchanges + head.queues
+        for row in found[head.exchanges : bindings]:
+            self._declare(row)
+        for row in found[bindings:]:
+            self._bind(row)
+
+    def _restore_head(self, row: HeadRow) -> None:
+        assert row.next_exchange > len(PREDECLARED) <= row.exchanges, (
+            f"there are {len(PREDECLARED)} exchanges from the start on, it has {row.exchanges}"
+        )
+        self.next_exchange, self.exchanges, self.exchanges_by_number = row.next_exchange, {}, {}
+
+    def _restore_exchange(self, row: ExchangeRow) -> None:
+        number = len(self.exchanges)
+        if number < len(PREDECLARED):
+            wanted = list(PREDECLARED)[number]
+            assert (row.name, row.number) == (wanted, number + 1), (
+                f"exchange number {number + 1} is always {wanted!r}, it has {row.name!r} with number {row.number}"
+            )
+        assert row.name not in self.exchanges, f"exchange {row.name!r} is there twice"
+        assert row.number not in self.exchanges_by_number, f"exchange number {row.number} is there twice"
+        assert row.number < self.next_exchange, (
+            f"exchange {row.name!r} has number {row.number}, the next one gets {self.next_exchange}"
+        )
+        self._enter(Exchange(row.name, row.number, row.settings, row.taken))
+
+    def facts(self) -> Iterator[tuple[Fact, object]]:
+        """Yield each exchange, queue and binding."""
+        yield Fact("the number of the next exchange"), self.next_exchange
+        for each in self.exchanges.values():
+            told = (each.number, each.settings, each.taken)
+            yield Fact(f"exchange {each.name!r} (number, settings, messages taken)"), told
+            for place, binding in enumerate(each.bindings):
+                yield Fact(f"binding {place} of exchange {each.name!r}"), binding
+        for queue in self.queues.values():
+            told_queue = (queue.topic, queue.partition, queue.settings)
+            yield Fact(f"queue {queue.name!r} (topic, partition, settings)", queue.partition), told_queue
+
+
+def _possible(apply: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return a check that raises :class:`InvalidFrame` for a row that cannot come next."""
+
+    def check(row: Any) -> None:
+        try:
+            apply(row)
+        except (AssertionError, LookupError) as error:
+            raise InvalidFrame(
+                f"there is no {error}" if isinstance(error, LookupError) else str(error)
+            ) from error
+
+    return check

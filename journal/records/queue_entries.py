@@ -1,0 +1,100 @@
+"""The parts of records that say what queues, exchanges and bindings there are (decision 0055)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Annotated, Final
+
+import msgspec
+
+from journal.formats.checkpoint_rows import Count
+
+MAX_NAME_BYTES: Final = 255
+"""Most bytes of UTF-8 of the name of a queue or an exchange, and of a routing key."""
+QUEUE_TOPIC_PREFIX: Final = "txbroker.queue."
+"""The beginning of the names of the topics that have the messages of queues; behind it is the partition's number."""
+QUEUE_GROUP: Final = "txbroker.queues"
+"""The consumer group that has finished what was acknowledged in all queues."""
+QUEUE_GROUP_ID: Final = b"txbroker.queues."
+
+DEFAULT_EXCHANGE: Final = 1
+"""The number of the exchange without a name, which sends each message to the queue that its key names."""
+
+
+def address_of(exchange: int, mandatory: bool) -> int:
+    """Return what a send names in the place of a partition: an exchange, and whether each message must find a queue."""
+    return -2 * exchange - (not mandatory)
+
+
+def exchange_of(address: int) -> int:
+    """Return the number of the exchange at an address, which is negative."""
+    return -address >> 1
+
+
+def is_mandatory(address: int) -> bool:
+    """Return whether messages that find no queue are refused, not dropped."""
+    return not address & 1
+
+
+Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_BYTES)]
+Scalar = bytes | int | float | bool | None
+"""A value of an argument; text is its UTF-8."""
+
+
+class ExchangeKind(IntEnum):
+    """How an exchange chooses among its bindings."""
+
+    DIRECT = 0
+    """Those whose key is the message's."""
+    FANOUT = 1
+    """All of them."""
+    TOPIC = 2
+    """Those whose pattern matches the words of the message's key, which dots separate: ``*`` is one word, ``#`` any
+    number of them, also none.
+    """
+    HEADERS = 3
+    """Those whose arguments match the message's headers."""
+
+
+class Binding(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What lets an exchange send messages to a queue, or with ``to_exchange`` to another exchange.
+
+    ``arguments``, sorted by name, are what is compared with the headers of messages by an exchange of that kind; others
+    keep them. ``x-match`` among them is "all" (the default), "any", "all-with-x" or "any-with-x".
+    """
+
+    exchange: Name
+    key: Name
+    destination: Name
+    to_exchange: bool = False
+    arguments: tuple[tuple[str, Scalar], ...] = ()
+
+
+class ExchangeSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """How an exchange was declared. One that is ``internal`` takes messages from other exchanges alone.
+
+    One with ``auto_delete`` is deleted when its last binding has gone.
+    """
+
+    kind: ExchangeKind
+    internal: bool = False
+    auto_delete: bool = False
+
+
+class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """How a queue was declared.
+
+    ``delivery_limit`` is how often a message may be returned before it is a dead letter (None: without end).
+    ``dead_letter_exchange`` takes those (None: they are dropped), with ``dead_letter_key`` in place of their own key.
+    """
+
+    delivery_limit: Count | None = None
+    dead_letter_exchange: Name | None = None
+    dead_letter_key: Name | None = None
+
+
+class Queue(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A queue, as the record that makes its topic has it."""
+
+    name: Name
+    settings: QueueSettings
