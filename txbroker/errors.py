@@ -34,6 +34,33 @@ class BrokerReplaced(RequestRefused):
     """
 
 
+class UnknownQueue(RequestRefused):
+    """There is no queue of that name."""
+
+
+class UnknownExchange(RequestRefused):
+    """There is no exchange of that name, or at that address."""
+
+
+class DeclaredOtherwise(RequestRefused):
+    """The queue or exchange is there, declared otherwise; nothing has changed."""
+
+
+class QueueInUse(RequestRefused):
+    """An undecided transaction needs the queue, or others do; nothing has changed. The message names them."""
+
+
+class Unroutable(RequestRefused):
+    """An exchange finds no queue for a message that must go to one; nothing of the request was sent."""
+
+
+class DeliveryLost(RequestRefused):
+    """A message was to be acknowledged that the session does not have: it was given back, or never delivered to it.
+
+    Nothing has changed. The message is, or will be, delivered again, so whatever was done for it must not be committed.
+    """
+
+
 class UnknownGroup(RequestRefused):
     """There is no group of that name, or it is another one than was meant: that one was deleted, and a new one made."""
 

@@ -23,6 +23,7 @@ from journal.folds.access import AccessFold
 from journal.folds.groups import GroupsFold
 from journal.folds.identity import IdentityFold
 from journal.folds.producers import ProducersFold
+from journal.folds.queues import QueuesFold
 from journal.folds.streams import StreamsFold
 from txbroker.broker.access.access_admin import AccessAdministration
 from txbroker.broker.access.access_policy import AccessPolicy
@@ -39,6 +40,7 @@ from txbroker.broker.fetches.time_offsets import TimeOffsets
 from txbroker.broker.groups.consumer_groups import Consuming
 from txbroker.broker.groups.group_description import GroupDescription
 from txbroker.broker.parked_requests import LARGE, Disconnected, ParkedRequests
+from txbroker.broker.queues.wiring import queueing, tell_of
 from txbroker.broker.request_times import Timing
 from txbroker.broker.schedule.runner import ScheduleRunner
 from txbroker.broker.schedule.scheduling import Scheduling
@@ -161,6 +163,10 @@ class Broker:
             engine, settings, self.transacting.number_of, self.orphans.policy, self.accounts, self.stepwise
         )
         self._schedule(run_blocking, call_later)
+        self.queues = queueing(
+            engine, settings, _fold(engine, QueuesFold), self.groups, self.consuming, self.stepwise, self.accounts,
+            call_later, random,
+        )  # fmt: skip
         self.scrubbed = nothing_scrubbed
         self.transacting.next_session = (engine.start_number << 32) + 1
         logins = Logins(
@@ -180,8 +186,9 @@ class Broker:
         engine, settings, sessions = self.engine, self.settings, self.sessions
         self.access: AccessFold = _fold(engine, AccessFold)
         self.access_policy = AccessPolicy(
-            engine, self.access, self.delivering.fold, self.groups, self.coordinator.member_of
-        )
+            engine, self.access, self.delivering.fold, self.groups, self.coordinator.member_of,
+            _fold(engine, QueuesFold),
+        )  # fmt: skip
         self.policy: Policy = self.access_policy
         identity: IdentityFold = _fold(engine, IdentityFold)
         self.greeting = Greeting(engine, settings, sessions, self.transacting, identity, random)
@@ -241,6 +248,8 @@ class Broker:
         self.fetching.gave = self.scheduling.gave = self.quotas.gave
         self.sending.judge_scheduled = self.transacting.content.judge_scheduled = self.scheduling.judge
         self.transacting.content.judge_cancels = self.scheduling.taken_back
+        tell_of(self.queues, self.sending, self.transacting.content, self.dead_letters)
+        self.queues.takes.gave = self.quotas.gave
         self.engine.on_published = self._published
         self.engine.on_idle = self._idle
 
@@ -251,7 +260,7 @@ class Broker:
             Send: self.sending.send,
             OpenProducer: self.sending.open_producer,
             Fetch: self.fetching.fetch,
-            Cancel: self.fetching.cancel,
+            Cancel: self._cancel,
             OffsetsForTime: TimeOffsets(self.engine, self.stepwise).find,
             FindMessages: MessageSearch(self.engine, self.stepwise).find,
             Add: transacting.add,
@@ -264,6 +273,7 @@ class Broker:
             **consuming.handlers,
             **describing.handlers,
             **self.scheduling.handlers,
+            **self.queues.handlers,
             **self.coordinator.handlers,
             DescribeGroup: GroupDescription(
                 self.engine, consuming, self.groups, self.coordinator, self.stepwise
@@ -295,7 +305,7 @@ class Broker:
         """
         found = learn or partial(ConnectionFacts, address=peer)
         session = Session(self.greeting.new_secret(), peer, deliver, close, self.engine.now(), found)
-        session.on_drained = self.fetching.drained
+        session.on_drained = self._drained
         return session
 
     def closed(self, session: Session) -> None:
@@ -306,6 +316,7 @@ class Broker:
     def _end(self, session: Session) -> None:
         self.entrance.forget(session)
         self.fetching.forget(session)
+        self.queues.takes.stop_waiting(session)
         self.pinning.forget(session)
         self.coordinator.forget(session)
         if session.parked or self.engine.busy:
@@ -316,6 +327,7 @@ class Broker:
     def _disconnect(self, session: Session, command: Disconnected, data: memoryview) -> None:  # noqa: ARG002
         if session.last_serial:
             self._transactions.disconnect(session.number)
+        self.queues.takes.forget(session)
         self.sessions.pop(session.number, None)
 
     def _supersede(self, session: Session) -> None:
@@ -452,6 +464,14 @@ class Broker:
     def _ping(self, session: Session, command: Ping, data: memoryview) -> None:  # noqa: ARG002
         session.deliver(encode(Done(command.correlation)))
 
+    def _cancel(self, session: Session, command: Cancel, data: memoryview) -> None:
+        self.fetching.cancel(session, command, data)
+        self.queues.takes.cancel(session, command.fetch)
+
+    def _drained(self, session: Session) -> None:
+        self.fetching.drained(session)
+        self.queues.takes.drained(session)
+
     def _idle(self) -> None:
         self.stepwise.idle()  # first: it is little, and what is parked may be the next large commit
         self.parked_requests.move()
@@ -461,6 +481,7 @@ class Broker:
         for store in stores:
             if store.internal:
                 self.schedule_runner.published(store)
+                self.queues.takes.published(store)
 
     def _topic_changed(self, name: str) -> None:
         self.coordinator.topic_changed(name)
@@ -490,6 +511,7 @@ class Broker:
 
     def answer_waiting(self) -> None:
         """Answer the fetches that wait for messages, because the broker is stopping."""
+        self.queues.takes.is_stopping = True
         self.fetching.answer_all(self.sessions.values())
 
 

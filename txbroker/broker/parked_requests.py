@@ -162,7 +162,7 @@ class ParkedRequests:
     def _passes(self, session: Session, command: Any) -> bool:
         """Return whether neither the request nor its answer depends on what a large commit changes."""
         if isinstance(command, Send):
-            return command.partition not in self._large_commits.promised
+            return command.partition > 0 and command.partition not in self._large_commits.promised
         if isinstance(command, Commit):
             return self._may_commit(session, command)
         if isinstance(command, CommitOffsets | ClaimPartitions | FetchOffsets):
@@ -185,6 +185,8 @@ class ParkedRequests:
         if known is not None and (carries or not is_small(known, table.small_bytes)):
             return False
         partitions = known.partitions if known is not None else [partition for partition, _ in command.runs]
+        if any(partition < 0 for partition in partitions):
+            return False  # an exchange may lead to any queue
         return applies.promised.isdisjoint(partitions) and not any(
             applies.moves(each.group) for each in command.positions
         )

@@ -23,6 +23,7 @@ class Counted(Protocol):
     orphans: Any
     parked_requests: Any
     producers: Any
+    queues: Any
     scheduling: Any
     scrubbed: Any
     sending: Any
@@ -51,6 +52,7 @@ def status_of(broker: Counted) -> dict[str, int | float | str]:
         "dead_letters_waiting": len(broker.dead_letters),
         "dead_letters_moved": broker.dead_letters.moved,
         **broker.scheduling.gauges(),
+        **broker.queues.gauges(),
         "messages_in": sending.messages,
         "bytes_in": sending.bytes,
         "repeated_sends": sending.repeats,

@@ -30,9 +30,9 @@ from journal.random_id import ID_BYTES
 from journal.records.group_entries import DEAD, GroupPositions, PartitionOffset, Settled, Unfinished
 from journal.settings import TopicSettings
 from journal.transaction_states import CLIENT, TransactionNumber
-from journal.transactions.unsent import Unsent
+from journal.transactions.unsent import Unsent, UnsentRun
 from txbroker.errors import CorruptData, MessageTooLarge, TxBrokerError
-from txbroker.groups.retries import has_target, target_of
+from txbroker.groups.retries import has_target, is_queue, target_of
 from txbroker.wire import dead_letters as names
 
 if TYPE_CHECKING:
@@ -92,6 +92,10 @@ class DeadLetters:
         self._said = ""
         self.moved = 0
         """How many were moved since this start."""
+        self.queue_runs: Callable[[int, bytes], Sequence[UnsentRun]] = _no_queues
+        """Returns where a dead letter of the queue with that partition goes."""
+        self.queue_origin: Callable[[int], tuple[str, bytes | None]] = _no_origin
+        """Returns the name of the queue with that partition, and the key that its dead letters get, if they do."""
         self.settle: Settle | None = None
         """Settles offsets for a group, outside a transaction."""
         groups.on_dead = self._on_dead
@@ -181,7 +185,8 @@ class DeadLetters:
             self._blocked(letter, str(error))
             return
         self._reading = True
-        work = partial(_frame_of, plan, letter, store.topic, store.index, details)
+        topic, key = self.queue_origin(letter.partition) if is_queue(store) else (store.topic, None)
+        work = partial(_frame_of, plan, letter, topic, store.index, details, key)
         self._run_blocking(work, partial(self._read, letter, details), partial(self._failed, letter))
 
     def _details(self, letter: Letter) -> Unfinished | None:
@@ -249,9 +254,12 @@ class DeadLetters:
         )
         positions = self._recorded([GroupPositions(letter.group, b"", [], [settled])])
         self._engine.transactions.check_unheld(positions)
-        target = self._target(store, group)
+        if is_queue(store):
+            runs: Sequence[UnsentRun] = self.queue_runs(letter.partition, framed)
+        else:
+            runs = [(self._target(store, group), 1, framed, ())]
         number = self._new_number()
-        unsent = Unsent([(target, 1, framed)], positions)
+        unsent = Unsent(runs, positions)
         self._engine.transactions.commit(
             number, CLIENT, None, number.serial - 1, None, "", unsent, None, MOVER
         )
@@ -283,8 +291,20 @@ class DeadLetters:
         return TransactionNumber(session, serial + 1)
 
 
-def _frame_of(plan: ReadPlan, letter: Letter, topic: str, index: int, details: Unfinished) -> bytes:
-    """Read a message, and return it as the frame of a dead letter; raises CorruptData and what a wrapper may raise."""
+def _no_queues(partition: int, framed: bytes) -> Sequence[UnsentRun]:
+    raise AssertionError(f"partition number {partition} is a queue's, and nobody knows it: {framed[:0]!r}")
+
+
+def _no_origin(partition: int) -> tuple[str, bytes | None]:
+    raise AssertionError(f"partition number {partition} is a queue's, and nobody knows it")
+
+
+def _frame_of(
+    plan: ReadPlan, letter: Letter, topic: str, index: int, details: Unfinished, key: bytes | None
+) -> bytes:
+    """Read a message, and return it as the frame of a dead letter, with that key if there is one; raises CorruptData
+    and what a wrapper may raise.
+    """
     message = _message_of(plan, letter.offset)
     headers: Headers = (
         (names.DEAD_TOPIC, topic.encode()),
@@ -297,7 +317,8 @@ def _frame_of(plan: ReadPlan, letter: Letter, topic: str, index: int, details: U
     )
     for more in (headers, headers[:-1], ()):
         try:
-            whole = frame.encode(message.value, message.timestamp, message.key, (*message.headers, *more))
+            given = message.key if key is None else key
+            whole = frame.encode(message.value, message.timestamp, given, (*message.headers, *more))
         except MessageTooLarge:
             continue
         if len(whole) <= MAX_FRAME:

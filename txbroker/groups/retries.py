@@ -24,6 +24,7 @@ from journal.records.group_entries import (
     Settled,
     Unfinished,
 )
+from journal.records.queue_entries import QUEUE_TOPIC_PREFIX
 from txbroker.errors import AlreadyFinished, InvalidSetting, RequestRefused
 from txbroker.wire.dead_letters import dead_topic_of, is_dead_topic
 
@@ -65,6 +66,8 @@ class Retries:
         self._groups = groups
         self._max_reason = max_reason
         self._random = random
+        self.rules_of: Callable[[Group, MessageStore], RetryRules | None] = _rules_of_group
+        """Returns the rules by which messages of a partition are tried again for a group."""
 
     def noted(self, name: str, store: MessageStore, retried: Sequence[Retried]) -> Noted:
         """Return the offsets with one attempt more than the group has counted, due after their pauses; or as the rules
@@ -80,7 +83,7 @@ class Retries:
         group = self._groups.find(name)
         kept = group.settlements.get(store.number)
         known = kept.unfinished if kept is not None else {}
-        rules = group.settings.retry
+        rules = self.rules_of(group, store)
         if any(each.dead for each in retried):
             check_has_target(store, group)
         noted = Noted([], [])
@@ -88,7 +91,7 @@ class Retries:
             is_last = rules is not None and each.attempts + 1 >= rules.attempts
             if (each.dead or is_last) and is_finished(group, store, each.offset):
                 continue
-            details = self._noted(each, known.get(each.offset), group, store)
+            details = self._noted(each, known.get(each.offset), group, store, rules)
             if details is None:
                 noted.dropped.append(each.offset)
             else:
@@ -96,17 +99,24 @@ class Retries:
         return noted
 
     def _noted(
-        self, each: Retried, known: Unfinished | None, group: Group, store: MessageStore
+        self,
+        each: Retried,
+        known: Unfinished | None,
+        group: Group,
+        store: MessageStore,
+        rules: RetryRules | None,
     ) -> Unfinished | None:
         """Return what is known of an offset from now on; None if it is finished without success."""
         if known is not None and (known.is_dead or each.attempts < known.attempts):
             if known.is_dead or not each.dead:
                 return known
             return replace(known, due=DEAD, reason=each.reason[: self._max_reason])
-        now, rules = self._engine.now(), group.settings.retry
+        now = self._engine.now()
         attempts = 1 if known is None else known.attempts + 1
         due = now + self._pause(each, attempts, rules)
         if each.dead:
+            if is_queue(store) and rules is not None and rules.ending is Ending.DROP:
+                return None  # the queue has nowhere to send it to
             due = DEAD
         elif rules is not None and attempts >= rules.attempts:
             if rules.ending is Ending.DROP:
@@ -146,6 +156,15 @@ class Retries:
                     )
 
 
+def _rules_of_group(group: Group, store: MessageStore) -> RetryRules | None:  # noqa: ARG001
+    return group.settings.retry
+
+
+def is_queue(store: MessageStore) -> bool:
+    """Return whether a partition has the messages of a queue."""
+    return store.topic.startswith(QUEUE_TOPIC_PREFIX)
+
+
 def is_finished(group: Group, store: MessageStore, offset: int) -> bool:
     """Return whether a group has finished an offset."""
     position, kept = group.position(store.number) or 0, group.settlements.get(store.number)
@@ -160,6 +179,8 @@ def target_of(topic: str, group: Group) -> str:
 
 def check_has_target(store: MessageStore, group: Group) -> None:
     """Raise InvalidSetting, InvalidName if no topic can take the dead letters that a group makes of that partition."""
+    if is_queue(store):
+        return  # its exchange, if it has one
     if is_dead_topic(store.topic):
         raise InvalidSetting(
             f"topic {store.topic!r} has dead letters, and its own have no topic to go to; nothing has changed. Retry "
@@ -174,4 +195,4 @@ def has_target(store: MessageStore, group: Group) -> bool:
         check_has_target(store, group)
     except RequestRefused:
         return False
-    return not store.internal
+    return not store.internal or is_queue(store)

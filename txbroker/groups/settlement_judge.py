@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from journal.constants import MAX_REQUEST_ENTRIES
 from journal.folds.groups import GroupsFold
 from journal.folds.holds import by_pair
-from journal.formats.offset_set_bytes import count_walked_runs, decode_offsets, encode_offsets
+from journal.formats.offset_set_bytes import MAX_SPAN, count_walked_runs, decode_offsets, encode_offsets
 from journal.log.message_store import MessageStore
 from journal.offset_set import OffsetSet
 from journal.records.group_entries import MAX_FINISHED_BYTES, MAX_SETTLED, GroupPositions, Settled
+from journal.records.queue_entries import QUEUE_TOPIC_PREFIX
 from journal.transaction_states import TransactionNumber
 from txbroker.errors import (
     InvalidFrame,
@@ -59,7 +60,7 @@ class SettlementJudge:
         self._stores = engine.catalog.stores
         self._settings = settings
         self._groups = groups
-        self._retries = Retries(engine, groups, settings.max_offset_metadata, random)
+        self.retries = Retries(engine, groups, settings.max_offset_metadata, random)
 
     # -- what a client says -------------------------------------------------------------------------
 
@@ -92,7 +93,7 @@ class SettlementJudge:
                 f"what group {name!r} has finished in {place(store)}: {error}; nothing has changed"
             ) from error
         if wanted.retried:
-            noted = self._retries.noted(name, store, wanted.retried)
+            noted = self.retries.noted(name, store, wanted.retried)
             for offset in noted.dropped:
                 finished.add(offset)
             wanted = replace(wanted, unfinished=[*wanted.unfinished, *noted.unfinished], retried=[])
@@ -173,7 +174,7 @@ class SettlementJudge:
         position = self._groups.find(name).position(store.number)
         if position is None:
             position = settled[0].base
-        self._retries.check_unfinished(name, store, settled)
+        self.retries.check_unfinished(name, store, settled)
         self._check_ahead(name, store, max(position, settled[0].start), settled)
         self._check_parked(name, store, settled)
 
@@ -207,11 +208,12 @@ class SettlementJudge:
         return found.missing_from(position)
 
     def _check_distance(self, name: str, store: MessageStore, lowest: int, highest: int) -> None:
-        if highest - lowest > self._settings.max_ahead:
+        most = MAX_SPAN - 1 if store.topic.startswith(QUEUE_TOPIC_PREFIX) else self._settings.max_ahead
+        if highest - lowest > most:
             raise TooFarAhead(
                 f"offset {highest} of {place(store)} is {highest - lowest} above offset {lowest}, the lowest "
                 f"that would be unfinished for group {name!r}, now or when a prepared transaction ends; the limit is "
-                f"{self._settings.max_ahead} (max_ahead); nothing has changed. Finish the lowest first"
+                f"{most} (max_ahead); nothing has changed. Finish the lowest first"
             )
 
     def _check_parked(self, name: str, store: MessageStore, settled: Sequence[Settled]) -> None:

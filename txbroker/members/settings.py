@@ -10,7 +10,7 @@ from journal.records.group_entries import GroupPositions, Settled
 from txbroker.errors import InvalidFrame, InvalidSetting, LimitExceeded
 from txbroker.groups.settlement_judge import check_extent
 from txbroker.wire.messages import MAX_BEGUN, MAX_MEMBER_TOPICS, MAX_RELEASED, BegunMessages, JoinGroup
-from txbroker.wire.refusals import check_id, check_name
+from txbroker.wire.refusals import check_id, check_name, check_not_reserved
 
 SECOND: Final = 1_000_000
 SESSION_TIMEOUTS: Final = (SECOND, 3600 * SECOND)
@@ -43,6 +43,7 @@ class MemberSettings(Protocol):
 def check_join(command: JoinGroup) -> None:
     """Raise InvalidName, InvalidSetting or LimitExceeded for a join that cannot be."""
     check_name("group", command.group)
+    check_not_reserved(command.group)
     check_id("group", command.group, command.id)
     if command.name:
         check_name("member", command.name)

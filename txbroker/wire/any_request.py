@@ -13,6 +13,19 @@ from txbroker.wire.access import (
 )
 from txbroker.wire.login import Login
 from txbroker.wire.parked_offsets import AlterGroup, ListParked, ReleaseParked
+from txbroker.wire.queues import (
+    Bind,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    GiveBack,
+    ListExchanges,
+    ListQueues,
+    PurgeQueue,
+    TakeMessages,
+    Unbind,
+)
 from txbroker.wire.requests import (
     Add,
     AddOffsets,
@@ -116,4 +129,15 @@ AnyRequest = (
     | ShowScheduled
     | ListScheduled
     | ReleaseScheduled
+    | DeclareQueue
+    | DeleteQueue
+    | PurgeQueue
+    | DeclareExchange
+    | DeleteExchange
+    | Bind
+    | Unbind
+    | TakeMessages
+    | GiveBack
+    | ListQueues
+    | ListExchanges
 )

@@ -18,6 +18,7 @@ from txbroker.wire.any_request import *  # noqa: F403
 from txbroker.wire.delivery import *  # noqa: F403
 from txbroker.wire.login import *  # noqa: F403
 from txbroker.wire.parked_offsets import *  # noqa: F403
+from txbroker.wire.queues import *  # noqa: F403
 from txbroker.wire.requests import *  # noqa: F403
 from txbroker.wire.schedule import *  # noqa: F403
 from txbroker.wire.sessions import *  # noqa: F403

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from journal.constants import MAX_REQUEST_ENTRIES
 from journal.random_id import ID_BYTES
+from journal.records.queue_entries import QUEUE_GROUP
 from txbroker import errors
 from txbroker.errors import (
     CorruptData,
@@ -79,6 +80,15 @@ def check_name(kind: str, name: str) -> None:
         raise InvalidName(
             f"{shown} ({len(name)} characters) cannot be the name of a {kind}; nothing has changed. Use 1 to "
             f"{MAX_NAME} printable characters"
+        )
+
+
+def check_not_reserved(group: str) -> None:
+    """Raise :class:`InvalidName` for the group of the queues, which clients change by their acknowledgements alone."""
+    if group == QUEUE_GROUP:
+        raise InvalidName(
+            f"{group!r} is the broker's own group, of what was acknowledged in queues; nothing has changed. "
+            "Acknowledge messages, or use another group"
         )
 
 

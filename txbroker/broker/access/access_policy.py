@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from journal.folds.access import AccessFold
 from journal.folds.groups import GroupsFold
+from journal.folds.queues import QueuesFold
 from journal.folds.streams import StreamsFold
 from journal.formats.filenames import is_internal
 from journal.parties import ADMINISTRATOR
 from journal.records.access_entries import ROLE, Effect, Resource, Right, Rule
+from journal.records.queue_entries import exchange_of
 from journal.transaction_states import TransactionNumber
 from txbroker.broker.sessions.rights import Need
-from txbroker.broker.sessions.things import Reads, Thing, resource_name
+from txbroker.broker.sessions.things import DEFAULT_EXCHANGE_NAME, Reads, Thing, resource_name
 from txbroker.errors import AccessDenied, UnknownTransaction
 from txbroker.groups.retries import target_of
 from txbroker.wire.dead_letters import is_dead_topic
@@ -43,8 +45,9 @@ class AccessPolicy:
         streams: StreamsFold,
         groups: GroupsFold,
         member_of: Callable[[str, int, Secret], Reads | None],
+        queues: QueuesFold,
     ) -> None:
-        self._engine = engine
+        self._engine, self._queues = engine, queues
         self._access = access
         self._streams = streams
         self._groups = groups
@@ -69,6 +72,16 @@ class AccessPolicy:
         """Return the topic of a partition; None if there is none of that number."""
         store = self._engine.catalog.stores.get(partition)
         return None if store is None else store.topic
+
+    def queue_of(self, partition: int) -> str | None:
+        """Return the queue whose messages a partition has; None if it is no queue's."""
+        queue = self._queues.by_partition.get(partition)
+        return None if queue is None else queue.name
+
+    def exchange_of(self, address: int) -> str | None:
+        """Return the name by which rules know the exchange at an address; None if there is none."""
+        exchange = self._queues.exchanges_by_number.get(exchange_of(address))
+        return None if exchange is None else exchange.name or DEFAULT_EXCHANGE_NAME
 
     def table_of(self, stream: bytes) -> str | None:
         """Return the decision table of a stream; None if it is not known."""
@@ -131,6 +144,7 @@ class PrincipalRights:
         self._read: set[int] = set()
         self._groups: set[str] = set()
         self.topic_of, self.table_of = policy.topic_of, policy.table_of
+        self.queue_of, self.exchange_of = policy.queue_of, policy.exchange_of
         self.has_topic, self.topics_of = policy.has_topic, policy.topics_of
         self.dead_topic_of, self.reads_of = policy.dead_topic_of, policy.reads_of
 

@@ -59,6 +59,7 @@ from journal.transaction_states import Cause, State, TransactionNumber
 from journal.wal.reader import JournalEntry
 from journal.walks.findings import Finding
 from journal.walks.journal_walk import surveyed, walk_journal
+from txbroker.broker.access.queue_lines import QUEUE_RECORDS, told_of_queues
 from txbroker.broker.sessions.settings import SECOND
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class RecordLines:
     handles: tuple[type, ...] = (
         Started, UserSet, UserRemoved, RuleSet, AccessSet, TopicCreated, TopicAltered, TopicDeleted, LogStartMoved,
         GroupAltered, GroupDeleted, TransactionCommitted, TransactionRolledBack, TransactionsForgotten, CoordinatorTold,
-        WallClockTold,
+        WallClockTold, *QUEUE_RECORDS,
     )  # fmt: skip
 
     def __init__(self, trail: AuditTrail, known: Callable[[], int | None]) -> None:
@@ -275,7 +276,7 @@ def _told(record: Any, engine: Engine) -> tuple[str, Actor | None, Line] | None:
             return "broker.started", None, {"start": record.start}
         case TransactionCommitted() | TransactionRolledBack() | TransactionsForgotten() | CoordinatorTold():
             return _of_transaction(record, engine)
-    return _of_topic_or_group(record, engine)
+    return told_of_queues(record) or _of_topic_or_group(record, engine)
 
 
 def _of_topic_or_group(record: Any, engine: Engine) -> tuple[str, Actor | None, Line] | None:

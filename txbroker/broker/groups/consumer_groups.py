@@ -15,15 +15,17 @@ from journal.records.group_entries import (
     ClaimKind,
     GroupPositions,
     PartitionOffset,
+    RetryRules,
     Settled,
 )
+from journal.records.queue_entries import QUEUE_GROUP
 from journal.records.record import GroupAltered, GroupDeleted, OffsetsCommitted, PartitionsClaimed
 from journal.transaction_states import TransactionNumber
 from journal.words import count_text
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise
 from txbroker.broker.sends.sends import disk_full
 from txbroker.broker.sessions.rights import Rights, described, may_describe_topic
-from txbroker.broker.sessions.session import Session
+from txbroker.broker.sessions.session import Session, unheard
 from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.errors import (
     GroupInUse,
@@ -37,7 +39,7 @@ from txbroker.errors import (
 )
 from txbroker.groups.claim_settlement import ClaimSettlement
 from txbroker.groups.group_settings import changed_settings
-from txbroker.groups.retries import check_said
+from txbroker.groups.retries import check_said, is_queue
 from txbroker.groups.settlement_judge import SettlementJudge
 from txbroker.wire.codec import ArrayPieces
 from txbroker.wire.messages import (
@@ -55,10 +57,18 @@ from txbroker.wire.messages import (
     ListGroups,
     Request,
 )
-from txbroker.wire.refusals import check_entries, check_id, check_name, encode_bounded, unknown_partition
+from txbroker.wire.refusals import (
+    check_entries,
+    check_id,
+    check_name,
+    check_not_reserved,
+    encode_bounded,
+    unknown_partition,
+)
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
+    from journal.log.message_store import MessageStore
 
 IN_A_STEP: Final = 256
 """How many positions are reported in one step: 0.2 ms."""
@@ -89,6 +99,12 @@ class Consuming:
         """
         self.filter_begins: Callable[[str], object] = len
         """Called with the name of a group that gets a filter."""
+        self.judge_queues: Callable[[int, Sequence[PartitionOffset], Sequence[Settled], bool], object] = (
+            unheard
+        )
+        """Raises unless the session of that number may settle this of queues."""
+        self.on_returned: Callable[[int, Sequence[Settled]], object] = unheard
+        """Called with what a session has settled of queues, as it is recorded."""
         self.count_members: Callable[[str], int] = lambda group: 0  # noqa: ARG005
         """Returns how many members a group has now."""
         self.end_memberships: Callable[[str], object] = len
@@ -103,6 +119,12 @@ class Consuming:
         }
         """The commands, each with its meaning."""
 
+    def rules_of_queues(self, rules_of: Callable[[MessageStore], RetryRules]) -> None:
+        """Note what returns the rules by which the messages of a queue are delivered again."""
+        self._judge.retries.rules_of = lambda group, store: (
+            rules_of(store) if is_queue(store) else group.settings.retry
+        )
+
     # -- judging, also for transactions -------------------------------------------------------------
 
     def judge(
@@ -111,14 +133,20 @@ class Consuming:
         group_id: bytes,
         offsets: Sequence[PartitionOffset],
         settled: Sequence[Settled] = (),
+        session: int = 0,
+        is_final: bool = False,
     ) -> None:
         """Raise if a group may not take these positions, or may not be made with that id if it is new.
 
-        What it settles is judged by :meth:`recorded`, and by the group's state by :meth:`check_settled`.
+        ``session`` is the number of the one that settles; ``is_final`` outside of transactions. What it settles is
+        judged by :meth:`recorded`, and by the group's state by :meth:`check_settled`.
         """
         if not offsets and not settled:
             raise InvalidSetting(f"no offsets for group {name!r}; nothing has changed")
         check_entries("positions", len(offsets))
+        if name == QUEUE_GROUP:
+            self.judge_queues(session, offsets, settled, is_final)
+            return
         partitions = [offset.partition for offset in offsets]
         if settled:
             self.catch_up(name, [each.partition for each in settled])
@@ -153,6 +181,8 @@ class Consuming:
                 self._groups.check_generation(each.group, offset)
             for settled in each.settled:
                 self._groups.check_generation(each.group, settled)
+            if each.group == QUEUE_GROUP:
+                self.judge_queues(number.session, each.offsets, each.settled, False)
         if staged:
             self.check_settled(staged)
             self._engine.transactions.check_unheld(staged)
@@ -195,7 +225,9 @@ class Consuming:
         if command.expected is not None:
             self._check_no_members(command.group)
         check_said(command.settled)
-        self.settle(command.group, command.id, command.offsets, command.settled, command.expected)
+        self.settle(
+            command.group, command.id, command.offsets, command.settled, command.expected, session.number
+        )
         return Done(command.correlation)
 
     def _stop_and_move(self, session: Session, command: CommitOffsets) -> None:
@@ -205,6 +237,7 @@ class Consuming:
         ``docs/decisions/0044-stopped-groups.md``.
         """
         name, offsets = command.group, command.offsets
+        check_not_reserved(name)
         if command.expected is None or command.settled:
             raise InvalidSetting(
                 f"members of group {name!r} are stopped only to move positions, with what these are expected to be; "
@@ -242,9 +275,10 @@ class Consuming:
         offsets: list[PartitionOffset],
         settled: Sequence[Settled],
         expected: Sequence[int | None] | None = None,
+        session: int = 0,
     ) -> None:
         """Move a group's positions, or settle offsets, outside a transaction: the ``expected`` positions, if given."""
-        self.judge(name, group_id, offsets, settled)
+        self.judge(name, group_id, offsets, settled, session, is_final=True)
         positions = [GroupPositions(name, group_id, offsets, list(settled))]
         if settled:
             positions = self.recorded(positions)
@@ -254,6 +288,8 @@ class Consuming:
             self._check_expected(name, offsets, expected)
         made = self._made(name, group_id)
         self._engine.accept(OffsetsCommitted(name, offsets, self._engine.now(), made, positions[0].settled))
+        if name == QUEUE_GROUP:
+            self.on_returned(session, positions[0].settled)
 
     def _made(self, name: str, group_id: bytes) -> bytes:
         """Return the id for the record that makes a group; empty if the group exists."""
@@ -323,6 +359,7 @@ class Consuming:
     def claim(self, session: Session, command: ClaimPartitions, data: memoryview) -> Claimed:  # noqa: ARG002
         """Claim partitions for a member. A partition that a transaction holds can be claimed: its offset is pending."""
         check_name("member", command.member)
+        check_not_reserved(command.group)
         check_entries("partitions", len(command.partitions))
         partitions = list(dict.fromkeys(command.partitions))
         if not partitions:
@@ -365,7 +402,7 @@ class Consuming:
         groups, found = self._groups.groups, ArrayPieces()
         for name in sorted(described(Resource.GROUP, groups, rights)):
             group = groups.get(name)
-            if group is not None:  # it may have been deleted since
+            if group is not None and name != QUEUE_GROUP:  # it may have been deleted since
                 lags = ArrayPieces()
                 places = self._places(group)
                 for first in range(0, len(places), IN_A_STEP):
@@ -395,6 +432,7 @@ class Consuming:
     def alter(self, session: Session, command: AlterGroup, data: memoryview) -> Done:  # noqa: ARG002
         """Change settings of a group; makes it if it is not there."""
         name = command.group
+        check_not_reserved(name)
         self.check_room(name, command.id, ())
         group = self._groups.find(name)
         there, known = name in self._groups.groups, group.settings
@@ -411,6 +449,7 @@ class Consuming:
 
     def delete(self, session: Session, command: DeleteGroup, data: memoryview) -> Done:  # noqa: ARG002
         """Delete a group unless an undecided transaction will move it."""
+        check_not_reserved(command.group)
         known = self._groups.groups.get(command.group)
         if known is None:
             raise UnknownGroup(f"there is no group {command.group!r}; nothing has changed")

@@ -50,6 +50,8 @@ class Sending:
         self.messages = 0
         self.bytes = 0
         self.repeats = 0
+        self.publish: Callable[[int, memoryview, int, int, int, int], int] = no_exchange
+        """Puts frames into the queues that an exchange finds, and returns the number of the first message."""
         self.judge_scheduled: Callable[[Session, Send, MessageStore, memoryview], object] = unheard
         """Raises unless these frames may be sent to that topic of the broker's own, which is the schedule's."""
         self.judge_producer: Callable[[Session], None] = unheard
@@ -63,6 +65,8 @@ class Sending:
         """
         store = self._stores.get(command.partition)
         if store is None:
+            if command.partition < 0:
+                return self._publish(session, command, data)
             raise unknown_partition(command.partition)
         limit = self._max_frame
         topic = store.settings
@@ -100,6 +104,27 @@ class Sending:
             if self._engine.full:
                 raise disk_full()
             base = self._append(store, data, count)
+        self.messages += count
+        self.bytes += len(data)
+        return Sent(command.correlation, base)
+
+    def _publish(self, session: Session, command: Send, data: memoryview) -> Sent:
+        """Send messages through an exchange."""
+        address, producer_id = command.partition, command.producer_id
+        count = check_run(data, self._max_frame, True, MAX_REQUEST_MESSAGES)
+        session.work += REQUEST * count
+        if producer_id:
+            base = self._repeated(
+                session.producer_owner, producer_id, command.epoch, address, command.sequence, count
+            )
+            if base is not None:
+                self.repeats += 1
+                return Sent(command.correlation, base)
+        if self._engine.full:
+            raise disk_full()
+        if producer_id and not command.sequence:
+            self.room.for_pair(session, producer_id)
+        base = self.publish(address, data, count, producer_id, command.epoch, command.sequence)
         self.messages += count
         self.bytes += len(data)
         return Sent(command.correlation, base)
@@ -142,6 +167,11 @@ class Sending:
         )
         engine.accept(record)
         return commands.ProducerOpened(command.correlation, record.producer_id, record.epoch)
+
+
+def no_exchange(address: int, *_: object) -> int:
+    """Raise: there are no exchanges."""
+    raise unknown_partition(address)
 
 
 def check_same(store: MessageStore, base: int, data: memoryview, command: Send) -> None:

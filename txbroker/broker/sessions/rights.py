@@ -24,6 +24,7 @@ from txbroker.wire.messages import (
     AskStatus,
     Attend,
     BeginMessages,
+    Bind,
     Cancel,
     CancelScheduled,
     CheckAccess,
@@ -33,7 +34,11 @@ from txbroker.wire.messages import (
     Commit,
     CommitOffsets,
     CreateTopic,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
     DeleteGroup,
+    DeleteQueue,
     DeleteTopic,
     DescribeGroup,
     DescribeTopics,
@@ -42,11 +47,14 @@ from txbroker.wire.messages import (
     FetchOffsets,
     FindMessages,
     Forget,
+    GiveBack,
     Hello,
     JoinGroup,
     LeaveGroup,
+    ListExchanges,
     ListGroups,
     ListParked,
+    ListQueues,
     ListRules,
     ListScheduled,
     ListSessions,
@@ -60,6 +68,7 @@ from txbroker.wire.messages import (
     Ping,
     Prepare,
     Purge,
+    PurgeQueue,
     Release,
     ReleaseParked,
     ReleaseScheduled,
@@ -70,7 +79,9 @@ from txbroker.wire.messages import (
     ShowScheduled,
     ShowTransaction,
     SwitchAccess,
+    TakeMessages,
     Timed,
+    Unbind,
     UnpinFiles,
     Whether,
 )
@@ -143,9 +154,21 @@ def _is_not_own_password(command: AlterUser) -> bool:
     return command.names != ["scram"] or command.existing is not Existing.YES
 
 
+def _makes(command: DeclareQueue | DeclareExchange) -> bool:
+    return not command.passive
+
+
 _WRITE, _READ, _DESCRIBE = Right.WRITE, Right.READ, Right.DESCRIBE
 _TOPIC, _GROUP, _TRANSACTION = Resource.TOPIC, Resource.GROUP, Resource.TRANSACTION
 _MESSAGES: Final = Need(_WRITE, _TOPIC, things.sent_runs, _has_runs)
+_QUEUE, _EXCHANGE = Resource.QUEUE, Resource.EXCHANGE
+_PUBLISHED: Final = Need(_WRITE, _EXCHANGE, things.exchanges_of_runs, _has_runs)
+_ACKNOWLEDGED: Final = Need(_READ, _QUEUE, things.queues_settled)
+_SETTLES: Final = Need(_READ, _GROUP, things.settling_group)
+_BINDING: Final = (
+    Need(_READ, _EXCHANGE, things.binding_source), Need(_WRITE, _QUEUE, things.bound_queue),
+    Need(_WRITE, _EXCHANGE, things.bound_exchange),
+)  # fmt: skip
 _POSITIONS: Final = Need(_READ, _GROUP, things.groups_of_positions, _has_positions)
 _MOVED: Final = Need(_READ, _TOPIC, things.moved)
 _DEAD: Final = (
@@ -165,7 +188,7 @@ NEEDS: Final[Mapping[type, tuple[Need, ...]]] = {
     Hello: (),
     Login: (),
     Ping: (),
-    Send: (Need(_WRITE, _TOPIC, things.sent_to),),
+    Send: (Need(_WRITE, _TOPIC, things.sent_to), Need(_WRITE, _EXCHANGE, things.exchange_sent_to)),
     OpenProducer: (Need(_WRITE, Resource.PRODUCER, things.by_name_if_any),),
     DescribeTopics: (Need(_DESCRIBE, _TOPIC, things.by_names_if_any),),
     CreateTopic: (Need(Right.CREATE, _TOPIC, things.by_name),),
@@ -175,11 +198,14 @@ NEEDS: Final[Mapping[type, tuple[Need, ...]]] = {
     Fetch: (Need(_READ, _TOPIC, things.fetched), Need(_READ, _GROUP, things.by_readers, _has_readers)),
     OffsetsForTime: (Need(_DESCRIBE, _TOPIC, things.by_partitions),),
     FindMessages: (Need(_READ, _TOPIC, things.by_partition),),
-    Add: (Need(_WRITE, _TOPIC, things.sent_to),),
-    AddOffsets: (_IN_GROUP, _MOVED, *_DEAD),
-    Prepare: (Need(Right.PREPARE, _TRANSACTION, things.by_xid), _MESSAGES, _POSITIONS, _MOVED, *_DEAD),
+    Add: (Need(_WRITE, _TOPIC, things.sent_to), Need(_WRITE, _EXCHANGE, things.exchange_sent_to)),
+    AddOffsets: (_SETTLES, _MOVED, _ACKNOWLEDGED, *_DEAD),
+    Prepare: (
+        Need(Right.PREPARE, _TRANSACTION, things.by_xid), _MESSAGES, _PUBLISHED, _POSITIONS, _MOVED, _ACKNOWLEDGED,
+        *_DEAD,
+    ),
     Commit: (
-        _FORCE, _DECIDE, _MESSAGES, _POSITIONS, _MOVED, *_DEAD,
+        _FORCE, _DECIDE, _MESSAGES, _PUBLISHED, _POSITIONS, _MOVED, _ACKNOWLEDGED, *_DEAD,
         Need(Right.PREPARE, _TRANSACTION, things.table_of_delivery, _has_delivery),
     ),
     Rollback: (_FORCE, _DECIDE),
@@ -187,7 +213,7 @@ NEEDS: Final[Mapping[type, tuple[Need, ...]]] = {
     ListTransactions: (Need(_DESCRIBE, _TRANSACTION, things.listed_transactions),),
     ShowTransaction: (Need(_DESCRIBE, _TRANSACTION, things.of_others),),
     Forget: (Need(Right.DECIDE, _TRANSACTION, things.of_others),),
-    CommitOffsets: (_IN_GROUP, _MOVED, *_DEAD),
+    CommitOffsets: (_SETTLES, _MOVED, _ACKNOWLEDGED, *_DEAD),
     FetchOffsets: (_OF_GROUP, Need(_DESCRIBE, _TOPIC, things.by_partitions)),
     ClaimPartitions: (_IN_GROUP, Need(_READ, _TOPIC, things.by_partitions)),
     ListGroups: (),
@@ -230,6 +256,23 @@ NEEDS: Final[Mapping[type, tuple[Need, ...]]] = {
     ShowScheduled: (),
     ListScheduled: (),
     ReleaseScheduled: (THE_BROKER,),
+    DeclareQueue: (
+        Need(Right.CREATE, _QUEUE, things.by_name, _makes), Need(_DESCRIBE, _QUEUE, things.by_name),
+        Need(_WRITE, _EXCHANGE, things.dead_letter_exchange, _makes),
+    ),
+    DeleteQueue: (Need(Right.DELETE, _QUEUE, things.by_name),),
+    PurgeQueue: (Need(_READ, _QUEUE, things.by_name),),
+    DeclareExchange: (
+        Need(Right.CREATE, _EXCHANGE, things.declared_exchange, _makes),
+        Need(_DESCRIBE, _EXCHANGE, things.declared_exchange),
+    ),
+    DeleteExchange: (Need(Right.DELETE, _EXCHANGE, things.declared_exchange),),
+    Bind: _BINDING,
+    Unbind: _BINDING,
+    TakeMessages: (Need(_READ, _QUEUE, things.queue_of_partition),),
+    GiveBack: (Need(_READ, _QUEUE, things.queue_of_partition),),
+    ListQueues: (Need(_DESCRIBE, _QUEUE, things.listed_queues),),
+    ListExchanges: (Need(_DESCRIBE, _EXCHANGE, things.listed_queues),),
 }  # fmt: skip
 """What each request needs. ``Timed`` needs what the request in it does; ``Cancel`` ends a fetch of its own session.
 

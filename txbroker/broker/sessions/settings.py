@@ -43,6 +43,7 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "producer_age": (SECOND, YEARS),
     "producer_idle": (SECOND, YEARS),
     "max_streams": (1, 10_000_000),
+    "max_queues": (1, 1_000_000),
     "max_scheduled": (1, 1_000_000_000),
     "max_scheduled_bytes": (MIB, 1 << 50),
     "max_groups": (1, 1_000_000),
@@ -86,6 +87,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     There are at most ``max_streams`` streams of outboxes; none makes room for another.
 
+    There are at most ``max_queues`` queues, and as many exchanges.
+
     At most ``max_scheduled`` messages wait to be due, 8 bytes of memory each, and the logs of the schedule take at most
     ``max_scheduled_bytes``.
 
@@ -122,6 +125,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     producer_age: Micros = DAY
     producer_idle: Micros = 900 * SECOND
     max_streams: int = 20_000
+    max_queues: int = 10_000
     max_scheduled: int = 1_000_000
     max_scheduled_bytes: Bytes = 8192 * MIB
     max_groups: int = 5_000

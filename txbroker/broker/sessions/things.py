@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
 
 from journal.formats.envelope import SCHEDULE_TOPIC
 from journal.records.group_entries import GroupPositions, Settled
+from journal.records.queue_entries import QUEUE_GROUP
 from journal.xid import Xid
 from txbroker.wire.messages import (
     AddOffsets,
     AlterGroup,
     Attend,
     BeginMessages,
+    Bind,
     ClaimPartitions,
     ClaimStream,
     Commit,
     CommitOffsets,
+    DeclareQueue,
     DescribeTopics,
     Fetch,
     FetchOffsets,
+    GiveBack,
+    ListExchanges,
+    ListQueues,
     ListStreams,
     ListTransactions,
     OffsetsForTime,
@@ -30,7 +36,12 @@ from txbroker.wire.messages import (
     Purge,
     ReleaseParked,
     ReleaseStream,
+    TakeMessages,
+    Unbind,
 )
+
+DEFAULT_EXCHANGE_NAME: Final = "amq.default"
+"""By which rules know the exchange without a name."""
 
 
 class Thing(NamedTuple):
@@ -63,6 +74,12 @@ class Places(Protocol):
 
     def topic_of(self, partition: int) -> str | None:
         """Return the topic of a partition; None if there is none of that number."""
+
+    def queue_of(self, partition: int) -> str | None:
+        """Return the queue whose messages a partition has; None if it is no queue's."""
+
+    def exchange_of(self, address: int) -> str | None:
+        """Return the name by which rules know the exchange at an address; None if there is none."""
 
     def table_of(self, stream: bytes) -> str | None:
         """Return the decision table of a stream; None if it is not known."""
@@ -131,7 +148,7 @@ def by_readers(command: Fetch, places: Places) -> Iterable[Thing]:  # noqa: ARG0
 
 def groups_of_positions(command: Any, places: Places) -> Iterable[Thing]:  # noqa: ARG001
     """Return the groups whose positions a request moves."""
-    return (named(each.group) for each in command.positions)
+    return (named(each.group) for each in command.positions if not is_of_queues(each))
 
 
 def by_partition(command: Any, places: Places) -> Iterable[Thing]:
@@ -167,13 +184,88 @@ def sent_runs(command: Prepare | Commit, places: Places) -> Iterable[Thing]:
 
 
 def _but_scheduled(numbers: Iterable[int], places: Places) -> Iterable[Thing]:
-    found = (partition_of(number, places) for number in numbers)
+    found = (partition_of(number, places) for number in numbers if number >= 0)
     return (thing for thing in found if thing.name != SCHEDULE_TOPIC)
+
+
+def exchange_sent_to(command: Any, places: Places) -> Iterable[Thing]:
+    """Return the exchange to which a request sends, if it is one."""
+    return _exchanges((command.partition,), places)
+
+
+def exchanges_of_runs(command: Prepare | Commit, places: Places) -> Iterable[Thing]:
+    """Return the exchanges to which a deciding request sends."""
+    return _exchanges((number for number, _ in command.runs), places)
+
+
+def _exchanges(addresses: Iterable[int], places: Places) -> Iterable[Thing]:
+    return (
+        Thing(places.exchange_of(each), f"the exchange at {each}")
+        for each in dict.fromkeys(addresses)
+        if each < 0
+    )
+
+
+def exchange_named(name: str) -> Thing:
+    """Return the exchange of that name, as rules know it."""
+    return named(name or DEFAULT_EXCHANGE_NAME)
+
+
+def declared_exchange(command: Any, places: Places) -> Iterable[Thing]:  # noqa: ARG001
+    """Return the exchange that a request names."""
+    return (exchange_named(command.name),)
+
+
+def dead_letter_exchange(command: DeclareQueue, places: Places) -> Iterable[Thing]:  # noqa: ARG001
+    """Return the exchange that takes the dead letters of the queue that is declared."""
+    name = command.settings.dead_letter_exchange
+    return () if name is None else (exchange_named(name),)
+
+
+def binding_source(command: Bind | Unbind, places: Places) -> Iterable[Thing]:  # noqa: ARG001
+    """Return the exchange that a binding is of."""
+    return (exchange_named(command.binding.exchange),)
+
+
+def bound_queue(command: Bind | Unbind, places: Places) -> Iterable[Thing]:  # noqa: ARG001
+    """Return the queue that a binding leads to, if it is one."""
+    return () if command.binding.to_exchange else (named(command.binding.destination),)
+
+
+def bound_exchange(command: Bind | Unbind, places: Places) -> Iterable[Thing]:  # noqa: ARG001
+    """Return the exchange that a binding leads to, if it is one."""
+    return (exchange_named(command.binding.destination),) if command.binding.to_exchange else ()
+
+
+def queue_of_partition(command: TakeMessages | GiveBack, places: Places) -> Iterable[Thing]:
+    """Return the queue of the partition that a request names."""
+    return (Thing(places.queue_of(command.partition), f"of partition {command.partition}"),)
+
+
+def queues_settled(command: Any, places: Places) -> Iterable[Thing]:
+    """Return the queues in which a request acknowledges messages, or returns some."""
+    numbers = [each.partition for part in parts_of(command) if is_of_queues(part) for each in part.settled]
+    return (Thing(places.queue_of(each), f"of partition {each}") for each in dict.fromkeys(numbers))
+
+
+def is_of_queues(part: GroupPositions | CommitOffsets | AddOffsets) -> bool:
+    """Return whether this is what was acknowledged in queues, which are judged by their own names."""
+    return part.group == QUEUE_GROUP
+
+
+def settling_group(command: CommitOffsets | AddOffsets, places: Places) -> Iterable[Thing]:  # noqa: ARG001
+    """Return the group that a request names, unless it is that of the queues."""
+    return () if is_of_queues(command) else (named(command.group),)
+
+
+def listed_queues(command: ListQueues | ListExchanges, places: Places) -> Iterable[Thing]:  # noqa: ARG001
+    """Return the queues or exchanges that a request names, if it does."""
+    return map(named, command.names or ())
 
 
 def moved(command: Any, places: Places) -> Iterable[Thing]:
     """A position tells what is in its topic: where it ends, and, in a dead letter, what the message was."""
-    parts = parts_of(command)
+    parts = [part for part in parts_of(command) if not is_of_queues(part)]
     numbers = [each.partition for part in parts for each in part.offsets]
     numbers += [each.partition for part in parts for each in part.settled]
     return (partition_of(number, places) for number in dict.fromkeys(numbers))
@@ -200,6 +292,7 @@ def taking(command: Any, places: Places) -> Iterable[str]:
         found = {
             places.dead_topic_of(part.group, each.partition)
             for part in parts_of(command)
+            if not is_of_queues(part)
             for each in part.settled
             if is_given_up(each)
         }

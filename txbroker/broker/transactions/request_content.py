@@ -45,6 +45,11 @@ def nothing_scheduled(session: Session, command: Any, ids: list[tuple[int, int, 
     return []
 
 
+def no_routes(address: int, frames: memoryview) -> list[UnsentRun]:  # noqa: ARG001
+    """Raise: there are no exchanges."""
+    raise unknown_partition(address)
+
+
 class RequestContent:
     """Checks the contents of deciding requests. Nothing changes before all of it has been judged."""
 
@@ -61,6 +66,8 @@ class RequestContent:
             nothing_scheduled
         )
         """Returns what a request takes back of the schedule; raises if it may not."""
+        self.routed: Callable[[int, memoryview], list[UnsentRun]] = no_routes
+        """Returns frames that go through an exchange as runs of those that go the same way."""
         self.judge_prepare: Callable[[Session], None] = unheard
         """Raises LimitExceeded if the session's principal may have no prepared transaction more."""
 
@@ -102,6 +109,8 @@ class RequestContent:
         """
         store = self._stores.get(partition)
         if store is None:
+            if partition < 0:
+                return check_run(frames, self._max_frame, True, most, left)
             raise unknown_partition(partition)
         opens = store.settings.check_compressed != 0
         count = check_run(frames, frame_limit(store, self._max_frame), opens, most, left)
@@ -119,7 +128,7 @@ class RequestContent:
             if group.settled:
                 check_said(group.settled)
                 settles = True
-            judge(group.group, group.id, group.offsets, group.settled)
+            judge(group.group, group.id, group.offsets, group.settled, number.session)
         if settles:
             positions = self._consuming.recorded(positions)
         if settles or has_begun:
@@ -133,8 +142,11 @@ class RequestContent:
         for partition, length in runs:
             frames = data[start : start + length]
             count = self.count(session, command, partition, frames, most, left, later)
-            later += self._stores[partition].internal and count
-            found.append((partition, count, frames))
+            if partition < 0:
+                found += self.routed(partition, frames)
+            else:
+                later += self._stores[partition].internal and count
+                found.append((partition, count, frames, ()))
             start, most = start + length, most - count
         if start != len(data):
             raise _wrong_length(start, data)
@@ -146,7 +158,7 @@ def _unchecked(runs: list[tuple[int, int]], data: memoryview) -> list[UnsentRun]
     start = 0
     for partition, length in runs:
         frames = data[start : start + length]
-        found.append((partition, sum(count for *_, count in walk(frames)), frames))
+        found.append((partition, sum(count for *_, count in walk(frames)), frames, ()))
         start += length
     if start != len(data):
         raise _wrong_length(start, data)

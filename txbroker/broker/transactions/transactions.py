@@ -17,6 +17,7 @@ from journal.parties import Actor, Owner, parts_of_actor
 from journal.records.group_entries import GroupPositions, Settled
 from journal.records.outcome import Outcome, verb
 from journal.transaction_states import CLIENT, Cause, State, Totals, TransactionNumber, number_of
+from journal.transactions.unsent import UnsentRun
 from txbroker.broker.groups.consumer_groups import Consuming
 from txbroker.broker.sends.sends import disk_full
 from txbroker.broker.sends.streams import Delivering
@@ -26,6 +27,7 @@ from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.broker.transactions.request_content import RequestContent, carries, check_seen
 from txbroker.errors import (
     AlreadyFinished,
+    DeliveryLost,
     GenerationFenced,
     InvalidSetting,
     LimitExceeded,
@@ -107,7 +109,10 @@ class Transacting:
             session.work += REQUEST * (count - 1)
             if self._engine.full:
                 raise disk_full()
-            self._transactions.add(number, command.partition, data, count, command.xid, command.seen, owner)
+            partition, runs = command.partition, list[UnsentRun]()
+            if partition < 0:
+                partition, runs = 0, self.content.routed(partition, data)
+            self._transactions.add(number, partition, data, count, command.xid, command.seen, owner, runs)
             session.last_serial = max(session.last_serial, command.serial)
         except MemoryExhausted:
             raise  # nothing has changed, not even the transaction: the request is tried again
@@ -119,7 +124,7 @@ class Transacting:
         """Stage offsets; refusals as in :meth:`add`."""
         number, owner = self._begun(session, command.serial, command.seen)
         try:
-            self._consuming.judge(command.group, command.id, command.offsets, command.settled)
+            self._consuming.judge(command.group, command.id, command.offsets, command.settled, number.session)
             settled: list[Settled] = []
             if command.settled:
                 check_said(command.settled)
@@ -383,7 +388,9 @@ class Transacting:
         """Roll back a transaction whose consumer has lost a partition or meets another's decision; raise the reason."""
         try:
             self._consuming.check_staged(number)
-        except (AlreadyFinished, GenerationFenced, InvalidSetting, LimitExceeded, OffsetPending) as error:
+        except (
+            AlreadyFinished, DeliveryLost, GenerationFenced, InvalidSetting, LimitExceeded, OffsetPending
+        ) as error:  # fmt: skip
             self._transactions.rollback(number, Cause.REFUSED_ADD, why=str(error))
             raise type(error)(f"{error}. Transaction {number} has been rolled back") from error
 

@@ -65,7 +65,7 @@ def install(trigger: Trigger, files: Callable[[str, Trigger], KillingFilesystem]
     @wraps(step)
     def watched_step(self: SlicedApply, forced_lsn: int) -> bool:
         done = step(self, forced_lsn)
-        if not done and self.applied_entries:
+        if not done and self.progress > (0, 0):
             trigger.passed(MID_APPLY)
         return done
 

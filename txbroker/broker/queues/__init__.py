@@ -1,0 +1,1 @@
+"""What sessions ask of queues: declarations, messages, and what waits for them."""

@@ -1,0 +1,308 @@
+"""The meaning of requests about queues, exchanges and bindings, but for messages that are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from journal.folds.groups import GroupsFold
+from journal.folds.queues import DeclaredQueue, Exchange, QueuesFold
+from journal.formats.offset_set_bytes import encode_offsets
+from journal.log.message_store import MessageStore
+from journal.records.access_entries import Resource
+from journal.records.group_entries import Ending, PartitionOffset, RetryRules, Settled
+from journal.records.queue_entries import QUEUE_GROUP, address_of
+from journal.records.record import OffsetsCommitted
+from journal.transactions.unsent import UnsentRun
+from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Until
+from txbroker.broker.queues.takes import Takes
+from txbroker.broker.sends.sends import disk_full
+from txbroker.broker.sessions.rights import described
+from txbroker.broker.sessions.session import Session
+from txbroker.errors import DeliveryLost, InvalidSetting, QueueInUse, UnknownExchange, UnknownQueue
+from txbroker.queues.declarations import Declarations
+from txbroker.queues.deliveries import QueueDeliveries, range_of
+from txbroker.queues.publishing import Publishing
+from txbroker.queues.settlements import offsets_of
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import (
+    MAX_LISTED,
+    Bind,
+    Counted,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    Done,
+    ExchangeDeclared,
+    ExchangeInfo,
+    Exchanges,
+    ListExchanges,
+    ListQueues,
+    PurgeQueue,
+    QueueDeclared,
+    QueueInfo,
+    Queues,
+    Request,
+    Unbind,
+)
+from txbroker.wire.refusals import check_entries
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+
+_WITHOUT_END: Final = 1 << 62
+_PURGED_AT_ONCE: Final = 1 << 16
+"""Most offsets of one record of a purge, and so of one turn: 1 ms."""
+
+
+class Queueing:
+    """The meaning of those requests, and what others need to know of queues."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        fold: QueuesFold,
+        groups: GroupsFold,
+        max_queues: int,
+        random: Callable[[int], bytes],
+        takes: Takes,
+        stepwise: Stepwise,
+    ) -> None:
+        self._stepwise = stepwise
+        self._engine, self._fold, self._groups = engine, fold, groups
+        self.declarations = Declarations(engine, fold, groups, max_queues, random)
+        self.publishing = Publishing(engine, fold)
+        self.takes, self._deliveries = takes, takes.deliveries
+        self.handlers: dict[type[Request], Any] = {
+            DeclareQueue: self.declare_queue,
+            DeleteQueue: self.delete_queue,
+            PurgeQueue: self.purge,
+            DeclareExchange: self.declare_exchange,
+            DeleteExchange: self.delete_exchange,
+            Bind: self.bind,
+            Unbind: self.unbind,
+            ListQueues: self.list_queues,
+            ListExchanges: self.list_exchanges,
+            **takes.handlers,
+        }
+        """The commands, each with its meaning."""
+
+    # -- what others ask ---------------------------------------------------------------------------
+
+    def judge_settled(
+        self, session: int, offsets: Sequence[PartitionOffset], settled: Sequence[Settled], is_final: bool
+    ) -> None:
+        """Raise :class:`DeliveryLost` unless the session of that number has all messages that this acknowledges or
+        returns; InvalidSetting for what nobody may do to a queue. ``is_final`` outside of transactions.
+        """
+        if offsets:
+            raise InvalidSetting(
+                "the position of a queue moves with what is acknowledged, and not otherwise; nothing has changed. "
+                "Acknowledge its messages, or purge it"
+            )
+        for each in settled:
+            state = self._deliveries.at(each.partition)
+            if state is None:
+                raise InvalidSetting(
+                    f"partition number {each.partition} is no queue's; nothing has changed. It may have been deleted"
+                )
+            if each.retried and not is_final:
+                raise InvalidSetting(
+                    f"a transaction acknowledges messages of queue {state.queue.name!r}, and returns none; nothing has "
+                    "changed. Return them outside of it"
+                )
+            wanted = offsets_of(each)
+            if is_final:
+                state.forgive(wanted, each.retried)  # a repetition, whose first answer was lost
+            missing = state.has(session, wanted)
+            if missing is not None:
+                raise DeliveryLost(
+                    f"message {missing} of queue {state.queue.name!r} is not delivered to this session: it was given "
+                    "back, or its connection was lost since; nothing has changed. What was done for it must not count"
+                )
+
+    def rules_of(self, store: MessageStore) -> RetryRules:
+        """Return the rules by which messages of a queue are delivered again."""
+        settings = self._fold.by_partition[store.number].settings
+        limit = settings.delivery_limit
+        ending = Ending.DROP if settings.dead_letter_exchange is None else Ending.DEAD_LETTER
+        return RetryRules(_WITHOUT_END if limit is None else limit + 1, 0, 0, ending)
+
+    def dead_letter_runs(self, partition: int, framed: bytes) -> list[UnsentRun]:
+        """Return where a dead letter of a queue goes; nowhere if its exchange is not there."""
+        name = self._fold.by_partition[partition].settings.dead_letter_exchange
+        exchange = None if name is None else self._fold.exchanges.get(name)
+        if exchange is None:
+            return [(0, 1, framed, ())]
+        return self.publishing.routed(address_of(exchange.number, mandatory=False), framed, is_ours=True)
+
+    def dead_letter_origin(self, partition: int) -> tuple[str, bytes | None]:
+        """Return the name of a queue, and the key that its dead letters get, None for their own."""
+        queue = self._fold.by_partition[partition]
+        key = queue.settings.dead_letter_key
+        return queue.name, None if key is None else key.encode()
+
+    # -- declarations ------------------------------------------------------------------------------
+
+    def declare_queue(self, session: Session, command: DeclareQueue, data: memoryview) -> QueueDeclared:  # noqa: ARG002
+        """Have a queue, or ask whether it is there."""
+        known = command.name in self._fold.queues
+        if command.passive:
+            queue = self.declarations.queue(command.name)
+        else:
+            if not known and self._engine.full:
+                raise disk_full()
+            queue = self.declarations.declare_queue(command.name, command.settings, session.as_actor())
+        ready = self._deliveries.of(queue).count_ready(self._engine.now())
+        return QueueDeclared(command.correlation, queue.partition, ready)
+
+    def delete_queue(self, session: Session, command: DeleteQueue, data: memoryview) -> Counted:  # noqa: ARG002
+        """Delete a queue."""
+        queue = self.declarations.queue(command.name)
+        if queue.partition != command.partition:
+            raise UnknownQueue(
+                f"the queue {command.name!r} that was meant has been deleted, and another one of that name was made; "
+                "nothing has changed. Look what it has before you delete it"
+            )
+        state = self._deliveries.of(queue)
+        if command.if_empty and state.left:
+            raise QueueInUse(f"queue {command.name!r} has {state.left} messages; nothing has changed")
+        if command.if_unused and (state.delivered or self.takes.waiting_at(queue.partition)):
+            raise QueueInUse(
+                f"queue {command.name!r} is used: {self.takes.waiting_at(queue.partition)} requests wait for messages, "
+                f"and sessions have {state.unacknowledged}; nothing has changed"
+            )
+        count = self.declarations.delete_queue(command.name, session.as_actor())
+        self.takes.queue_deleted(queue)
+        return Counted(command.correlation, count)
+
+    def purge(self, session: Session, command: PurgeQueue, data: memoryview) -> None:  # noqa: ARG002
+        """Finish what could be got now."""
+        state = self._deliveries.of(self.declarations.queue(command.name))
+        self._stepwise.answer(session, command, self._purge(command, state))
+
+    def _purge(self, command: PurgeQueue, state: QueueDeliveries) -> Steps:
+        count, until = 0, state.store.high_watermark
+        while True:
+            while self._engine.busy:
+                yield Until.IDLE
+            run = state.ready_run(self._engine.now())
+            if run is None or run[0] >= until or command.name not in self._fold.queues:
+                return encode(Counted(command.correlation, count))
+            count += self._finish(state, run[0], min(run[1], until, run[0] + _PURGED_AT_ONCE))
+            yield None
+
+    def _finish(self, state: QueueDeliveries, first: int, end: int) -> int:
+        position = state.position
+        done = encode_offsets(range_of(first, end), position)
+        settled = Settled(state.store.number, 0, position, done)
+        self._engine.accept(OffsetsCommitted(QUEUE_GROUP, [], self._engine.now(), b"", [settled]))
+        return end - first
+
+    def declare_exchange(
+        self,
+        session: Session,
+        command: DeclareExchange,
+        data: memoryview,  # noqa: ARG002
+    ) -> ExchangeDeclared:
+        """Have an exchange, or ask whether it is there."""
+        if command.passive:
+            found = self.declarations.exchange(command.name)
+        else:
+            if command.name not in self._fold.exchanges and self._engine.full:
+                raise disk_full()
+            found = self.declarations.declare_exchange(command.name, command.settings, session.as_actor())
+        return ExchangeDeclared(command.correlation, found.number)
+
+    def delete_exchange(self, session: Session, command: DeleteExchange, data: memoryview) -> Done:  # noqa: ARG002
+        """Delete an exchange."""
+        exchange = self.declarations.exchange(command.name)
+        if exchange.number != command.number:
+            raise UnknownExchange(
+                f"the exchange {command.name!r} that was meant has been deleted, and another one of that name was made;"
+                " nothing has changed. Look what it is bound to before you delete it"
+            )
+        if command.if_unused and exchange.bindings:
+            raise QueueInUse(
+                f"exchange {command.name!r} has {len(exchange.bindings)} bindings; nothing has changed"
+            )
+        self.declarations.delete_exchange(command.name, session.as_actor())
+        return Done(command.correlation)
+
+    def bind(self, session: Session, command: Bind, data: memoryview) -> Done:  # noqa: ARG002
+        """Have a binding."""
+        if self._engine.full:
+            raise disk_full()
+        self.declarations.bind(command.binding, session.as_actor())
+        return Done(command.correlation)
+
+    def unbind(self, session: Session, command: Unbind, data: memoryview) -> Done:  # noqa: ARG002
+        """Have no such binding."""
+        self.declarations.unbind(command.binding, session.as_actor())
+        return Done(command.correlation)
+
+    # -- lists -------------------------------------------------------------------------------------
+
+    def list_queues(self, session: Session, command: ListQueues, data: memoryview) -> Queues:  # noqa: ARG002
+        """List queues."""
+        names, following = self._listed(self._fold.queues, command.names, command.after, command.limit)
+        allowed = described(Resource.QUEUE, names, session.rights)
+        found = [self._info(self.declarations.queue(name)) for name in allowed]
+        is_filtered = command.names is None and session.rights is not None
+        return Queues(command.correlation, found, following, is_filtered)
+
+    def _listed(
+        self, known: Any, names: list[str] | None, after: str | None, limit: int
+    ) -> tuple[Sequence[str], str | None]:
+        if names is not None:
+            check_entries("names", len(names))
+            return names, None
+        if not 1 <= limit <= MAX_LISTED:
+            raise InvalidSetting(f"a list of {limit}; it must be from 1 to {MAX_LISTED} at a time")
+        found = sorted(name for name in known if after is None or name > after)
+        return found[:limit], found[limit - 1] if len(found) > limit else None
+
+    def _info(self, queue: DeclaredQueue) -> QueueInfo:
+        state, now = self._deliveries.of(queue), self._engine.now()
+        oldest = -1
+        if state.left:
+            at = (
+                state.store.plan_append_time(state.position)
+                if state.position >= state.store.start_offset
+                else 0
+            )
+            if isinstance(at, int):
+                oldest = max(0, now + self._engine.wall_offset - at)
+        return QueueInfo(
+            queue.name, queue.partition, queue.settings, state.left, state.count_ready(now), state.unacknowledged,
+            state.count_held(), state.store.total_bytes, oldest, self.takes.waiting_at(queue.partition),
+        )  # fmt: skip
+
+    def list_exchanges(self, session: Session, command: ListExchanges, data: memoryview) -> Exchanges:  # noqa: ARG002
+        """List exchanges."""
+        names, following = self._listed(self._fold.exchanges, command.names, command.after, command.limit)
+        found = []
+        for name in described(Resource.EXCHANGE, names, session.rights):
+            exchange = self.declarations.exchange(name)
+            found.append(_exchange_info(exchange, command.bindings))
+        is_filtered = command.names is None and session.rights is not None
+        return Exchanges(command.correlation, found, following, is_filtered)
+
+    # -- figures -----------------------------------------------------------------------------------
+
+    def gauges(self) -> dict[str, int | float | str]:
+        """Return the figures of all queues together."""
+        states = self._deliveries.all()
+        return {
+            "queues": len(self._fold.queues),
+            "exchanges": len(self._fold.exchanges),
+            "queue_messages": sum(each.left for each in states),
+            "queue_unacknowledged": sum(each.unacknowledged for each in states),
+            "queue_unrouted": self.publishing.unrouted,
+        }
+
+
+def _exchange_info(exchange: Exchange, with_bindings: bool) -> ExchangeInfo:
+    bindings = list(exchange.bindings) if with_bindings else []
+    return ExchangeInfo(exchange.name, exchange.number, exchange.settings, exchange.taken, bindings)

@@ -1,0 +1,251 @@
+"""Declarations of queues, exchanges and bindings, and their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from journal.folds.bindings import ANY_WORDS, MATCH_ARGUMENT
+from journal.folds.groups import GroupsFold
+from journal.folds.queues import PREDECLARED, DeclaredQueue, Exchange, QueuesFold
+from journal.parties import Actor
+from journal.random_id import ID_BYTES
+from journal.records.queue_entries import (
+    DEFAULT_EXCHANGE,
+    MAX_NAME_BYTES,
+    QUEUE_GROUP,
+    QUEUE_TOPIC_PREFIX,
+    Binding,
+    ExchangeKind,
+    ExchangeSettings,
+    Queue,
+    QueueSettings,
+)
+from journal.records.record import (
+    Bound,
+    ExchangeDeclared,
+    ExchangeDeleted,
+    TopicCreated,
+    TopicDeleted,
+    Unbound,
+)
+from journal.settings import TopicSettings
+from txbroker.errors import (
+    DeclaredOtherwise,
+    InvalidName,
+    InvalidSetting,
+    LimitExceeded,
+    QueueInUse,
+    UnknownExchange,
+    UnknownQueue,
+)
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+
+RESERVED_PREFIX: Final = "amq."
+"""No client makes a queue or an exchange whose name begins so."""
+MAX_BINDINGS: Final = 100_000
+"""Most bindings in all."""
+MAX_ANY_WORDS: Final = 8
+"""Most ``#`` of a pattern: each makes a message look at more of it for each of its words."""
+MATCHES: Final = (b"all", b"any", b"all-with-x", b"any-with-x")
+"""What ``x-match`` may be."""
+_LOG: Final = TopicSettings()
+"""Of a queue's log. What goes of it is decided by what was acknowledged."""
+
+
+class Declarations:
+    """Makes and ends queues, exchanges and bindings. ``max_queues`` bounds the first two, each for itself."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        fold: QueuesFold,
+        groups: GroupsFold,
+        max_queues: int,
+        random: Callable[[int], bytes],
+    ) -> None:
+        self._engine, self._fold, self._groups = engine, fold, groups
+        self._max_queues = max_queues
+        self._random = random
+
+    # -- what there is -----------------------------------------------------------------------------
+
+    def queue(self, name: str) -> DeclaredQueue:
+        """Return a queue; raises :class:`UnknownQueue`."""
+        found = self._fold.queues.get(name)
+        if found is None:
+            raise UnknownQueue(f"there is no queue {name!r}; nothing has changed. Declare it first")
+        return found
+
+    def exchange(self, name: str) -> Exchange:
+        """Return an exchange; raises :class:`UnknownExchange`."""
+        found = self._fold.exchanges.get(name)
+        if found is None:
+            raise UnknownExchange(f"there is no exchange {name!r}; nothing has changed. Declare it first")
+        return found
+
+    # -- queues ------------------------------------------------------------------------------------
+
+    def declare_queue(self, name: str, settings: QueueSettings, by: Actor | None) -> DeclaredQueue:
+        """Return a queue of that name, made if there is none.
+
+        Raises InvalidName, LimitExceeded, and :class:`DeclaredOtherwise` if there is one with other settings.
+        """
+        known = self._fold.queues.get(name)
+        if known is not None:
+            _check_same(f"queue {name!r}", known.settings, settings)
+            return known
+        _check_new_name("queue", name)
+        if len(self._fold.queues) >= self._max_queues:
+            raise LimitExceeded(
+                f"there are {len(self._fold.queues)} queues, the limit is {self._max_queues} (max_queues); nothing has "
+                "changed. Delete one"
+            )
+        number = self._engine.catalog.next_partition
+        topic = f"{QUEUE_TOPIC_PREFIX}{number}"
+        made = Queue(name, settings)
+        self._engine.accept(
+            TopicCreated(topic, number, 1, _LOG, self._engine.now(), self._random(ID_BYTES), by, made)
+        )
+        return self._fold.queues[name]
+
+    def delete_queue(self, name: str, by: Actor | None) -> int:
+        """Delete a queue with its messages; return how many could be got or were not acknowledged.
+
+        Raises :class:`UnknownQueue`, and :class:`QueueInUse` while an undecided transaction needs it.
+        """
+        queue = self.queue(name)
+        store, group = self._engine.catalog.stores[queue.partition], self._groups.find(QUEUE_GROUP)
+        self._check_free(queue)
+        position, kept = group.position(queue.partition) or 0, group.settlements.get(queue.partition)
+        left = store.end_offset - position - (len(kept.finished) if kept is not None else 0)
+        self._engine.accept(TopicDeleted(queue.topic, self._engine.now(), by))
+        return left
+
+    def _check_free(self, queue: DeclaredQueue) -> None:
+        transactions = self._engine.transactions
+        holder = transactions.holds_partition(queue.partition)
+        what = "has messages for it"
+        if holder is None:
+            holder = self._groups.holder(QUEUE_GROUP, queue.partition)
+            what = "has acknowledged messages of it"
+        if holder is not None:
+            xid = transactions.live[holder].xid
+            named = f"{holder} (xid {xid})" if xid is not None else str(holder)
+            raise QueueInUse(
+                f"the undecided transaction {named} {what}: queue {queue.name!r} cannot be deleted; nothing has "
+                "changed. Commit it or roll it back first"
+            )
+
+    # -- exchanges ---------------------------------------------------------------------------------
+
+    def declare_exchange(self, name: str, settings: ExchangeSettings, by: Actor | None) -> Exchange:
+        """Return an exchange of that name, made if there is none; raises as :meth:`declare_queue`."""
+        known = self._fold.exchanges.get(name)
+        if known is not None:
+            _check_same(f"exchange {name!r}", known.settings, settings)
+            return known
+        _check_new_name("exchange", name)
+        if len(self._fold.exchanges) - len(PREDECLARED) >= self._max_queues:
+            raise LimitExceeded(
+                f"there are {len(self._fold.exchanges)} exchanges, the limit is {self._max_queues} (max_queues); "
+                "nothing has changed. Delete one"
+            )
+        self._engine.accept(
+            ExchangeDeclared(name, self._fold.next_exchange, settings, self._engine.now(), by)
+        )
+        return self._fold.exchanges[name]
+
+    def delete_exchange(self, name: str, by: Actor | None) -> None:
+        """Delete an exchange and its bindings. Raises :class:`UnknownExchange`, and InvalidSetting for one that is
+        always there.
+        """
+        exchange = self.exchange(name)
+        if name in PREDECLARED:
+            raise InvalidSetting(f"exchange {name!r} is always there; nothing has changed")
+        self._engine.accept(ExchangeDeleted(name, exchange.number, self._engine.now(), by))
+
+    # -- bindings ----------------------------------------------------------------------------------
+
+    def bind(self, binding: Binding, by: Actor | None) -> None:
+        """Make a binding, if it is not there. Raises UnknownQueue, UnknownExchange, InvalidName, LimitExceeded."""
+        exchange = self._ends(binding)
+        if binding in exchange.bindings:
+            return
+        _check_bytes("routing key", binding.key)
+        _check_rule(exchange, binding)
+        count = sum(len(each.bindings) for each in self._fold.exchanges.values())
+        if count >= MAX_BINDINGS:
+            raise LimitExceeded(f"there are {count} bindings, as many as there may be; nothing has changed")
+        self._engine.accept(Bound(binding, self._engine.now(), by))
+
+    def unbind(self, binding: Binding, by: Actor | None) -> None:
+        """End a binding, if it is there. Raises UnknownQueue, UnknownExchange."""
+        if binding in self._ends(binding).bindings:
+            self._engine.accept(Unbound(binding, self._engine.now(), by))
+
+    def _ends(self, binding: Binding) -> Exchange:
+        """Return the exchange of a binding; raises unless both ends are there and can be bound."""
+        exchange = self.exchange(binding.exchange)
+        if binding.to_exchange:
+            numbers = {exchange.number, self.exchange(binding.destination).number}
+        else:
+            self.queue(binding.destination)
+            numbers = {exchange.number}
+        if DEFAULT_EXCHANGE in numbers:
+            raise InvalidSetting(
+                "the default exchange sends each message to the queue that its routing key names, and has no "
+                "bindings; nothing has changed. Use another exchange"
+            )
+        return exchange
+
+
+def _check_rule(exchange: Exchange, binding: Binding) -> None:
+    """Raise InvalidSetting for a rule that no message could be judged by in a bounded time, or at all."""
+    if exchange.settings.kind is ExchangeKind.TOPIC and binding.key.count(ANY_WORDS) > MAX_ANY_WORDS:
+        raise InvalidSetting(
+            f"the pattern {binding.key!r} has {binding.key.count(ANY_WORDS)} times {ANY_WORDS!r}, {MAX_ANY_WORDS} are "
+            "allowed; nothing has changed"
+        )
+    match = dict(binding.arguments).get(MATCH_ARGUMENT, b"all")
+    if exchange.settings.kind is ExchangeKind.HEADERS and match not in MATCHES:
+        raise InvalidSetting(
+            f"argument {MATCH_ARGUMENT} is {match!r}; it must be one of "
+            f"{', '.join(each.decode() for each in MATCHES)}; nothing has changed"
+        )
+    if [name for name, _ in binding.arguments] != sorted({name for name, _ in binding.arguments}):
+        raise InvalidSetting(
+            "the arguments of a binding are not sorted, or one comes twice; nothing has changed"
+        )
+
+
+def _check_same(what: str, known: object, given: object) -> None:
+    if known != given:
+        raise DeclaredOtherwise(
+            f"{what} is there, declared with {known}, not with {given}; nothing has changed. Declare it as it is, or "
+            "delete it first"
+        )
+
+
+def _check_new_name(kind: str, name: str) -> None:
+    if not name:
+        raise InvalidName(f"a {kind} without a name; nothing has changed. Give it one")
+    _check_bytes(f"name of the {kind}", name)
+    if name.startswith(RESERVED_PREFIX):
+        raise InvalidName(
+            f"the name of {kind} {name!r} begins with {RESERVED_PREFIX!r}, which is kept for the broker's own; nothing "
+            "has changed. Use another name"
+        )
+
+
+def _check_bytes(what: str, text: str) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidName(
+            f"the {what} {text!r} is no text that UTF-8 can hold; nothing has changed"
+        ) from None
+    if size > MAX_NAME_BYTES:
+        raise InvalidName(f"the {what} takes {size} bytes, {MAX_NAME_BYTES} are allowed; nothing has changed")

@@ -1,0 +1,366 @@
+"""Deliveries: which messages of a queue are ready, and which session has which of the others.
+
+All of it is in memory alone. What is finished, held by prepared transactions, or due later is in the fold of groups;
+this is what follows from it, and from what was handed out since the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from journal.folds.group import Group
+from journal.folds.groups import GroupsFold
+from journal.folds.queues import DeclaredQueue, QueuesFold
+from journal.folds.settlement import Settlement
+from journal.formats.offset_set_bytes import MAX_SPAN
+from journal.log.message_store import MessageStore
+from journal.offset_set import OffsetSet
+from journal.records.group_entries import Retried
+from journal.records.queue_entries import QUEUE_GROUP
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+
+AHEAD: Final = MAX_SPAN - 1
+"""So far above its lowest message that is not finished others of a queue are delivered."""
+_NONE: Final = OffsetSet()
+_NOTHING: Final = Settlement()
+
+
+class QueueDeliveries:
+    """The messages of one queue. ``holders`` are numbers of sessions.
+
+    Offsets from ``frontier`` on have not been looked at since the start. Of those below, some are finished, some held
+    by prepared transactions, some ``returned`` and so ready, some due later, some damaged; sessions have the others.
+    """
+
+    def __init__(
+        self, queue: DeclaredQueue, store: MessageStore, groups: GroupsFold, redelivered_below: int
+    ) -> None:
+        self.queue, self.store = queue, store
+        self.redelivered_below = redelivered_below
+        """What lies below may have been delivered before the start."""
+        self._groups = groups
+        self.frontier = 0
+        self.returned = OffsetSet()
+        self.delivered: dict[int, OffsetSet] = {}
+        self.damaged = OffsetSet()
+        self._held = OffsetSet()
+        self._later: list[tuple[int, int]] = []
+        """(journal time, offset) of those that are due later; a heap. It may have offsets that are not any more."""
+
+    # -- what there is -----------------------------------------------------------------------------
+
+    @property
+    def _group(self) -> Group:
+        return self._groups.find(QUEUE_GROUP)
+
+    @property
+    def position(self) -> int:
+        """The lowest offset that is not finished."""
+        return self._group.position(self.store.number) or 0
+
+    @property
+    def _kept(self) -> Settlement:
+        return self._group.settlements.get(self.store.number) or _NOTHING
+
+    @property
+    def finished(self) -> OffsetSet:
+        """The finished offsets above the position."""
+        return self._kept.finished
+
+    def attempts_of(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Return how often messages of a run were returned, of those that were."""
+        return [
+            (each.offset, each.attempts) for each in self._kept.details_within(first, end) if each.attempts
+        ]
+
+    def attempts(self, offset: int) -> int:
+        """Return how often a message was returned."""
+        details = self._kept.unfinished.get(offset)
+        return 0 if details is None else details.attempts
+
+    def _due(self, offset: int) -> int:
+        """Return when a message is due; 0 for now."""
+        details = self._kept.unfinished.get(offset)
+        return 0 if details is None else details.due
+
+    @property
+    def fresh_from(self) -> int:
+        """A message that is handed out now may have been handed out before if its offset is below this."""
+        return max(self.frontier, self.redelivered_below)
+
+    def has(self, holder: int, offsets: OffsetSet) -> int | None:
+        """Return the lowest of these offsets that the holder does not have; None if it has all."""
+        lacking = offsets.copy()
+        lacking.difference_update(self.delivered.get(holder, _NONE))
+        return lacking.first if lacking else None
+
+    def forgive(self, offsets: OffsetSet, retried: Iterable[Retried]) -> None:
+        """Take out of these offsets those that are finished already, and those of which that attempt is counted."""
+        offsets.difference_update(self.finished)
+        offsets.discard_below(self.position)
+        for each in retried:
+            if self.attempts(each.offset) > each.attempts:
+                offsets.discard(each.offset)
+
+    def some_of(self, holder: int, offsets: OffsetSet) -> OffsetSet:
+        """Return those of these offsets that a holder has."""
+        return self.delivered.get(holder, _NONE).shared(offsets)
+
+    def lowest(self, holder: int, most: int) -> OffsetSet:
+        """Return the lowest offsets of those that a holder has, so many at most."""
+        found, left = OffsetSet(), most
+        for first, end in self.delivered.get(holder, _NONE).runs():
+            found.add_range(first, min(end, first + left))
+            left -= end - first
+            if left <= 0:
+                break
+        return found
+
+    def count_held(self) -> int:
+        """Return how many messages prepared transactions hold."""
+        return len(self._held)
+
+    def ready_run(self, now: int) -> tuple[int, int] | None:
+        """Return the next run of messages that could be got now, which stay where they are; None if there is none."""
+        self._release_due(now)
+        if self.returned:
+            first = self.returned.first
+            return first, self.returned.missing_from(first)
+        first, end_of_log = self._skip(self.store.high_watermark, now), self.store.high_watermark
+        last = min(end_of_log, self.position + AHEAD)
+        return (first, self._end_of_run(first, last)) if first < last else None
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many messages sessions have."""
+        return sum(len(each) for each in self.delivered.values())
+
+    @property
+    def left(self) -> int:
+        """How many messages are not finished."""
+        return max(0, self.store.high_watermark - self.position - len(self.finished))
+
+    def count_ready(self, now: int) -> int:
+        """Return how many messages could be got now."""
+        later = sum(1 for due, offset in set(self._later) if due > now and self._is_open(offset))
+        return max(0, self.left - self.unacknowledged - len(self._held) - later - len(self.damaged))
+
+    def _is_open(self, offset: int) -> bool:
+        return offset >= self.position and offset not in self.finished
+
+    def next_due(self) -> int | None:
+        """Return the journal time at which a message is due that is due later; None if there is none."""
+        return self._later[0][0] if self._later else None
+
+    # -- what is handed out ------------------------------------------------------------------------
+
+    def take(self, holder: int, most: int, now: int) -> list[tuple[int, int]]:
+        """Give a holder up to ``most`` ready messages, those first that were returned; return them as runs of offsets,
+        (first, end). It may be nothing.
+        """
+        found: list[tuple[int, int]] = []
+        self._release_due(now)
+        while most and (run := self._next_run(most, now)) is not None:
+            first, end = run
+            self.delivered.setdefault(holder, OffsetSet()).add_range(first, end)
+            found.append(run)
+            most -= end - first
+        return found
+
+    def _next_run(self, most: int, now: int) -> tuple[int, int] | None:
+        """Take the next run of ready messages; None if there is none."""
+        end_of_log = self.store.high_watermark
+        if self.returned:
+            first = self.returned.first
+            end = min(self.returned.missing_from(first), first + most)
+            self.returned.difference_update(range_of(first, end))
+            return first, end
+        first = self._skip(end_of_log, now)
+        last = min(end_of_log, first + most, self.position + AHEAD)
+        if first < self.redelivered_below:
+            last = min(last, self.redelivered_below)
+        if first >= last:
+            return None
+        self.frontier = end = self._end_of_run(first, last)
+        return first, end
+
+    def _skip(self, end_of_log: int, now: int) -> int:
+        """Move the frontier to the first message that can be handed out, or to the end of the log."""
+        offset = max(self.frontier, self.position)
+        finished = self.finished
+        while offset < end_of_log:
+            following = self._held.missing_from(finished.missing_from(offset))
+            if following != offset:
+                offset = following
+            elif (due := self._due(offset)) > now:
+                heappush(self._later, (due, offset))
+                offset += 1
+            else:
+                break
+        self.frontier = max(self.frontier, min(offset, end_of_log))
+        return self.frontier
+
+    def _end_of_run(self, first: int, most: int) -> int:
+        """Return where a run ends that begins there: before what cannot be handed out."""
+        stops = [
+            each.first for each in (self.finished.within(first, most), self._held.within(first, most)) if each
+        ]
+        stops += [each.offset for each in islice(self._kept.details_within(first + 1, most), 1)]
+        return min([most, *stops])
+
+    def _release_due(self, now: int) -> None:
+        while self._later and self._later[0][0] <= now:
+            _, offset = heappop(self._later)
+            if offset < self.frontier and self._is_open(offset) and not self._is_elsewhere(offset):
+                self.returned.add(offset)
+
+    def _is_elsewhere(self, offset: int) -> bool:
+        return offset in self._held or any(offset in each for each in self.delivered.values())
+
+    # -- what comes back ---------------------------------------------------------------------------
+
+    def give_back(self, holder: int, offsets: OffsetSet) -> None:
+        """Make messages ready again that a holder has; others of these are passed over."""
+        kept = self.delivered.get(holder)
+        if kept is None:
+            return
+        back = kept.shared(offsets)
+        self._let_go(holder, back)
+        self.returned.update(back)
+
+    def settled(self, holder: int, unfinished: Iterable[tuple[int, int]], now: int) -> None:
+        """Note that a holder has returned messages, by a record: (offset, when it is due)."""
+        for offset, due in unfinished:
+            if offset not in self.delivered.get(holder, _NONE):
+                continue  # a repetition
+            self._let_go(holder, range_of(offset, offset + 1))
+            if due > now:
+                heappush(self._later, (due, offset))
+            else:
+                self.returned.add(offset)
+
+    def pass_over(self, holder: int, first: int, end: int) -> None:
+        """Note that messages which a holder was to get cannot be read: nobody gets them before the next start."""
+        damaged = range_of(first, end)
+        self._let_go(holder, damaged)
+        self.damaged.update(damaged)
+
+    def _let_go(self, holder: int, offsets: OffsetSet) -> None:
+        kept = self.delivered.get(holder)
+        if kept is not None:
+            kept.difference_update(offsets)
+            if not kept:
+                del self.delivered[holder]
+
+    def let_go(self) -> None:
+        """Take from sessions what records have finished, or given to prepared transactions, since."""
+        held, finished, position = self._held_now(), self.finished, self.position
+        for holder in list(self.delivered):
+            kept = self.delivered[holder]
+            kept.difference_update(finished)
+            kept.difference_update(held)
+            kept.discard_below(position)
+            if not kept:
+                del self.delivered[holder]
+        for each in (self.returned, self.damaged):
+            each.difference_update(finished)
+            each.difference_update(held)
+            each.discard_below(position)
+
+    def _held_now(self) -> OffsetSet:
+        held = self._groups.held(QUEUE_GROUP, self.store.number)
+        return _NONE if held is None else held.offsets
+
+    def look_again(self, now: int) -> None:
+        """Make ready what prepared transactions held, and what their outcome has not finished."""
+        before, self._held = self._held, self._held_now().copy()
+        released = before.copy()
+        released.difference_update(self._held)
+        released.difference_update(self.finished)
+        released.discard_below(self.position)
+        for first, end in released.runs():
+            for offset in range(first, min(end, self.frontier)):
+                if (due := self._due(offset)) > now:
+                    heappush(self._later, (due, offset))
+                elif not self._is_elsewhere(offset):
+                    self.returned.add(offset)
+
+
+class Deliveries:
+    """The deliveries of all queues. ``on_ready`` is called with the deliveries of a queue of which a message may be
+    ready that was not.
+    """
+
+    def __init__(self, engine: Engine, fold: QueuesFold, groups: GroupsFold) -> None:
+        self._engine, self._fold, self._groups = engine, fold, groups
+        self._queues: dict[int, QueueDeliveries] = {}
+        self._changed: dict[int, None] = {}
+        self.on_ready: Callable[[QueueDeliveries], object] = _nothing
+        groups.on_queues = self.changed
+        for queue in fold.queues.values():
+            self._enter(queue, engine.catalog.stores[queue.partition].end_offset)
+
+    def of(self, queue: DeclaredQueue) -> QueueDeliveries:
+        """Return the deliveries of a queue."""
+        found = self._queues.get(queue.partition)
+        return self._enter(queue, 0) if found is None else found
+
+    def _enter(self, queue: DeclaredQueue, redelivered_below: int) -> QueueDeliveries:
+        store = self._engine.catalog.stores[queue.partition]
+        found = QueueDeliveries(queue, store, self._groups, redelivered_below)
+        self._queues[queue.partition] = found
+        found.look_again(self._engine.now())
+        return found
+
+    def at(self, partition: int) -> QueueDeliveries | None:
+        """Return the deliveries of the queue with that partition; None if it is no queue's."""
+        queue = self._fold.by_partition.get(partition)
+        return None if queue is None else self.of(queue)
+
+    def changed(self, partitions: Iterable[int]) -> None:
+        """Note that a record has changed what is finished or held in these partitions of queues.
+
+        It is still being applied: what it releases is ready once it is forced.
+        """
+        for number in partitions:
+            if (found := self._queues.get(number)) is not None:
+                found.let_go()
+                if not self._changed:
+                    self._engine.when_forced(self._look_again, None)
+                self._changed[number] = None
+
+    def _look_again(self, _: object) -> None:
+        changed, self._changed = self._changed, {}
+        now = self._engine.now()
+        for number in changed:
+            if (found := self._queues.get(number)) is not None:
+                found.look_again(now)
+                self.on_ready(found)
+
+    def forget(self, partition: int) -> None:
+        """Forget the queue of a partition: it was deleted."""
+        self._queues.pop(partition, None)
+
+    def held_by(self, holder: int) -> list[QueueDeliveries]:
+        """Return the queues of which a holder has messages."""
+        return [each for each in self._queues.values() if holder in each.delivered]
+
+    def all(self) -> Iterable[QueueDeliveries]:
+        """Return those of all queues that were asked for since the start."""
+        return self._queues.values()
+
+
+def range_of(first: int, end: int) -> OffsetSet:
+    """Return the set of the offsets from ``first`` to below ``end``."""
+    found = OffsetSet()
+    found.add_range(first, end)
+    return found
+
+
+def _nothing(*_: object) -> None:
+    """Tell nobody."""

@@ -1,0 +1,150 @@
+"""Messages that go through exchanges: which queues each goes to, and the record of that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from journal.constants import MIB
+from journal.folds.queues import Exchange, QueuesFold
+from journal.formats.frame import HEADER, HEADER_BYTES, UNDECODABLE, WRAPPER, unpack_attribute, walk
+from journal.records.queue_entries import (
+    DEFAULT_EXCHANGE,
+    MAX_NAME_BYTES,
+    ExchangeKind,
+    exchange_of,
+    is_mandatory,
+)
+from journal.records.record import Placement, Published, Run
+from journal.transactions.unsent import Unsent, UnsentRun
+from txbroker.errors import InvalidFrame, InvalidSetting, LimitExceeded, UnknownExchange, Unroutable
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+
+MAX_COPIES: Final = 65_536
+"""Most places of the messages of one request, those with the same ways counted once: finding them takes 20 ms."""
+MAX_COPIED: Final = 256 * MIB
+"""Most bytes of them, as often as they are placed."""
+
+
+class Publishing:
+    """Sends messages through exchanges."""
+
+    def __init__(self, engine: Engine, fold: QueuesFold) -> None:
+        self._engine, self._fold = engine, fold
+        self.unrouted = 0
+        """Messages that found no queue, and were dropped."""
+
+    def _exchange_at(self, address: int, is_ours: bool) -> Exchange:
+        exchange = self._fold.exchanges_by_number.get(exchange_of(address))
+        if exchange is None:
+            raise UnknownExchange(
+                f"there is no exchange at address {address}; nothing was sent. It may have been deleted: ask for it "
+                "again by its name"
+            )
+        if exchange.settings.internal and not is_ours:
+            raise InvalidSetting(
+                f"exchange {exchange.name!r} is internal: it takes messages from other exchanges alone; nothing was "
+                "sent. Send to one that is bound to it"
+            )
+        return exchange
+
+    def routed(self, address: int, frames: bytes | memoryview, *, is_ours: bool = False) -> list[UnsentRun]:
+        """Return checked frames as runs of messages that go the same way. ``is_ours``: the broker sends them.
+
+        Raises :class:`UnknownExchange`, InvalidSetting for one that takes nothing from clients, :class:`Unroutable` if
+        a message finds no queue and must, :class:`InvalidFrame` for a batch in one frame and for a key that is no
+        routing key, :class:`LimitExceeded` for more places than one request may have.
+        """
+        exchange, view = self._exchange_at(address, is_ours), memoryview(frames)
+        found: list[UnsentRun] = []
+        begin = count = copies = copied = 0
+        known_key, ways = None, list[int]()
+        reads_headers = exchange.settings.kind is ExchangeKind.HEADERS or exchange.ways_on > 0
+        for position, length, _, messages in walk(view):
+            key, headers = _read(view, position, messages)
+            if known_key != key or reads_headers:
+                targets = self._fold.route(exchange, key, headers)
+                if not targets and is_mandatory(address):
+                    raise _unroutable(exchange, key)
+                known_key = key
+                if targets != ways and count:
+                    found.append((ways[0] if ways else 0, count, view[begin:position], tuple(ways[1:])))
+                    begin, count = position, 0
+                ways = targets
+                copies += len(ways)
+            count += 1
+            copied += length * len(ways)
+            if copied > MAX_COPIED or copies > MAX_COPIES:
+                raise LimitExceeded(
+                    f"the messages of the request go to more than {MAX_COPIES} places, or have more than {MAX_COPIED} "
+                    "bytes there; nothing was sent. Send fewer in one request"
+                )
+        if count:
+            found.append((ways[0] if ways else 0, count, view[begin:], tuple(ways[1:])))
+        return found
+
+    def publish(
+        self,
+        address: int,
+        frames: bytes | memoryview,
+        count: int,
+        producer_id: int = 0,
+        epoch: int = 0,
+        sequence: int = 0,
+    ) -> int:
+        """Put checked frames into the queues that they go to, in one record; return the number of the first message.
+
+        Raises as :meth:`routed`, and ``MemoryExhausted``, before anything has changed.
+        """
+        engine = self._engine
+        unsent = Unsent(self.routed(address, frames))
+        exchange = self._fold.exchanges_by_number[exchange_of(address)]
+        base, runs, start = exchange.taken, list[Run](), 0
+        for partition, messages, piece, also in unsent.runs:
+            runs.append(Run(partition, messages, start, 0, list(also)))
+            start += len(piece)
+            self.unrouted += 0 if partition else messages
+        counts, stores = unsent.counts({}), engine.catalog.stores
+        if not counts and not producer_id:
+            return base  # it found no queue, and nobody could repeat it
+        if not engine.transactions.table.is_sliced(runs, len(frames)):
+            engine.catalog.make_room_for(unsent.sizes())
+        placements = [Placement(number, stores[number].end_offset, some) for number, some in counts.items()]
+        at = engine.now()
+        engine.accept(
+            Published(address, base, count, runs, placements, at, producer_id, epoch, sequence), bytes(frames)
+        )
+        return base
+
+
+def _read(frames: memoryview, position: int, messages: int) -> tuple[str, dict[str, object]]:
+    """Return the routing key and the headers of a message."""
+    header = HEADER.unpack_from(frames, position)
+    if header[6] & WRAPPER or messages != 1:
+        raise InvalidFrame(
+            "a batch in one frame cannot go through an exchange: each message has ways of its own; nothing was sent. "
+            "Send each in its own frame"
+        )
+    size = header[7]
+    if not size:
+        return "", {}
+    begin = position + HEADER_BYTES
+    try:
+        attribute = unpack_attribute(frames[begin : begin + size])
+        key = (attribute.key or b"").decode()
+    except UNDECODABLE as error:
+        raise InvalidFrame(f"the key of a message is no routing key: {error}; nothing was sent") from error
+    if len(attribute.key or b"") > MAX_NAME_BYTES:
+        raise InvalidFrame(
+            f"a routing key of {len(attribute.key or b'')} bytes, {MAX_NAME_BYTES} are allowed; nothing was sent"
+        )
+    return key, dict(attribute.headers)
+
+
+def _unroutable(exchange: Exchange, key: str) -> Unroutable:
+    name = "the default exchange" if exchange.number == DEFAULT_EXCHANGE else f"exchange {exchange.name!r}"
+    return Unroutable(
+        f"{name} finds no queue for a message with routing key {key!r}; nothing of the request was sent. Declare the "
+        "queue, bind it, or send with mandatory=False to have such messages dropped"
+    )

@@ -1,0 +1,210 @@
+"""The requests about queues, exchanges and bindings, and their answers (decision 0055).
+
+Messages are published by a :class:`Send`, :class:`Add`, :class:`Prepare` or :class:`Commit` to the address of an
+exchange, which stands where a partition does, and is negative: -2n for exchange number n, -2n - 1 if messages that find
+no queue are to be dropped, not refused. A message's key is its routing key.
+
+They are acknowledged by a :class:`CommitOffsets`, or in a transaction, for the group ``txbroker.queues``: what is
+finished in the partition of the queue. What is ``retried`` there is returned.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from journal.records.queue_entries import Binding, ExchangeSettings, QueueSettings
+from txbroker.wire.answers import Answer
+from txbroker.wire.requests import Request
+
+MAX_TAKEN: Final = 4096
+"""Most messages of one answer."""
+MAX_LISTED: Final = 1000
+"""Most queues or exchanges of one answer."""
+
+
+class DeclareQueue(Request, frozen=True, tag=62):
+    """Have a queue. Answered by :class:`QueueDeclared`. If it is there, its settings must be these.
+
+    With ``passive`` it is only asked whether it is there, whatever its settings are.
+    """
+
+    name: str
+    settings: QueueSettings = QueueSettings()
+    passive: bool = False
+
+
+class DeleteQueue(Request, frozen=True, tag=63):
+    """Delete the queue of that name and partition with its messages. Answered by :class:`Counted`: how many there were.
+
+    With ``if_empty`` only one without messages, with ``if_unused`` only one that nobody waits at, or has messages of.
+    """
+
+    name: str
+    partition: int
+    if_empty: bool = False
+    if_unused: bool = False
+
+
+class PurgeQueue(Request, frozen=True, tag=64):
+    """Finish the messages of a queue that could be got now. Answered by :class:`Counted`."""
+
+    name: str
+
+
+class DeclareExchange(Request, frozen=True, tag=65):
+    """Have an exchange. Answered by :class:`ExchangeDeclared`; as :class:`DeclareQueue`."""
+
+    name: str
+    settings: ExchangeSettings
+    passive: bool = False
+
+
+class DeleteExchange(Request, frozen=True, tag=66):
+    """Delete the exchange of that name and number, and all bindings from it and to it. Answered by :class:`Done`.
+
+    With ``if_unused`` only one that has no bindings to anything.
+    """
+
+    name: str
+    number: int
+    if_unused: bool = False
+
+
+class Bind(Request, frozen=True, tag=67):
+    """Have a binding. Answered by :class:`Done`."""
+
+    binding: Binding
+
+
+class Unbind(Request, frozen=True, tag=68):
+    """Have no such binding. Answered by :class:`Done`."""
+
+    binding: Binding
+
+
+class TakeMessages(Request, frozen=True, tag=69):
+    """Take up to ``most`` ready messages of a queue, ``max_bytes`` of them at most but at least one. Answered by
+    :class:`Taken` with frames as data: at once if there are some, else when there are, at last after ``max_wait`` µs.
+
+    They are this session's until they are acknowledged, returned or given back, or until it ends.
+    """
+
+    partition: int
+    most: int = 1
+    max_bytes: int = 1 << 20
+    max_wait: int = 0
+
+
+class GiveBack(Request, frozen=True, tag=70):
+    """Give messages back that this session has, as if they had not been taken; others are passed over. No answer.
+
+    ``offsets`` is a set of offsets relative to ``base``. With ``counted`` an attempt is counted for each of them.
+    """
+
+    partition: int
+    offsets: bytes
+    base: int
+    counted: bool = False
+
+
+class ListQueues(Request, frozen=True, tag=71):
+    """List the queues of these names, or all. Answered by :class:`Queues`, in the order of their names.
+
+    Of all, those behind ``after``; ``limit`` is 1,000 at most.
+    """
+
+    names: list[str] | None = None
+    after: str = ""
+    limit: int = MAX_LISTED
+
+
+class ListExchanges(Request, frozen=True, tag=72):
+    """List the exchanges of these names, or all. Answered by :class:`Exchanges`; as :class:`ListQueues`.
+
+    With ``bindings`` each comes with its bindings.
+    """
+
+    names: list[str] | None = None
+    after: str | None = None
+    limit: int = MAX_LISTED
+    bindings: bool = False
+
+
+class QueueDeclared(Answer, frozen=True, tag=103):
+    """Answers :class:`DeclareQueue`: the number of the queue's partition, and how many messages are ready."""
+
+    partition: int
+    ready: int
+
+
+class Counted(Answer, frozen=True, tag=104):
+    """How many messages a request has ended."""
+
+    messages: int
+
+
+class ExchangeDeclared(Answer, frozen=True, tag=105):
+    """Answers :class:`DeclareExchange`: the number of the exchange."""
+
+    number: int
+
+
+class Taken(Answer, frozen=True, tag=106):
+    """Answers :class:`TakeMessages`. The frames are those of ``runs``, (first offset, how many), in their order.
+
+    ``attempts`` are how often those of them were returned that were: (offset, attempts). Those of ``redelivered``,
+    (first offset, how many), may have been delivered before.
+    """
+
+    partition: int
+    runs: list[tuple[int, int]] = []  # noqa: RUF012  (a struct's)
+    attempts: list[tuple[int, int]] = []  # noqa: RUF012
+    redelivered: list[tuple[int, int]] = []  # noqa: RUF012
+
+
+class QueueInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A queue. Of its ``messages``, which are not finished, ``ready`` can be got, sessions have ``unacknowledged``,
+    prepared transactions hold ``held``; the others are due later.
+
+    ``bytes`` is what its log takes. ``oldest`` is how long ago the oldest of its messages came, in µs, -1 if there is
+    none or that is not known without reading. ``waiting`` is how many requests wait for messages.
+    """
+
+    name: str
+    partition: int
+    settings: QueueSettings
+    messages: int
+    ready: int
+    unacknowledged: int
+    held: int
+    bytes: int
+    oldest: int
+    waiting: int
+
+
+class Queues(Answer, frozen=True, tag=107):
+    """Answers :class:`ListQueues`. ``next`` is what the next request is to have as ``after``, None at the end."""
+
+    queues: list[QueueInfo]
+    next: str | None = None
+    is_filtered: bool = False
+
+
+class ExchangeInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An exchange, and how many messages went through it. ``bindings`` are empty unless they were asked for."""
+
+    name: str
+    number: int
+    settings: ExchangeSettings
+    taken: int
+    bindings: list[Binding] = []
+
+
+class Exchanges(Answer, frozen=True, tag=108):
+    """Answers :class:`ListExchanges`. ``next`` as in :class:`Queues`."""
+
+    exchanges: list[ExchangeInfo]
+    next: str | None = None
+    is_filtered: bool = False
