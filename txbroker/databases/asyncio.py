@@ -136,6 +136,10 @@ class AsyncAtomic(Block[Transaction]):
         """Take scheduled messages back with the block; see ``Transaction.cancel``. The block is two-phase then."""
         return await self._transaction().cancel(id, message_id=message_id)
 
+    async def ack(self, message: Message | Sequence[Message]) -> None:
+        """Acknowledge a message of a queue, or each of a list, with the block; see ``Transaction.ack``."""
+        await self._transaction().ack(message)
+
     async def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
     ) -> Message | None:

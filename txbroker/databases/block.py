@@ -10,6 +10,7 @@ from journal.xid import Xid
 from txbroker import errors
 from txbroker.client.core.promise import Promise
 from txbroker.client.producer.partition_queue import PartitionQueue
+from txbroker.client.queues.publishing import Publishes
 from txbroker.client.transactions.transaction import Transaction as TransactionCore
 from txbroker.databases.adapters.database import Connector, Database
 from txbroker.databases.block_progress import OutboxPart
@@ -191,7 +192,7 @@ class BrokerSide(Generic[T_co]):
         raise NotImplementedError
 
 
-class Block(Generic[T_co]):
+class Block(Publishes, Generic[T_co]):
     """A block: its messages and positions are committed together with the rows, or not at all."""
 
     _statement = "with"

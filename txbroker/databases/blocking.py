@@ -151,6 +151,9 @@ class Calls(Begun, Protocol):
     def done(self, what: Message | Sequence[Message], consumer: Finishes | None = None) -> None:
         """Finish messages."""
 
+    def ack(self, message: Message | Sequence[Message]) -> None:
+        """Acknowledge messages of a queue."""
+
 
 class Atomic(Block[Calls]):
     """A block of :func:`txbroker.atomic`. For one thread."""
@@ -185,6 +188,10 @@ class Atomic(Block[Calls]):
     ) -> Message | None:
         """Receive the group's next message with the block; see ``Transaction.receive``."""
         return self._transaction().receive(topics, group, timeout, **choices)
+
+    def ack(self, message: Message | Sequence[Message]) -> None:
+        """Acknowledge a message of a queue, or each of a list, with the block; see ``Transaction.ack``."""
+        self._transaction().ack(message)
 
     def done(self, what: Message | Sequence[Message], consumer: Finishes | None = None) -> None:
         """Finish a message of a consumer, or each of a list, with the block; see ``Transaction.done``."""

@@ -202,6 +202,10 @@ class ThreadTransaction:
         """Finish messages."""
         self._call(self._transaction.done, what, consumer)
 
+    def ack(self, message: Message | Sequence[Message]) -> None:
+        """Acknowledge messages of a queue."""
+        self._call(self._transaction.ack, message)
+
     def prepare(self) -> None:
         """Prepare."""
         self._call(self._transaction.prepare)

@@ -25,6 +25,7 @@ from txbroker import errors
 from txbroker.client.blocking.consumer import Consumer
 from txbroker.client.blocking.driver import Driver
 from txbroker.client.blocking.held_output import PACER
+from txbroker.client.blocking.queue import QueueUse
 from txbroker.client.blocking.reports import Reporter
 from txbroker.client.blocking.send_future import SendFuture, flush
 from txbroker.client.blocking.transaction import Transaction
@@ -101,7 +102,7 @@ def connect(
         raise
 
 
-class Connection(Operations, TransactionOperations, TwoPhaseOperations):
+class Connection(Operations, TransactionOperations, TwoPhaseOperations, QueueUse):
     """A session with a broker that outlives its TCP connections. It is a context manager; closing flushes.
 
     After :meth:`close` every method raises :class:`ConnectionClosed`, and in a child process :class:`ProcessForked`. A

@@ -81,6 +81,17 @@ RULES: dict[type[Request], Lost] = {
     commands.ShowScheduled: Lost.READ,
     commands.ListScheduled: Lost.READ,
     commands.ReleaseScheduled: Lost.REPEAT,
+    commands.DeclareQueue: Lost.REPEAT,  # what is there with these settings is what was wanted
+    commands.DeleteQueue: Lost.REPEAT,  # of one partition: UnknownQueue on a repetition is success
+    commands.PurgeQueue: Lost.ASK,  # what has come since would be lost, too
+    commands.DeclareExchange: Lost.REPEAT,
+    commands.DeleteExchange: Lost.REPEAT,  # of one number: UnknownExchange on a repetition is success
+    commands.Bind: Lost.REPEAT,
+    commands.Unbind: Lost.REPEAT,
+    commands.TakeMessages: Lost.READ,  # what was taken went back with the session
+    commands.GiveBack: Lost.ASK,  # never of a call
+    commands.ListQueues: Lost.READ,
+    commands.ListExchanges: Lost.READ,
     commands.CheckAccess: Lost.READ,
     commands.Timed: Lost.ASK,  # never of a call: a repetition sends the measured request itself
 }

@@ -65,6 +65,10 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     out, 0 without one: who has lost the partition since cannot finish it, even after getting it back. ``appended`` is
     when the broker took it, or committed its transaction, µs since 1970 UTC by the broker's clock; 0 if that is
     unknown.
+
+    A message of a queue has ``queue:`` and its name as ``topic``, and the number of the queue's partition. Its
+    ``attempts`` are how often it was returned, ``redelivered`` says that it may have been delivered before, and
+    ``generation`` is the number of the session in which it was.
     """
 
     topic: str
@@ -77,6 +81,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     attempts: int = 0
     generation: int = 0
     appended: int = 0
+    redelivered: bool = False
 
     def header(self, name: str) -> bytes | None:
         """The value of the last header of that name, None if there is none."""

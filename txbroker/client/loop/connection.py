@@ -35,6 +35,7 @@ from txbroker.client.loop.apart import apart
 from txbroker.client.loop.login import login_of
 from txbroker.client.loop.loop_method import Take, loop_method
 from txbroker.client.loop.poller import check_system
+from txbroker.client.loop.queue import LoopQueueUse
 from txbroker.client.loop.since_boot import since_boot
 from txbroker.client.operations.operations import Operations
 from txbroker.client.operations.transaction_operations import TransactionOperations
@@ -50,7 +51,7 @@ LATE = 0.1
 """Seconds. If an alarm is late by this much, the loop has been held up."""
 
 
-class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC):
+class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, LoopQueueUse, ABC):
     """A session with a broker, on an event loop, which connects, writes, sets alarms and reports bytes and losses.
 
     A call starts when it is called, awaited or not.

@@ -36,6 +36,7 @@ from txbroker.client.core.results import (
 from txbroker.client.operations.access_operations import AccessOperations
 from txbroker.client.operations.group_operations import GroupOperations
 from txbroker.client.operations.message_search import checked_question, messages_found
+from txbroker.client.operations.queue_operations import QueueOperations
 from txbroker.client.operations.schedule_operations import ScheduleOperations
 from txbroker.client.operations.topic_creation import create_topic, described
 from txbroker.client.operations.topic_lookup import no_partition, number_of, one_topic
@@ -52,7 +53,7 @@ from txbroker.wire.messages import (
 )
 
 
-class Operations(GroupOperations, AccessOperations, ScheduleOperations):
+class Operations(GroupOperations, AccessOperations, ScheduleOperations, QueueOperations):
     """The methods of every client's connection that read or change something at the broker."""
 
     resolver: Companion | None = None

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from journal.constants import MAX_REQUEST_MESSAGES
-from journal.formats import frame
-from journal.formats.compression import Compressor
 from journal.formats.frame import HEADER
 from journal.message_headers import GivenHeaders
 from txbroker.client.producer.batch import Batch
+from txbroker.client.producer.separate_batch import SeparateBatch
 
 if TYPE_CHECKING:
     from txbroker.client.producer.partition_queue import PartitionQueue
 
 
-class EnvelopeBatch(Batch):
-    """Envelopes, in order: frames one after the other, because each of them is taken back, and comes due, by itself.
+class EnvelopeBatch(SeparateBatch):
+    """Envelopes, in order. Each of them is taken back, and comes due, by itself.
 
     All are for partitions of one topic, so that the broker refuses none because of what another one is for. ``targets``
     are their queues; in a transaction there are none. ``checksums`` are those of the envelopes, parts of their ids.
@@ -46,16 +44,10 @@ class EnvelopeBatch(Batch):
         """Add an envelope, as :func:`journal.formats.envelope.enclosed` says it; return its position, -1 if it does not
         fit.
         """
-        count = self.count
-        piece = frame.encode(value, timestamp, key, headers)
-        size = self.size + len(piece)
-        if count and (size > room or count >= MAX_REQUEST_MESSAGES):
-            return -1
-        self._pieces.append(piece)
-        self.checksums.append(HEADER.unpack_from(piece)[1])
-        self.size = size
-        self.count = count + 1
-        return count
+        position = super().add(value, timestamp, key, headers, room)
+        if position >= 0:
+            self.checksums.append(HEADER.unpack_from(self._pieces[-1])[1])
+        return position
 
     def suits(self, target: PartitionQueue) -> bool:
         """Return whether a message for that partition may be in it: its topic is the one that the others are for, and
@@ -64,19 +56,7 @@ class EnvelopeBatch(Batch):
         first = self.targets[0]
         return target is first or (target.topic == first.topic and first.broken is None)
 
-    @property
-    def alone_size(self) -> int:
-        """How many bytes its first message has as a frame by itself."""
-        return self.size
-
     def mend(self) -> None:
         """Repair after an interrupt in :meth:`add`: the message is in the batch or it is not."""
         super().mend()
         del self.checksums[self.count :]
-
-    def seal(self, compressor: Compressor | None = None) -> bytes:  # noqa: ARG002 - each is a frame of its own
-        """Return the frames, which are not compressed."""
-        if not self.frames:
-            self.frames = self.data = b"".join(self._pieces)
-            self._pieces.clear()
-        return self.frames

@@ -255,7 +255,7 @@ class PartitionQueue:
         self._sequence = cast(Send, returned[0].request).sequence
         if isinstance(first, (errors.SequenceOutOfOrder, errors.ProducerFenced)):
             self.broken = first
-        if isinstance(first, (errors.UnknownPartition, errors.MessageTooLarge)):
+        if isinstance(first, (errors.UnknownPartition, errors.UnknownExchange, errors.MessageTooLarge)):
             self.misfit(returned[0], first)
         if isinstance(first, errors.UnknownProducer):
             self._producer.expired(self._identity)
@@ -278,10 +278,10 @@ class PartitionQueue:
     def misfit(
         self,
         batch: Batch,  # noqa: ARG002 - all of them are for the one partition
-        refusal: errors.UnknownPartition | errors.MessageTooLarge,
+        refusal: errors.UnknownPartition | errors.UnknownExchange | errors.MessageTooLarge,
     ) -> None:
         """Note that the broker has refused a batch for what its topic is now."""
-        if isinstance(refusal, errors.UnknownPartition):
+        if not isinstance(refusal, errors.MessageTooLarge):
             self.broken = refusal
             self._producer.gone(self)
         else:  # the topic may take less than it did

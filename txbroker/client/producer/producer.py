@@ -13,6 +13,7 @@ from journal.formats.compression import compressor
 from journal.formats.envelope import SCHEDULE_TOPIC
 from journal.formats.frame import HEADER_BYTES
 from journal.message_headers import GivenHeaders
+from journal.records.queue_entries import address_of
 from txbroker import errors
 from txbroker.client.core.core import Core
 from txbroker.client.core.options import Backoff
@@ -23,6 +24,7 @@ from txbroker.client.core.routes import Question
 from txbroker.client.core.schedule_time import Due
 from txbroker.client.core.waits import Turn
 from txbroker.client.producer.batch import Batch
+from txbroker.client.producer.exchange_queue import ExchangeQueue, exchange_of
 from txbroker.client.producer.partition_queue import PartitionQueue
 from txbroker.client.producer.receipts import Appended
 from txbroker.client.producer.reports import Reports
@@ -31,6 +33,8 @@ from txbroker.client.producer.schedule_queue import GivenMessage, ScheduleQueue,
 from txbroker.wire.messages import (
     AskSchedule,
     DescribeTopics,
+    Exchanges,
+    ListExchanges,
     OpenProducer,
     ProducerOpened,
     ScheduleTold,
@@ -118,6 +122,8 @@ class Producer:
         if topic == SCHEDULE_TOPIC:
             told = await core.request(AskSchedule(core.correlation()), ScheduleTold)
             return self._route_to_schedule(told.partitions)
+        if (meant := exchange_of(topic)) is not None:
+            return await self._route_to_exchange(topic, *meant)
         answer = await core.request(DescribeTopics(core.correlation(), [topic]), Topics)
         if not answer.topics:
             self.deleted(topic)
@@ -158,6 +164,20 @@ class Producer:
             queue.partitions = len(queues)
         self._have(SCHEDULE_TOPIC, queues)
         return Route(SCHEDULE_TOPIC, queues, None, self.forget_route)
+
+    async def _route_to_exchange(self, target: str, exchange: str, mandatory: bool) -> Route:
+        core = self.core
+        try:
+            told = await core.request(ListExchanges(core.correlation(), [exchange]), Exchanges)
+        except errors.UnknownExchange:
+            self.deleted(target)
+            raise
+        address = address_of(told.exchanges[0].number, mandatory)
+        known = {queue.number: queue for queue in self._queues.get(target, [])}
+        queue = known.get(address) or ExchangeQueue(self, target, address, mandatory)
+        queue.bound(min(core.max_frame, core.max_request))
+        self._have(target, [queue])
+        return Route(target, [queue], None, self.forget_route)
 
     def _have(self, topic: str, queues: list[PartitionQueue]) -> None:
         """A topic has these queues. Others are of a topic of that name that is deleted: they take no more messages."""

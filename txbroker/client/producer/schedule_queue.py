@@ -61,7 +61,7 @@ class ScheduleQueue(PartitionQueue):
                 target.spread()
         super().flush()
 
-    def misfit(self, batch: Batch, refusal: errors.UnknownPartition | errors.MessageTooLarge) -> None:
+    def misfit(self, batch: Batch, refusal: errors.RequestRefused) -> None:
         """Note that the broker has refused a batch for what the topic is now that it is for; others may go on."""
         producer, target = self._producer, cast(EnvelopeBatch, batch).targets[0]
         if isinstance(refusal, errors.MessageTooLarge):

@@ -22,11 +22,13 @@ from txbroker.client.core.positions import Consumed, Finishes, add_finished, add
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Run
 from txbroker.client.producer.partition_queue import PartitionQueue
+from txbroker.client.queues.publishing import Publishes
+from txbroker.client.queues.queue_messages import acknowledge_with
 from txbroker.client.transactions.decision import Stage as Stage
 from txbroker.client.transactions.transaction import Transaction
 
 
-class ClientTransaction:
+class ClientTransaction(Publishes):
     """The common part of a transaction in every client."""
 
     _core: Transaction
@@ -67,6 +69,17 @@ class ClientTransaction:
         Misuse if no consumer is named and none or several may be meant, WrongType, WrongValue.
         """
         await add_finished(self._core, self._readers, what, consumer)
+
+    @part_method
+    async def ack(self, message: Message | Sequence[Message]) -> None:
+        """Acknowledge a message of a queue, or each of a list, with the transaction; it waits for nothing but the
+        transaction's beginning.
+
+        If the transaction is rolled back the message is returned to its queue, with an attempt counted. The commit, or
+        the prepare, raises DeliveryLost if the message was given to others since. Raises WrongType, and Misuse for a
+        message of a topic.
+        """
+        await acknowledge_with(self._core, self._core.core, message)
 
     @part_method
     async def retry(

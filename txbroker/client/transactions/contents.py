@@ -157,11 +157,11 @@ class Contents:
         Raises MessageTooLarge for the first, and changes nothing then.
         """
         found = self._batches.get(queue.number)
-        batch = found[1] if found else Batch(math.inf)
+        batch = found[1] if found else queue.part()
         fit = 0 if batch.frames else batch.fitting(frames, first, queue.room)
         if fit <= 0 and batch.count:
             self._post(queue, batch)
-            batch = Batch(math.inf)
+            batch = queue.part()
             fit = batch.fitting(frames, first, queue.room)
         last, is_new = first + max(fit, 1), not batch.count
         self.added += last - first

@@ -1,0 +1,93 @@
+"""The blocking client's queues, and what its connection does with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from journal.message_headers import GivenHeaders, GivenId, GivenTags
+from txbroker.client.blocking.driver import Driver
+from txbroker.client.core.results import Message, Receipt
+from txbroker.client.core.waits import until
+from txbroker.client.producer.exchange_queue import target_of
+from txbroker.client.queues.client_queue import ClientQueue
+from txbroker.client.queues.publishing import key_of
+from txbroker.client.queues.queue_reader import QueueReader
+
+
+class Queue(ClientQueue):
+    """A queue that is read: iterate, or :meth:`get`. It is a context manager, which closes it.
+
+    It is for one thread at a time. Iteration ends when it is closed. What was taken and is neither acknowledged nor
+    returned is given to others when it is closed.
+    """
+
+    def __init__(self, connection: Any, core: QueueReader) -> None:
+        self._connection, self._core = connection, core
+        self._driver: Driver = connection._driver
+
+    def get(self, timeout: float | None = None) -> Message | None:
+        """Take the next message; None if ``timeout`` seconds (None: without end) pass without any.
+
+        It is this connection's until it is acknowledged or returned. Raises UnknownQueue, WrongType, WrongValue.
+        """
+        return self._next(until(self._driver.core.clock, timeout))
+
+    def _next(self, end: float) -> Message | None:
+        while delivery := self._driver.delivery(self._core, end):
+            if not delivery.is_empty:  # nothing may come between the next line and the caller
+                return delivery.one()
+        return None
+
+    def __iter__(self) -> Iterator[Message]:
+        while not self.closed and (message := self._next(math.inf)) is not None:
+            yield message
+
+    def close(self, failed: bool = False) -> None:
+        """Take nothing more, and give back what was taken and is neither acknowledged nor returned.
+
+        ``failed``: an attempt is counted for each message that was handed out.
+        """
+        if not self._driver.is_forked:
+            with self._driver.lock:
+                self._core.close(failed)
+                self._driver.push()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(failed=error is not None)
+
+
+class QueueUse:
+    """The methods of the blocking client's connection about queues, beside those of all clients."""
+
+    def publish(
+        self: Any,
+        exchange: str,
+        key: str,
+        value: bytes | None,
+        headers: GivenHeaders | None = None,
+        *,
+        mandatory: bool = True,
+        id: GivenId = None,
+        tags: GivenTags = None,
+    ) -> Receipt:
+        """Send a message through an exchange to the queues that its bindings find; it is in all of them once this
+        ends. "" is the exchange that sends to the queue whose name is the key.
+
+        If it finds no queue, Unroutable is raised; without ``mandatory`` it is dropped. Raises UnknownExchange.
+        """
+        receipt: Receipt = self.send(
+            target_of(exchange, mandatory), value, key_of(key), headers, id=id, tags=tags
+        )
+        return receipt
+
+    def queue(self: Any, name: str, prefetch: int = 1) -> Queue:
+        """Return a queue for reading. Up to ``prefetch`` messages are taken from the broker at a time."""
+        return Queue(self, QueueReader(self.core, name, prefetch))

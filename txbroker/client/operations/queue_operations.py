@@ -1,0 +1,217 @@
+"""The methods of every client's connection about queues, exchanges and bindings, written once for all clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+
+from journal.arguments import NOTHING_CHANGED, text, truth, whole, wrong_type
+from journal.records.queue_entries import Binding, ExchangeKind, ExchangeSettings, QueueSettings, Scalar
+from txbroker import errors
+from txbroker.client.core.client_method import client_method
+from txbroker.client.core.core import Core
+from txbroker.client.core.promise import Promise
+from txbroker.client.core.results import Listed, listed
+from txbroker.wire import messages as commands
+from txbroker.wire.messages import (
+    Counted,
+    Done,
+    ExchangeDeclared,
+    ExchangeInfo,
+    Exchanges,
+    QueueDeclared,
+    QueueInfo,
+    Queues,
+)
+
+KINDS: Final = {kind.name.lower(): kind for kind in ExchangeKind}
+
+
+class QueueOperations:
+    """The methods of every client's connection that declare, bind, delete and list."""
+
+    core: Core
+
+    @client_method
+    async def declare_queue(
+        self,
+        name: str,
+        *,
+        delivery_limit: int | None = None,
+        dead_letter_exchange: str | None = None,
+        dead_letter_key: str | None = None,
+    ) -> None:
+        """Have a queue of that name; it is made if there is none.
+
+        A message that was returned more than ``delivery_limit`` times (None: without end) goes through
+        ``dead_letter_exchange`` (None: it is dropped), with ``dead_letter_key`` if that is given. Raises
+        DeclaredOtherwise if the queue is there with other settings, InvalidName, LimitExceeded.
+        """
+        limit = None if delivery_limit is None else whole("delivery_limit", delivery_limit, NOTHING_CHANGED)
+        settings = QueueSettings(
+            limit,
+            None
+            if dead_letter_exchange is None
+            else text("dead_letter_exchange", dead_letter_exchange, NOTHING_CHANGED),
+            None if dead_letter_key is None else text("dead_letter_key", dead_letter_key, NOTHING_CHANGED),
+        )
+        name = text("name", name, NOTHING_CHANGED)
+        await self.core.request(commands.DeclareQueue(self.core.correlation(), name, settings), QueueDeclared)
+
+    @client_method
+    async def delete_queue(self, name: str, *, if_empty: bool = False, if_unused: bool = False) -> int:
+        """Delete a queue with its messages; return how many there were.
+
+        Raises UnknownQueue, and QueueInUse while an undecided transaction needs it, or if one of the conditions does
+        not hold.
+        """
+        name, core = text("name", name, NOTHING_CHANGED), self.core
+        truth("if_empty", if_empty, NOTHING_CHANGED)
+        truth("if_unused", if_unused, NOTHING_CHANGED)
+        looked = commands.DeclareQueue(core.correlation(), name, passive=True)
+        found = await core.request(looked, QueueDeclared)
+        request = commands.DeleteQueue(core.correlation(), name, found.partition, if_empty, if_unused)
+        call = core.request(request, Counted)
+        try:
+            return (await call).messages
+        except errors.UnknownQueue:
+            if call.attempts == 1:
+                raise
+            return found.ready  # it was deleted, and the answer was lost: what is known of it
+
+    @client_method
+    async def purge_queue(self, name: str) -> int:
+        """Drop the messages of a queue that could be got now; return how many."""
+        request = commands.PurgeQueue(self.core.correlation(), text("name", name, NOTHING_CHANGED))
+        return (await self.core.request(request, Counted)).messages
+
+    @client_method
+    async def declare_exchange(self, name: str, kind: str = "direct", *, internal: bool = False) -> None:
+        """Have an exchange of that name, of a kind: "direct", "fanout", "topic" or "headers".
+
+        An ``internal`` one takes messages from other exchanges alone. Raises as :meth:`declare_queue`.
+        """
+        truth("internal", internal, NOTHING_CHANGED)
+        settings = ExchangeSettings(_kind_of(kind), internal)
+        name = text("name", name, NOTHING_CHANGED)
+        request = commands.DeclareExchange(self.core.correlation(), name, settings)
+        await self.core.request(request, ExchangeDeclared)
+
+    @client_method
+    async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
+        """Delete an exchange with its bindings; raises UnknownExchange, QueueInUse if it has bindings and is not to."""
+        name, core = text("name", name, NOTHING_CHANGED), self.core
+        truth("if_unused", if_unused, NOTHING_CHANGED)
+        found = await core.request(commands.ListExchanges(core.correlation(), [name]), Exchanges)
+        number = found.exchanges[0].number
+        call = core.request(commands.DeleteExchange(core.correlation(), name, number, if_unused), Done)
+        try:
+            await call
+        except errors.UnknownExchange:
+            if call.attempts == 1:
+                raise
+        for told in core.on_changed:
+            told(f"exchange:{name}", False)
+            told(f"exchange?:{name}", False)
+
+    @client_method
+    def bind(
+        self,
+        exchange: str,
+        queue: str | None = None,
+        key: str = "",
+        *,
+        to_exchange: str | None = None,
+        arguments: Mapping[str, object] | None = None,
+    ) -> Coroutine[Promise[Any], None, None]:
+        """Have an exchange send messages to a queue, or ``to_exchange``, if their key matches ``key``; or, of a headers
+        exchange, if their headers match ``arguments``.
+
+        Raises UnknownQueue, UnknownExchange, InvalidSetting.
+        """
+        return self._binding(commands.Bind, exchange, queue, key, to_exchange, arguments)
+
+    @client_method
+    def unbind(
+        self,
+        exchange: str,
+        queue: str | None = None,
+        key: str = "",
+        *,
+        to_exchange: str | None = None,
+        arguments: Mapping[str, object] | None = None,
+    ) -> Coroutine[Promise[Any], None, None]:
+        """End a binding; none is no error."""
+        return self._binding(commands.Unbind, exchange, queue, key, to_exchange, arguments)
+
+    async def _binding(
+        self,
+        command: Callable[[int, Binding], commands.Bind | commands.Unbind],
+        exchange: str,
+        queue: str | None,
+        key: str,
+        to_exchange: str | None,
+        arguments: Mapping[str, object] | None,
+    ) -> None:
+        if (queue is None) == (to_exchange is None):
+            raise errors.Misuse(
+                f"a binding leads to a queue or to an exchange, to one of them; {NOTHING_CHANGED}. Give queue or "
+                "to_exchange"
+            )
+        destination = text(
+            "queue" if to_exchange is None else "to_exchange", queue or to_exchange, NOTHING_CHANGED
+        )
+        binding = Binding(
+            text("exchange", exchange, NOTHING_CHANGED), text("key", key, NOTHING_CHANGED), destination,
+            to_exchange is not None, _arguments(arguments),
+        )  # fmt: skip
+        await self.core.request(command(self.core.correlation(), binding), Done)
+
+    @client_method
+    async def queues(self, name: str | None = None) -> Listed[QueueInfo]:
+        """Return the queues with their counts, or the one of that name; raises UnknownQueue for that.
+
+        ``is_filtered`` of the list says whether there may be others, which the client's principal may not describe.
+        """
+        core, found, after, is_filtered = self.core, list[QueueInfo](), "", False
+        names = None if name is None else [text("name", name, NOTHING_CHANGED)]
+        while True:
+            told = await core.request(commands.ListQueues(core.correlation(), names, after), Queues)
+            found += told.queues
+            is_filtered = is_filtered or told.is_filtered
+            if told.next is None:
+                return listed(found, is_filtered)
+            after = told.next
+
+    @client_method
+    async def exchanges(self, name: str | None = None) -> Listed[ExchangeInfo]:
+        """Return the exchanges with their bindings, or the one of that name; raises UnknownExchange for that."""
+        core, found, is_filtered = self.core, list[ExchangeInfo](), False
+        names = None if name is None else [text("name", name, NOTHING_CHANGED)]
+        after: str | None = None
+        while True:
+            request = commands.ListExchanges(core.correlation(), names, after, bindings=True)
+            told = await core.request(request, Exchanges)
+            found += told.exchanges
+            is_filtered = is_filtered or told.is_filtered
+            if told.next is None:
+                return listed(found, is_filtered)
+            after = told.next
+
+
+def _kind_of(kind: str) -> ExchangeKind:
+    found = KINDS.get(text("kind", kind, NOTHING_CHANGED))
+    if found is None:
+        raise errors.WrongValue(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}; {NOTHING_CHANGED}")
+    return found
+
+
+def _arguments(given: Mapping[str, object] | None) -> tuple[tuple[str, Scalar], ...]:
+    found: list[tuple[str, Scalar]] = []
+    for name, value in sorted((given or {}).items()):
+        if isinstance(value, str):
+            value = value.encode()
+        if value is not None and not isinstance(value, (bytes, int, float, bool)):
+            raise wrong_type(f"arguments[{name!r}]", value, "a str, bytes, an int, a float, a bool or None")
+        found.append((name, value))
+    return tuple(found)

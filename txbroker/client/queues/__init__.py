@@ -1,0 +1,1 @@
+"""Queues in the clients: what is declared, published, taken, acknowledged and returned."""

@@ -1,0 +1,36 @@
+"""What is published: a message with a routing key that goes through an exchange."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from journal.arguments import NOTHING_SENT, text
+from journal.message_headers import GivenHeaders, GivenId, GivenTags
+from txbroker.client.producer.exchange_queue import target_of
+
+
+def key_of(key: str) -> bytes:
+    """Return a routing key as the key of a message; raises WrongType, WrongValue."""
+    return text("key", key, NOTHING_SENT).encode()
+
+
+class Publishes:
+    """A transaction, or a block of ``atomic``, that can send."""
+
+    def publish(
+        self: Any,
+        exchange: str,
+        key: str,
+        value: bytes | None,
+        headers: GivenHeaders | None = None,
+        *,
+        mandatory: bool = True,
+        id: GivenId = None,
+        tags: GivenTags = None,
+    ) -> Any:
+        """Add a message that goes through an exchange, as ``Connection.publish`` sends one; ends as ``send`` does.
+
+        Its queues are found when it reaches the broker, at the prepare or commit at the latest; the commit puts it
+        into all of them. If it finds none, the transaction is refused; without ``mandatory`` it is dropped.
+        """
+        return self.send(target_of(exchange, mandatory), value, key_of(key), headers, id=id, tags=tags)

@@ -1,0 +1,97 @@
+"""Messages of queues in the clients: their names, what settles them, and what becomes of them with a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from journal.arguments import wrong_type
+from journal.formats.offset_set_bytes import encode_offsets
+from journal.offset_set import OffsetSet
+from journal.records.group_entries import PartitionOffset, Settled
+from journal.records.queue_entries import QUEUE_GROUP
+from txbroker import errors
+from txbroker.client.core.core import Core
+from txbroker.client.core.phase import Phase
+from txbroker.client.core.positions import Joined
+from txbroker.client.core.results import Message
+from txbroker.wire.messages import GiveBack
+
+QUEUE_PREFIX: Final = "queue:"
+"""What stands before the name of a queue where a message names its topic, whose own name has no colon."""
+
+
+def name_of(queue: str) -> str:
+    """Return what messages of a queue have as their topic."""
+    return f"{QUEUE_PREFIX}{queue}"
+
+
+def offsets_of(messages: Sequence[Message]) -> OffsetSet:
+    """Return their offsets."""
+    found = OffsetSet()
+    for each in messages:
+        found.add(each.offset)
+    return found
+
+
+def settled_of(partition: int, messages: Sequence[Message]) -> Settled:
+    """Return what acknowledges messages of one queue."""
+    offsets = offsets_of(messages)
+    return Settled(partition, 0, offsets.first, encode_offsets(offsets, offsets.first))
+
+
+def by_queue(what: object) -> dict[int, list[Message]]:
+    """Return messages of queues by the numbers of their partitions; raises WrongType, Misuse."""
+    given = what if isinstance(what, (list, tuple)) else [what]
+    found: dict[int, list[Message]] = {}
+    for each in given:
+        if not isinstance(each, Message):
+            raise wrong_type("message", each, "a Message of a queue, or a list of them")
+        if not each.topic.startswith(QUEUE_PREFIX):
+            raise errors.Misuse(
+                f"a message of topic {each.topic!r} is none of a queue; nothing was acknowledged. Finish it with done()"
+            )
+        found.setdefault(each.partition, []).append(each)
+    return found
+
+
+def give_back(core: Core, session: int, partition: int, offsets: OffsetSet, *, counted: bool) -> None:
+    """Have the broker give messages to others that were taken in that session, as far as they are not settled."""
+    if offsets and core.phase is Phase.OPEN and core.session == session:
+        base = offsets.first
+        command = GiveBack(core.correlation(), partition, encode_offsets(offsets, base), base, counted)
+        core.post(command)
+
+
+async def acknowledge_with(transaction: Joined, core: Core, what: Message | Sequence[Message]) -> None:
+    """Have messages acknowledged if a transaction commits; if it is rolled back they are returned, with an attempt
+    counted for each. Raises WrongType, Misuse.
+    """
+    for partition, messages in by_queue(what).items():
+        await transaction.add_offsets(QUEUE_GROUP, [], [settled_of(partition, messages)])
+        transaction.joined_by(_Acknowledged(core, partition, messages))
+
+
+class _Acknowledged:
+    """Messages of one queue that a transaction acknowledges."""
+
+    group = QUEUE_GROUP
+
+    def __init__(self, core: Core, partition: int, messages: Sequence[Message]) -> None:
+        self._core, self._partition = core, partition
+        self._session, self._offsets = messages[0].generation, offsets_of(messages)
+
+    def settlement(self) -> tuple[list[PartitionOffset], list[Settled]]:
+        """Return nothing more: they were added."""
+        return [], []
+
+    def settle(self, committed: bool) -> None:
+        """The transaction is decided."""
+        if not committed:
+            give_back(self._core, self._session, self._partition, self._offsets, counted=True)
+
+    def discard(self) -> None:
+        """Nobody here knows how the transaction ends: the broker does."""
+
+    def fenced(self) -> None:
+        """The transaction is refused; what it has not lost is returned when it is rolled back."""

@@ -1,0 +1,250 @@
+"""The reading of one queue: messages that the broker gave to this session, and the callers that wait for some."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from journal.arguments import whole
+from journal.due_time import After, due_time
+from journal.formats import frame
+from journal.formats.offset_set_bytes import MAX_SPAN
+from journal.offset_set import OffsetSet
+from journal.records.group_entries import MAX_PAUSE, Retried, Settled
+from journal.records.queue_entries import QUEUE_GROUP
+from txbroker import errors
+from txbroker.client.consumer.delivery import Chunk, Delivery
+from txbroker.client.core.core import Core
+from txbroker.client.core.phase import Phase
+from txbroker.client.core.positions import Position
+from txbroker.client.core.promise import Task, start
+from txbroker.client.core.results import Message
+from txbroker.client.core.waits import Line, Turn
+from txbroker.client.queues.queue_messages import by_queue, give_back, name_of, offsets_of, settled_of
+from txbroker.wire.messages import (
+    Cancel,
+    CommitOffsets,
+    DeclareQueue,
+    Done,
+    QueueDeclared,
+    TakeMessages,
+    Taken,
+)
+
+LONGEST_WAIT: Final = 30.0
+"""Seconds that one request waits at the broker."""
+MOST_PREFETCHED: Final = 4096
+
+
+class QueueReader:
+    """Reads the queue ``name``. At most ``prefetch`` messages are taken at a time.
+
+    What it has taken and not handed out is this session's: nobody else gets it before it is given back, by
+    :meth:`close`, or when nobody waits for it as it comes.
+    """
+
+    def __init__(self, core: Core, name: str, prefetch: int) -> None:
+        self.name = name
+        self.core = core
+        self._prefetch = whole(
+            "prefetch", prefetch, "nothing was taken", least=1, wanted=f"an int from 1 to {MOST_PREFETCHED}"
+        )
+        self.closed = False
+        self._partition = 0
+        self._session = 0
+        self._deliveries: deque[Delivery] = deque()
+        self._handed = OffsetSet()
+        """Offsets that were handed out in this session; those that are not settled are given back at the end."""
+        self._error: errors.TxBrokerError | None = None
+        self._taking: Task[None] | None = None
+        self._correlation = 0
+        """Of the request that waits at the broker; 0 if none does."""
+        self.line: Line = _Callers(self)
+        core.on_lost.append(self._lost)
+        core.on_mend.append(self._mend)
+
+    # -- for callers -------------------------------------------------------------------------------
+
+    def join(self, deadline: float) -> Turn:
+        """Get in line for :meth:`look`, until ``deadline`` by the core's clock."""
+        turn = self.line.join(deadline)
+        if not turn.done:
+            self._take(deadline)
+        return turn
+
+    def look(self) -> Delivery | None:
+        """Return the delivery that has the next message, for the caller that has the turn; raises the error that keeps
+        messages from coming, once.
+        """
+        if self.closed:
+            raise errors.Misuse(f"queue {self.name!r} is not read here any more: it was closed")
+        self._drop_handed()
+        if self._deliveries:
+            return self._deliveries[0]
+        error, self._error = self._error, None
+        if error is not None:
+            raise error.with_traceback(None)
+        return None
+
+    async def settle(
+        self, what: Message | Sequence[Message], retried: tuple[int, str, bool] | None = None
+    ) -> None:
+        """Acknowledge messages; or with ``retried`` (µs until they are due, why, whether they are dead) return them."""
+        for partition, messages in self._checked(what).items():
+            if retried is None:
+                settled = [settled_of(partition, messages)]
+            else:
+                after, why, dead = retried
+                base = min(each.offset for each in messages)
+                entries = [Retried(each.offset, each.attempts, after, why, dead) for each in messages]
+                settled = [Settled(partition, 0, base, retried=entries)]
+            request = CommitOffsets(self.core.correlation(), QUEUE_GROUP, [], settled=settled)
+            await self.core.request(request, Done)
+
+    def _checked(self, what: Message | Sequence[Message]) -> dict[int, list[Message]]:
+        found = by_queue(what)
+        for each in (each for messages in found.values() for each in messages):
+            if each.topic != name_of(self.name):
+                raise errors.Misuse(
+                    f"a message of {each.topic!r} is not one of queue {self.name!r}; nothing was acknowledged"
+                )
+            if each.generation != self.core.session:
+                raise errors.DeliveryLost(
+                    f"message {each.offset} of queue {self.name!r} came in a session that has ended, and is delivered "
+                    "again; nothing was acknowledged. What was done for it must not count"
+                )
+        return found
+
+    def close(self, failed: bool = False) -> None:
+        """Give back what was taken and is not settled; nothing more is taken.
+
+        ``failed``: an attempt is counted for each message that was handed out.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        self._cancel()
+        unseen = OffsetSet()
+        for each in self._deliveries:
+            each.withhold()
+            unseen.update(offsets_of(each.remaining().messages))
+            self._handed.update(offsets_of(each.handed_messages()))
+        self._deliveries.clear()
+        give_back(self.core, self._session, self._partition, unseen, counted=False)
+        give_back(self.core, self._session, self._partition, self._handed, counted=failed)
+        self.core.on_lost.remove(self._lost)
+        self.core.on_mend.remove(self._mend)
+        self.line.move()
+
+    # -- taking ------------------------------------------------------------------------------------
+
+    def has_something(self) -> bool:
+        """Return whether there is something for a caller."""
+        return self.closed or self._error is not None or any(not each.is_empty for each in self._deliveries)
+
+    def _drop_handed(self) -> None:
+        while self._deliveries and self._deliveries[0].is_empty:
+            for each in self._deliveries.popleft().messages:
+                self._handed.add(each.offset)
+            # The broker delivers nothing so far above what is not settled.
+            self._handed.discard_below(self._handed.end - MAX_SPAN)
+
+    def _take(self, deadline: float) -> None:
+        """Ask for messages, unless that is under way."""
+        if self.closed or self.has_something() or (self._taking is not None and not self._taking.done):
+            return
+        self._taking = start(self._ask(deadline))
+
+    async def _ask(self, deadline: float) -> None:
+        core = self.core
+        try:
+            while not self.has_something() and len(self.line):
+                if not self._partition:
+                    declare = DeclareQueue(core.correlation(), self.name, passive=True)
+                    self._partition = (await core.request(declare, QueueDeclared)).partition
+                wait = max(0.0, min(deadline - core.clock(), LONGEST_WAIT))
+                request = TakeMessages(
+                    core.correlation(), self._partition, self._prefetch, max_wait=math.ceil(wait * 1e6)
+                )
+                call = core.request(request, Taken, timeout=wait + core.options.timeout)
+                self._correlation = request.correlation
+                try:
+                    answer = await call
+                finally:
+                    self._correlation = 0
+                self._taken(answer, call.data)
+                deadline = math.inf  # others may wait longer than the caller for whom it was asked first
+        except errors.TxBrokerError as error:
+            if isinstance(error, errors.UnknownQueue):
+                self._partition = 0
+            self._error = error
+        self.line.move()
+
+    def _taken(self, answer: Taken, data: bytes | memoryview) -> None:
+        """Keep what has come; give it back if nobody waits for it."""
+        if not answer.runs:
+            return
+        self._session, name, attempts = self.core.session, name_of(self.name), dict(answer.attempts)
+        again = OffsetSet()
+        for first, count in answer.redelivered:
+            again.add_range(first, first + count)
+        messages = [
+            Message(
+                name, answer.partition, each.offset, each.timestamp, each.key, each.value, each.headers,
+                attempts.get(each.offset, 0), self._session, each.appended, each.offset in again,
+            )
+            for piece, _ in frame.decode_pieces(memoryview(data), 0)
+            for each in piece
+        ]  # fmt: skip
+        chunk = Chunk(Position(name, answer.partition, answer.partition, -1), [])
+        delivery = Delivery(chunk, messages)
+        if self.closed or self.line.is_free:
+            offsets = offsets_of(delivery.messages)
+            give_back(self.core, self._session, answer.partition, offsets, counted=False)
+        else:
+            self._deliveries.append(delivery)
+
+    def _cancel(self) -> None:
+        if self._correlation and self.core.phase is Phase.OPEN:
+            self.core.post(Cancel(self.core.correlation(), self._correlation))
+
+    def left(self) -> None:
+        """Have the broker answer at once if nobody waits any more."""
+        if self.line.is_free and not self.closed:
+            self._cancel()
+
+    def _lost(self) -> None:
+        """Drop what belonged to the session that has ended: it is given to others."""
+        for each in self._deliveries:
+            each.withhold()
+        self._deliveries.clear()
+        self._handed = OffsetSet()
+
+    def _mend(self) -> None:
+        """Repair after an interrupt."""
+        self.line.mend()
+        if self._taking is not None and not self._taking.done:
+            self._taking.wake()
+
+
+class _Callers(Line):
+    """The callers that wait at a queue, which learns when one has gone."""
+
+    def __init__(self, reader: QueueReader) -> None:
+        super().__init__(reader.has_something, reader.core.waits.alarms, reader.core.waits.soon)
+        self._reader = reader
+
+    def _left(self, turn: Turn) -> None:
+        super()._left(turn)
+        self._reader.left()
+
+
+def after_of(after: After | None) -> int:
+    """Return in how many µs a returned message is due; raises WrongType, WrongValue."""
+    found = due_time(0 if after is None else after, None, "nothing was returned")
+    assert found is not None
+    if found.micros > MAX_PAUSE:
+        raise errors.WrongValue(f"after is {after}; it must be at most 366 days; nothing was returned")
+    return found.micros
