@@ -44,15 +44,14 @@ from journal.records.schedule_records import Due as Due
 from journal.records.schedule_records import Scheduled as Scheduled
 from journal.records.schedule_records import TakenBack as TakenBack
 from journal.records.schedule_records import WallClockTold as WallClockTold
-from journal.records.stream_entries import Delivered, StreamId, TableName
+from journal.records.stream_entries import Delivered
+from journal.records.stream_records import NONCE_BYTES as NONCE_BYTES
+from journal.records.stream_records import Nonce as Nonce
+from journal.records.stream_records import StreamClaimed as StreamClaimed
+from journal.records.stream_records import StreamReleased as StreamReleased
 from journal.settings import TopicSettings
 from journal.transaction_states import Cause, State, Totals
 from journal.xid import Xid
-
-NONCE_BYTES = 16
-Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
-"""Random bytes that distinguish a start from another one of the same number, which a copy of the data may use again."""
-
 
 SECRET_HASH_BYTES = 16
 SecretHash = Annotated[bytes, msgspec.Meta(min_length=SECRET_HASH_BYTES, max_length=SECRET_HASH_BYTES)]
@@ -374,30 +373,6 @@ class GroupAltered(Record, frozen=True, tag=22):
     at: int
     id: bytes = b""
     by: Actor | None = None
-
-
-class StreamClaimed(Record, frozen=True, tag=23):
-    """A client holds a stream from here on, and nobody else: this record's LSN and ``nonce``, that of the start, are
-    the epoch of its deliveries.
-
-    ``table`` is the identity of the decision table whose rows it is of, ``generation`` that table's as the client has
-    read it. ``client`` is the name of the client, for people.
-    """
-
-    stream: StreamId
-    table: TableName
-    generation: Count
-    nonce: Nonce
-    client: str
-    at: int
-
-
-class StreamReleased(Record, frozen=True, tag=24):
-    """A stream is not known any more: its rows are gone. ``generation`` is that of its table from then on."""
-
-    stream: StreamId
-    generation: Count
-    at: int
 
 
 AnyRecord = (

@@ -7,24 +7,21 @@ one record accepted; the fold in :mod:`journal.transactions.table` applies it, l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from zope.interface import implementer
 
 from journal.arguments import checked_xid
 from journal.errors import (
     ContentMismatch,
-    HeuristicallyCommitted,
-    HeuristicallyRolledBack,
     LimitExceeded,
-    TransactionCommitted,
     TransactionConflict,
     TransactionRolledBack,
     UnknownTransaction,
 )
 from journal.interfaces import ICommitFold, IFold, ITransactionStore
 from journal.log.catalog import Catalog
-from journal.parties import Actor, Owner, parts_of_actor
+from journal.parties import Actor, Owner
 from journal.records.group_entries import GroupPositions, PartitionOffset, Settled
 from journal.records.outcome import Outcome
 from journal.records.record import (
@@ -42,6 +39,7 @@ from journal.transaction_states import TRANSITIONS, Action, Cause, Input, State,
 from journal.transactions.admission import Admission
 from journal.transactions.decisions import Decisions, Waiting
 from journal.transactions.limits import TransactionLimits
+from journal.transactions.refusals import refuse_ended
 from journal.transactions.state import Transaction
 from journal.transactions.table import TransactionTable
 from journal.transactions.unsent import (
@@ -118,9 +116,13 @@ class JournalTransactionStore:
             seen,
             xid if begins else None,
             owner if begins else None,
-            _recorded(runs, transaction) if runs else [],
+            self._recorded(runs, transaction) if runs else [],
         )
         return self._engine.accept(record, bytes(frames))
+
+    def _recorded(self, runs: Sequence[UnsentRun], transaction: Transaction | None) -> list[Run]:
+        """Return the runs of an add as its record has them."""
+        return Unsent(runs).as_recorded(_NONE_BEFORE if transaction is None else transaction.checksums)
 
     def add_offsets(
         self,
@@ -176,7 +178,7 @@ class JournalTransactionStore:
             raise TransactionConflict(f"transaction {number}: serials begin at 1; nothing was changed")
         ended = self.outcomes.find(number)
         if ended is not None:
-            self._refuse_ended(ended)
+            refuse_ended(ended)
         if len(self.live) >= self.limits.transactions:
             raise LimitExceeded(
                 f"{len(self.live)} transactions are undecided, the limit; nothing was changed. End some of them "
@@ -344,7 +346,7 @@ class JournalTransactionStore:
     ) -> Outcome:
         """Return the outcome of a committed transaction, for a repeated commit; raises for any other."""
         if ended.state is not State.COMMITTED:
-            self._refuse_ended(ended)
+            refuse_ended(ended)
         if one_phase:
             judge_same_content(ended.number, ended, totals, unsent)
         return ended
@@ -395,7 +397,7 @@ class JournalTransactionStore:
         if any(
             also or not partition for partition, _, _, also in runs
         ):  # the fold appends what was published
-            if not self.table.is_sliced(unsent.as_recorded(_NONE_BEFORE), unsent.bytes):
+            if not self.table.application.is_sliced(unsent.as_recorded(_NONE_BEFORE), unsent.bytes):
                 self._catalog.make_room_for(unsent.sizes())
             firsts = {placed.partition: placed.base_offset for placed in placements}
             return placements, unsent.stamped(firsts, at + wall_offset)
@@ -424,7 +426,7 @@ class JournalTransactionStore:
         if number not in self.live:
             ended = self.outcomes.find(number)
             if ended is not None and ended.state is State.COMMITTED:
-                self._refuse_ended(ended)
+                refuse_ended(ended)
             return None
         return self._rollback(number, cause, by, why)
 
@@ -448,23 +450,6 @@ class JournalTransactionStore:
                 f"transaction {number} has been rolled back: one of its adds was refused (see that answer)"
             )
         return action
-
-    def _refuse_ended(self, outcome: Outcome) -> NoReturn:
-        committed = outcome.state is State.COMMITTED
-        if not outcome.heuristic:
-            error = TransactionCommitted if committed else TransactionRolledBack
-            raise error(f"transaction {outcome.number} was {outcome.describe()}; nothing was changed")
-        by, principal = parts_of_actor(outcome.by)
-        error_class = HeuristicallyCommitted if committed else HeuristicallyRolledBack
-        raise error_class(
-            f"transaction {outcome.number} was {outcome.describe()}. That was decided here while it was in "
-            "doubt, not by its coordinator; nothing was changed. If the coordinator has decided otherwise, what else "
-            "took part disagrees with this broker and must be made to agree by hand",
-            by or "the orphan policy",
-            outcome.why,
-            outcome.wall,
-            principal,
-        )
 
     def disconnect(self, session: int) -> None:
         """End a session: its active transactions are rolled back, its prepared ones stay."""
@@ -509,8 +494,3 @@ class JournalTransactionStore:
             return False
         self._engine.accept(CoordinatorTold(*number, self._engine.now(), decided, by))
         return True
-
-
-def _recorded(runs: Sequence[UnsentRun], transaction: Transaction | None) -> list[Run]:
-    """Return the runs of an add as its record has them."""
-    return Unsent(runs).as_recorded(_NONE_BEFORE if transaction is None else transaction.checksums)

@@ -5,15 +5,14 @@ It has live ones with all their contents (frames, xids, offsets, partitions), en
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
 from crc32c import crc32c
 from zope.interface import implementer
 
-from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
-from journal.errors import MemoryExhausted, UnknownTransaction
+from journal.errors import UnknownTransaction
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.checkpoint_rows import Count, RowReader
 from journal.formats.frame import unstamped
@@ -38,15 +37,13 @@ from journal.records.record import (
     TransactionPrepared,
     TransactionRolledBack,
     TransactionsForgotten,
-    sends,
     slices,
 )
 from journal.transaction_states import COMMITTED, PREPARED, Cause, State, TransactionNumber, number_of
-from journal.transactions.commit_application import SlicedApply, misplaced
-from journal.transactions.commit_application import weight_of as applied_weight
+from journal.transactions.application import Application
 from journal.transactions.outcome_archive import OutcomeArchive
 from journal.transactions.outcomes import OutcomeTable
-from journal.transactions.staging import Staged, Staging, StagingPlan
+from journal.transactions.staging import Staging, StagingPlan
 from journal.transactions.state import Amounts, Transaction, TransactionRow, outcome_of, row_of, weight_of
 from journal.xid import Xid
 
@@ -82,8 +79,7 @@ class TransactionTable:
         self.live_xids: dict[Xid, TransactionNumber] = {}
         self.outcomes = OutcomeTable()
         self.archive = OutcomeArchive(catalog)
-        self.slice_bytes, self.small_bytes = GROUP_BYTES, SLICED_COMMIT_BYTES
-        """A commit of at most this many bytes, all in memory, is applied at once; others in slices."""
+        self.application = Application(catalog, staging)
         self.ended_files: list[TransactionNumber] = []
         """Decided transactions that have staged files; the checkpoint takes them."""
         self.with_files: set[TransactionNumber] = set()
@@ -134,7 +130,7 @@ class TransactionTable:
         elif type(record) is TransactionRolledBack:
             return Applied(self._rolled_back(lsn, record))
         elif type(record) is Published:
-            return self._published(lsn, record, data)
+            return self.application.published(lsn, record, data)
         else:
             self._apply_rare(lsn, record)
         return None
@@ -294,7 +290,7 @@ class TransactionTable:
             if positions.settled:
                 transaction.settled.append((positions.group, weight_of(positions.settled)))
         outcome = self._remember(lsn, COMMITTED, record, transaction, record.placements)
-        return self._put(lsn, record, transaction, outcome)
+        return self.application.staged(lsn, record, transaction, outcome)
 
     def _begun_and_committed(
         self, lsn: int, number: TransactionNumber, record: TransactionCommitted, data: bytes | memoryview
@@ -309,98 +305,9 @@ class TransactionTable:
             record.owner, messages, len(data), wall, wall, 0, record.checksum,
         )  # fmt: skip
         self.outcomes.remember_new(outcome)
-        stores, runs = catalog.stores, record.runs
         if self.archive.on:
-            self.archive.note(lsn, outcome, 0, record.checksum, _parts(record, data, stores))
-        if self.is_sliced(runs, len(data)):
-            return self._spread(lsn, record, data, outcome)
-        if (
-            len(runs) == len(placements) == 1 and not runs[0].start
-        ):  # as most have: saves 8,000 of 160,000 instructions
-            [run], [placement] = runs, placements
-            if run.partition == placement.partition and placement.count == messages and not run.also:
-                store = stores[run.partition]
-                if store.end_offset < placement.base_offset + messages:  # live, the log has it already
-                    catalog.place(store, data, placement.base_offset, messages, at)
-                return Applied(outcome, (store,))
-        bases = placed_by(lsn, record)
-        for run, frames in slices(record, data):
-            for partition in run.targets:
-                catalog.place(stores[partition], frames, bases[partition], run.count, at)
-                bases[partition] += run.count
-        return Applied(outcome, [stores[partition] for partition in bases])
-
-    def is_sliced(self, runs: Sequence[Run], size: int) -> bool:
-        """Return whether runs of that size together go to so many partitions each that a turn is too short for it."""
-        most = max([len(run.also) for run in runs], default=0)
-        if not most:
-            return False
-        messages = sum([run.count * (1 + len(run.also)) for run in runs])
-        return applied_weight(size * (1 + most), messages, 0) > self.small_bytes
-
-    def _spread(
-        self,
-        lsn: int,
-        record: TransactionCommitted | Published,
-        data: bytes | memoryview,
-        outcome: Outcome | None,
-    ) -> Applied:
-        """Have a record that goes to many partitions applied in slices, as a transaction that was staged with it."""
-        number = TransactionNumber(0, 0) if outcome is None else outcome.number
-        transaction = Transaction(number, record.at, staged=Staged([], {}))
-        checksum = 0
-        for run, frames in slices(record, data):
-            checksum = crc32c(frames, checksum)
-            self.staging.hold(transaction.staged, run, bytes(frames), lsn, checksum)
-        if isinstance(record, TransactionCommitted):
-            for positions in record.positions:
-                transaction.offsets += [(positions.group, offset) for offset in positions.offsets]
-                transaction.settled.append((positions.group, 0))
-        return Applied(outcome, slices=self._sliced(lsn, record, transaction))
-
-    def _published(self, lsn: int, record: Published, data: bytes | memoryview) -> Applied:
-        """Put messages that went through an exchange into the logs of the queues."""
-        if self.is_sliced(record.runs, len(data)):
-            return self._spread(lsn, record, data, None)
-        stores = self._catalog.stores
-        for sent, frames in sends(record, data):
-            self._catalog.place(stores[sent.partition], frames, sent.base_offset, sent.count, sent.at)
-        return Applied(None, [stores[placed.partition] for placed in record.placements])
-
-    def _put(
-        self, lsn: int, record: TransactionCommitted, transaction: Transaction, outcome: Outcome
-    ) -> Applied:
-        """Append the staged frames to the logs: at once if they are few, else in slices."""
-        if (store := self._put_one(record, transaction)) is not None:
-            return Applied(outcome, (store,))
-        applying = self._sliced(lsn, record, transaction)
-        if applying.is_small and applying.step(lsn - 1):
-            return Applied(outcome, applying.stores)
-        return Applied(outcome, slices=applying)
-
-    def _sliced(
-        self, lsn: int, record: TransactionCommitted | Published, transaction: Transaction
-    ) -> SlicedApply:
-        return SlicedApply(
-            lsn, record, transaction, self.staging, self._catalog, self.slice_bytes, self.small_bytes
-        )
-
-    def _put_one(self, record: TransactionCommitted, transaction: Transaction) -> MessageStore | None:
-        """Apply the most common commit, of one run that is in memory, as :class:`SlicedApply` would: 2.5 µs less."""
-        staged = transaction.staged
-        entries, placements = staged.entries, record.placements
-        if len(entries) != 1 or len(placements) != 1 or not staged.held or staged.bytes > self.small_bytes:
-            return None
-        entry, placement = entries[0], placements[0]
-        if placement.partition != entry.partition or placement.count != entry.count or entry.also:
-            return None
-        store = self._catalog.stores[entry.partition]
-        try:
-            self._catalog.place(store, staged.held[0], placement.base_offset, entry.count, record.at)
-        except MemoryExhausted:
-            return None
-        self.staging.release(staged)
-        return store
+            self.archive.note(lsn, outcome, 0, record.checksum, _parts(record, data, catalog.stores))
+        return self.application.whole(lsn, record, data, outcome, messages)
 
     def _rolled_back(self, lsn: int, record: TransactionRolledBack) -> Outcome:
         number = TransactionNumber(record.session, record.serial)
@@ -522,20 +429,6 @@ def remembered(checkpoint: Checkpoint) -> list[Outcome]:
     """
     rows = checkpoint.folds.get("transactions", [0])
     return rows[2 + rows[0] :]
-
-
-def placed_by(lsn: int, record: TransactionCommitted) -> dict[int, int]:
-    """Return the first offset by partition of a record that begins and commits a transaction.
-
-    Raises :class:`CorruptJournal` if it does not place exactly the messages of its runs.
-    """
-    counts: dict[int, int] = {}
-    for run in record.runs:
-        for partition in run.targets:
-            counts[partition] = counts.get(partition, 0) + run.count
-    if counts != {placement.partition: placement.count for placement in record.placements}:
-        raise misplaced(TransactionNumber(record.session, record.serial), lsn, record.placements, counts)
-    return {placement.partition: placement.base_offset for placement in record.placements}
 
 
 def _parts(

@@ -136,7 +136,7 @@ def test_a_group_that_nobody_asks_about_has_no_times(room):
 
 
 def test_a_timed_request_waits_in_line_like_others_while_a_large_commit_is_applied(room):
-    room.engine.transactions.table.small_bytes = 0
+    room.engine.transactions.table.application.small_bytes = 0
     totals = Totals(1, 1, frame.crc32c(MESSAGE))
     room.say(messages.Add(3, 1, room.partition), MESSAGE)
     room.say(*room.timed(messages.Commit(4, serial=1, totals=totals)))

@@ -43,10 +43,8 @@ class EngineSteps(RuleBasedStateMachine):
 
     def adopt(self, room: Room) -> None:
         self.room, self.engine = room, room.engine
-        self.engine.transactions.table.small_bytes, self.engine.transactions.table.slice_bytes = (
-            20 * KIB,
-            60 * KIB,
-        )
+        application = self.engine.transactions.table.application
+        application.small_bytes, application.slice_bytes = 20 * KIB, 60 * KIB
         self.engine.transactions.staging._budget = 100 * KIB  # most of what is added spills
         self.history.note(self.engine.last_lsn, "restart")
         self.acknowledged = max(self.acknowledged, self.engine.forced_lsn)

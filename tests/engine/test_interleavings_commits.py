@@ -22,7 +22,7 @@ class TestLargeCommits:
         room = Room()
         one, _ = room.topic()
         engine = room.engine
-        engine.transactions.table.small_bytes = 0
+        engine.transactions.table.application.small_bytes = 0
         room.begin((1, b"a"), (2, b"b")).commit()
         group = engine.take()
         engine.write(group)
@@ -40,7 +40,7 @@ class TestLargeCommits:
         room = Room()
         room.topic()
         engine = room.engine
-        engine.transactions.table.small_bytes = 0
+        engine.transactions.table.application.small_bytes = 0
         room.begin((1, b"a"), (2, b"b")).commit()
         while engine.busy:
             engine.continue_apply()
@@ -52,7 +52,7 @@ class TestLargeCommits:
         room = Room()
         stores = room.topic()
         engine = room.engine
-        engine.transactions.table.small_bytes = 0
+        engine.transactions.table.application.small_bytes = 0
         room.begin((1, b"a"), (2, b"b")).commit()
         while engine.busy:
             engine.continue_apply()
@@ -72,7 +72,9 @@ class TestLargeCommits:
         engine.housekeeping.request_checkpoint()
         staging = [job for job in jobs(room) if isinstance(job, StageFrames)]
         assert staging, "the scene needs frames to be staged"
-        engine.transactions.table.small_bytes = engine.transactions.table.slice_bytes = 1
+        engine.transactions.table.application.small_bytes = (
+            engine.transactions.table.application.slice_bytes
+        ) = 1
         room.begin((1, b"a"), (2, b"b"), (1, b"c")).commit()
         engine.continue_apply()
         assert engine.busy

@@ -96,7 +96,7 @@ MUTANTS: Final = (
         "        self._next.update(dict.fromkeys(self._found()))\n",
         "",
     ),
-    Mutant("the source is not finished", _DEAD, "framed)], positions)", "framed)], [])"),
+    Mutant("the source is not finished", _DEAD, "Unsent(runs, positions)", "Unsent(runs, [])"),
     Mutant("a full disk is filled", _DEAD, "        elif engine.full:\n", "        elif False:\n"),
     Mutant("all letters go to the first partition", _DEAD, "store.index % len(taking)", "0"),
     Mutant("one whose retry is counted is not given up", _BROKER, "known.is_dead or not each.dead", "True"),

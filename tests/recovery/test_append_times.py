@@ -164,7 +164,7 @@ def test_a_commit_in_slices_has_one_time_also_if_it_is_finished_by_replay():
         room = room_of()
         room.topic()
         table = room.engine.transactions.table
-        table.slice_bytes = table.small_bytes = 10
+        table.application.slice_bytes = table.application.small_bytes = 10
         begun = room.begin(*((number % 2 + 1, b"v" * 50) for number in range(40)))
         room.clock.advance(MINUTE)
         begun.commit()

@@ -425,7 +425,7 @@ def test_nothing_is_placed_beside_a_large_commit_that_begins_while_it_is_laid_ou
         assert next(steps) is None
     assert next(steps) is None, "it is being laid out"
     table = room.engine.transactions.table
-    table.small_bytes, table.slice_bytes = 0, 1
+    table.application.small_bytes, table.application.slice_bytes = 0, 1
     room.engine.transactions.commit(begun.number, Cause.CLIENT)
     assert room.engine.busy
     carry_out(steps)

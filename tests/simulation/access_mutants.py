@@ -105,11 +105,11 @@ ACCESS_MUTANTS: Final = (
         "carry out what is refused",
         _BROKER,
         "            if session.rights is not None and type(command) is not Disconnected:\n"
-        "                self._judge_rights(session.rights, command)\n"
+        "                judge_rights(session.rights, command)\n"
         "            answer = self._handlers[type(command)](session, command, data)\n",
         "            answer = self._handlers[type(command)](session, command, data)\n"
         "            if session.rights is not None and type(command) is not Disconnected:\n"
-        "                self._judge_rights(session.rights, command)\n",
+        "                judge_rights(session.rights, command)\n",
     ),
     Mutant(
         "carry out a timed request that is not allowed",

@@ -29,7 +29,8 @@ def committed(
     settings = JournalSettings(file_bytes=1 << 20, pool_bytes=pool_bytes, low_water_bytes=0)
     place = Place(settings, partitions=3 if third else 2)
     place.transactions.staging._budget = min(held, pool_bytes // 2)
-    place.transactions.table.slice_bytes, place.transactions.table.small_bytes = slice_bytes, small_bytes
+    application = place.transactions.table.application
+    application.slice_bytes, application.small_bytes = slice_bytes, small_bytes
     for n, run in enumerate(runs):
         place.transactions.add(NUMBER, 1 + n % 2, run, len(decode_run(run)))
     if held:

@@ -141,7 +141,8 @@ class TestTheCycle:
 
     def test_a_large_commit_is_in_the_archive_before_its_messages_are_shown(self):
         room = room_with_topic()
-        room.engine.transactions.table.small_bytes, room.engine.transactions.table.slice_bytes = KIB, 8 * KIB
+        application = room.engine.transactions.table.application
+        application.small_bytes, application.slice_bytes = KIB, 8 * KIB
         begun = room.begin(*[(FIRST, b"v" * 5 * KIB) for _ in range(8)])
         begun.sync()
         begun.commit()

@@ -25,11 +25,8 @@ from journal.folds.identity import IdentityFold
 from journal.folds.producers import ProducersFold
 from journal.folds.queues import QueuesFold
 from journal.folds.streams import StreamsFold
-from txbroker.broker.access.access_admin import AccessAdministration
 from txbroker.broker.access.access_policy import AccessPolicy
-from txbroker.broker.access.entrance import Entrance
-from txbroker.broker.access.quotas import QuotaBook
-from txbroker.broker.access.welcome import Greeting
+from txbroker.broker.access.wiring import Ends, letting_in
 from txbroker.broker.admin import Describing, nothing_scrubbed
 from txbroker.broker.fetches.fetch_attempt import CallLater, unreadable
 from txbroker.broker.fetches.fetches import Fetching, RunBlocking, run_inline
@@ -48,7 +45,7 @@ from txbroker.broker.sends.sends import Sending
 from txbroker.broker.sends.streams import Delivering
 from txbroker.broker.sessions.accounts import SMALL, Accounts
 from txbroker.broker.sessions.latencies import Latencies
-from txbroker.broker.sessions.rights import Policy, Rights, needs_of
+from txbroker.broker.sessions.rights import Policy, judge_rights
 from txbroker.broker.sessions.session import (
     OPEN,
     Session,
@@ -162,13 +159,8 @@ class Broker:
         self.describing = Describing(
             engine, settings, self.transacting.number_of, self.orphans.policy, self.accounts, self.stepwise
         )
-        self._schedule(run_blocking, call_later)
-        self.queues = queueing(
-            engine, settings, _fold(engine, QueuesFold), self.groups, self.consuming, self.stepwise, self.accounts,
-            call_later, random,
-        )  # fmt: skip
-        self.scrubbed = nothing_scrubbed
-        self.transacting.next_session = (engine.start_number << 32) + 1
+        self._schedule_and_queue(run_blocking, call_later, random)
+        self.scrubbed, self.transacting.next_session = nothing_scrubbed, (engine.start_number << 32) + 1
         logins = Logins(
             _fold(engine, AccessFold), run_passwords or run_blocking, engine.clock, random, issuers
         )
@@ -183,36 +175,35 @@ class Broker:
         random: Callable[[int], bytes],
     ) -> None:
         """Make what lets clients in, and what says whom."""
-        engine, settings, sessions = self.engine, self.settings, self.sessions
+        engine, sessions = self.engine, self.sessions
         self.access: AccessFold = _fold(engine, AccessFold)
         self.access_policy = AccessPolicy(
             engine, self.access, self.delivering.fold, self.groups, self.coordinator.member_of,
             _fold(engine, QueuesFold),
         )  # fmt: skip
         self.policy: Policy = self.access_policy
-        identity: IdentityFold = _fold(engine, IdentityFold)
-        self.greeting = Greeting(engine, settings, sessions, self.transacting, identity, random)
-        self.quotas = QuotaBook(
-            engine, self.access, self.producers, sessions, call_later, self.fetching.drained
-        )
-        self.entrance = Entrance(
-            engine, settings, sessions, self.greeting, self.access, logins, lambda: self.policy, self.quotas,
-            call_later, self._supersede, self._end, self._finish,
-        )  # fmt: skip
-        self.access_admin = AccessAdministration(
+        ends = Ends(self._supersede, self._end, self._finish, self._send_away)
+        self.greeting, self.quotas, self.entrance, self.access_admin = letting_in(
+            self,
             engine,
             self.access,
+            _fold(engine, IdentityFold),
             self.access_policy,
-            sessions,
+            logins,
+            ends,
+            call_later,
             random,
-            self._send_away,
-            self.quotas,
-            logins.can_log_in,
         )
         self.session_list = SessionList(engine, sessions, self._send_away)
 
-    def _schedule(self, run_blocking: RunBlocking, call_later: CallLater | None) -> None:
-        """Make what takes messages for later, and lets them go."""
+    def _schedule_and_queue(
+        self, run_blocking: RunBlocking, call_later: CallLater | None, random: Callable[[int], bytes]
+    ) -> None:
+        """Make what takes messages for later and lets them go, and what has queues."""
+        self.queues = queueing(
+            self.engine, self.settings, _fold(self.engine, QueuesFold), self.groups, self.consuming, self.stepwise,
+            self.accounts, call_later, random,
+        )  # fmt: skip
         self.scheduling = Scheduling(self.engine, self.settings, self.stepwise)
         self.scheduling.schedule.on_placed = self.latencies.placed
         schedule = self.scheduling.schedule
@@ -305,7 +296,7 @@ class Broker:
         """
         found = learn or partial(ConnectionFacts, address=peer)
         session = Session(self.greeting.new_secret(), peer, deliver, close, self.engine.now(), found)
-        session.on_drained = self._drained
+        session.on_drained = self.queues.drains(self.fetching.drained)
         return session
 
     def closed(self, session: Session) -> None:
@@ -382,7 +373,7 @@ class Broker:
         """Judge, decide, and answer when it is forced; raises ``MemoryExhausted`` if it must be tried again."""
         try:
             if session.rights is not None and type(command) is not Disconnected:
-                self._judge_rights(session.rights, command)
+                judge_rights(session.rights, command)
             answer = self._handlers[type(command)](session, command, data)
             if answer is None:
                 return
@@ -430,15 +421,6 @@ class Broker:
         else:
             self.accounts.put(session, encoded)
 
-    @staticmethod
-    def _judge_rights(rights: Rights, command: Any) -> None:
-        """The one place where a request's rights are asked for, whether it was parked, timed or came just now."""
-        if not rights.knows(command):
-            meant = command.request if type(command) is Timed else command
-            for need in needs_of(meant):
-                rights.judge(need, meant)
-            rights.learn(meant)
-
     def _give_up(self, session: Session, command: Any, error: MemoryExhausted) -> None:
         """Refuse a request because there is no memory even after flushing; its transaction cannot continue."""
         if isinstance(command, Add | AddOffsets | Prepare | Commit):
@@ -467,10 +449,6 @@ class Broker:
     def _cancel(self, session: Session, command: Cancel, data: memoryview) -> None:
         self.fetching.cancel(session, command, data)
         self.queues.takes.cancel(session, command.fetch)
-
-    def _drained(self, session: Session) -> None:
-        self.fetching.drained(session)
-        self.queues.takes.drained(session)
 
     def _idle(self) -> None:
         self.stepwise.idle()  # first: it is little, and what is parked may be the next large commit

@@ -182,7 +182,7 @@ class ParkedRequests:
         if command.operator or applies.ends(number) or (known is None and not carries):
             return False
         # Large commits go one after the other: otherwise they would be passed for ever.
-        if known is not None and (carries or not is_small(known, table.small_bytes)):
+        if known is not None and (carries or not is_small(known, table.application.small_bytes)):
             return False
         partitions = known.partitions if known is not None else [partition for partition, _ in command.runs]
         if any(partition < 0 for partition in partitions):

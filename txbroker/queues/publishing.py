@@ -108,7 +108,7 @@ class Publishing:
         counts, stores = unsent.counts({}), engine.catalog.stores
         if not counts and not producer_id:
             return base  # it found no queue, and nobody could repeat it
-        if not engine.transactions.table.is_sliced(runs, len(frames)):
+        if not engine.transactions.table.application.is_sliced(runs, len(frames)):
             engine.catalog.make_room_for(unsent.sizes())
         placements = [Placement(number, stores[number].end_offset, some) for number, some in counts.items()]
         at = engine.now()

@@ -186,7 +186,12 @@ class TestPrincipals:
 
     def rights(self, access, principal="a"):
         return AccessPolicy(
-            SimpleNamespace(), access, SimpleNamespace(streams={}), SimpleNamespace(), lambda *_: None
+            SimpleNamespace(),
+            access,
+            SimpleNamespace(streams={}),
+            SimpleNamespace(),
+            lambda *_: None,
+            SimpleNamespace(),
         ).rights_of(principal)
 
     def add(self, access, *rules):

@@ -11,8 +11,16 @@ import re
 
 import pytest
 
+from journal.formats import frame
 from journal.records.access_entries import Effect, Resource, Right, Rule, TokenSubject, User
 from journal.records.group_entries import Ending, GroupSettings, RetryRules
+from journal.records.queue_entries import (
+    Binding,
+    ExchangeKind,
+    ExchangeSettings,
+    QueueSettings,
+    address_of,
+)
 from journal.records.record import WallClockTold
 from journal.settings import TopicSettings
 from journal.xid import Xid
@@ -97,6 +105,34 @@ def test_who_has_let_go_what_a_jump_of_the_clock_has_held_is_told_and_the_jump_i
     room.write()
     [line] = room.told("schedule.released")
     assert (line["principal"], line["by"]) == ("@admin", "tester@10.0.0.9:7")
+
+
+def test_queues_exchanges_and_bindings_are_told_live_and_by_the_next_start(room):
+    peer = administrator(room)
+    queue = peer.ask(m.DeclareQueue, "tasks", QueueSettings())
+    exchange = peer.ask(m.DeclareExchange, "orders", ExchangeSettings(ExchangeKind.HEADERS))
+    binding = Binding("orders", "", "tasks", arguments=(("kind", b"new"), ("x-match", b"any")))
+    room.write()
+    peer.ask(m.Bind, binding)
+    peer.ask(m.Bind, Binding("amq.topic", "a.#", "orders", to_exchange=True))
+    peer.ask(m.Send, address_of(1, mandatory=True), data=frame.encode(b"task", 1, b"tasks"))
+    peer.ask(m.Unbind, binding)
+    peer.ask(m.DeleteExchange, "orders", exchange.number)
+    peer.ask(m.DeleteQueue, "tasks", queue.partition)
+    room.engine.sync()
+    room.die(survive=1.0)  # the last lines come after it
+    room.write()
+    told = room.told()
+    assert [line["what"] for line in told] == [
+        "queue.declared", "exchange.declared", "binding.made", "binding.made", "binding.ended", "exchange.deleted",
+        "queue.deleted",
+    ]  # fmt: skip
+    assert {(line["principal"], line["address"]) for line in told} == {("@admin", "10.0.0.9:7")}
+    assert told[0]["queue"] == "tasks"
+    assert told[0]["topic"] == told[6]["topic"] == "txbroker.queue.1"
+    assert (told[1]["exchange"], told[1]["kind"]) == ("orders", "headers")
+    assert (told[2]["queue"], told[2]["arguments"]) == ("tasks", ["kind", "x-match"])
+    assert (told[3]["exchange"], told[3]["key"], told[3]["to_exchange"]) == ("amq.topic", "a.#", "orders")
 
 
 def test_no_secret_is_in_any_line(room):

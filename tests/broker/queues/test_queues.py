@@ -343,14 +343,17 @@ def test_nobody_sends_past_the_exchange():
     scene = Scene()
     queue = scene.queue()
     assert "txbroker.queue" in scene.peer.send(queue, b"x").message
-    refused(scene.peer.ask(messages.Send, address_of(99, mandatory=True), data=framed("q", b"x")), "UnknownExchange")
+    refused(
+        scene.peer.ask(messages.Send, address_of(99, mandatory=True), data=framed("q", b"x")),
+        "UnknownExchange",
+    )
 
 
 @pytest.mark.parametrize("many", [1, 300])
 def test_a_large_fan_out_is_applied_in_slices_and_shown_at_once(many):
     scene = Scene()
-    scene.room.engine.transactions.table.small_bytes = 4096
-    scene.room.engine.transactions.table.slice_bytes = 4096
+    scene.room.engine.transactions.table.application.small_bytes = 4096
+    scene.room.engine.transactions.table.application.slice_bytes = 4096
     address = scene.exchange("e", ExchangeKind.FANOUT)
     queues = [scene.queue(f"q{number}") for number in range(many)]
     for number in range(many):

@@ -54,8 +54,10 @@ def test_what_is_not_a_run_of_frames_is_refused_and_nothing_stored(room, partiti
 
 
 def test_an_unknown_partition_is_refused(room, partition):
-    for number in (0, -1, partition + 1, 1 << 60):
+    for number in (0, partition + 1, 1 << 60):
         refused(room.peer().send(number, b"a"), "UnknownPartition")
+    for number in (-1, -99, -1 << 60):
+        refused(room.peer().send(number, b"a"), "UnknownExchange")
 
 
 def test_a_frame_over_the_limit_of_broker_or_topic_is_refused():

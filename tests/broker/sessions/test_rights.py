@@ -20,6 +20,7 @@ from journal.records.group_entries import (
     RetryRules,
     Settled,
 )
+from journal.records.queue_entries import QUEUE_GROUP, Binding, ExchangeKind, ExchangeSettings, QueueSettings
 from journal.xid import Xid
 from tests.support.broker_room import Room, frames, refused
 from tests.support.repository import ROOT
@@ -87,6 +88,12 @@ class Everything:
 
     def topic_of(self, partition):
         return f"t{partition}"
+
+    def queue_of(self, partition):
+        return f"q{partition}"
+
+    def exchange_of(self, address):
+        return f"x{-address // 2}"
 
     def table_of(self, stream):
         return "shop"
@@ -242,6 +249,38 @@ def needed(command, places):
         (messages.CheckAccess(1, "alice", Right.READ, Resource.TOPIC, "t"), ["administer broker"]),
         (messages.PinFiles(1), ["backup broker"]),
         (messages.Timed(1, messages.Send(1, 1)), ["write topic t1"]),
+        (messages.Send(1, -6), ["write exchange x3"]),
+        (messages.Add(1, 1, -7), ["write exchange x3"]),
+        (messages.Commit(1, serial=1, runs=[(1, 0), (-6, 0)]), ["write topic t1", "write exchange x3"]),
+        (messages.CommitOffsets(1, QUEUE_GROUP, [], settled=[DEAD]), ["read queue q4"]),
+        (messages.AddOffsets(1, 1, QUEUE_GROUP, [], settled=[SETTLED]), ["read queue q4"]),
+        (
+            messages.Commit(1, serial=1, positions=[GroupPositions(QUEUE_GROUP, b"", [], [SETTLED])]),
+            ["read queue q4"],
+        ),
+        (messages.TakeMessages(1, 4), ["read queue q4"]),
+        (messages.GiveBack(1, 4, b"", 0), ["read queue q4"]),
+        (messages.DeclareQueue(1, "q"), ["create queue q", "describe queue q"]),
+        (messages.DeclareQueue(1, "q", passive=True), ["describe queue q"]),
+        (
+            messages.DeclareQueue(1, "q", QueueSettings(None, "", "k")),
+            ["create queue q", "describe queue q", "write exchange amq.default"],
+        ),
+        (messages.DeleteQueue(1, "q", 4), ["delete queue q"]),
+        (messages.PurgeQueue(1, "q"), ["read queue q"]),
+        (
+            messages.DeclareExchange(1, "x", ExchangeSettings(ExchangeKind.TOPIC)),
+            ["create exchange x", "describe exchange x"],
+        ),
+        (messages.DeleteExchange(1, "x", 7), ["delete exchange x"]),
+        (messages.Bind(1, Binding("x", "k", "q")), ["read exchange x", "write queue q"]),
+        (
+            messages.Unbind(1, Binding("x", "k", "y", to_exchange=True)),
+            ["read exchange x", "write exchange y"],
+        ),
+        (messages.ListQueues(1, ["q"]), ["describe queue q"]),
+        (messages.ListExchanges(1, ["x"]), ["describe exchange x"]),
+        (messages.ListQueues(1), []),
         (messages.Timed(1, messages.Commit(1, xid=XID)), ["decide transaction of-another"]),
     ],
 )
@@ -251,6 +290,9 @@ def test_what_a_request_needs_is_read_off_it(command, rights):
 
 class Nothing(Everything):
     def topic_of(self, partition):
+        return None
+
+    def exchange_of(self, address):
         return None
 
     def table_of(self, stream):
@@ -267,6 +309,9 @@ def test_a_need_on_what_is_not_known_by_its_number_names_nothing():
     send = messages.Send(1, 7)
     [need] = needs_of(send)
     assert list(need.things(send, Nothing())) == [Thing(None, "the topic of partition 7")]
+    publish = messages.Send(1, -7)
+    [need] = needs_of(publish)
+    assert list(need.things(publish, Nothing())) == [Thing(None, "the exchange at -7")]
 
 
 @pytest.mark.parametrize("kind", [messages.Attend, messages.BeginMessages])

@@ -249,7 +249,7 @@ def test_an_interrupted_add_is_mended():
 
 
 def test_a_batch_takes_so_many_messages_as_a_request_may_have(monkeypatch):
-    monkeypatch.setattr("txbroker.client.producer.envelope_batch.MAX_REQUEST_MESSAGES", 2)
+    monkeypatch.setattr("txbroker.client.producer.separate_batch.MAX_REQUEST_MESSAGES", 2)
     batch = EnvelopeBatch(0.0)
     assert [batch.add(b"a", 1, b"k", None, 1000) for _ in range(3)] == [0, 1, -1]
 

@@ -222,7 +222,7 @@ class World:
             engine.last_lsn,
         )
         transactions = engine.transactions
-        transactions.table.small_bytes, transactions.table.slice_bytes = (
+        transactions.table.application.small_bytes, transactions.table.application.slice_bytes = (
             self.settings.small_commit,
             self.settings.slice,
         )

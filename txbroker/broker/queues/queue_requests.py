@@ -143,6 +143,15 @@ class Queueing:
         key = queue.settings.dead_letter_key
         return queue.name, None if key is None else key.encode()
 
+    def drains(self, others: Callable[[Session], object]) -> Callable[[Session], None]:
+        """Return what is called when a session's peer has taken its answers: for fetches, and for takes."""
+
+        def drained(session: Session) -> None:
+            others(session)
+            self.takes.drained(session)
+
+        return drained
+
     # -- declarations ------------------------------------------------------------------------------
 
     def declare_queue(self, session: Session, command: DeclareQueue, data: memoryview) -> QueueDeclared:  # noqa: ARG002

@@ -162,7 +162,13 @@ _WRITE, _READ, _DESCRIBE = Right.WRITE, Right.READ, Right.DESCRIBE
 _TOPIC, _GROUP, _TRANSACTION = Resource.TOPIC, Resource.GROUP, Resource.TRANSACTION
 _MESSAGES: Final = Need(_WRITE, _TOPIC, things.sent_runs, _has_runs)
 _QUEUE, _EXCHANGE = Resource.QUEUE, Resource.EXCHANGE
-_PUBLISHED: Final = Need(_WRITE, _EXCHANGE, things.exchanges_of_runs, _has_runs)
+_SENT: Final = (
+    Need(_WRITE, _TOPIC, things.sent_to, lambda command: command.partition >= 0),
+    Need(_WRITE, _EXCHANGE, things.exchange_sent_to, lambda command: command.partition < 0),
+)
+_PUBLISHED: Final = Need(
+    _WRITE, _EXCHANGE, things.exchanges_of_runs, lambda command: any(each < 0 for each, _ in command.runs)
+)
 _ACKNOWLEDGED: Final = Need(_READ, _QUEUE, things.queues_settled)
 _SETTLES: Final = Need(_READ, _GROUP, things.settling_group)
 _BINDING: Final = (
@@ -188,7 +194,7 @@ NEEDS: Final[Mapping[type, tuple[Need, ...]]] = {
     Hello: (),
     Login: (),
     Ping: (),
-    Send: (Need(_WRITE, _TOPIC, things.sent_to), Need(_WRITE, _EXCHANGE, things.exchange_sent_to)),
+    Send: _SENT,
     OpenProducer: (Need(_WRITE, Resource.PRODUCER, things.by_name_if_any),),
     DescribeTopics: (Need(_DESCRIBE, _TOPIC, things.by_names_if_any),),
     CreateTopic: (Need(Right.CREATE, _TOPIC, things.by_name),),
@@ -198,7 +204,7 @@ NEEDS: Final[Mapping[type, tuple[Need, ...]]] = {
     Fetch: (Need(_READ, _TOPIC, things.fetched), Need(_READ, _GROUP, things.by_readers, _has_readers)),
     OffsetsForTime: (Need(_DESCRIBE, _TOPIC, things.by_partitions),),
     FindMessages: (Need(_READ, _TOPIC, things.by_partition),),
-    Add: (Need(_WRITE, _TOPIC, things.sent_to), Need(_WRITE, _EXCHANGE, things.exchange_sent_to)),
+    Add: _SENT,
     AddOffsets: (_SETTLES, _MOVED, _ACKNOWLEDGED, *_DEAD),
     Prepare: (
         Need(Right.PREPARE, _TRANSACTION, things.by_xid), _MESSAGES, _PUBLISHED, _POSITIONS, _MOVED, _ACKNOWLEDGED,
@@ -287,6 +293,17 @@ Lists of topics, groups and all positions of a group have what may be described,
 def needs_of(command: Any) -> Iterator[Need]:
     """What one request needs; for a timed one the request in it is asked for."""
     return (need for need in NEEDS[type(command)] if need.if_so(command))
+
+
+def judge_rights(rights: Rights, command: Any) -> None:
+    """Raise unless a request may be carried out: the one place where this is asked, whether it was parked, timed or
+    came just now.
+    """
+    if not rights.knows(command):
+        meant = command.request if type(command) is Timed else command
+        for need in needs_of(meant):
+            rights.judge(need, meant)
+        rights.learn(meant)
 
 
 class Rights(Places, Protocol):

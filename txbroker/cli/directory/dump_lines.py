@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from math import isfinite
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -25,7 +27,22 @@ from journal.records.access_entries import Rule, User
 from journal.records.access_secrets import HIDDEN, without_secrets
 from journal.records.group_entries import GroupPositions, GroupSettings, RetryRules, Settled
 from journal.records.journal_headers import FileHeader
-from journal.records.record import Cancelled, Due, StreamClaimed, StreamReleased, TransactionPrepared
+from journal.records.queue_entries import (
+    Binding,
+    ExchangeSettings,
+    Queue,
+    Scalar,
+    exchange_of,
+    is_mandatory,
+)
+from journal.records.record import (
+    Cancelled,
+    Due,
+    Published,
+    StreamClaimed,
+    StreamReleased,
+    TransactionPrepared,
+)
 from journal.records.schedule_records import TakenBack
 from journal.records.stream_entries import Delivered
 from journal.transaction_states import TransactionNumber
@@ -82,22 +99,29 @@ def _record(each: JournalEntry, values: bool) -> dict[str, Any]:
         line["messages"] = _scheduled_pairs(record.messages)
     if isinstance(record, TransactionPrepared):
         line["taken_back"] = _scheduled_pairs(record.taken_back)
+    if isinstance(record, Published):
+        line |= {"exchange": exchange_of(record.address), "mandatory": is_mandatory(record.address)}
     if each.beyond:
         line["beyond_damage"] = True
     return line | (_values(each.data) if values and each.data else {})
 
 
 def _plain(value: Any) -> Any:
-    """Return an xid in the form that all commands take, instead of base64; and what groups settle, users and rules with
-    their names.
+    """Return an xid in the form that all commands take, instead of base64; and what groups settle, users, rules, queues
+    and bindings with their names.
     """
     if isinstance(value, Xid):
         return str(value)
-    if isinstance(
-        value, GroupPositions | GroupSettings | RetryRules | Rule | Settled | Delivered | TakenBack | User
-    ):
+    if isinstance(value, _NAMED):
         return _named(value)
     return [_plain(each) for each in value] if isinstance(value, list) else msgspec.to_builtins(value)
+
+
+_NAMED: Final = (
+    Binding, Delivered, ExchangeSettings, GroupPositions, GroupSettings, Queue, RetryRules, Rule, Settled, TakenBack,
+    User,
+)  # fmt: skip
+"""The parts of records whose fields are shown with their names."""
 
 
 def _section(section: Any) -> dict[str, Any]:
@@ -107,33 +131,13 @@ def _section(section: Any) -> dict[str, Any]:
 def _named(value: Any) -> Any:
     """The row of a fold, or a part of it, with the names that the fold gives its fields."""
     value = without_secrets(value)
+    if (shape := _SHAPES.get(type(value))) is not None:
+        return shape(value)
     if isinstance(value, Xid | TransactionNumber):
         return str(value)
-    if isinstance(value, Settled):
-        shape = _shape(value) | {"finished": _finished(value.finished, value.base)}
-        del shape["retried"]  # no record has any
-        return shape
     if isinstance(value, Rows) and value.fold == AccessFold.name:
         typed = [each if isinstance(each, msgspec.Struct) else HIDDEN for each in value.rows]
         return _shape(replace(value, rows=typed))  # what has no known form may hold secrets anywhere
-    if isinstance(value, Delivered | Stream):
-        return _shape(value) | {"stream": value.stream.hex()}
-    if isinstance(value, TakenBack):
-        return {"taken_back": _scheduled_pairs(value.messages)}
-    if isinstance(value, LogRow):
-        sets = {name: _set(getattr(value, name), value.begins) for name in ("over", "cancelled")}
-        return _shape(value) | sets
-    if isinstance(value, TimesRow):
-        some = Some(value.start, value.width, value.items[:SHOWN_ENTRIES])
-        due = [(at, _scheduled(entry)) for at, entry in some.entries()]
-        return _shape(value) | {"messages": len(value.items) // 8, "items": due}
-    if isinstance(value, GroupRow):
-        positions = {partition: offset for partition, offset, _ in value.positions}
-        settlements = [
-            _shape(each) | {"finished": _finished(each.finished, positions[each.partition])}
-            for each in value.settlements
-        ]
-        return _shape(replace(value, settlements=[])) | {"settlements": settlements}
     if isinstance(value, msgspec.Struct):
         return _shape(value)
     if isinstance(value, list | tuple):
@@ -145,6 +149,69 @@ def _named(value: Any) -> Any:
 
 def _shape(value: msgspec.Struct) -> dict[str, Any]:
     return {name: _named(getattr(value, name)) for name in value.__struct_fields__}
+
+
+def _settled_shape(value: Settled) -> dict[str, Any]:
+    shape = _shape(value) | {"finished": _finished(value.finished, value.base)}
+    del shape["retried"]  # no record has any
+    return shape
+
+
+def _stream_shape(value: Delivered | Stream) -> dict[str, Any]:
+    return _shape(value) | {"stream": value.stream.hex()}
+
+
+def _taken_back_shape(value: TakenBack) -> dict[str, Any]:
+    return {"taken_back": _scheduled_pairs(value.messages)}
+
+
+def _log_shape(value: LogRow) -> dict[str, Any]:
+    sets = {name: _set(getattr(value, name), value.begins) for name in ("over", "cancelled")}
+    return _shape(value) | sets
+
+
+def _times_shape(value: TimesRow) -> dict[str, Any]:
+    some = Some(value.start, value.width, value.items[:SHOWN_ENTRIES])
+    due = [(at, _scheduled(entry)) for at, entry in some.entries()]
+    return _shape(value) | {"messages": len(value.items) // 8, "items": due}
+
+
+def _group_shape(value: GroupRow) -> dict[str, Any]:
+    positions = {partition: offset for partition, offset, _ in value.positions}
+    settlements = [
+        _shape(each) | {"finished": _finished(each.finished, positions[each.partition])}
+        for each in value.settlements
+    ]
+    return _shape(replace(value, settlements=[])) | {"settlements": settlements}
+
+
+def _exchange_shape(value: ExchangeSettings) -> dict[str, Any]:
+    return _shape(value) | {"kind": value.kind.name.lower()}
+
+
+def _binding_shape(value: Binding) -> dict[str, Any]:
+    return _shape(value) | {"arguments": {name: _scalar(each) for name, each in value.arguments}}
+
+
+_SHAPES: Final[dict[type, Callable[[Any], dict[str, Any]]]] = {
+    Binding: _binding_shape,
+    Delivered: _stream_shape,
+    ExchangeSettings: _exchange_shape,
+    GroupRow: _group_shape,
+    LogRow: _log_shape,
+    Settled: _settled_shape,
+    Stream: _stream_shape,
+    TakenBack: _taken_back_shape,
+    TimesRow: _times_shape,
+}
+"""What is shown in another form than its fields have."""
+
+
+def _scalar(value: Scalar) -> Any:
+    """Return a value of a binding's argument; one that is not finite has no form in JSON, and is shown as text."""
+    if isinstance(value, bytes):
+        return bytes_json(value)
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 def _finished(data: bytes, base: int) -> Any:

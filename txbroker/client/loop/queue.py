@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from journal.message_headers import GivenHeaders, GivenId, GivenTags
 from txbroker.client.core.results import Message, Receipt
@@ -16,9 +16,6 @@ from txbroker.client.queues.client_queue import ClientQueue
 from txbroker.client.queues.publishing import key_of
 from txbroker.client.queues.queue_reader import QueueReader
 
-if TYPE_CHECKING:
-    from txbroker.client.loop.connection import LoopConnection
-
 
 class LoopQueue(ClientQueue):
     """A queue that is read: :meth:`get`, or ``async for``. It is an async context manager, which closes it.
@@ -26,15 +23,18 @@ class LoopQueue(ClientQueue):
     What was taken and is neither acknowledged nor returned is given to others when it is closed.
     """
 
-    _connection: LoopConnection
+    _connection: Any
 
-    def __init__(self, connection: LoopConnection, core: QueueReader) -> None:
+    def __init__(self, connection: Any, core: QueueReader) -> None:
         self._connection, self._core = connection, core
 
     @taking_method
     def get(self, timeout: float | None = None) -> Awaitable[Message | None]:
         """Take the next message; see the blocking client's."""
-        return self._connection.take(lambda: Take(self._core, until(self._core.core.clock, timeout), one_of))
+        found: Awaitable[Message | None] = self._connection.take(
+            lambda: Take(self._core, until(self._core.core.clock, timeout), one_of)
+        )
+        return found
 
     def close(self, failed: bool = False) -> None:
         """Take nothing more, and give back what was taken and is not settled; see the blocking client's."""
@@ -48,7 +48,7 @@ class LoopQueue(ClientQueue):
     async def __anext__(self) -> Message:
         if self.closed:
             raise StopAsyncIteration
-        found = await self._connection.take(lambda: Take(self._core, math.inf, one_of))
+        found: Message | None = await self._connection.take(lambda: Take(self._core, math.inf, one_of))
         if found is None:
             raise StopAsyncIteration
         return found
