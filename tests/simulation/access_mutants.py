@@ -113,9 +113,9 @@ ACCESS_MUTANTS: Final = (
     ),
     Mutant(
         "carry out a timed request that is not allowed",
-        _BROKER,
-        "            for need in needs_of(meant):\n",
-        "            for need in needs_of(meant) if meant is command else ():\n",
+        _RIGHTS,
+        "        for need in needs_of(meant):\n",
+        "        for need in needs_of(meant) if meant is command else ():\n",
     ),
     Mutant(
         "not look at the messages that a deciding request carries",

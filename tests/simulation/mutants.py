@@ -43,7 +43,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "show what begins and ends with one request before the force",
-        "journal/transactions/table.py",
+        "journal/transactions/application.py",
         "        return Applied(outcome, [stores[partition] for partition in bases])\n",
         "        for partition in bases:\n            stores[partition].publish(stores[partition].end_offset)\n"
         "        return Applied(outcome)\n",
@@ -51,14 +51,14 @@ MUTANTS: Final = (
     Mutant(
         "not remember how what begins and ends with one request ended",
         "journal/transactions/table.py",
-        "        self.outcomes.remember_new(outcome)\n        stores, runs = catalog.stores, record.runs\n",
-        "        stores, runs = catalog.stores, record.runs\n",
+        "        self.outcomes.remember_new(outcome)\n        if self.archive.on:\n            self.archive.note(",
+        "        if self.archive.on:\n            self.archive.note(",
     ),
     Mutant(
         "show the second phase in one go before the force",
-        "journal/transactions/table.py",
-        "        self.staging.release(staged)\n        return store\n",
-        "        self.staging.release(staged)\n        store.publish(store.end_offset)\n        return store\n",
+        "journal/transactions/application.py",
+        "        self._staging.release(staged)\n        return store\n",
+        "        self._staging.release(staged)\n        store.publish(store.end_offset)\n        return store\n",
     ),
     Mutant(
         "leave out what a deciding request carries behind adds",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from journal.constants import MIB
 from journal.folds.bindings import ANY_WORDS, MATCH_ARGUMENT
 from journal.folds.groups import GroupsFold
 from journal.folds.queues import PREDECLARED, DeclaredQueue, Exchange, QueuesFold
@@ -51,8 +52,8 @@ MAX_ANY_WORDS: Final = 8
 """Most ``#`` of a pattern: each makes a message look at more of it for each of its words."""
 MATCHES: Final = (b"all", b"any", b"all-with-x", b"any-with-x")
 """What ``x-match`` may be."""
-_LOG: Final = TopicSettings()
-"""Of a queue's log. What goes of it is decided by what was acknowledged."""
+_LOG: Final = TopicSettings(segment_bytes=16 * MIB)
+"""Of a queue's log. What goes of it, by whole segments, is decided by what was acknowledged."""
 
 
 class Declarations:

@@ -300,6 +300,8 @@ class Deliveries:
         self._engine, self._fold, self._groups = engine, fold, groups
         self._queues: dict[int, QueueDeliveries] = {}
         self._changed: dict[int, None] = {}
+        self._settled: set[int] = set()
+        """Partitions of queues in which something may have been finished since :meth:`finished_since` was called."""
         self.on_ready: Callable[[QueueDeliveries], object] = _nothing
         groups.on_queues = self.changed
         for queue in fold.queues.values():
@@ -314,6 +316,7 @@ class Deliveries:
         store = self._engine.catalog.stores[queue.partition]
         found = QueueDeliveries(queue, store, self._groups, redelivered_below)
         self._queues[queue.partition] = found
+        self._settled.add(queue.partition)
         found.look_again(self._engine.now())
         return found
 
@@ -328,6 +331,7 @@ class Deliveries:
         It is still being applied: what it releases is ready once it is forced.
         """
         for number in partitions:
+            self._settled.add(number)
             if (found := self._queues.get(number)) is not None:
                 found.let_go()
                 if not self._changed:
@@ -341,6 +345,11 @@ class Deliveries:
             if (found := self._queues.get(number)) is not None:
                 found.look_again(now)
                 self.on_ready(found)
+
+    def finished_since(self) -> list[QueueDeliveries]:
+        """Return the queues in which something may have been finished since this was called last."""
+        settled, self._settled = self._settled, set()
+        return [found for number in settled if (found := self._queues.get(number)) is not None]
 
     def forget(self, partition: int) -> None:
         """Forget the queue of a partition: it was deleted."""

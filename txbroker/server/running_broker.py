@@ -168,6 +168,7 @@ class RunningBroker:
     def _retain(self, now: int) -> None:
         self.engine.housekeeping.retain(now)
         self.broker.scheduling.schedule.retain()
+        self.broker.queues.retain()
 
     def _unless_busy(self, action: Callable[[int], object]) -> Callable[[], None]:
         """Wrap an action so that it makes no decision while a large commit is being applied, nor after a failure."""

@@ -228,6 +228,20 @@ def test_a_prepared_acknowledgement_holds_the_message_until_the_outcome():
         assert scene.counts()[0] == left
 
 
+def test_what_a_prepared_transaction_has_acknowledged_is_gone_with_its_commit_and_nothing_else_is():
+    scene = Scene()
+    queue = scene.queue()
+    scene.publish("q", b"a", b"b", b"c")
+    scene.taken(queue)
+    scene.peer.ask(messages.Prepare, 1, XID, Totals(0, 0, 0), positions=acknowledged(queue, 1))
+    scene.room.engine.sync()
+    scene.peer.ask(messages.Commit, xid=XID)
+    assert scene.counts() == (2, 0, 2, 0)
+    assert scene.taken(queue) == []
+    scene.restart()
+    assert scene.taken(queue) == [b"a", b"c"]
+
+
 def test_a_worker_whose_session_has_ended_cannot_commit_its_rows():
     scene = Scene()
     queue = scene.queue()

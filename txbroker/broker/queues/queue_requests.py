@@ -12,7 +12,7 @@ from journal.log.message_store import MessageStore
 from journal.records.access_entries import Resource
 from journal.records.group_entries import Ending, PartitionOffset, RetryRules, Settled
 from journal.records.queue_entries import QUEUE_GROUP, address_of
-from journal.records.record import OffsetsCommitted
+from journal.records.record import LogStartMoved, OffsetsCommitted
 from journal.transactions.unsent import UnsentRun
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Until
 from txbroker.broker.queues.takes import Takes
@@ -151,6 +151,18 @@ class Queueing:
             self.takes.drained(session)
 
         return drained
+
+    def retain(self) -> int:
+        """Let the logs of queues begin at what is not finished, if whole segments lie below; return how many moved."""
+        moved = 0
+        if self._engine.busy:
+            return 0
+        for state in self._deliveries.finished_since():
+            sealed, position = state.store.sealed_segments, state.position
+            if sealed and sealed[0].end_offset <= position:
+                self._engine.accept(LogStartMoved(state.store.number, position, self._engine.now()))
+                moved += 1
+        return moved
 
     # -- declarations ------------------------------------------------------------------------------
 
