@@ -59,18 +59,24 @@ class QueueOperations:
         await self.core.request(commands.DeclareQueue(self.core.correlation(), name, settings), QueueDeclared)
 
     @client_method
-    async def delete_queue(self, name: str, *, if_empty: bool = False, if_unused: bool = False) -> int:
+    async def delete_queue(
+        self, name: str, partition: int | None = None, *, if_empty: bool = False, if_unused: bool = False
+    ) -> int:
         """Delete a queue with its messages; return how many there were.
 
+        ``partition`` is that of the queue to delete, as ``queues()`` returns it; None: the queue that has the name now.
         Raises UnknownQueue, and QueueInUse while an undecided transaction needs it, or if one of the conditions does
         not hold.
         """
         name, core = text("name", name, NOTHING_CHANGED), self.core
+        meant = None if partition is None else whole("partition", partition, NOTHING_CHANGED)
         truth("if_empty", if_empty, NOTHING_CHANGED)
         truth("if_unused", if_unused, NOTHING_CHANGED)
         looked = commands.DeclareQueue(core.correlation(), name, passive=True)
         found = await core.request(looked, QueueDeclared)
-        request = commands.DeleteQueue(core.correlation(), name, found.partition, if_empty, if_unused)
+        if meant is None:
+            meant = found.partition
+        request = commands.DeleteQueue(core.correlation(), name, meant, if_empty, if_unused)
         call = core.request(request, Counted)
         try:
             return (await call).messages
@@ -98,13 +104,19 @@ class QueueOperations:
         await self.core.request(request, ExchangeDeclared)
 
     @client_method
-    async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        """Delete an exchange with its bindings; raises UnknownExchange, QueueInUse if it has bindings and is not to."""
+    async def delete_exchange(self, name: str, number: int | None = None, *, if_unused: bool = False) -> None:
+        """Delete an exchange with its bindings; raises UnknownExchange, QueueInUse if it has bindings and is not to.
+
+        ``number`` is that of the exchange to delete, as ``exchanges()`` returns it; None: the one that has the name
+        now.
+        """
         name, core = text("name", name, NOTHING_CHANGED), self.core
+        meant = None if number is None else whole("number", number, NOTHING_CHANGED)
         truth("if_unused", if_unused, NOTHING_CHANGED)
-        found = await core.request(commands.ListExchanges(core.correlation(), [name]), Exchanges)
-        number = found.exchanges[0].number
-        call = core.request(commands.DeleteExchange(core.correlation(), name, number, if_unused), Done)
+        if meant is None:
+            found = await core.request(commands.ListExchanges(core.correlation(), [name]), Exchanges)
+            meant = found.exchanges[0].number
+        call = core.request(commands.DeleteExchange(core.correlation(), name, meant, if_unused), Done)
         try:
             await call
         except errors.UnknownExchange:
@@ -159,7 +171,9 @@ class QueueOperations:
                 "to_exchange"
             )
         destination = text(
-            "queue" if to_exchange is None else "to_exchange", queue or to_exchange, NOTHING_CHANGED
+            "queue" if to_exchange is None else "to_exchange",
+            queue if to_exchange is None else to_exchange,
+            NOTHING_CHANGED,
         )
         binding = Binding(
             text("exchange", exchange, NOTHING_CHANGED), text("key", key, NOTHING_CHANGED), destination,

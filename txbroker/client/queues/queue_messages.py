@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from journal.arguments import wrong_type
@@ -55,6 +55,16 @@ def by_queue(what: object) -> dict[int, list[Message]]:
     return found
 
 
+def check_session(core: Core, found: Mapping[int, Sequence[Message]]) -> None:
+    """Raise DeliveryLost for messages that came in a session which has ended."""
+    for each in (each for messages in found.values() for each in messages):
+        if each.generation != core.session:
+            raise errors.DeliveryLost(
+                f"message {each.offset} of {each.topic!r} came in a session that has ended, and is delivered again; "
+                "nothing was acknowledged. What was done for it must not count"
+            )
+
+
 def give_back(core: Core, session: int, partition: int, offsets: OffsetSet, *, counted: bool) -> None:
     """Have the broker give messages to others that were taken in that session, as far as they are not settled."""
     if offsets and core.phase is Phase.OPEN and core.session == session:
@@ -67,7 +77,9 @@ async def acknowledge_with(transaction: Joined, core: Core, what: Message | Sequ
     """Have messages acknowledged if a transaction commits; if it is rolled back they are returned, with an attempt
     counted for each. Raises WrongType, Misuse.
     """
-    for partition, messages in by_queue(what).items():
+    found = by_queue(what)
+    check_session(core, found)
+    for partition, messages in found.items():
         await transaction.add_offsets(QUEUE_GROUP, [], [settled_of(partition, messages)])
         transaction.joined_by(_Acknowledged(core, partition, messages))
 

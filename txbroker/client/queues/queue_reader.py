@@ -16,13 +16,21 @@ from journal.records.group_entries import MAX_PAUSE, Retried, Settled
 from journal.records.queue_entries import QUEUE_GROUP
 from txbroker import errors
 from txbroker.client.consumer.delivery import Chunk, Delivery
+from txbroker.client.core.call import Call
 from txbroker.client.core.core import Core
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.positions import Position
-from txbroker.client.core.promise import Task, start
+from txbroker.client.core.promise import Task, ended, start
 from txbroker.client.core.results import Message
 from txbroker.client.core.waits import Line, Turn
-from txbroker.client.queues.queue_messages import by_queue, give_back, name_of, offsets_of, settled_of
+from txbroker.client.queues.queue_messages import (
+    by_queue,
+    check_session,
+    give_back,
+    name_of,
+    offsets_of,
+    settled_of,
+)
 from txbroker.wire.messages import (
     Cancel,
     CommitOffsets,
@@ -59,8 +67,8 @@ class QueueReader:
         """Offsets that were handed out in this session; those that are not settled are given back at the end."""
         self._error: errors.TxBrokerError | None = None
         self._taking: Task[None] | None = None
-        self._correlation = 0
-        """Of the request that waits at the broker; 0 if none does."""
+        self._call: Call[Taken] | None = None
+        """The request that waits at the broker."""
         self.line: Line = _Callers(self)
         core.on_lost.append(self._lost)
         core.on_mend.append(self._mend)
@@ -110,11 +118,7 @@ class QueueReader:
                 raise errors.Misuse(
                     f"a message of {each.topic!r} is not one of queue {self.name!r}; nothing was acknowledged"
                 )
-            if each.generation != self.core.session:
-                raise errors.DeliveryLost(
-                    f"message {each.offset} of queue {self.name!r} came in a session that has ended, and is delivered "
-                    "again; nothing was acknowledged. What was done for it must not count"
-                )
+        check_session(self.core, found)
         return found
 
     def close(self, failed: bool = False) -> None:
@@ -158,34 +162,58 @@ class QueueReader:
         self._taking = start(self._ask(deadline))
 
     async def _ask(self, deadline: float) -> None:
-        core = self.core
-        try:
-            while not self.has_something() and len(self.line):
-                if not self._partition:
-                    declare = DeclareQueue(core.correlation(), self.name, passive=True)
-                    self._partition = (await core.request(declare, QueueDeclared)).partition
-                wait = max(0.0, min(deadline - core.clock(), LONGEST_WAIT))
-                request = TakeMessages(
-                    core.correlation(), self._partition, self._prefetch, max_wait=math.ceil(wait * 1e6)
-                )
-                call = core.request(request, Taken, timeout=wait + core.options.timeout)
-                self._correlation = request.correlation
-                try:
-                    answer = await call
-                finally:
-                    self._correlation = 0
-                self._taken(answer, call.data)
-                deadline = math.inf  # others may wait longer than the caller for whom it was asked first
-        except errors.TxBrokerError as error:
-            if isinstance(error, errors.UnknownQueue):
-                self._partition = 0
-            self._error = error
-        self.line.move()
+        while True:
+            try:
+                await self._ask_once(deadline)
+            except errors.TxBrokerError as error:
+                self._error = error
+            self.line.move()  # callers that resume in it may come again
+            if self.closed or not len(self.line) or self.has_something():
+                return
+            deadline = math.inf  # others may wait longer than the caller for whom it was asked first
 
-    def _taken(self, answer: Taken, data: bytes | memoryview) -> None:
-        """Keep what has come; give it back if nobody waits for it."""
-        if not answer.runs:
+    async def _ask_once(self, deadline: float) -> None:
+        """Have one request answered, the one that waits or another one."""
+        core = self.core
+        if self._call is None:
+            if not self._partition:
+                declare = DeclareQueue(core.correlation(), self.name, passive=True)
+                self._partition = (await core.request(declare, QueueDeclared)).partition
+            wait = max(0.0, min(deadline - core.clock(), LONGEST_WAIT))
+            request = TakeMessages(
+                core.correlation(), self._partition, self._prefetch, max_wait=math.ceil(wait * 1e6)
+            )
+            # Noted before it is sent: what it is answered with must not be lost to an interrupt.
+            self._call = Call(request, Taken, b"", core.clock() + wait + core.options.timeout)
+        call = self._call
+        if not (call.done or core.has(call)):
+            core.submit(call)
+        await ended(call)
+        self._note()
+
+    def _note(self) -> None:
+        """Keep what the request that waited was answered with; give it back if nobody waits for it. After an interrupt
+        it may be called again.
+        """
+        call = self._call
+        if call is None or not call.done:
             return
+        if isinstance(call.error, errors.TxBrokerError):
+            if isinstance(call.error, errors.UnknownQueue):
+                self._partition = 0
+            self._error, self._call = call.error, None
+            return
+        delivery = self._delivery(call.result(), call.data)
+        if delivery.messages and (self.closed or self.line.is_free):
+            offsets = offsets_of(delivery.messages)
+            give_back(self.core, self._session, self._partition, offsets, counted=False)
+            self._call = None
+        elif delivery.messages:
+            self._deliveries, self._call = deque([*self._deliveries, delivery]), None
+        else:
+            self._call = None
+
+    def _delivery(self, answer: Taken, data: bytes | memoryview) -> Delivery:
         self._session, name, attempts = self.core.session, name_of(self.name), dict(answer.attempts)
         again = OffsetSet()
         for first, count in answer.redelivered:
@@ -199,21 +227,20 @@ class QueueReader:
             for each in piece
         ]  # fmt: skip
         chunk = Chunk(Position(name, answer.partition, answer.partition, -1), [])
-        delivery = Delivery(chunk, messages)
-        if self.closed or self.line.is_free:
-            offsets = offsets_of(delivery.messages)
-            give_back(self.core, self._session, answer.partition, offsets, counted=False)
-        else:
-            self._deliveries.append(delivery)
+        return Delivery(chunk, messages)
 
     def _cancel(self) -> None:
-        if self._correlation and self.core.phase is Phase.OPEN:
-            self.core.post(Cancel(self.core.correlation(), self._correlation))
+        if self._call is not None and self.core.phase is Phase.OPEN:
+            self.core.post(Cancel(self.core.correlation(), self._call.request.correlation))
 
     def left(self) -> None:
-        """Have the broker answer at once if nobody waits any more."""
-        if self.line.is_free and not self.closed:
+        """Have the broker answer at once if nobody waits any more; ask for those who still do."""
+        if self.closed:
+            return
+        if self.line.is_free:
             self._cancel()
+        elif len(self.line):
+            self._take(math.inf)
 
     def _lost(self) -> None:
         """Drop what belonged to the session that has ended: it is given to others."""
@@ -224,9 +251,13 @@ class QueueReader:
 
     def _mend(self) -> None:
         """Repair after an interrupt."""
+        self._note()
+        if self._call is not None or len(self.line):
+            if self._taking is None or self._taking.done:
+                self._taking = start(self._ask(math.inf))
+            else:
+                self._taking.wake()
         self.line.mend()
-        if self._taking is not None and not self._taking.done:
-            self._taking.wake()
 
 
 class _Callers(Line):
