@@ -178,6 +178,8 @@ def clients(request: Any, address: str, broker: Any) -> Iterator[Runs]:
     yield running(address, {"broker": broker})
     [waits] = broker.list_scheduled("reminders")
     assert (waits.state, waits.clock) == ("waits", "wall"), "the other one was taken back"
+    yield running(address, {"broker": broker})
+    assert {each.name: each.messages for each in broker.queues()} == {"mail": 3, "warehouse": 0, "failed": 0}
     with txbroker.connect(address) as receiving:  # it leaves the group, which a later block reads for
         yield running(address, {"broker": receiving, "invoice_for": lambda value: b"for " + value})
     assert values(broker, "invoices")[0].startswith(b"for ")
