@@ -187,8 +187,8 @@ class Queueing:
                 "nothing has changed. Look what it has before you delete it"
             )
         state = self._deliveries.of(queue)
-        if command.if_empty and state.left:
-            raise QueueInUse(f"queue {command.name!r} has {state.left} messages; nothing has changed")
+        if command.if_empty and state.accepted:
+            raise QueueInUse(f"queue {command.name!r} has {state.accepted} messages; nothing has changed")
         if command.if_unused and (state.delivered or self.takes.waiting_at(queue.partition)):
             raise QueueInUse(
                 f"queue {command.name!r} is used: {self.takes.waiting_at(queue.partition)} requests wait for messages, "

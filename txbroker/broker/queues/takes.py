@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
@@ -411,8 +412,10 @@ class _Found:
 
 
 def _read(store: MessageStore, first: int, end: int, most: int) -> Generator[Work | None, Any, bytes]:
-    """Return frames from that offset on."""
-    data = store.at_hand(first, most)
-    if not data:
-        data = (yield store.plan_read(first, most, end).run).data
-    return data or b""
+    """Return frames from that offset on, none that begins at ``end`` or above."""
+    with closing(store.plan_read(first, most, end)) as plan:
+        found = plan.run_now()
+    if found is None:
+        found = yield store.plan_read(first, most, end).run
+    data: bytes = found.data
+    return data

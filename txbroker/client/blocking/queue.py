@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from journal.message_headers import GivenHeaders, GivenId, GivenTags
 from txbroker.client.blocking.driver import Driver
+from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.core.results import Message, Receipt
 from txbroker.client.core.waits import until
 from txbroker.client.producer.exchange_queue import target_of
@@ -27,6 +28,7 @@ class Queue(ClientQueue):
     def __init__(self, connection: Any, core: QueueReader) -> None:
         self._connection, self._core = connection, core
         self._driver: Driver = connection._driver
+        self._delivery: Delivery | None = None
 
     def get(self, timeout: float | None = None) -> Message | None:
         """Take the next message; None if ``timeout`` seconds (None: without end) pass without any.
@@ -36,7 +38,11 @@ class Queue(ClientQueue):
         return self._next(until(self._driver.core.clock, timeout))
 
     def _next(self, end: float) -> Message | None:
+        current = self._delivery
+        if current is not None and (found := current.one()) is not None:
+            return found  # without the driver, which takes 40 µs
         while delivery := self._driver.delivery(self._core, end):
+            self._delivery = delivery
             if not delivery.is_empty:  # nothing may come between the next line and the caller
                 return delivery.one()
         return None
