@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from journal.errors import LimitExceeded
 from journal.records.queue_entries import Binding, ExchangeKind
 
 Destination = tuple[bool, str]
@@ -21,6 +22,8 @@ ONE_WORD: Final = "*"
 """The word of a pattern that stands for any one word."""
 ANY_WORDS: Final = "#"
 """The word of a pattern that stands for any number of words, also none."""
+MAX_LOOKED_AT: Final = 65_536
+"""Most nodes of patterns that are looked at for one message: 40 ms."""
 MATCH_ARGUMENT: Final = "x-match"
 """The argument that says how many of the others must match; it is never compared with a header itself."""
 
@@ -71,6 +74,11 @@ class BindingTable:
         del self._bindings[number], self._destinations[number]
         self._index.remove(number, binding)
 
+    @property
+    def looked_at(self) -> int:
+        """How many bindings, or nodes of patterns, were looked at for all messages so far."""
+        return self._index.looked_at
+
     def destinations(self, key: str, headers: Mapping[str, object]) -> Collection[Destination]:
         """Return where a message with that routing key and these headers goes, each destination once.
 
@@ -87,7 +95,9 @@ def identity_of(binding: Binding) -> Identity:
 
 
 class _Index(Protocol):
-    """Finds the bindings that match a message; it has their numbers."""
+    """Finds the bindings that match a message; it has their numbers. ``looked_at`` counts what that has cost."""
+
+    looked_at: int
 
     def add(self, number: int, binding: Binding) -> None:
         """Add a binding under a number that is not in use."""
@@ -103,6 +113,7 @@ class _FanoutIndex:
     """Every binding matches."""
 
     def __init__(self) -> None:
+        self.looked_at = 0
         self._all: set[int] = set()
 
     def add(self, number: int, binding: Binding) -> None:  # noqa: ARG002
@@ -112,6 +123,7 @@ class _FanoutIndex:
         self._all.remove(number)
 
     def matching(self, key: str, headers: Mapping[str, object]) -> Collection[int]:  # noqa: ARG002
+        self.looked_at += len(self._all)
         return self._all
 
 
@@ -119,6 +131,7 @@ class _DirectIndex:
     """A binding matches if its key is the message's."""
 
     def __init__(self) -> None:
+        self.looked_at = 0
         self._by_key: dict[str, set[int]] = {}
 
     def add(self, number: int, binding: Binding) -> None:
@@ -131,7 +144,9 @@ class _DirectIndex:
             del self._by_key[binding.key]
 
     def matching(self, key: str, headers: Mapping[str, object]) -> Collection[int]:  # noqa: ARG002
-        return self._by_key.get(key, ())
+        found = self._by_key.get(key, ())
+        self.looked_at += 1 + len(found)
+        return found
 
 
 class _Node:
@@ -160,6 +175,7 @@ class _TopicIndex:
     """
 
     def __init__(self) -> None:
+        self.looked_at = 0
         self._root = _Node("")
 
     def add(self, number: int, binding: Binding) -> None:
@@ -183,14 +199,22 @@ class _TopicIndex:
     def matching(self, key: str, headers: Mapping[str, object]) -> Collection[int]:  # noqa: ARG002
         reached: set[_Node] = set()
         self._root.reach(reached)
+        looked_at = 0
         for word in _words(key):
             before, reached = reached, set()
+            looked_at += len(before)
+            if looked_at > MAX_LOOKED_AT:
+                raise LimitExceeded(
+                    f"the patterns of a topic exchange have more than {MAX_LOOKED_AT} nodes for routing key {key!r}; "
+                    "nothing was sent. Use fewer words, or have its bindings use '#' less"
+                )
             for node in before:
                 if node.repeats:
                     node.reach(reached)
                 for branch in (word, ONE_WORD):
                     if (child := node.children.get(branch)) is not None:
                         child.reach(reached)
+        self.looked_at += looked_at
         return set[int]().union(*(node.ends for node in reached))
 
 
@@ -230,6 +254,7 @@ class _HeadersIndex:
     """A binding matches if its arguments match the message's headers. All bindings are tried."""
 
     def __init__(self) -> None:
+        self.looked_at = 0
         self._rules: dict[int, _HeadersRule] = {}
 
     def add(self, number: int, binding: Binding) -> None:
@@ -239,6 +264,7 @@ class _HeadersIndex:
         del self._rules[number]
 
     def matching(self, key: str, headers: Mapping[str, object]) -> Collection[int]:  # noqa: ARG002
+        self.looked_at += len(self._rules)
         typed = {name: _typed(value) for name, value in headers.items()}
         return [number for number, rule in self._rules.items() if rule.matches(typed)]
 

@@ -110,6 +110,10 @@ class QueuesFold:
         self._topics: dict[str, str] = {}
         """The queue of each topic that is a queue's."""
         self._leading_to: dict[Destination, dict[tuple[str, Identity], Binding]] = {}
+        self.steps = 0
+        """How many bindings and nodes of patterns were looked at by :meth:`route`, about."""
+        self.bindings = 0
+        """How many bindings there are."""
         self.changed_lsn = 0
         """The LSN of the last record that changed more than how many messages were taken."""
         for number, (name, kind) in enumerate(PREDECLARED.items(), 1):
@@ -127,12 +131,14 @@ class QueuesFold:
         found: dict[int, None] = {}
         seen, waiting = {exchange.number}, [exchange]
         for each in waiting:
+            before = each.bindings.looked_at
             for to_exchange, name in each.bindings.destinations(key, headers):
                 if not to_exchange:
                     found[self.queues[name].partition] = None
                 elif (following := self.exchanges[name]).number not in seen:
                     seen.add(following.number)
                     waiting.append(following)
+            self.steps += 1 + each.bindings.looked_at - before
         return list(found)
 
     def leading_to(self, destination: Destination) -> list[Binding]:
@@ -207,6 +213,7 @@ class QueuesFold:
         del self.exchanges_by_number[exchange.number]
         for binding in exchange.bindings:
             self._forget_way(binding)
+            self.bindings -= 1
         self._forget_destination((True, record.exchange))
 
     def _forget_destination(self, destination: Destination) -> None:
@@ -214,6 +221,7 @@ class QueuesFold:
             if (source := self.exchanges.get(binding.exchange)) is not None:
                 source.bindings.remove(binding)
                 source.ways_on -= binding.to_exchange
+                self.bindings -= 1
 
     def _bind(self, binding: Binding) -> None:
         known: Mapping[str, object] = self.exchanges if binding.to_exchange else self.queues
@@ -221,6 +229,7 @@ class QueuesFold:
         source = self.exchanges[binding.exchange]
         source.bindings.add(binding)
         source.ways_on += binding.to_exchange
+        self.bindings += 1
         ways = self._leading_to.setdefault((binding.to_exchange, binding.destination), {})
         ways[binding.exchange, identity_of(binding)] = binding
 
@@ -228,6 +237,7 @@ class QueuesFold:
         source = self.exchanges[binding.exchange]
         source.bindings.remove(binding)
         source.ways_on -= binding.to_exchange
+        self.bindings -= 1
         self._forget_way(binding)
 
     def _forget_way(self, binding: Binding) -> None:

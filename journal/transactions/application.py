@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from crc32c import crc32c
 
@@ -17,6 +18,9 @@ from journal.transaction_states import TransactionNumber
 from journal.transactions.commit_application import SlicedApply, misplaced, weight_of
 from journal.transactions.staging import Staged, Staging
 from journal.transactions.state import Transaction
+
+MOST_RUNS: Final = 256
+"""Messages that go so many different ways are applied in slices: an empty log is made ready in 80 µs."""
 
 
 class Application:
@@ -44,7 +48,7 @@ class Application:
             len(runs) == len(placements) == 1 and not runs[0].start
         ):  # as most have: saves 8,000 of 160,000 instructions
             [run], [placement] = runs, placements
-            if run.partition == placement.partition and placement.count == messages:
+            if run.partition == placement.partition and placement.count == messages and not run.also:
                 store = stores[run.partition]
                 if store.end_offset < placement.base_offset + messages:  # live, the log has it already
                     catalog.place(store, data, placement.base_offset, messages, record.at)
@@ -58,7 +62,7 @@ class Application:
 
     def published(self, lsn: int, record: Published, data: bytes | memoryview) -> Applied:
         """Put messages that went through an exchange into the logs of the queues."""
-        if self.is_sliced(record.runs, len(data)):
+        if self.is_sliced(record.runs, len(data)) or len(record.runs) > MOST_RUNS:
             return self._spread(lsn, record, data, None)
         stores = self._catalog.stores
         for sent, frames in sends(record, data):

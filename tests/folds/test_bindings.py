@@ -154,7 +154,8 @@ class TableMachine(RuleBasedStateMachine):
 def is_empty(found: BindingTable) -> bool:
     """Whether nothing is left of what was removed."""
     index = found._index
-    kept = [*vars(index).values(), found._numbers, found._bindings, found._destinations]
+    kept = [value for name, value in vars(index).items() if name != "looked_at"]
+    kept += [found._numbers, found._bindings, found._destinations]
     if isinstance(index, bindings._TopicIndex):
         kept += [index._root.children, index._root.ends]
         kept.remove(index._root)

@@ -25,7 +25,7 @@ from txbroker.wire.messages import (
     ReleaseParked,
     Request,
 )
-from txbroker.wire.refusals import check_name, unknown_partition
+from txbroker.wire.refusals import check_name, check_not_reserved, unknown_partition
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -72,6 +72,7 @@ class ParkedOffsets:
 
     def release(self, session: object, command: ReleaseParked, data: memoryview) -> Done:  # noqa: ARG002
         """Have offsets tried again now, finish them, give them up, or make them unfinished."""
+        check_not_reserved(command.group)
         group = self._known(command)
         position = self._position(command, group)
         store = self._stores[command.partition]

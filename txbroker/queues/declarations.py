@@ -177,9 +177,10 @@ class Declarations:
             return
         _check_bytes("routing key", binding.key)
         _check_rule(exchange, binding)
-        count = sum(len(each.bindings) for each in self._fold.exchanges.values())
-        if count >= MAX_BINDINGS:
-            raise LimitExceeded(f"there are {count} bindings, as many as there may be; nothing has changed")
+        if self._fold.bindings >= MAX_BINDINGS:
+            raise LimitExceeded(
+                f"there are {self._fold.bindings} bindings, as many as there may be; nothing has changed"
+            )
         self._engine.accept(Bound(binding, self._engine.now(), by))
 
     def unbind(self, binding: Binding, by: Actor | None) -> None:

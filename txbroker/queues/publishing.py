@@ -10,11 +10,11 @@ from journal.formats.frame import HEADER, HEADER_BYTES, UNDECODABLE, WRAPPER, un
 from journal.records.queue_entries import (
     DEFAULT_EXCHANGE,
     MAX_NAME_BYTES,
-    ExchangeKind,
     exchange_of,
     is_mandatory,
 )
 from journal.records.record import Placement, Published, Run
+from journal.transactions.application import MOST_RUNS
 from journal.transactions.unsent import Unsent, UnsentRun
 from txbroker.errors import InvalidFrame, InvalidSetting, LimitExceeded, UnknownExchange, Unroutable
 
@@ -59,15 +59,15 @@ class Publishing:
         exchange, view = self._exchange_at(address, is_ours), memoryview(frames)
         found: list[UnsentRun] = []
         begin = count = copies = copied = 0
-        known_key, ways = None, list[int]()
-        reads_headers = exchange.settings.kind is ExchangeKind.HEADERS or exchange.ways_on > 0
+        known, ways, steps = None, list[int](), self._fold.steps
         for position, length, _, messages in walk(view):
-            key, headers = _read(view, position, messages)
-            if known_key != key or reads_headers:
+            attribute = _attribute(view, position, messages)
+            if known != attribute:
+                key, headers = _read(attribute)
                 targets = self._fold.route(exchange, key, headers)
                 if not targets and is_mandatory(address):
                     raise _unroutable(exchange, key)
-                known_key = key
+                known = attribute
                 if targets != ways and count:
                     found.append((ways[0] if ways else 0, count, view[begin:position], tuple(ways[1:])))
                     begin, count = position, 0
@@ -75,10 +75,10 @@ class Publishing:
                 copies += len(ways)
             count += 1
             copied += length * len(ways)
-            if copied > MAX_COPIED or copies > MAX_COPIES:
+            if copied > MAX_COPIED or max(copies, self._fold.steps - steps) > MAX_COPIES:
                 raise LimitExceeded(
-                    f"the messages of the request go to more than {MAX_COPIES} places, or have more than {MAX_COPIED} "
-                    "bytes there; nothing was sent. Send fewer in one request"
+                    f"the messages of the request go to more than {MAX_COPIES} places, or look at as many bindings, or "
+                    f"have more than {MAX_COPIED} bytes there; nothing was sent. Send fewer in one request"
                 )
         if count:
             found.append((ways[0] if ways else 0, count, view[begin:], tuple(ways[1:])))
@@ -108,7 +108,7 @@ class Publishing:
         counts, stores = unsent.counts({}), engine.catalog.stores
         if not counts and not producer_id:
             return base  # it found no queue, and nobody could repeat it
-        if not engine.transactions.table.application.is_sliced(runs, len(frames)):
+        if len(runs) <= MOST_RUNS and not engine.transactions.table.application.is_sliced(runs, len(frames)):
             engine.catalog.make_room_for(unsent.sizes())
         placements = [Placement(number, stores[number].end_offset, some) for number, some in counts.items()]
         at = engine.now()
@@ -118,20 +118,24 @@ class Publishing:
         return base
 
 
-def _read(frames: memoryview, position: int, messages: int) -> tuple[str, dict[str, object]]:
-    """Return the routing key and the headers of a message."""
+def _attribute(frames: memoryview, position: int, messages: int) -> bytes:
+    """Return the encoded key and headers of a message."""
     header = HEADER.unpack_from(frames, position)
     if header[6] & WRAPPER or messages != 1:
         raise InvalidFrame(
             "a batch in one frame cannot go through an exchange: each message has ways of its own; nothing was sent. "
             "Send each in its own frame"
         )
-    size = header[7]
-    if not size:
-        return "", {}
     begin = position + HEADER_BYTES
+    return bytes(frames[begin : begin + header[7]])
+
+
+def _read(data: bytes) -> tuple[str, dict[str, object]]:
+    """Return a routing key and headers."""
+    if not data:
+        return "", {}
     try:
-        attribute = unpack_attribute(frames[begin : begin + size])
+        attribute = unpack_attribute(data)
         key = (attribute.key or b"").decode()
     except UNDECODABLE as error:
         raise InvalidFrame(f"the key of a message is no routing key: {error}; nothing was sent") from error

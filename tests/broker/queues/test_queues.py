@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import itertools
 
+import pytest
+from crc32c import crc32c
+
+from journal.formats.offset_set_bytes import encode_offsets
 from journal.records.group_entries import GroupPositions
-from journal.records.queue_entries import QUEUE_GROUP, ExchangeKind, address_of
+from journal.records.queue_entries import QUEUE_GROUP, Binding, ExchangeKind, address_of
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.broker.queues.scene import (
@@ -19,6 +23,7 @@ from tests.broker.queues.scene import (
     values_of,
 )
 from tests.support.broker_room import refused
+from txbroker.queues.deliveries import MAX_RUNS
 from txbroker.wire import messages
 
 XID = Xid(1, b"order 7", b"")
@@ -127,8 +132,6 @@ def test_what_is_given_back_counts_no_attempt():
     queue = scene.queue()
     scene.publish("q", b"a", b"b")
     scene.taken(queue)
-    from journal.formats.offset_set_bytes import encode_offsets
-
     scene.peer.ask(messages.GiveBack, queue, encode_offsets(offsets(1), 0), 0)
     answer = scene.take(queue)
     assert (answer.runs, answer.attempts, answer.redelivered) == ([(1, 1)], [], [(1, 1)])
@@ -261,8 +264,6 @@ def test_what_was_added_to_a_transaction_is_judged_again_when_it_is_decided():
     scene.publish("q", b"task")
     scene.taken(queue)
     scene.peer.tell(messages.AddOffsets, 1, QUEUE_GROUP, [], settled=[settled(queue, 0)])
-    from journal.formats.offset_set_bytes import encode_offsets
-
     scene.peer.ask(messages.GiveBack, queue, encode_offsets(offsets(0), 0), 0)
     text = refused(scene.peer.ask(messages.Commit, serial=1, totals=Totals(0, 1, 0)), "DeliveryLost")
     assert "has been rolled back" in text
@@ -278,8 +279,6 @@ def test_what_is_added_goes_through_the_exchange_when_it_arrives():
     scene.peer.tell(messages.Add, 1, address, data=data)
     two = scene.queue("two")
     scene.bind("e", "", "two")
-    from crc32c import crc32c
-
     rest = framed("k", b"third")
     totals = Totals(2, 1, crc32c(data))
     done = scene.peer.ask(messages.Commit, serial=1, totals=totals, runs=[(address, len(rest))], data=rest)
@@ -379,3 +378,136 @@ def test_a_large_fan_out_is_applied_in_slices_and_shown_at_once(many):
     scene.restart()
     for queue in queues:
         assert scene.taken(queue) == [b"x" * 2000]
+
+
+def test_a_request_that_waited_in_line_gives_nothing_to_a_session_that_has_ended():
+    scene = Scene()
+    application = scene.room.engine.transactions.table.application
+    application.small_bytes = application.slice_bytes = 4096
+    address = scene.exchange("e", ExchangeKind.FANOUT)
+    for number in range(40):
+        scene.queue(f"q{number}")
+        scene.bind("e", "", f"q{number}")
+    queue = scene.queue()
+    victim = scene.room.peer("10.0.0.9:9")
+    scene.peer.tell(messages.Send, address, data=framed("k", b"x" * 2000))
+    victim.tell(messages.TakeMessages, queue, 10, max_wait=60_000_000)
+    assert scene.room.engine.busy, "it waits in line"
+    victim.leave()
+    scene.room.engine.sync()
+    scene.publish("q", b"v")
+    assert scene.taken(queue) == [b"v"]
+
+
+def test_messages_whose_reading_fails_are_ready_again():
+    scene = Scene()
+    queue = scene.queue()
+    scene.publish("q", b"a", b"b")
+    scene.room.flush()
+    store = scene.room.engine.catalog.stores[queue]
+    plan_read = store.plan_read
+
+    def broken(*_):
+        raise OSError("no")
+
+    store.plan_read = broken
+    assert scene.peer.ask(messages.TakeMessages, queue, 10) is None or scene.peer.closed
+    store.plan_read = plan_read
+    assert scene.taken(queue, peer=scene.other) == [b"a", b"b"]
+
+
+def test_what_went_to_the_dead_letters_leaves_nothing_behind():
+    scene = Scene()
+    scene.queue("dead")
+    queue = scene.queue(dead_letter_exchange="", dead_letter_key="dead")
+    for _ in range(50):
+        scene.publish("q", b"v")
+        [(offset, _)] = scene.take(queue, 1).runs
+        scene.give_up(queue, offset, dead=True)
+    assert scene.room.broker.queues.takes.deliveries.at(queue)._later == []
+    assert scene.info("dead").messages == 50
+
+
+def test_many_requests_that_want_more_than_their_answer_takes_are_served_without_recursion():
+    scene = Scene()
+    queue = scene.queue()
+    peers = [scene.room.peer(f"10.0.{number // 250}.{number % 250}:1") for number in range(1200)]
+    for peer in peers:
+        peer.tell(messages.TakeMessages, queue, 4096, max_bytes=1, max_wait=60_000_000)
+    scene.publish("q", *[b"x"] * 1200)
+    assert not any(peer.closed for peer in peers)
+    assert scene.counts() == (1200, 0, 1200, 0)
+
+
+def test_fragments_are_taken_in_runs_that_are_read_in_a_moment():
+    scene = Scene()
+    queue = scene.queue()
+    for _ in range(3):
+        scene.publish("q", *[b"x"] * 4000)
+    for _ in range(3):
+        scene.take(queue, 4000)
+    scene.peer.ask(messages.GiveBack, queue, encode_offsets(offsets(*range(0, 12_000, 2)), 0), 0)
+    answer = scene.take(queue, 4000)
+    assert answer.runs == [(offset, 1) for offset in range(0, 2 * MAX_RUNS, 2)]
+    assert scene.counts() == (12_000, 6_000 - MAX_RUNS, 6_000 + MAX_RUNS, 0)
+
+
+def test_a_purge_ends_with_its_queue_whatever_is_made_under_its_name():
+    scene = Scene()
+    queue = scene.queue()
+    scene.publish("q", *[b"x"] * 10)
+    scene.room.broker.stepwise.goes_on = lambda: False
+    waked: list[bool] = []
+    scene.peer.session.wake = lambda: waked.append(True)
+    purging = scene.peer.tell(messages.PurgeQueue, "q")
+    scene.other.ask(messages.DeleteQueue, "q", queue)
+    scene.queue()
+    scene.peer.session.go_on()
+    scene.room.engine.sync()
+    assert scene.peer.answer(purging).messages <= 10
+    assert queue not in scene.room.broker.groups.groups[QUEUE_GROUP].positions
+
+
+def test_patterns_that_take_long_are_bounded():
+    scene = Scene()
+    queue = scene.queue()
+    address = scene.exchange("e", ExchangeKind.TOPIC, mandatory=False)
+    for ways in itertools.product("a*", repeat=9):
+        scene.peer.tell(messages.Bind, Binding("e", ".".join(["#", *ways, "z"]), "q"))
+    text = refused(scene.publish("a." * 120 + "b", b"x", to=address), "LimitExceeded")
+    assert "more than 65536 nodes" in text
+    assert isinstance(scene.publish("a.z", b"x", to=address), messages.Sent)
+    many = scene.exchange("f", ExchangeKind.HEADERS, mandatory=False)
+    for number in range(1000):
+        scene.peer.tell(messages.Bind, Binding("f", "", "q", arguments=(("n", number),)))
+    data = b"".join(framed(f"{number}", b"x") for number in range(100))
+    text = refused(scene.peer.ask(messages.Send, many, data=data), "LimitExceeded")
+    assert "Send fewer in one request" in text
+    assert scene.counts() == (0, 0, 0, 0), f"of {queue}"
+    refused(scene.peer.ask(messages.Bind, Binding("e", "#." * 9 + "a", "q")), "InvalidSetting")
+    refused(
+        scene.peer.ask(messages.Bind, Binding("f", "", "q", arguments=(("x-match", b"some"),))),
+        "InvalidSetting",
+    )
+
+
+def test_a_message_for_many_queues_by_their_names_is_applied_in_slices():
+    scene = Scene()
+    for number in range(300):
+        scene.queue(f"q{number}")
+    data = b"".join(framed(f"q{number}", b"x") for number in range(300))
+    scene.peer.tell(messages.Send, SELF, data=data)
+    assert scene.room.engine.busy
+    scene.room.engine.sync()
+    assert all(each.messages == 1 for each in scene.peer.ask(messages.ListQueues).queues)
+
+
+def test_nobody_decides_about_parked_messages_of_a_queue_but_who_has_them():
+    scene = Scene()
+    queue = scene.queue()
+    scene.publish("q", b"x")
+    scene.taken(queue)
+    scene.give_up(queue, 0)
+    group = scene.room.broker.groups.groups[QUEUE_GROUP]
+    asked = scene.other.ask(messages.ReleaseParked, QUEUE_GROUP, group.id, queue, [0])
+    refused(asked, "InvalidName")

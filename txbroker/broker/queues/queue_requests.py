@@ -51,6 +51,8 @@ from txbroker.wire.refusals import check_entries
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
 
+MAX_LISTED_BINDINGS: Final = 10_000
+"""So many bindings are in one list, or those of one exchange."""
 _WITHOUT_END: Final = 1 << 62
 _PURGED_AT_ONCE: Final = 1 << 16
 """Most offsets of one record of a purge, and so of one turn: 1 ms."""
@@ -209,7 +211,8 @@ class Queueing:
             while self._engine.busy:
                 yield Until.IDLE
             run = state.ready_run(self._engine.now())
-            if run is None or run[0] >= until or command.name not in self._fold.queues:
+            is_gone = state.store.number not in self._fold.by_partition
+            if is_gone or run is None or run[0] >= until:
                 return encode(Counted(command.correlation, count))
             count += self._finish(state, run[0], min(run[1], until, run[0] + _PURGED_AT_ONCE))
             yield None
@@ -287,14 +290,10 @@ class Queueing:
     def _info(self, queue: DeclaredQueue) -> QueueInfo:
         state, now = self._deliveries.of(queue), self._engine.now()
         oldest = -1
-        if state.left:
-            at = (
-                state.store.plan_append_time(state.position)
-                if state.position >= state.store.start_offset
-                else 0
-            )
-            if isinstance(at, int):
-                oldest = max(0, now + self._engine.wall_offset - at)
+        if state.left and state.position >= state.store.flushed_offset:  # else it would have to be read
+            at = state.store.plan_append_time(state.position)
+            assert isinstance(at, int), "it is in memory"
+            oldest = max(0, now + self._engine.wall_offset - at)
         return QueueInfo(
             queue.name, queue.partition, queue.settings, state.left, state.count_ready(now), state.unacknowledged,
             state.count_held(), state.store.total_bytes, oldest, self.takes.waiting_at(queue.partition),
@@ -303,9 +302,13 @@ class Queueing:
     def list_exchanges(self, session: Session, command: ListExchanges, data: memoryview) -> Exchanges:  # noqa: ARG002
         """List exchanges."""
         names, following = self._listed(self._fold.exchanges, command.names, command.after, command.limit)
-        found = []
+        found, left = list[ExchangeInfo](), MAX_LISTED_BINDINGS
         for name in described(Resource.EXCHANGE, names, session.rights):
             exchange = self.declarations.exchange(name)
+            if command.bindings and found and len(exchange.bindings) > left and command.names is None:
+                following = found[-1].name
+                break
+            left -= len(exchange.bindings)
             found.append(_exchange_info(exchange, command.bindings))
         is_filtered = command.names is None and session.rights is not None
         return Exchanges(command.correlation, found, following, is_filtered)

@@ -24,7 +24,7 @@ from txbroker.broker.fetches.fetch_attempt import CallLater
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Work
 from txbroker.broker.groups.consumer_groups import Consuming
 from txbroker.broker.sessions.accounts import Accounts
-from txbroker.broker.sessions.session import Session, unheard
+from txbroker.broker.sessions.session import Session, SessionState, unheard
 from txbroker.errors import (
     InvalidSetting,
     LimitExceeded,
@@ -45,6 +45,8 @@ MAX_WAITING: Final = 1000
 """Most requests of one session that wait for messages."""
 RETURNED_AT_ONCE: Final = 256
 """Messages of an ended session whose attempt is counted in one turn."""
+RUNS_AT_ONCE: Final = 32
+"""Runs of messages that are read in one step: 1.5 ms."""
 LOST: Final = "it was not acknowledged"
 
 
@@ -78,6 +80,8 @@ class Takes:
         self._max_wait, self._call_later = max_wait, call_later
         self._waiting: dict[int, deque[_Waiting]] = {}
         self._of_session: dict[int, int] = {}
+        self._serving: dict[int, bool] = {}
+        """The queues that are being served, and whether there may be more for them meanwhile."""
         self._ended: deque[int] = deque()
         """Sessions that have ended with messages."""
         self._due: Any = None
@@ -98,6 +102,8 @@ class Takes:
             raise InvalidSetting(f"{command.most} messages to be taken; it must be from 1 to {MAX_TAKEN}")
         if session.allowance is not None and session.allowance.holds_fetches:
             raise LimitExceeded("the quota bytes_out is used up for now; nothing was taken. Ask again later")
+        if session.state is SessionState.CLOSED:
+            return  # it waited in line, and its session has ended
         waiting = _Waiting(session, command)
         if not self._waiting.get(command.partition) and self._give(state, waiting):
             return
@@ -161,25 +167,39 @@ class Takes:
             self._serve(state)
 
     def _serve(self, state: QueueDeliveries) -> None:
-        line = self._waiting.get(state.store.number)
-        if line is None:
+        """Give what is ready to those that wait, in the order in which they came."""
+        number = state.store.number
+        if number in self._serving:
+            self._serving[number] = True  # an answer has given some back: it goes on below
             return
+        self._serving[number] = True
+        try:
+            while self._serving[number]:
+                self._serving[number] = False
+                self._serve_all(state)
+        finally:
+            del self._serving[number]
+        if number in self._waiting:
+            self._look_at_due(state)
+
+    def _serve_all(self, state: QueueDeliveries) -> None:
+        line = self._waiting.get(state.store.number)
         passed = list[_Waiting]()
-        while line:  # what is given may have others served before this goes on
+        while line:
             waiting = line.popleft()
-            if waiting.session.congested:
+            if waiting.session.state is SessionState.CLOSED:
+                self._stop_waiting(waiting)
+            elif waiting.session.congested:
                 passed.append(waiting)
-            elif not self._give(state, waiting):
+            elif self._give(state, waiting):
+                self._stop_waiting(waiting)
+            else:
                 line.appendleft(waiting)
                 break
-            else:
-                self._stop_waiting(waiting)
-        line.extendleft(reversed(passed))
-        if line:
-            self._waiting[state.store.number] = line
-            self._look_at_due(state)
-        else:
-            self._waiting.pop(state.store.number, None)
+        if line is not None:
+            line.extendleft(reversed(passed))
+            if not line:
+                self._waiting.pop(state.store.number, None)
 
     def drained(self, session: Session) -> None:
         """Serve a session again whose peer has taken its answers."""
@@ -253,7 +273,24 @@ class Takes:
         runs: list[tuple[int, int]],
         fresh: int,
     ) -> Steps:
-        """Read the messages of these runs, as many as the answer has room for; give the others back."""
+        """Read the messages of these runs, as many as the answer has room for; give the others back, or all if reading
+        fails.
+        """
+        try:
+            return (yield from self._read_answer(session, command, state, runs, fresh))
+        except BaseException:
+            for first, end in runs:
+                state.give_back(session.number, range_of(first, end))
+            raise
+
+    def _read_answer(
+        self,
+        session: Session,
+        command: TakeMessages,
+        state: QueueDeliveries,
+        runs: list[tuple[int, int]],
+        fresh: int,
+    ) -> Steps:
         holder, found, left = session.number, _Found(), command.max_bytes
         has_back = False
         for number, (first, end) in enumerate(runs):
@@ -272,6 +309,8 @@ class Takes:
                 left -= size
                 if not size:
                     left = 0
+            if number % RUNS_AT_ONCE == RUNS_AT_ONCE - 1:
+                yield None
             if first < end:
                 for behind, last in [(first, end), *runs[number + 1 :]]:
                     state.give_back(holder, range_of(behind, last))
