@@ -287,3 +287,19 @@ def test_an_interrupt_at_any_line_loses_no_message(process, broker, name, step):
 
     at_every_line(case, step=step)
     assert counts(broker, name) == (0, 0, 0, 0)
+
+
+def test_what_a_block_left_in_its_database_waits_for_its_queue(broker, name, tmp_path):
+    with contextlib.closing(sqlite3.connect(tmp_path / "rows")) as database:
+        txbroker.create_decision_table(database)
+        late = f"{name}.late"
+        with txbroker.atomic(database, broker, mode="outbox") as tx:
+            tx.publish("", late, b"first")
+        with txbroker.atomic(database, broker, mode="outbox") as tx:
+            tx.publish("", name, b"second")
+        with broker.queue(name) as queue:
+            assert queue.get(1.0) is None, "it is behind the first"
+            broker.declare_queue(late)
+            with broker.queue(late) as other:
+                assert other.get(20.0).value == b"first"
+            assert queue.get(20.0).value == b"second"
