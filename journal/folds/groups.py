@@ -94,13 +94,15 @@ class GroupsFold:
         """The LSN of the last record that claimed partitions, deleted a group, or ended the holds of a transaction."""
         self.on_settled: Callable[[str, Iterable[int]], None] | None = None
         """Called with a group and partitions when a record has changed what is finished or held there."""
-        self.on_queues: Callable[[Iterable[int]], object] | None = None
-        """Called with partitions of queues when a record has changed what is finished or held there."""
+        self.on_queues: Callable[[Iterable[int], int], object] | None = None
+        """Called with partitions of queues when a record has changed what is finished or held there, and with the
+        session of the transaction whose record it is, 0 for none.
+        """
         self.on_claimed: Callable[[str, Iterable[int]], None] | None = None
         """Called with a group and partitions when a record has changed whose they are."""
         self.on_dead: Callable[[str, int, int], None] | None = None
         """Called with a group, a partition and an offset that a record says is to go to the dead-letter topic."""
-        self._lsn = 0
+        self._lsn = self._session = 0
         self._staged: dict[TransactionNumber, list[GroupPositions]] = {}
         self._held: dict[str, dict[int, Held]] = {}
         self._prepared: dict[TransactionNumber, None] = {}
@@ -252,7 +254,7 @@ class GroupsFold:
             self.on_settled(name, [each.partition for each in offsets])
             self.on_settled(name, [each.partition for each in settled])
         if self.on_queues is not None and name == QUEUE_GROUP:
-            self.on_queues([each.partition for each in settled])
+            self.on_queues([each.partition for each in settled], self._session)
 
     def _tell_claimed(self, name: str, partitions: Iterable[int]) -> None:
         self.changed_lsn = self._lsn
@@ -324,7 +326,7 @@ class GroupsFold:
             if reach.below or reach.offsets:
                 self._held.setdefault(name, {}).setdefault(partition, Held()).take(number, reach)
             if self.on_queues is not None and name == QUEUE_GROUP:
-                self.on_queues([partition])
+                self.on_queues([partition], number.session)
 
     def _commit(self, record: TransactionCommitted) -> None:
         positions: Sequence[GroupPositions] = record.positions if record.settles else ()
@@ -334,8 +336,10 @@ class GroupsFold:
             positions = [*self._release(TransactionNumber(record.session, record.serial)), *positions]
         if positions and self._held:
             self._assert_free(positions)
+        self._session = record.session
         for each in positions:
             self._move(each.group, each.id, each.offsets, each.settled, record.at)
+        self._session = 0
 
     def _assert_free(self, positions: Sequence[GroupPositions]) -> None:
         """Assert what was judged before the record was made: no other transaction holds any of it."""
@@ -362,7 +366,7 @@ class GroupsFold:
                 if self.on_settled is not None:
                     self.on_settled(name, [partition])
                 if self.on_queues is not None and name == QUEUE_GROUP:
-                    self.on_queues([partition])
+                    self.on_queues([partition], number.session)
         return positions
 
     def _let_go(self, name: str, partition: int) -> None:

@@ -285,8 +285,8 @@ class QueueDeliveries:
             if not kept:
                 del self.delivered[holder]
 
-    def let_go(self) -> None:
-        """Take from sessions what records have finished, or given to prepared transactions, since.
+    def let_go(self, holder: int) -> None:
+        """Take from a session what a record of it has finished, or given to a prepared transaction.
 
         What has been given to one stays held until :meth:`look_again`, though it may be rolled back before that.
         """
@@ -294,8 +294,7 @@ class QueueDeliveries:
         self._held.update(held)
         self._held.difference_update(finished)
         self._held.discard_below(position)
-        for holder in list(self.delivered):
-            kept = self.delivered[holder]
+        if (kept := self.delivered.get(holder)) is not None:
             kept.difference_update(finished)
             kept.difference_update(held)
             kept.discard_below(position)
@@ -356,15 +355,16 @@ class Deliveries:
         queue = self._fold.by_partition.get(partition)
         return None if queue is None else self.of(queue)
 
-    def changed(self, partitions: Iterable[int]) -> None:
-        """Note that a record has changed what is finished or held in these partitions of queues.
+    def changed(self, partitions: Iterable[int], session: int) -> None:
+        """Note that a record has changed what is finished or held in these partitions of queues: one of a transaction
+        of that session, or (0) another one, of which :meth:`QueueDeliveries.let_go` is told by who has made it.
 
         It is still being applied: what it releases is ready once it is forced.
         """
         for number in partitions:
             self._settled.add(number)
             if (found := self._queues.get(number)) is not None:
-                found.let_go()
+                found.let_go(session)
                 if not self._changed:
                     self._engine.when_forced(self._look_again, None)
                 self._changed[number] = None

@@ -511,3 +511,24 @@ def test_nobody_decides_about_parked_messages_of_a_queue_but_who_has_them():
     group = scene.room.broker.groups.groups[QUEUE_GROUP]
     asked = scene.other.ask(messages.ReleaseParked, QUEUE_GROUP, group.id, queue, [0])
     refused(asked, "InvalidName")
+
+
+def test_each_queue_has_its_own_time_at_which_a_message_is_due():
+    scene = Scene()
+    queues = {name: scene.queue(name) for name in ("soon", "late")}
+
+    def pass_time(micros):
+        scene.room.clock.advance(micros)
+        scene.room.timers.advance(micros / 1e6)
+        scene.room.engine.sync()
+
+    for name, after in (("soon", 10_000_000), ("late", 1_000_000_000)):
+        scene.publish(name, b"m")
+        scene.take(queues[name], 1)
+        scene.give_up(queues[name], 0, after=after)
+    waiting = scene.other.tell(messages.TakeMessages, queues["soon"], 1, max_wait=60_000_000)
+    pass_time(9_999_000)
+    scene.room.clock.advance(1_500)  # it is due, and the loop is late
+    scene.peer.tell(messages.TakeMessages, queues["late"], 1, max_wait=60_000_000)
+    pass_time(10_000)
+    assert scene.other.answer(waiting).runs == [(0, 1)]

@@ -84,7 +84,8 @@ class Takes:
         """The queues that are being served, and whether there may be more for them meanwhile."""
         self._ended: deque[int] = deque()
         """Sessions that have ended with messages."""
-        self._due: Any = None
+        self._dues: dict[int, tuple[int, Any]] = {}
+        """When the first message of a queue is due at which somebody waits, and the timer of that."""
         self.is_stopping = False
         """Whether the broker stops: then no attempt is counted of what sessions have."""
         self.taken = 0
@@ -231,22 +232,21 @@ class Takes:
 
     def _look_at_due(self, state: QueueDeliveries) -> None:
         """Come back when the first message of a queue is due at which somebody waits."""
-        due = state.next_due()
+        due, number = state.next_due(), state.store.number
         if due is None or self._call_later is None:
             return
-        now = self._engine.now()
-        if self._due is not None and self._due[0] > now and self._due[0] <= due and self._due[1].active():
-            return
-        if self._due is not None and self._due[1].active():
-            self._due[1].cancel()
-        timer = self._call_later(max(0, due - now) / 1e6 + 0.001, self._is_due)
-        self._due = due, timer
+        known, timer = self._dues.get(number, (0, None))
+        if timer is not None and timer.active():
+            if known <= due:
+                return
+            timer.cancel()
+        wait = max(0, due - self._engine.now()) / 1e6 + 0.001
+        self._dues[number] = due, self._call_later(wait, lambda: self._is_due(number))
 
-    def _is_due(self) -> None:
-        self._due = None
-        for number in list(self._waiting):
-            if (state := self.deliveries.at(number)) is not None:
-                self._serve(state)
+    def _is_due(self, number: int) -> None:
+        del self._dues[number]
+        if number in self._waiting and (state := self.deliveries.at(number)) is not None:
+            self._serve(state)
 
     # -- giving out --------------------------------------------------------------------------------
 
@@ -412,11 +412,14 @@ class Takes:
         self._serve(state)
 
     def returned(self, holder: int, settled: Sequence[Settled]) -> None:
-        """Note that a session has returned messages, as the record says."""
+        """Note that a session has acknowledged messages, or returned them, as the record says."""
         now = self._engine.now()
         for each in settled:
             state = self.deliveries.at(each.partition)
-            if state is not None and each.unfinished:
+            if state is None:
+                continue
+            state.let_go(holder)
+            if each.unfinished:
                 state.settled(holder, [(one.offset, one.due) for one in each.unfinished], now)
                 self._serve(state)
 
