@@ -229,7 +229,19 @@ def test_every_command_understands_the_shared_options():
         assert {"--broker", "--json", "--timeout"} <= options, command.name
 
 
-@pytest.mark.parametrize("group", [[], ["topics"], ["groups"], ["dead"], ["transactions"], ["coordinator"]])
+@pytest.mark.parametrize(
+    "group",
+    [
+        [],
+        ["topics"],
+        ["groups"],
+        ["dead"],
+        ["transactions"],
+        ["coordinator"],
+        ["queues"],
+        ["exchanges"],
+    ],
+)
 def test_what_a_command_does_fits_beside_its_name_at_eighty_columns(group):
     listed = (
         CliRunner().invoke(command_line, [*group, "--help"], terminal_width=80).stdout.partition("Commands:")

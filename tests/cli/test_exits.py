@@ -32,6 +32,8 @@ def test_every_error_has_an_exit_code_that_tells_whether_the_outcome_is_known(ki
     nothing_there = (
         errors.UnknownTopic,
         errors.UnknownPartition,
+        errors.UnknownQueue,
+        errors.UnknownExchange,
         errors.UnknownGroup,
         errors.UnknownSession,
         errors.UnknownTransaction,

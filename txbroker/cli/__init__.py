@@ -18,6 +18,8 @@ COMMANDS = (
     "tail",
     "find",
     "scheduled",
+    "queues",
+    "exchanges",
     "status",
     "sessions",
     "users",
@@ -63,7 +65,7 @@ class Commands(Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__)
 def command_line() -> None:
-    """Work with a txbroker: topics, messages, consumer groups, transactions.
+    """Work with a txbroker: topics, messages, queues, consumer groups, transactions.
 
     Exit codes: 0 done, 1 the answer is no, 2 usage, 3 refused, 4 no broker or not now, 5 outcome unknown,
     6 corrupt data.

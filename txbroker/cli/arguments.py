@@ -109,6 +109,16 @@ def header(text: str) -> tuple[str, bytes]:
     return name, value.encode("utf-8", "surrogateescape")
 
 
+def binding_argument(text: str) -> tuple[str, bytes | None]:
+    """Parse ``kind=new``, a header's name and the value that it must have, or ``kind`` alone: any value; raises
+    ``ValueError``.
+    """
+    name, equals, value = text.partition("=")
+    if not name:
+        raise ValueError(f"{text!r} is neither NAME=VALUE nor NAME")
+    return name, value.encode("utf-8", "surrogateescape") if equals else None
+
+
 def transaction(text: str) -> TransactionNumber | Xid:
     """Parse a transaction as ``str`` prints its number or its xid; raises ``ValueError``."""
     if re.fullmatch(r"\d+-\d+", text, re.ASCII):

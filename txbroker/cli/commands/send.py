@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -25,11 +25,38 @@ if TYPE_CHECKING:
     from txbroker import Connection, Receipt
     from txbroker.client.blocking.send_future import SendFuture
 
+C = TypeVar("C", bound=Callable[..., Any])
+
 SHOWN_IDS = 10
 """Most ids of scheduled messages that are shown to a person."""
 
 WINDOW = 1_000
 """Most unanswered sends: enough to fill the pipe, few enough to keep in memory."""
+
+
+def message_options(command: C) -> C:
+    """Add the options that say what the messages are, beside their values."""
+    for add in (
+        click.option("--new-ids", is_flag=True, help="Give each message a new id, which --json prints."),
+        click.option("--tag", "tags", multiple=True, help="A tag, by which groups can filter. Repeatable."),
+        click.option(
+            "--file",
+            "files",
+            multiple=True,
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="Send a file's bytes as one message. Repeatable.",
+        ),
+        click.option(
+            "--header",
+            "headers",
+            multiple=True,
+            metavar="NAME=VALUE",
+            type=Parsed("header", header),
+            help="A header. Repeatable, also with the same name.",
+        ),
+    ):
+        command = add(command)
+    return command
 
 
 @click.command(cls=Command)
@@ -38,29 +65,13 @@ WINDOW = 1_000
 @click.option(
     "--key", help="The key, which chooses the partition: messages with the same key keep their order."
 )
-@click.option(
-    "--header",
-    "headers",
-    multiple=True,
-    metavar="NAME=VALUE",
-    type=Parsed("header", header),
-    help="A header. Repeatable, also with the same name.",
-)
-@click.option(
-    "--file",
-    "files",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Send a file's bytes as one message. Repeatable.",
-)
-@click.option("--tag", "tags", multiple=True, help="A tag, by which groups can filter. Repeatable.")
+@message_options
 @click.option("--partition", type=click.IntRange(0), metavar="N", help="Send to this partition.")
 @click.option(
     "--compression",
     type=click.Choice(list(CODECS)),
     help="Compress batches; the broker stores them compressed.",
 )
-@click.option("--new-ids", is_flag=True, help="Give each message a new id, which --json prints.")
 @click.option(
     "--after",
     type=Parsed("duration", duration),

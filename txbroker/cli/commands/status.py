@@ -45,6 +45,7 @@ GROUPS: Final = {
         "schedule_holds",
     ),
     "Messages out": ("fetches", "fetches_waiting", "bytes_out"),
+    "Queues": ("queues", "exchanges", "queue_messages", "queue_unacknowledged", "queue_unrouted"),
     "Groups": ("groups", "members", "dead_letters_moved", "dead_letters_waiting"),
     "Storage": ("topics", "partitions", "pending_bytes", "unflushed_bytes", "pins"),
     "Memory": (

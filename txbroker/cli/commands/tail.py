@@ -149,9 +149,15 @@ def print_lines(messages: Iterable[Message], count: int | None, as_json: bool) -
 
 def message_text(message: Message) -> str:
     """Return a message for people, on one line."""
-    parts = [f"{message.topic}[{message.partition}] {message.offset}", time_text(message.timestamp)]
+    return content_text(f"{message.topic}[{message.partition}] {message.offset}", message)
+
+
+def content_text(place: str, message: Message, marks: Iterable[str] = ()) -> str:
+    """Return a message at a place for people, on one line; ``marks`` are what else is to be said of it."""
+    parts = [place, time_text(message.timestamp)]
     if message.appended:
         parts.append(f"appended={time_text(message.appended)}")
+    parts += marks
     if message.key is not None:
         parts.append(f"key={bytes_text(message.key)}")
     parts += [f"{visible(name)}={bytes_text(value)}" for name, value in message.headers]
@@ -160,10 +166,15 @@ def message_text(message: Message) -> str:
 
 
 def message_json(message: Message) -> dict[str, object]:
-    """Return a message in JSON; ``timestamp`` is the sender's, ``appended`` the broker's, in µs since 1970 UTC."""
+    """Return a message in JSON."""
+    return {"topic": message.topic, "partition": message.partition, **content_json(message)}
+
+
+def content_json(message: Message) -> dict[str, object]:
+    """Return a message in JSON, without the topic; ``timestamp`` is the sender's, ``appended`` the broker's, in µs
+    since 1970 UTC.
+    """
     return {
-        "topic": message.topic,
-        "partition": message.partition,
         "offset": message.offset,
         "timestamp": message.timestamp,
         "appended": message.appended or None,

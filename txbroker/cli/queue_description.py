@@ -1,0 +1,218 @@
+"""Queues, exchanges and bindings as commands show them: in tables, in facts, in JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+from rich.console import RenderableType
+
+from journal.records.queue_entries import Binding, ExchangeSettings, QueueSettings, Scalar
+from txbroker.cli.output import age_text, bytes_json, bytes_text, count_text, facts, size_text, table, visible
+from txbroker.wire.messages import ExchangeInfo, QueueInfo
+
+QUEUE_COLUMNS: Final = (
+    "queue", "messages", "ready", "unacked", "held", "oldest", "waiting", "bytes",
+)  # fmt: skip
+EXCHANGE_COLUMNS: Final = ("exchange", "kind", "published", "bindings", "internal")
+UNBOUND: Final = (
+    "No binding leads to it: it gets what is sent to the exchange without a name, with its name as key."
+)
+
+
+def exchange_text(name: str) -> str:
+    """Return an exchange's name for people, as it is written on a command line: the default one has none."""
+    return visible(name) or '""'
+
+
+# -- queues ------------------------------------------------------------------------------------------
+
+
+def later_in(queue: QueueInfo) -> int:
+    """Return how many messages of a queue come later: those that are due later, or cannot be read."""
+    return max(0, queue.messages - queue.ready - queue.unacknowledged - queue.held)
+
+
+def queue_row(queue: QueueInfo) -> tuple[object, ...]:
+    """Return the cells of a queue."""
+    return (
+        queue.name,
+        queue.messages,
+        queue.ready,
+        queue.unacknowledged,
+        queue.held,
+        age_text(queue.oldest) if queue.oldest >= 0 else None,
+        queue.waiting,
+        size_text(queue.bytes),
+    )
+
+
+def queue_facts(queue: QueueInfo) -> RenderableType:
+    """Return what is known of a queue, for people."""
+    limit, dead_letters = settings_texts(queue.settings)
+    return facts(
+        [
+            ("queue", queue.name),
+            ("partition", str(queue.partition)),
+            ("messages", queue.messages),
+            ("  ready", queue.ready),
+            ("  unacknowledged", queue.unacknowledged),
+            ("  held", queue.held),
+            ("  later", later_in(queue)),
+            ("oldest", f"{age_text(queue.oldest)} ago" if queue.oldest >= 0 else None),
+            ("waiting consumers", queue.waiting),
+            ("bytes", size_text(queue.bytes)),
+            ("delivery limit", limit),
+            ("dead letters", dead_letters),
+        ]
+    )
+
+
+def settings_texts(settings: QueueSettings) -> tuple[str, str]:
+    """Return how often messages are delivered, and where they go then, for people."""
+    limit, exchange, key = settings.delivery_limit, settings.dead_letter_exchange, settings.dead_letter_key
+    often = "none" if limit is None else f"returned at most {count_text(limit, 'time')}"
+    if exchange is None:
+        return often, "dropped"
+    keyed = "" if key is None else f", with key {visible(key)}"
+    return often, f"to exchange {exchange_text(exchange)}{keyed}"
+
+
+def queue_settings_json(settings: QueueSettings) -> dict[str, object]:
+    """Return the settings of a queue in JSON."""
+    return {name: getattr(settings, name) for name in QueueSettings.__struct_fields__}
+
+
+def queue_json(queue: QueueInfo) -> dict[str, object]:
+    """Return a queue in JSON: ``oldest`` in µs, null if there is none or that is not known."""
+    return {
+        "name": queue.name,
+        "partition": queue.partition,
+        "settings": queue_settings_json(queue.settings),
+        "messages": queue.messages,
+        "ready": queue.ready,
+        "unacknowledged": queue.unacknowledged,
+        "held": queue.held,
+        "later": later_in(queue),
+        "oldest": queue.oldest if queue.oldest >= 0 else None,
+        "waiting": queue.waiting,
+        "bytes": queue.bytes,
+    }
+
+
+# -- exchanges ---------------------------------------------------------------------------------------
+
+
+def exchange_row(exchange: ExchangeInfo) -> tuple[object, ...]:
+    """Return the cells of an exchange."""
+    return (
+        exchange_text(exchange.name),
+        kind_text(exchange.settings),
+        exchange.taken,
+        len(exchange.bindings),
+        exchange.settings.internal,
+    )
+
+
+def kind_text(settings: ExchangeSettings) -> str:
+    """Return the kind of an exchange, as it is declared."""
+    return settings.kind.name.lower()
+
+
+def exchange_facts(exchange: ExchangeInfo) -> RenderableType:
+    """Return what is known of an exchange, for people."""
+    return facts(
+        [
+            ("exchange", exchange_text(exchange.name)),
+            ("kind", kind_text(exchange.settings)),
+            ("published", exchange.taken),
+            ("internal", exchange.settings.internal),
+            ("auto-delete", exchange.settings.auto_delete),
+        ]
+    )
+
+
+def exchange_settings_json(settings: ExchangeSettings) -> dict[str, object]:
+    """Return the settings of an exchange in JSON."""
+    return {
+        "kind": kind_text(settings),
+        "internal": settings.internal,
+        "auto_delete": settings.auto_delete,
+    }
+
+
+def exchange_json(exchange: ExchangeInfo) -> dict[str, object]:
+    """Return an exchange in JSON; ``published`` is how many messages were sent to it without a transaction."""
+    return {
+        "name": exchange.name,
+        "number": exchange.number,
+        "settings": exchange_settings_json(exchange.settings),
+        "published": exchange.taken,
+        "bindings": [binding_json(each) for each in exchange.bindings],
+    }
+
+
+# -- bindings ----------------------------------------------------------------------------------------
+
+
+def leading_to(queue: str, exchanges: Iterable[ExchangeInfo]) -> list[Binding]:
+    """Return the bindings by which messages come to a queue, also by way of other exchanges: the nearest first."""
+    left = [each for exchange in exchanges for each in exchange.bindings]
+    found: list[Binding] = []
+    ends = {(False, queue)}
+    while ends:
+        nearer = [each for each in left if (each.to_exchange, each.destination) in ends]
+        left = [each for each in left if (each.to_exchange, each.destination) not in ends]
+        found += nearer
+        ends = {(True, each.exchange) for each in nearer}
+    return found
+
+
+def bindings_table(bindings: Iterable[Binding], empty: str, with_source: bool) -> RenderableType:
+    """Return a table of bindings; ``with_source`` also says which exchange each is of."""
+    columns = ("from exchange", "key", "to", "arguments")
+    rows = [
+        (
+            exchange_text(each.exchange),
+            visible(each.key) or '""',
+            f"{'exchange' if each.to_exchange else 'queue'} {visible(each.destination)}",
+            arguments_text(each.arguments) or "–",
+        )
+        for each in bindings
+    ]
+    return (
+        table(columns, rows, empty) if with_source else table(columns[1:], [row[1:] for row in rows], empty)
+    )
+
+
+def arguments_text(arguments: Iterable[tuple[str, Scalar]]) -> str:
+    """Return the arguments of a binding for people, as they are given to it."""
+    return ", ".join(
+        visible(name) if value is None else f"{visible(name)}={scalar_text(value)}"
+        for name, value in arguments
+    )
+
+
+def scalar_text(value: Scalar) -> str:
+    """Return an argument's value for people: text as it is, others as JSON writes them."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return bytes_text(value) if isinstance(value, bytes) else str(value)
+
+
+def binding_json(binding: Binding) -> dict[str, object]:
+    """Return a binding in JSON."""
+    return {
+        "exchange": binding.exchange,
+        "key": binding.key,
+        "destination": binding.destination,
+        "to_exchange": binding.to_exchange,
+        "arguments": {name: _scalar_json(value) for name, value in binding.arguments},
+    }
+
+
+def _scalar_json(value: Scalar) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has none
+    return bytes_json(value) if isinstance(value, bytes) else value
