@@ -30,7 +30,7 @@ Part = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An expected entry. ``totals`` and ``parts`` are None where the journal no longer has all of it."""
+    """An expected entry. ``totals``, ``parts`` and ``routed`` are None where the journal no longer has all of it."""
 
     lsn: int
     number: TransactionNumber
@@ -43,6 +43,7 @@ class Ended:
     placements: tuple[tuple[int, int, int], ...] | None = None
     totals: Totals | None = None
     parts: tuple[Part, ...] | None = None
+    routed: tuple[int, int] | None = None
 
     def differs(self, entry: ArchivedOutcome) -> str:
         """Return how the entry differs; empty if it does not."""
@@ -60,6 +61,8 @@ class Ended:
             return f"placements {found}, the journal has {self.placements}"
         if self.parts is not None and self.parts != found:
             return f"parts {found}, the journal has {self.parts}"
+        if self.routed is not None and self.routed != entry.routed:
+            return f"{entry.routed} messages and bytes went through exchanges, by the journal {self.routed}"
         return ""
 
 
@@ -141,9 +144,10 @@ def by_record(
     xid: Xid | None,
     totals: Totals | None,
     parts: dict[int, tuple[int, int, int]] | None,
+    routed: tuple[int, int] | None,
 ) -> Ended:
     """Return the expected entry of a record that ends a transaction; ``parts``: (messages, bytes, checksum) by
-    partition.
+    partition; ``routed``: messages and bytes that went through exchanges.
     """
     assert effect.number is not None
     assert effect.decision is not None
@@ -157,4 +161,5 @@ def by_record(
         tuple((p.partition, p.base_offset, p.count) for p in effect.placements) if committed else None,
         totals,
         None if parts is None else tuple((n, bases.get(n, NEVER_PLACED), *part) for n, part in parts.items()),
+        routed,
     )

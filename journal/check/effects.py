@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -22,6 +22,7 @@ from journal.records.record import (
     Due,
     Messages,
     Placement,
+    Published,
     Started,
     TopicAltered,
     TopicCreated,
@@ -33,7 +34,9 @@ from journal.records.record import (
     TransactionRolledBack,
     slices,
 )
+from journal.records.run_checks import check_runs
 from journal.transaction_states import Cause, State, Totals, TransactionNumber
+from journal.transactions.staging import Entry
 from journal.transactions.state import TransactionRow
 from journal.transactions.unsent import NO_TOTALS
 from journal.wal.reader import JournalEntry
@@ -42,10 +45,10 @@ from journal.xid import Xid
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """The place of the frames of one add, or of one run of a deciding record; ``base``: stamped from that offset on.
+    """The place of the frames of one add, or of one run of a record; ``base``: stamped from that offset on.
 
     ``start`` is where they begin in the record's data. ``checksum`` is what the record states: over all frames for that
-    partition up to their end.
+    partition up to their end. They go to the partitions of ``also``, too; those of partition 0 go nowhere.
     """
 
     partition: int
@@ -56,6 +59,17 @@ class Add:
     base: int | None = None
     start: int = 0
     checksum: int | None = None
+    also: Sequence[int] = ()
+
+    @classmethod
+    def staged(cls, entry: Entry, path: str) -> Self:
+        """Return that of an entry in the staged file at ``path``."""
+        return cls(entry.partition, entry.count, path, entry.position, entry.size, also=entry.also)
+
+    @property
+    def targets(self) -> Sequence[int]:
+        """The partitions that they go to."""
+        return (self.partition, *self.also) if self.partition else ()
 
 
 class Decision(NamedTuple):
@@ -107,17 +121,10 @@ def effect_of(entry: JournalEntry) -> Effect:
     match entry.record:
         case Messages() as sent:
             return Effect(placements=(Placement(sent.partition, sent.base_offset, sent.count),))
-        case Due() as due:
-            return Effect(placements=due.placements)
+        case Due() | Published() as placing:
+            return Effect(placements=placing.placements)
         case TransactionAdded() as added:
-            size = len(entry.data)
-            position = entry.position + entry.length - size
-            return Effect(
-                TransactionNumber(added.session, added.serial),
-                added.xid,
-                requests=1,
-                adds=(Add(added.partition, added.count, entry.path, position, size),),
-            )
+            return _of_add(entry, added)
         case TransactionOffsetsAdded() as added:
             return Effect(
                 TransactionNumber(added.session, added.serial),
@@ -133,11 +140,29 @@ def effect_of(entry: JournalEntry) -> Effect:
     return NOTHING
 
 
+def _of_add(entry: JournalEntry, record: TransactionAdded) -> Effect:
+    adds: tuple[Add, ...] = ()
+    problem = ""
+    try:
+        check_runs(record)
+        if record.runs:
+            adds = tuple(_runs(entry, record))
+        else:
+            size = len(entry.data)
+            position = entry.position + entry.length - size
+            adds = (Add(record.partition, record.count, entry.path, position, size),)
+    except InvalidFrame as error:
+        problem = str(error)
+    number = TransactionNumber(record.session, record.serial)
+    return Effect(number, record.xid, requests=1, adds=adds, problem=problem)
+
+
 def _of_deciding(entry: JournalEntry, record: TransactionPrepared | TransactionCommitted) -> Effect:
     begins = bool(record.runs or record.positions) and record.totals is None
     adds: tuple[Add, ...] = ()
     problem = ""
     try:
+        check_runs(record)
         if record.runs or entry.data:
             adds = tuple(_runs(entry, record))
     except InvalidFrame as error:
@@ -157,22 +182,28 @@ def _of_deciding(entry: JournalEntry, record: TransactionPrepared | TransactionC
     )
 
 
-def _runs(entry: JournalEntry, record: TransactionPrepared | TransactionCommitted) -> Iterator[Add]:
-    """Yield the runs of a deciding record; raises :class:`InvalidFrame` if they do not fit into its data."""
+def _runs(
+    entry: JournalEntry, record: TransactionAdded | TransactionPrepared | TransactionCommitted
+) -> Iterator[Add]:
+    """Yield the runs of a record; raises :class:`InvalidFrame` if they do not fit into its data."""
     start = entry.position + entry.length - len(entry.data)
     bases: dict[int, int] = {}
     if isinstance(record, TransactionCommitted):
         # The contents of the decision come behind what was added before.
         bases = {each.partition: each.base_offset + each.count for each in record.placements}
         for run in record.runs:
-            if run.partition in bases:
-                bases[run.partition] -= run.count
+            for partition in run.targets:
+                if partition in bases:
+                    bases[partition] -= run.count
     for run, frames in slices(record, entry.data):
         base = bases.get(run.partition)
         size, position = len(frames), start + run.start
-        yield Add(run.partition, run.count, entry.path, position, size, base, run.start, run.checksum)
-        if base is not None:
-            bases[run.partition] = base + run.count
+        yield Add(
+            run.partition, run.count, entry.path, position, size, base, run.start, run.checksum, run.also
+        )
+        for partition in run.targets:
+            if partition in bases:
+                bases[partition] += run.count
 
 
 def _decision(state: State, record: TransactionCommitted | TransactionRolledBack) -> Decision:

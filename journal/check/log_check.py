@@ -24,6 +24,7 @@ from journal.interfaces import IFilesystem
 from journal.records.record import (
     Due,
     Messages,
+    Published,
     Started,
     TopicAltered,
     TopicCreated,
@@ -106,7 +107,7 @@ class CrossCheck:
         if effect.number is not None and known is not None:
             yield from self._decided(entry, effect.number, effect, known)
         match entry.record:
-            case Messages() | Due() as record:
+            case Messages() | Due() | Published() as record:
                 yield from self._sent(entry, record)
             case Started():
                 self.live = {number: each for number, each in self.live.items() if each.prepared}
@@ -195,6 +196,7 @@ class CrossCheck:
         known.requests += effect.requests
         if effect.problem:
             yield self._wrong(entry, effect.problem, number, known)
+        known.begin_record()
         for add in effect.adds:
             frames = frames_of_add(entry, add)
             sent: memoryview | bytes = frames
@@ -233,7 +235,7 @@ class CrossCheck:
         path = filenames.staged_file(number.session, number.serial)
         in_file = row.entries[: row.file_entries]
         return Followed(
-            [Add(e.partition, e.count, path, e.position, e.size) for e in in_file if e.lsn < lsn],
+            [Add.staged(each, path) for each in in_file if each.lsn < lsn],
             whole=all(e.lsn >= lsn for e in row.entries[row.file_entries :]),
             prepared=row.state is State.PREPARED,
             xid=row.xid,
@@ -272,7 +274,8 @@ class CrossCheck:
         if known is not None and effect.decision is not None:
             whole = known.whole and effect.number not in self._rows
             totals, parts = (known.totals, known.parts()) if whole else (None, None)
-            yield by_record(entry.lsn, effect, known.xid, totals, parts)
+            routed = known.routed(self._names) if whole else None
+            yield by_record(entry.lsn, effect, known.xid, totals, parts, routed)
         elif isinstance(entry.record, Started):
             rows = {n: row for n, row in self._rows.items() if n not in self._ended}
             active = {n for n, row in rows.items() if row.state is not State.PREPARED}
@@ -282,8 +285,9 @@ class CrossCheck:
 
     # -- places ------------------------------------------------------------------------------------
 
-    def _sent(self, entry: JournalEntry, record: Messages | Due) -> Iterator[Finding]:
-        name = type(record).__name__
+    def _sent(self, entry: JournalEntry, record: Messages | Due | Published) -> Iterator[Finding]:
+        name, are_stamped = type(record).__name__, not isinstance(record, Published)
+        appended = self._times.of(entry)
         try:
             found = sends(record, entry.data)
         except InvalidFrame as error:
@@ -291,18 +295,20 @@ class CrossCheck:
             yield Finding(entry.path, entry.position, f"{name} at LSN {entry.lsn}: {error}", affects=affects)
             return
         for sent, frames in found:
-            last = sent.base_offset + sent.count - 1
+            first, last = sent.base_offset, sent.base_offset + sent.count - 1
             try:
-                if messages_of(frames, sent.base_offset, self._times.of(entry)) != sent.count:
+                held = messages_of(frames, first, appended) if are_stamped else messages_of(frames, None)
+                if held != sent.count:
                     raise InvalidFrame(f"it says {sent.count} messages, it holds others")
             except InvalidFrame as error:
-                affects = self._affects(sent.partition, sent.base_offset, last)
+                affects = self._affects(sent.partition, first, last)
                 yield Finding(
                     entry.path, entry.position, f"{name} at LSN {entry.lsn}: {error}", affects=affects
                 )
                 continue
-            yield from self._place(entry, sent.partition, sent.base_offset, sent.count)
-            yield from self._compare(entry, sent.partition, sent.base_offset, frames, None)
+            yield from self._place(entry, sent.partition, first, sent.count)
+            placed = frames if are_stamped else self._as_placed(sent.partition, first, frames, appended)
+            yield from self._compare(entry, sent.partition, first, placed, None)
 
     def _place(self, entry: JournalEntry, partition: int, base: int, count: int) -> Iterator[Finding]:
         expected = self._next.get(partition, base)
@@ -316,21 +322,28 @@ class CrossCheck:
         self, entry: JournalEntry, known: Followed, partition: int, base: int, number: TransactionNumber
     ) -> Iterator[Finding]:
         for add in known.adds:
-            if add.partition != partition:
+            if partition not in add.targets:
                 continue
             if not self._filesystem.exists(add.path):
                 return  # a missing staged file, which is reported by itself
             try:
-                data = memoryview(bytearray(read_some(self._filesystem, add.path, add.position, add.size)))
+                data = read_some(self._filesystem, add.path, add.position, add.size)
                 sound = messages_of(data, add.base, self._stamped(entry, add)) == add.count
             except (InvalidFrame, OSError):
                 sound = False
             if not sound:
                 return  # reported at its place: at its record, or at the staged file
-            appended = self._times.of(entry)
-            stamp(data, base, self._found_time(partition, base) if appended is None else appended)
-            yield from self._compare(entry, partition, base, data, number)
+            placed = self._as_placed(partition, base, data, self._times.of(entry))
+            yield from self._compare(entry, partition, base, placed, number)
             base += add.count
+
+    def _as_placed(
+        self, partition: int, base: int, frames: bytes | memoryview, appended: int | None
+    ) -> memoryview:
+        """Return sound frames as a log must have them from offset ``base`` on."""
+        data = memoryview(bytearray(frames))
+        stamp(data, base, self._found_time(partition, base) if appended is None else appended)
+        return data
 
     def _stamped(self, entry: JournalEntry, add: Add) -> int | None:
         """Return the append time that the frames of an add have where they lie: 0 if they are as they were sent."""

@@ -26,13 +26,16 @@ from journal.records.record import (
     Messages,
     PartitionsAdded,
     Placement,
+    Published,
     Started,
     TopicAltered,
     TopicCreated,
     TopicDeleted,
     TransactionsForgotten,
     sends,
+    slices,
 )
+from journal.records.run_checks import check_runs
 from journal.transaction_states import State, TransactionNumber
 from journal.transactions.outcomes import OutcomeTable
 from journal.transactions.table import live_rows, remembered
@@ -79,7 +82,8 @@ class RecordCheck:
         for row in live_rows(newest):
             known = self._live[row.number] = _Live(row.state is State.PREPARED, row.xid)
             for entry in row.entries:
-                known.counts[entry.partition] += entry.count
+                for partition in entry.targets:
+                    known.counts[partition] += entry.count
         self._xids = {live.xid: number for number, live in self._live.items() if live.xid is not None}
         for outcome in remembered(newest):
             self._outcomes.remember(outcome)
@@ -146,7 +150,8 @@ class RecordCheck:
         if known.xid is not None:
             self._xids[known.xid] = number
         for add in effect.adds:
-            known.counts[add.partition] += add.count
+            for partition in add.targets:
+                known.counts[partition] += add.count
 
     def _end(self, number: TransactionNumber) -> None:
         ended = self._live.pop(number, None)
@@ -175,6 +180,8 @@ class RecordCheck:
                 yield from _wrong_frames(sent.partition, sent.count, entry.data)
             case Due() as due:
                 yield from _wrong_sends(due, entry.data)
+            case Published() as published:
+                yield from _wrong_publication(published, entry.data)
         if effect.number is not None:
             yield from self._wrong_state(effect.number, effect)
             yield from self._wrong_contents(entry, effect.number, effect)
@@ -221,10 +228,11 @@ class RecordCheck:
         known = self._live.get(number)
         counts = Counter(known.counts if known is not None else {})
         for add in effect.adds:
-            counts[add.partition] += add.count
-            if add.partition not in self.logs.names:
-                yield f"there is no partition number {add.partition}"
-            if effect.decision is not None or effect.prepares:
+            for partition in add.targets:
+                counts[partition] += add.count
+                if partition not in self.logs.names:
+                    yield f"there is no partition number {partition}"
+            if add.checksum is not None:  # a run's
                 yield from _wrong_frames(add.partition, add.count, frames_of_add(entry, add))
         if effect.outcome is State.COMMITTED:
             placed = {each.partition: each.count for each in effect.placements}
@@ -263,6 +271,18 @@ def _wrong_sends(due: Due, data: memoryview) -> Iterator[str]:
         return
     for sent, frames in found:
         yield from _wrong_frames(sent.partition, sent.count, frames)
+
+
+def _wrong_publication(published: Published, data: memoryview) -> Iterator[str]:
+    try:
+        check_runs(published)
+        sends(published, data)
+        found = slices(published, data)
+    except InvalidFrame as error:
+        yield str(error)
+        return
+    for run, frames in found:
+        yield from _wrong_frames(run.partition, run.count, memoryview(frames))
 
 
 def _wrong_frames(partition: int, count: int, frames: memoryview) -> Iterator[str]:

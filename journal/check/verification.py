@@ -13,6 +13,7 @@ from journal.check.decision_check import check_decisions
 from journal.check.effects import Effect, effect_of
 from journal.check.log_check import CrossCheck
 from journal.check.proof_check import unproven_findings
+from journal.check.queue_check import check_queues
 from journal.check.record_check import RecordCheck
 from journal.check.schedule_check import Placed, check_schedule, placed_by
 from journal.check.segment_check import check_store
@@ -140,6 +141,7 @@ class _Verification:
             yield from check_decisions(self._filesystem, newest)
         if newest is not None:
             yield from check_catalog(self._filesystem, newest)
+            yield from check_queues(newest)
             reads = self._level is not Level.QUICK
             yield from check_schedule(self._filesystem, newest, reads, self._placed)
             yield from self._staged(newest)

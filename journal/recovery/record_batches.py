@@ -133,12 +133,14 @@ class _Columns(NamedTuple):
 
 
 def is_whole(record: AnyRecord) -> bool:
-    """Return whether it is a commit with its whole transaction, unless that is live: one run, and no positions."""
+    """Return whether it is a commit with its whole transaction, unless that is live: one run, to one partition, and no
+    positions.
+    """
     return (
         type(record) is TransactionCommitted
         and len(record.runs) == 1
         and len(record.placements) == 1
-        and not (record.runs[0].start or record.settles or record.totals)
+        and not (record.runs[0].start or record.runs[0].also or record.settles or record.totals)
         and record.placements[0].partition == record.runs[0].partition
         and record.placements[0].count == record.runs[0].count
     )

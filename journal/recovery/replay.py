@@ -16,12 +16,15 @@ from journal.records.record import (
     Due,
     Mark,
     Messages,
+    Published,
     Started,
+    TransactionAdded,
     TransactionCommitted,
     TransactionPrepared,
     sends,
     slices,
 )
+from journal.records.run_checks import check_runs
 from journal.recovery.committed_run import CommittedRuns
 from journal.recovery.record_batches import Block, Commits, EvenSends, blocks, is_whole
 from journal.words import span
@@ -130,12 +133,8 @@ class Replay:
         engine.next_lsn, engine.forced_lsn = lsn + 1, lsn
         name = "frames"
         try:
-            if type(decision) is TransactionPrepared or type(decision) is TransactionCommitted:
-                if decision.runs:
-                    _check_frames(decision, data)
-            elif type(decision) is Due:
-                for sent, frames in sends(decision, data):
-                    _check_run(sent.partition, sent.count, frames)
+            if type(decision) in _WITH_FRAMES:
+                _check_data(decision, data)
             elif type(decision) is Started:
                 assert decision.start == self.start, (
                     f"it is of start {decision.start}, its file of {self.start}"
@@ -218,10 +217,22 @@ class Replay:
         self.records += count
 
 
-def _check_frames(record: TransactionPrepared | TransactionCommitted, data: bytes | memoryview) -> None:
-    """Look that the runs of a deciding record hold what they say: of a prepare only the commit would show it."""
-    for run, frames in slices(record, data):
-        _check_run(run.partition, run.count, frames)
+_WITH_FRAMES: Final = frozenset((TransactionAdded, TransactionPrepared, TransactionCommitted, Due, Published))
+
+
+def _check_data(record: AnyRecord, data: bytes | memoryview) -> None:
+    """Look that the frames of a record are those that it says: of a prepare only the commit would show it."""
+    if type(record) is Due:
+        for sent, frames in sends(record, data):
+            _check_run(sent.partition, sent.count, frames)
+        return
+    with_runs = cast(TransactionAdded | TransactionPrepared | TransactionCommitted | Published, record)
+    check_runs(with_runs)
+    if with_runs.runs:
+        for run, piece in slices(with_runs, data):
+            _check_run(run.partition, run.count, piece)
+    if type(record) is Published:
+        sends(record, data)
 
 
 def _check_run(partition: int, count: int, frames: bytes | memoryview) -> None:

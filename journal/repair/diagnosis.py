@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from journal.check import Finding, Level, verify
 from journal.check.effects import effect_of
 from journal.errors import Irreparable
+from journal.folds.queues import DeclaredQueue, QueuesFold
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint, packed_checkpoint
 from journal.formats.filenames import SegmentKind
@@ -181,7 +182,8 @@ class _Diagnosing:
 
     def _damaged_segments(self) -> list[DamagedSegment]:
         stores = self._newest.stores if self._newest is not None else []
-        self._names.know(stores, self._rows)
+        queues = self._newest.folds.get(QueuesFold.name, []) if self._newest is not None else []
+        self._names.know(stores, self._rows, (each for each in queues if isinstance(each, DeclaredQueue)))
         return [
             each
             for store in stores

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from journal.check.effects import Add, AppendTimes, effect_of
@@ -10,7 +11,7 @@ from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.formats.frame import walk
 from journal.interfaces import IFilesystem
-from journal.records.record import Due, Messages, Placement, sends
+from journal.records.record import Due, Messages, Placement, Published, sends, slices
 from journal.repair.file_pieces import Slice, Stamped
 from journal.transaction_states import TransactionNumber
 from journal.transactions.state import TransactionRow
@@ -58,17 +59,16 @@ class Finder:
             path = filenames.staged_file(row.number.session, row.number.serial)
             if self.filesystem.exists(path):
                 in_file = row.entries[: row.file_entries]
-                self.adds.setdefault(
-                    row.number, [Add(e.partition, e.count, path, e.position, e.size) for e in in_file]
-                )
+                self.adds.setdefault(row.number, [Add.staged(each, path) for each in in_file])
 
     def follow(self, entry: JournalEntry) -> None:
         """Take in the next record."""
         effect = effect_of(entry)
         self.times.follow(entry)
         if effect.number is None:
-            if isinstance(entry.record, Messages | Due):
-                self._sent(entry, entry.record)
+            if isinstance(entry.record, Messages | Due | Published):
+                with suppress(InvalidFrame):  # a start refuses the record
+                    self._sent(entry, entry.record)
             return
         if effect.adds:
             if entry.lsn in self.wanted:
@@ -81,7 +81,10 @@ class Finder:
             for placed in effect.placements:
                 self._placed(placed, adds, self.times.of(entry) or 0)
 
-    def _sent(self, entry: JournalEntry, record: Messages | Due) -> None:
+    def _sent(self, entry: JournalEntry, record: Messages | Due | Published) -> None:
+        if isinstance(record, Published):
+            self._published(entry, record)
+            return
         start = entry.position + entry.length - len(entry.data)
         for sent, frames in sends(record, entry.data):
             for hole in self._touched(sent.partition, sent.base_offset, sent.count):
@@ -91,10 +94,19 @@ class Finder:
                         self.found.setdefault(hole, []).append(Again(offset, offset + count, piece))
             start += len(frames)
 
+    def _published(self, entry: JournalEntry, record: Published) -> None:
+        start = entry.position + entry.length - len(entry.data)
+        adds = [
+            Add(run.partition, run.count, entry.path, start + run.start, len(frames), also=run.also)
+            for run, frames in slices(record, entry.data)
+        ]
+        for placed in record.placements:
+            self._placed(placed, adds, self.times.of(entry) or 0)
+
     def _placed(self, placed: Placement, adds: list[Add], appended: int) -> None:
         base = placed.base_offset
         holes = list(self._touched(placed.partition, base, placed.count))
-        mine = [add for add in adds if add.partition == placed.partition]
+        mine = [add for add in adds if placed.partition in add.targets]
         if not holes or sum(add.count for add in mine) != placed.count:
             return
         for add in mine:

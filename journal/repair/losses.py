@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from journal.check.effects import Effect, LogEnds, Undecided, effect_of
+from journal.folds.queues import DeclaredQueue
 from journal.formats.store_state import StoreState
 from journal.records.access_entries import RuleKey
 from journal.records.group_entries import GroupPositions
+from journal.records.queue_entries import QUEUE_GROUP, QUEUE_TOPIC_PREFIX
 from journal.records.record import (
     AccessSet,
     AnyRecord,
+    Bound,
     Cancelled,
     Due,
+    ExchangeDeclared,
+    ExchangeDeleted,
     GroupAltered,
     LogStartMoved,
     OffsetsCommitted,
@@ -25,6 +30,7 @@ from journal.records.record import (
     TopicCreated,
     TopicDeleted,
     TransactionCommitted,
+    Unbound,
     UserRemoved,
     UserSet,
     WallClockTold,
@@ -50,21 +56,40 @@ class Loss:
 
 @dataclass(slots=True)
 class Names:
-    """The names and ends of partitions, and the undecided transactions, in all that is kept."""
+    """The names and ends of partitions, the undecided transactions, and the queues by their topics, in all that is
+    kept.
+    """
 
     logs: LogEnds = field(default_factory=LogEnds)
     undecided: Undecided = field(default_factory=Undecided)
+    queues: dict[str, str] = field(default_factory=dict)
 
-    def know(self, stores: list[StoreState], rows: list[TransactionRow]) -> None:
+    def know(
+        self, stores: list[StoreState], rows: list[TransactionRow], queues: Iterable[DeclaredQueue] = ()
+    ) -> None:
         """Take in what a checkpoint has."""
         self.logs.know(stores)
         self.undecided.know(rows)
+        self.queues.update((queue.topic, queue.name) for queue in queues)
 
     def follow(self, entry: JournalEntry) -> None:
         """Take in a record that is kept."""
         effect = effect_of(entry)
         self.logs.follow(entry, effect)
         self.undecided.follow(entry, effect)
+        if isinstance(entry.record, TopicCreated):
+            self.add(entry.record)
+
+    def add(self, made: TopicCreated) -> None:
+        """Take in what a topic is called, and the queue that it is of."""
+        self.logs.add(made)
+        if made.queue is not None:
+            self.queues[made.topic] = made.queue.name
+
+    def of(self, topic: str, index: int) -> str:
+        """Return what people call a partition."""
+        queue = self.queues.get(topic)
+        return f"{topic}-{index}" if queue is None else f"queue {queue!r} ({topic}-{index})"
 
 
 @dataclass(slots=True)
@@ -133,6 +158,51 @@ class LostSchedule:
 
 
 @dataclass(slots=True)
+class LostQueues:
+    """Gathers what became of queues, exchanges and bindings behind the cut."""
+
+    _names: Names
+    _ends: list[str] = field(default_factory=list)
+    _bound: int = 0
+    _unbound: int = 0
+    _settled: bool = False
+
+    def follow(self, record: AnyRecord) -> None:
+        """Take in a record that is lost."""
+        match record:
+            case TopicCreated() if record.queue is not None:
+                self._names.add(record)
+                self._ends.append(f"the declaration of queue {record.queue.name!r}")
+            case TopicDeleted() if record.topic.startswith(QUEUE_TOPIC_PREFIX):
+                queue = self._names.queues.get(record.topic, record.topic)
+                self._ends.append(f"the deletion of queue {queue!r}: it is there again")
+            case ExchangeDeclared():
+                self._ends.append(f"the declaration of exchange {record.exchange!r}")
+            case ExchangeDeleted():
+                self._ends.append(f"the deletion of exchange {record.exchange!r}: it is there again")
+            case Bound():
+                self._bound += 1
+            case Unbound():
+                self._unbound += 1
+
+    def settle(self, positions: GroupPositions) -> bool:
+        """Take in what a group settles that is lost; return whether the group is that of queues."""
+        is_ours = positions.group == QUEUE_GROUP
+        self._settled = self._settled or is_ours
+        return is_ours
+
+    def told(self) -> Iterator[str]:
+        """Yield what is lost of all this."""
+        yield from self._ends
+        if self._bound:
+            yield f"that {count_text(self._bound, 'binding')} had been made: messages do not go that way"
+        if self._unbound:
+            yield f"that {count_text(self._unbound, 'binding')} had been ended: messages go that way again"
+        if self._settled:
+            yield "acknowledgements, or attempts, of messages in queues: such messages are delivered again"
+
+
+@dataclass(slots=True)
 class LostRecords:
     """Gathers what the readable records behind the cut would have done."""
 
@@ -148,7 +218,11 @@ class LostRecords:
     _streams: set[bytes] = field(default_factory=set)
     _access: LostAccess = field(default_factory=LostAccess)
     _schedule: LostSchedule = field(default_factory=LostSchedule)
+    _queues: LostQueues = field(init=False)
     _uncounted: int = 0
+
+    def __post_init__(self) -> None:
+        self._queues = LostQueues(self.names)
 
     def follow(self, entry: JournalEntry) -> None:
         """Take in a record that is lost."""
@@ -159,13 +233,14 @@ class LostRecords:
             self._step(effect.number, effect)
         self._access.follow(entry.record)
         self._schedule.follow(entry.record)
+        self._queues.follow(entry.record)
         match entry.record:
-            case TopicCreated() as made:
-                self.names.logs.add(made)
+            case TopicCreated() as made if made.queue is None:
+                self.names.add(made)
                 self._others.append(
                     f"the creation of topic {made.topic!r} ({count_text(made.partitions, 'partition')})"
                 )
-            case TopicDeleted() as gone:
+            case TopicDeleted() as gone if not gone.topic.startswith(QUEUE_TOPIC_PREFIX):
                 self._others.append(f"the deletion of topic {gone.topic!r}: it is there again")
             case TopicAltered() as altered:
                 self.names.logs.add(altered)
@@ -199,6 +274,8 @@ class LostRecords:
             self._end(number, "its rollback")
 
     def _move(self, positions: GroupPositions) -> None:
+        if self._queues.settle(positions):
+            return
         if positions.offsets:
             self._groups.add(positions.group)
         if positions.settled:
@@ -231,6 +308,7 @@ class LostRecords:
         settled = "finished offsets, or attempts, of group"
         losses += [Loss(f"{settled} {group!r}", Affected()) for group in sorted(self._settled)]
         losses += [Loss(text, Affected()) for text in self._schedule.told()]
+        losses += [Loss(text, Affected()) for text in self._queues.told()]
         if self._streams:
             streams = count_text(len(self._streams), "stream")
             text = f"claims, deliveries or releases of {streams} of outboxes: rows that are there are delivered again"
@@ -265,12 +343,14 @@ class LostRecords:
 
     def _start(self, partition: int, offset: int) -> Loss:
         topic, index = self.names.logs.names.get(partition, (f"partition number {partition}", 0))
-        text = f"{topic}-{index}: its start at offset {offset}; messages below may be there again"
+        text = (
+            f"{self.names.of(topic, index)}: its start at offset {offset}; messages below may be there again"
+        )
         return Loss(text, Affected(topic, index))
 
     def _partition(self, partition: int, first: int, last: int) -> Loss:
         topic, index = self.names.logs.names.get(partition, (f"partition number {partition}", 0))
-        return _messages(topic, index, first, last)
+        return _messages(topic, index, first, last, self.names.of(topic, index))
 
 
 def _alteration(altered: TopicAltered) -> str:
@@ -315,9 +395,9 @@ def unproven_offsets(
     return found
 
 
-def _messages(topic: str, index: int, first: int, last: int) -> Loss:
+def _messages(topic: str, index: int, first: int, last: int, named: str = "") -> Loss:
     what = f"{span('offset', first, last)} ({count_text(last - first + 1, 'message')})"
-    return Loss(f"{topic}-{index}: {what}", Affected(topic, index, first, last))
+    return Loss(f"{named or f'{topic}-{index}'}: {what}", Affected(topic, index, first, last))
 
 
 def lost_lsns(first: int, last: int | None) -> Loss:

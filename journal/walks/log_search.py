@@ -16,7 +16,7 @@ from journal.interfaces import IFilesystem
 from journal.log.key_tables import hash_of, read_table
 from journal.log.search import Wanted, examine
 from journal.log.segment import BrokenChain, Segment, read_run, segments_of
-from journal.records.record import Due, Messages, TransactionCommitted
+from journal.records.record import Due, Messages, Published, TransactionCommitted
 from journal.vfs.file_window import opened
 from journal.wal.reader import JournalEntry
 from journal.walks.checkpoint_walk import checkpoints
@@ -42,7 +42,7 @@ def is_behind(filesystem: IFilesystem, checkpoint: Checkpoint) -> bool:
     return any(
         isinstance(each, JournalEntry)
         and each.lsn >= after
-        and isinstance(each.record, Messages | TransactionCommitted | Due)
+        and isinstance(each.record, Messages | TransactionCommitted | Due | Published)
         for each in walk_journal(filesystem, after)
     )
 

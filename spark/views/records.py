@@ -51,7 +51,7 @@ def rows(options: ReadOptions, task: InputPartition) -> Iterator[tuple[Any, ...]
         yield (
             found.lsn,
             type(record).__name__,
-            getattr(record, "partition", None),
+            getattr(record, "partition", None) or None,  # 0 if the messages went through an exchange
             len(found.data),
             found.path,
             found.position,

@@ -66,7 +66,11 @@ SCHEMA = StructType(
         StructField("partitions", ArrayType(PARTITION)),
     ]
 )
-"""``first_offset`` is null for messages in no log. ``heuristic``: a person or policy ended it after it was prepared."""
+"""``first_offset`` is null for messages in no log. ``heuristic``: a person or policy ended it after it was prepared.
+
+What went through an exchange is in the partitions of all queues that it goes to, or in none, and once in ``messages``
+and ``bytes``.
+"""
 
 Row = tuple[Any, ...]
 ENDED = (State.COMMITTED, State.ROLLED_BACK)
@@ -131,9 +135,10 @@ def _of_directory(logs: Logs) -> Iterator[Row]:
 def _undecided(live: TransactionRow, names: dict[int, tuple[str, int]]) -> Row:
     sizes: dict[int, list[int]] = {}
     for entry in live.entries:
-        size = sizes.setdefault(entry.partition, [0, 0])
-        size[0] += entry.count
-        size[1] += entry.size
+        for number in entry.targets:
+            size = sizes.setdefault(number, [0, 0])
+            size[0] += entry.count
+            size[1] += entry.size
     partitions = [(*_named(number, names), None, *size) for number, size in sizes.items()]
     prepared = live.prepared_at + live.wall_offset if live.state is State.PREPARED else 0
     return (
@@ -150,7 +155,7 @@ def _undecided(live: TransactionRow, names: dict[int, tuple[str, int]]) -> Row:
         time_of(prepared),
         None,
         live.totals.messages,
-        sum(size for _, size in sizes.values()),
+        sum(entry.size for entry in live.entries),
         partitions,
     )
 

@@ -11,6 +11,7 @@ from journal.records.group_entries import MAX_ATTEMPTS, MAX_PAUSE
 from journal.records.record import Messages
 from journal.repair import diagnose
 from tests.repair.repair_scene import repaired
+from tests.support.damage import forged_queues
 from tests.support.damage.forged_records import (
     GROUP_ID,
     REFUSED,
@@ -57,12 +58,23 @@ def test_sound_records_of_these_kinds_are_taken(checkpoint):
         started(filesystem)
 
 
+@CHECKPOINT
+@pytest.mark.parametrize("what", forged_queues.SOUND)
+def test_sound_records_of_queues_are_taken(what, checkpoint):
+    at = scene(checkpoint)
+    filesystem = forged(at, *forged_queues.SOUND[what](at))
+    assert damages(filesystem, Level.DEEP) == []
+    dumped(filesystem)
+    started(filesystem)
+    assert damages(filesystem, Level.DEEP) == []
+
+
 @pytest.mark.sampled(32)
 @CHECKPOINT
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("what", REFUSED | forged_queues.REFUSED)
 def test_what_does_not_follow_the_records_before_is_refused_named_and_cut_off(what, checkpoint):
     at = scene(checkpoint)
-    filesystem = forged(at, *REFUSED[what](at))
+    filesystem = forged(at, *(REFUSED | forged_queues.REFUSED)[what](at))
     with pytest.raises(CorruptJournal, match=r"Nothing was changed|No record was changed") as refused:
         started(filesystem.kill_clone())
     assert refused.value.path
@@ -87,10 +99,10 @@ def test_messages_in_partitions_that_a_topic_got_later_are_named_by_topic_also_b
     assert (gap.affects.topic, gap.affects.partition) == ("t", 2)
 
 
-@pytest.mark.parametrize("what", UNREADABLE)
+@pytest.mark.parametrize("what", UNREADABLE | forged_queues.UNREADABLE)
 def test_what_has_no_form_of_a_record_is_named_and_no_repair_drops_it(what):
     at = scene()
-    filesystem = forged(at, *UNREADABLE[what](at))
+    filesystem = forged(at, *(UNREADABLE | forged_queues.UNREADABLE)[what](at))
     before = contents(filesystem)
     for refuse in (lambda: started(filesystem.kill_clone()), lambda: diagnose(filesystem)):
         with pytest.raises((CorruptJournal, Irreparable), match=r"of a kind or form that is not known here"):
@@ -99,17 +111,17 @@ def test_what_has_no_form_of_a_record_is_named_and_no_repair_drops_it(what):
     for level in (Level.QUICK, Level.DEEP):
         [named] = damages(filesystem, level)
         assert re.search(
-            r"form that is not known here: (Expected `(int` [<>]= \d|(str|bytes|array)` (of length|matching))"
+            r"form that is not known here: (Expected `(int` [<>]= -?\d|(str|bytes|array)` (of length|matching))"
             r"|Invalid enum value [\d'])",
             named.problem,
         )
     dumped(filesystem)
 
 
-@pytest.mark.parametrize("what", TOLD)
+@pytest.mark.parametrize("what", TOLD | forged_queues.TOLD)
 def test_what_says_otherwise_than_it_holds_is_told_by_a_deep_verification(what):
     at = scene()
-    filesystem = forged(at, *TOLD[what](at))
+    filesystem = forged(at, *(TOLD | forged_queues.TOLD)[what](at))
     started(filesystem.kill_clone())
     assert damages(filesystem, Level.DEEP)
     assert not [each for each in damages(filesystem, Level.DEEP) if each.refused]

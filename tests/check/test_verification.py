@@ -86,7 +86,7 @@ def damages(place, level=DEEP, tally=None):
 def test_a_prepared_transaction_that_is_committed_with_its_content_said_again_is_sound(place):
     """As a client does that has lost the answer, and does not know that it was prepared."""
     added, run = frames(b"added"), frames(b"with", b"the prepare")
-    unsent = Unsent([(2, 2, run)])
+    unsent = Unsent([(2, 2, run, ())])
     place.transactions.add(number(7), 1, added, 1)
     place.transactions.prepare(number(7), xid("again"), totals(added), unsent=unsent)
     place.transactions.commit(number(7), Cause.CLIENT, totals(added), unsent=unsent)

@@ -56,7 +56,9 @@ async def given(result):
 async def through_everything(connection, name):
     """Everything about queues, the same on each face; the blocking one gives results at once."""
     x, other = f"x-{name}", f"{name}.other"
-    await given(connection.declare_queue(other, delivery_limit=1, dead_letter_exchange="", dead_letter_key=name))
+    await given(
+        connection.declare_queue(other, delivery_limit=1, dead_letter_exchange="", dead_letter_key=name)
+    )
     await given(connection.declare_exchange(x, "topic"))
     await given(connection.bind(x, name, "eu.*"))
     await given(connection.bind(x, other, "#"))
@@ -74,7 +76,12 @@ async def through_everything(connection, name):
 
     queue, others = connection.queue(name), connection.queue(other, prefetch=10)
     message = await given(queue.get(10.0))
-    assert (message.topic, message.value, message.key, message.id) == (f"queue:{name}", b"both", b"eu.new", b"m-1")
+    assert (message.topic, message.value, message.key, message.id) == (
+        f"queue:{name}",
+        b"both",
+        b"eu.new",
+        b"m-1",
+    )
     assert (message.attempts, message.redelivered) == (0, False)
     assert await given(queue.get(0.05)) is None
     await given(queue.nack(message, after=0.2, why="not now"))
@@ -183,12 +190,15 @@ def test_iteration_gives_each_message_once_to_one_of_several(process, broker, na
 def test_a_block_that_fails_returns_what_it_had_with_an_attempt_and_the_rest_without(broker, name):
     for value in (b"a", b"b"):
         broker.publish("", name, value)
-    with pytest.raises(ZeroDivisionError), broker.queue(name, prefetch=10) as queue:
+    with pytest.raises(ZeroDivisionError), broker.queue(name, prefetch=10) as queue:  # noqa: PT012  (it holds it)
         assert queue.get(10.0).value == b"a"
         raise ZeroDivisionError
     with broker.queue(name, prefetch=10) as queue:
         found = [queue.get(10.0) for _ in range(2)]
-    assert [(each.value, each.attempts, each.redelivered) for each in found] == [(b"a", 1, True), (b"b", 0, True)]
+    assert [(each.value, each.attempts, each.redelivered) for each in found] == [
+        (b"a", 1, True),
+        (b"b", 0, True),
+    ]
 
 
 def test_what_a_lost_session_had_cannot_be_acknowledged(tmp_path):
@@ -203,7 +213,7 @@ def test_what_a_lost_session_had_cannot_be_acknowledged(tmp_path):
         assert (again.value, again.redelivered, again.attempts) == (b"task", True, 0)
         with pytest.raises(errors.DeliveryLost):
             queue.ack(message)
-        with pytest.raises(errors.DeliveryLost), connection.transaction() as tx:
+        with pytest.raises(errors.DeliveryLost), connection.transaction() as tx:  # noqa: PT012  (its commit raises)
             tx.publish("", "q", b"follow-up")
             tx.ack(message)
         assert [each.messages for each in connection.queues("q")] == [1]

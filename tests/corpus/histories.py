@@ -78,7 +78,10 @@ class History:
         self.engine: Engine = recover(self.filesystem, self.clock, self.settings, folds=self.folds)
         self.producers, self.groups = self.folds[0], self.folds[1]
         transactions = self.engine.transactions
-        transactions.table.small_bytes, transactions.table.slice_bytes = 16 * KIB, 64 * KIB
+        transactions.table.application.small_bytes, transactions.table.application.slice_bytes = (
+            16 * KIB,
+            64 * KIB,
+        )
         self.serials: dict[int, int] = {}
 
     def run(self) -> None:

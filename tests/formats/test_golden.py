@@ -11,8 +11,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from journal.constants import BLOCK
+from journal.folds.queues import QueuesFold
 from journal.folds.schedule import ScheduleFold
 from journal.formats import checkpoint, compression, filenames, frame, frame_check
 from journal.formats.checkpoint import CheckpointHeader
@@ -23,6 +25,7 @@ from journal.parties import Actor, Owner
 from journal.records import access_entries as a
 from journal.records import group_entries as g
 from journal.records import journal_headers, outcome_entry, record
+from journal.records import queue_entries as q
 from journal.records import record as r
 from journal.records.outcome_entry import NEVER_PLACED, ArchivedOutcome, Part
 from journal.records.stream_entries import Delivered
@@ -30,6 +33,8 @@ from journal.settings import TopicSettings
 from journal.testing import MemoryFilesystem
 from journal.transaction_states import Cause, State, Totals
 from journal.xid import Xid
+from tests.formats import queue_examples
+from tests.formats.queue_examples import BINDING, EXCHANGE, QUEUE
 from tests.support.journal_bytes import records_of
 from txbroker.wire import codec
 from txbroker.wire import messages as c
@@ -45,7 +50,7 @@ ID = bytes(range(16))
 TOTALS = Totals(3, 2, 0xFFFFFFFF)
 OFFSETS = [g.PartitionOffset(1, 1 << 40, 2, "note"), g.PartitionOffset(2, 0)]
 PLACED = [r.Placement(1, 1 << 40, 3)]
-RUNS = [r.Run(1, 2, 0, 0xFFFFFFFF), r.Run(2, 1, 57, 7)]
+RUNS = [r.Run(1, 2, 0, 0xFFFFFFFF), r.Run(2, 1, 57, 7, [1 << 33, 9])]
 SETTLED = [
     g.Settled(
         1, 2, 1 << 40, b"\x02\x0a", [g.Unfinished(1 << 40, 3, 1 << 50, "why"), g.Unfinished(7)], 1 << 39
@@ -81,12 +86,12 @@ RECORDS = [
     r.Started(2, 1000, TIME, NONCE),
     r.Mark(1001),
     r.Messages(1, 1 << 40, 2, 1002, 3, 4, 5),
-    r.TopicCreated("orders", 1, 4, SETTINGS, 1003, ID, ANN),
+    r.TopicCreated("orders", 1, 4, SETTINGS, 1003, ID, ANN, QUEUE),
     r.TopicDeleted("orders", 1004, ANN),
     r.LogStartMoved(1, 1 << 33, 1005, ANN),
     r.ProducerOpened(3, 4, "name", 1006, bytes(range(16)), "alice"),
     r.ProducersExpired([3, 1 << 40], 1007),
-    r.TransactionAdded(SESSION, 7, 1, 2, 1008, 6, XID, ME),
+    r.TransactionAdded(SESSION, 7, 1, 2, 1008, 6, XID, ME, RUNS),
     r.TransactionOffsetsAdded(SESSION, 7, "group", OFFSETS, 1009, 6, XID, ME, ID, SETTLED),
     r.TransactionPrepared(SESSION, 7, XID, TOTALS, 1010, 6, ME, RUNS, MOVED, SCHEDULED),
     r.TransactionCommitted(
@@ -117,7 +122,13 @@ RECORDS = [
     ),
     r.Cancelled(SCHEDULED, 1029, ANN),
     r.WallClockTold(TIME, 1030, True, ANN),
+    r.ExchangeDeclared("orders", 1 << 33, EXCHANGE, 1031, ANN),
+    r.ExchangeDeleted("orders", 1 << 33, 1032, ANN),
+    r.Bound(BINDING, 1033, ANN),
+    r.Unbound(BINDING, 1034, ANN),
+    r.Published(-(1 << 34), 1 << 40, 3, RUNS, PLACED, 1035, 3, 4, 5),
 ]
+CARRYING = r.Messages | r.TransactionAdded | r.Published
 REQUESTS = [
     c.Hello(1, c.MAGIC, [3], "example"),
     c.Ping(2),
@@ -197,6 +208,7 @@ REQUESTS = [
     c.ShowScheduled(59, PLACES, True),
     c.ListScheduled(60, "orders", (7, 1 << 38), 10),
     c.ReleaseScheduled(61),
+    *queue_examples.REQUESTS,
 ]
 ANSWERS = [
     c.Welcome(
@@ -260,6 +272,7 @@ ANSWERS = [
     c.ScheduleTold(57, [5, 6, 7, 8, 9, 10, 11, 12], TIME),
     c.ScheduledStates(58, [c.ScheduledState("sent", 2, TIME, 1, 1 << 40, "1:x:y", 57)], TIME + 1),
     c.ScheduledList(60, [WAITS], TIME, (7, 1 << 38), True, True),
+    *queue_examples.ANSWERS,
 ]
 
 MESSAGE = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})
@@ -273,7 +286,8 @@ PACKED = {
 }
 OUTCOME = ArchivedOutcome(
     SESSION, 7, State.COMMITTED, Cause.OPERATOR, LSN, 1011, TIME, TIME - 3, TIME - 2, XID, ANN, "why", ME, True,
-    3, 300, 2, 0xFFFFFFFF, [Part("orders", 0, 1, 1 << 40, 2, 200, 1), Part("orders", 3, 4, 0, 1, 100, 2)],
+    5, 450, 2, 0xFFFFFFFF, [Part("orders", 0, 1, 1 << 40, 2, 200, 1), Part("orders", 3, 4, 0, 1, 100, 2),
+    Part("txbroker.queue.9", 0, 9, 7, 2, 150, 3)], (2, 150),
 )  # fmt: skip
 ROLLED_BACK = ArchivedOutcome(
     SESSION, 8, State.ROLLED_BACK, Cause.RESTART, LSN, 1012, TIME, TIME - 3, 0, None, None, "", None, False, 1, 57, 1,
@@ -317,8 +331,23 @@ def schedule():
     return fold
 
 
+def queues():
+    """A state of queues: an exchange that has taken messages, two queues, and bindings."""
+    fold = QueuesFold()
+    fold.apply(1, r.ExchangeDeclared("orders", 1 << 33, EXCHANGE, 1031), b"")
+    for number, name in ((5, "tasks"), (1 << 33, "more")):
+        made = r.TopicCreated(
+            f"txbroker.queue.{number}", number, 1, SETTINGS, 1003, ID, ANN, replace(QUEUE, name=name)
+        )
+        fold.apply(2, made, b"")
+    fold.apply(3, r.Bound(replace(BINDING, to_exchange=False), 1033), b"")
+    fold.apply(4, r.Bound(q.Binding("amq.topic", "", "orders", True), 1034), b"")
+    fold.apply(5, r.Published(-(1 << 34), 0, 3, [], [], 1035), b"")
+    return fold
+
+
 def packed_record(each):
-    data = MESSAGE if isinstance(each, r.Messages | r.TransactionAdded) else b""
+    data = MESSAGE if isinstance(each, CARRYING) else b""
     return record.pack(each, data, record.seed(SALT, LSN)) + data
 
 
@@ -365,6 +394,7 @@ def written():
             "places": pack_places(PLACES_MESSAGE, TIME),
             **{f"row {n}": msgspec.msgpack.encode(row) for n, row in enumerate(schedule().snapshot())},
         },
+        "queues": {f"row {n}": msgspec.msgpack.encode(row) for n, row in enumerate(queues().snapshot())},
         "outcomes": named([OUTCOME, ROLLED_BACK], outcome_entry.pack),
         "journal_file": {
             "header": journal_headers.pack_file_header(FILE_HEADER)[:BLOCK].rstrip(b"\0"),
@@ -419,8 +449,7 @@ def test_there_is_an_example_of_every_kind():
 def test_a_pinned_record_is_read_with_its_data(each):
     data = golden("records")[repr(each)]
     unpacked = record.unpack(memoryview(data), 0, record.seed(SALT, LSN), "f")
-    carries = isinstance(each, r.Messages | r.TransactionAdded)
-    assert (unpacked.record, bytes(unpacked.data)) == (each, MESSAGE if carries else b"")
+    assert (unpacked.record, bytes(unpacked.data)) == (each, MESSAGE if isinstance(each, CARRYING) else b"")
 
 
 @pytest.mark.parametrize("each", REQUESTS + ANSWERS, ids=lambda each: type(each).__name__)
@@ -467,6 +496,14 @@ def test_a_pinned_schedule_is_read():
     assert [sorted(each.entries()) for each in fold.timetables.values()] == [
         sorted(each.entries()) for each in schedule().timetables.values()
     ]
+
+
+def test_pinned_queues_are_read():
+    reader = RowReader([msgspec.msgpack.decode(row) for row in golden("queues").values()])
+    QueuesFold.read(reader)
+    fold = QueuesFold()
+    fold.restore(reader.typed)
+    assert list(fold.facts()) == list(queues().facts())
 
 
 def test_a_pinned_journal_file_is_read():

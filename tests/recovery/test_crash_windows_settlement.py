@@ -39,7 +39,7 @@ def settle(room, *what):
 
 def carrying(*what):
     """The contents of a deciding request: a message for partition 1, and what is settled."""
-    return Unsent([(2, 1, run_of(b"m"))], [GroupPositions("g", ID, [], list(what))])
+    return Unsent([(2, 1, run_of(b"m"), ())], [GroupPositions("g", ID, [], list(what))])
 
 
 def state(room):

@@ -172,6 +172,27 @@ def test_commits_that_look_alike_come_by_columns(more):
     assert read(packed(records), len(records)) == (records, len(records))
 
 
+@pytest.mark.parametrize("placed", [1, 2])
+def test_commits_for_several_queues_are_read_one_by_one(placed):
+    runs, placements = [Run(1, 1, 0, 7, [2])], [Placement(1, 5, 1), Placement(2, 6, 1)][:placed]
+    records = commits(FEWEST_EVEN * 2, runs=runs, placements=placements)
+    assert read(packed(records), len(records)) == (records, 0)
+
+
+def test_one_for_several_queues_that_hides_in_a_head_of_the_same_length_is_noticed():
+    """It has a partition more, and its offset takes a byte less."""
+    records = [
+        (replace(each, placements=[Placement(1, 200, 1)]), data) for each, data in commits(60, first=1000)
+    ]
+    odd, data = records[30]
+    records[30] = (
+        replace(odd, placements=[Placement(1, 20, 1)], runs=[replace(odd.runs[0], also=[2])]),
+        data,
+    )
+    assert len({len(packed([each])) for each in records}) == 1
+    assert read(packed(records), 60)[0] == records
+
+
 def test_sends_and_commits_that_differ_in_their_lengths_come_by_columns_too():
     for records in (sends(BLOCK_RECORDS, first=70_000), commits(BLOCK_RECORDS, first=70_000)):
         records = ragged(records)

@@ -39,7 +39,7 @@ def alter_back(engine, offsets, settled):
 
 
 def one_phase(engine, offsets, settled):
-    unsent = Unsent([(1, 1, run_of(b"m"))], [GroupPositions("lost", ID, offsets, settled)])
+    unsent = Unsent([(1, 1, run_of(b"m"), ())], [GroupPositions("lost", ID, offsets, settled)])
     room = engine.room
     transaction = room.begin()
     transaction.unsent = unsent

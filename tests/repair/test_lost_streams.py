@@ -21,7 +21,7 @@ def claim(room):
 
 def deliver(room, lsn):
     transaction = room.begin()
-    transaction.unsent = Unsent([(1, 1, run_of(b"m"))], delivered=Delivered(STREAM, lsn, 1))
+    transaction.unsent = Unsent([(1, 1, run_of(b"m"), ())], delivered=Delivered(STREAM, lsn, 1))
     transaction.commit()
 
 

@@ -109,6 +109,8 @@ def put_fields(of: list[Field], values: dict[str, Any]) -> list[Any]:
 
 
 def default(field: Field) -> Any:
+    if field.type.isdigit():
+        return int(field.type)
     if field.default is None:
         raise Misfit(f"{field.name} has no default")
     if field.default in ("nil", "true", "false"):
@@ -116,7 +118,7 @@ def default(field: Field) -> Any:
     if field.type == "bytes":
         return b"" if field.default == '""' else bytes(16)
     if field.default.startswith("["):
-        return [int(each) for each in field.default[1:-1].split(", ") if each]
+        return [None if each == "nil" else int(each) for each in field.default[1:-1].split(", ") if each]
     return field.default.strip('"') if field.default.startswith('"') else int(field.default)
 
 
@@ -156,6 +158,8 @@ def take(kind: str, value: Any) -> Any:
         return {take(of, key): take(to, each) for key, each in value.items()}
     if kind in STRUCTURES:
         return take_fields(STRUCTURES[kind], value)
+    if kind.isdigit() and value == int(kind):
+        return value
     if any(of == kind for of, _ in NUMBERS):
         return NUMBERS[kind, value]
     if kind in WORDS:

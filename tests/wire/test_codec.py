@@ -46,6 +46,7 @@ from journal.records.group_entries import (
     Settled,
     Unfinished,
 )
+from journal.records.queue_entries import Binding, ExchangeSettings, Queue, QueueSettings
 from journal.records.record import (
     NONCE_BYTES,
     Count,
@@ -53,6 +54,7 @@ from journal.records.record import (
     Partitions,
     PartitionsAdded,
     Placement,
+    Published,
     Run,
     Some,
 )
@@ -75,6 +77,8 @@ def requests():
     return st.one_of([values_of(kind) for kind in kinds])
 
 
+Address = typing.get_type_hints(Published, include_extras=True)["address"]
+Arguments = typing.get_type_hints(Binding, include_extras=True)["arguments"]
 PARTS = (
     Run,
     Placement,
@@ -87,8 +91,14 @@ PARTS = (
     GroupSettings,
     Delivered,
     TakenBack,
+    QueueSettings,
+    Queue,
+    ExchangeSettings,
+    Binding,
     commands.FetchedPartition,
     commands.Reader,
+    commands.QueueInfo,
+    commands.ExchangeInfo,
 )
 """What records and messages have lists of; each after those that it has."""
 
@@ -138,6 +148,9 @@ def values_of(kind):
     bounded[StreamId] = st.binary(min_size=STREAM_BYTES, max_size=STREAM_BYTES)
     bounded[TableName] = st.text(min_size=1, max_size=MAX_TABLE)
     bounded[Number] = st.integers(1, (1 << 64) - 1)
+    bounded[Address] = st.integers(-(1 << 63), -2)
+    scalars = st.none() | st.booleans() | numbers | st.floats(allow_nan=False) | st.binary(max_size=3)
+    bounded[Arguments] = st.lists(st.tuples(words, scalars), max_size=2).map(tuple)
     bounded[Partitions] = st.integers(1, MAX_PARTITIONS_PER_TOPIC)
     places = st.tuples(st.integers(0, (1 << ID_BITS) - 1), counts)
     bounded |= {list[Scheduled]: st.lists(places, max_size=3), list[Count]: st.lists(counts, max_size=3)}

@@ -72,6 +72,7 @@ def test_all_of_the_protocol_is_used_from_its_document_alone(own_broker):
     pinned = stranger.ask("PinFiles")
     assert stranger.ask("UnpinFiles") == pinned | {"correlation": pinned["correlation"] + 1}
     _deliveries(stranger, number)
+    _queues(stranger)
     assert stranger.ask("Purge", starts=[(number, 1)])[""] == "Done"
     [topic] = stranger.ask("DescribeTopics")["topics"]
     assert topic["partitions"][0]["start_offset"] == 1
@@ -254,6 +255,49 @@ def _two_phases(stranger, number, session):
     assert (told["error"], told["texts"]["by"]) == ("HeuristicallyRolledBack", "ada")
     forget = {"session": session, "serial": 3, "xid": OTHER, "by": "ada", "why": "told"}
     assert stranger.ask("Forget", **forget)[""] == "Done"
+
+
+def _queues(stranger):
+    declared = stranger.ask("DeclareQueue", name="q")
+    number, default = declared["partition"], -2  # the exchange without a name, and each must find a queue
+    limited = {"delivery_limit": 3, "dead_letter_exchange": None, "dead_letter_key": None}
+    assert stranger.ask("DeclareQueue", name="q", settings=limited)["error"] == "DeclaredOtherwise"
+    exchange = stranger.ask("DeclareExchange", name="e", settings={"kind": "FANOUT"})["number"]
+    binding = {"exchange": "e", "key": "", "destination": "q"}
+    assert stranger.ask("Bind", binding=binding)[""] == "Done"
+    for place in range(4):
+        assert stranger.ask("Send", FRAME, partition=-2 * exchange)["base_offset"] == place
+    [told] = stranger.ask("ListExchanges", names=["e"], bindings=True)["exchanges"]
+    assert (told["taken"], told["bindings"]) == (4, [binding | {"to_exchange": False, "arguments": []}])
+    assert stranger.ask("Unbind", binding=binding)[""] == "Done"
+    for address, answer in ((-2 * exchange, "Unroutable"), (-2 * exchange - 1, ""), (default, "Unroutable")):
+        assert stranger.ask("Send", FRAME, partition=address).get("error", "") == answer
+    taken, data = stranger.read("TakeMessages", partition=number, most=3)
+    assert (taken["runs"], taken["attempts"], taken["redelivered"]) == ([(0, 3)], [], [])
+    assert [int.from_bytes(data[n * len(FRAME) :][8:16], "big") for n in range(3)] == [0, 1, 2]
+    done = {"partition": number, "generation": 0, "base": 0, "finished": b"\x02\x01"}
+    failed = {"partition": number, "generation": 0, "base": 0, "retried": [{"offset": 1, "after": 0}]}
+    for settled in (done, failed):
+        assert (
+            stranger.ask("CommitOffsets", group="txbroker.queues", offsets=[], settled=[settled])[""]
+            == "Done"
+        )
+    stranger.say("GiveBack", partition=number, offsets=b"\x02\x01", base=2)
+    taken, _ = stranger.read("TakeMessages", partition=number, most=3)
+    assert (taken["runs"], taken["attempts"]) == ([(1, 2), (3, 1)], [(1, 1)])
+    assert taken["redelivered"] == [(1, 2)]
+    positions = [{"group": "txbroker.queues", "id": b"", "offsets": [], "settled": [done | {"base": 1}]}]
+    committed = stranger.ask("Commit", serial=103, positions=positions)
+    assert committed[""] == "Committed", committed
+    stranger.say("GiveBack", partition=number, offsets=b"\x02\x01", base=3)
+    lost = done | {"base": 3}
+    other = stranger.ask("CommitOffsets", group="txbroker.queues", offsets=[], settled=[lost])
+    assert other["error"] == "DeliveryLost"
+    [queue] = stranger.ask("ListQueues", names=["q"])["queues"]
+    assert (queue["messages"], queue["ready"], queue["unacknowledged"]) == (2, 1, 1)
+    assert stranger.ask("PurgeQueue", name="q")["messages"] == 1
+    assert stranger.ask("DeleteExchange", name="e", number=exchange)[""] == "Done"
+    assert stranger.ask("DeleteQueue", name="q", partition=number)["messages"] == 1
 
 
 def _groups(stranger, number):

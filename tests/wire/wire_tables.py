@@ -15,6 +15,8 @@ import msgspec
 from tests.support.repository import DOCS
 from txbroker import errors
 from txbroker.wire import messages
+from txbroker.wire.answers import Answer
+from txbroker.wire.requests import Request
 
 PATH = DOCS / "wire_protocol.md"
 _PLAIN = {int: "int", str: "str", bytes: "bytes", bool: "bool", float: "float"}
@@ -30,7 +32,7 @@ def typed(kind: typing.Any) -> str:
     if origin in (typing.Union, types.UnionType):
         some = [typed(part) for part in parts if part is not types.NoneType]
         return " or ".join(some) + ("?" if len(some) < len(parts) else "")
-    if origin is list:
+    if origin is list or (origin is tuple and parts[-1] is ...):
         return f"[{typed(parts[0])}]"
     if origin is tuple:
         return f"({', '.join(map(typed, parts))})"
@@ -42,7 +44,8 @@ def typed(kind: typing.Any) -> str:
 def fields(kind: type) -> str:
     """The fields of a structure, with their types, and the defaults of those that may be left out at the end."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    found = []
+    tag = kind.__struct_config__.tag
+    found = [] if tag is None or issubclass(kind, Request | Answer) else [f"kind: {tag}"]
     for field in msgspec.structs.fields(kind):
         if field.name == "correlation":
             continue
@@ -99,7 +102,7 @@ def structures() -> list[type]:
         if not isinstance(kind, type) or kind.__name__ in found:
             return
         if issubclass(kind, enum.Enum) or (
-            issubclass(kind, msgspec.Struct) and not kind.__struct_config__.tag
+            issubclass(kind, msgspec.Struct) and not issubclass(kind, Request | Answer)
         ):
             found[kind.__name__] = kind
         if issubclass(kind, msgspec.Struct):

@@ -10,6 +10,7 @@ from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.parties import parts_of, parts_of_actor
 from journal.records.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, Part, unpack_frame
+from journal.records.queue_entries import QUEUE_TOPIC_PREFIX
 from journal.transaction_states import State
 from journal.transactions.table import remembered
 from journal.vfs.filesystem import OSFilesystem
@@ -168,11 +169,23 @@ def _facts(entry: ArchivedOutcome) -> dict[str, Any]:
 
 
 def _contradiction(entry: ArchivedOutcome) -> str:
-    messages, size = sum(part.count for part in entry.parts), sum(part.bytes for part in entry.parts)
-    if (messages, size) != (entry.messages, entry.bytes):
+    """What is said of all messages must be what is said of their partitions, and of what went through exchanges."""
+    routed, routed_bytes = entry.routed
+    messages, size = routed, routed_bytes
+    for part in entry.parts:
+        if not part.topic.startswith(QUEUE_TOPIC_PREFIX):
+            messages += part.count
+            size += part.bytes
+        elif part.count > routed or part.bytes > routed_bytes:
+            return (
+                f"{routed} messages of {routed_bytes} bytes for queues, for one {part.count} of {part.bytes}"
+            )
+    if (messages, size) != (entry.messages, entry.bytes) or min(entry.routed) < 0:
         return f"{entry.messages} messages of {entry.bytes} bytes, in its partitions {messages} of {size}"
-    if len(entry.parts) == 1 and entry.parts[0].checksum != entry.checksum:
-        return f"checksum {entry.checksum:08x}, in its only partition {entry.parts[0].checksum:08x}"
+    checksums = [part.checksum for part in entry.parts if part.count == entry.messages]
+    wrong = next((each for each in checksums if each != entry.checksum), None)
+    if wrong is not None:
+        return f"checksum {entry.checksum:08x}, in a partition that has all of it {wrong:08x}"
     return ""
 
 

@@ -22,6 +22,7 @@ from journal.records.record import (
     ArchiveSet,
     Due,
     Messages,
+    Published,
     Started,
     TopicAltered,
     TopicCreated,
@@ -153,7 +154,7 @@ class _RecordFacts:
         match entry.record:
             case ArchiveSet():
                 yield Fact(What.TURNED, path=entry.path, position=entry.position, lsn=entry.lsn)
-            case Messages() | Due() as record:
+            case Messages() | Due() | Published() as record:
                 if isinstance(record, Messages) and record.partition == self._ground.archive:
                     yield from _entries(entry, record, self._ground)
                 for sent, frames in sends(record, entry.data):
@@ -227,7 +228,7 @@ class _Sends:
 def _impossible(entry: Decided) -> str:
     """Return why a record is impossible after any other; empty if it is not."""
     match entry.record:
-        case Messages() | Due() as record:
+        case Messages() | Due() | Published() as record:
             places = []
             try:
                 for sent, frames in sends(record, entry.data):

@@ -151,9 +151,11 @@ def _timed(each: AnyRecord, data: bytes, wall_offset: int) -> Made:
     """Return a record whose frames, if they are stamped, have its append time."""
     found = bytearray(data)
     if isinstance(each, Messages | TransactionCommitted):
+        nowhere = [run.start for run in getattr(each, "runs", []) if not run.partition]
         with suppress(InvalidFrame):  # some are forged so
             for position, *_ in frame.walk(data):
-                found[position + 16 : position + 24] = (each.at + wall_offset).to_bytes(8)
+                if position not in nowhere:
+                    found[position + 16 : position + 24] = (each.at + wall_offset).to_bytes(8)
     return each, bytes(found)
 
 

@@ -1,0 +1,31 @@
+"""Examples of the wire's messages about queues."""
+
+from __future__ import annotations
+
+from journal.records import queue_entries as q
+from txbroker.wire import queues as w
+
+QUEUE = q.Queue("tasks", q.QueueSettings(3, "dead", "key"))
+EXCHANGE = q.ExchangeSettings(q.ExchangeKind.HEADERS, True, True)
+BINDING = q.Binding("orders", "a.#", "tasks", True, (("n", -1), ("t", b"text"), ("v", None), ("x", 0.5)))
+REQUESTS = [
+    w.DeclareQueue(62, QUEUE.name, QUEUE.settings, True),
+    w.DeleteQueue(63, "tasks", 1 << 33, True, True),
+    w.PurgeQueue(64, "tasks"),
+    w.DeclareExchange(65, "orders", EXCHANGE, True),
+    w.DeleteExchange(66, "orders", 1 << 33, True),
+    w.Bind(67, BINDING),
+    w.Unbind(68, BINDING),
+    w.TakeMessages(69, 1 << 33, 100, 1 << 24, 500_000),
+    w.GiveBack(70, 1 << 33, b"\2\5", 1 << 40, True),
+    w.ListQueues(71, ["tasks"], "orders", 10),
+    w.ListExchanges(72, ["orders"], "", 10, True),
+]
+ANSWERS = [
+    w.QueueDeclared(62, 1 << 33, 7),
+    w.Counted(63, 1 << 33),
+    w.ExchangeDeclared(65, 1 << 33),
+    w.Taken(69, 1 << 33, [(1 << 40, 2), (7, 1)], [(7, 3)], [(7, 1)]),
+    w.Queues(71, [w.QueueInfo("tasks", 1 << 33, QUEUE.settings, 9, 4, 3, 2, 1 << 20, -1, 5)], "tasks", True),
+    w.Exchanges(72, [w.ExchangeInfo("orders", 1 << 33, EXCHANGE, 1 << 40, [BINDING])], "orders", True),
+]
