@@ -273,6 +273,9 @@ class IHousekeeping(Interface):
     def unpin(pin: Any) -> None:
         """Release a pin."""
 
+    def reserve_space(size: int) -> bool:
+        """Note that messages are about to take so many bytes in further queues; return False if there is no room."""
+
     def request_checkpoint() -> None:
         """Make a checkpoint due at the next call of :meth:`jobs`."""
 

@@ -15,11 +15,11 @@ from journal.formats import filenames
 from journal.interfaces import IFilesystem
 from journal.vfs.file_window import file_size
 
-FIRST_FILES = 2
-"""How many journal files a first start lays out: the one that is written, and the spare."""
-
 COPIES = 3
 """How many copies of accepted bytes the disk may get: in the journal, in a staged file, in a segment."""
+
+FIRST_FILES = 2
+"""How many journal files a first start lays out: the one that is written, and the spare."""
 
 SCARCE = 4
 """With more free space than this many times the pool, work under way is not added up."""
@@ -41,6 +41,12 @@ def under_way(engine: Engine, file_bytes: int) -> int:
     staged = sum(each.staged.bytes for each in engine.transactions.live.values())
     spare = 0 if engine.journal.spare_exists() else file_bytes
     return tails + staged * (COPIES - 1) + engine.pending_bytes * COPIES + spare
+
+
+def copies_under_way(engine: Engine) -> int:
+    """Return how many bytes messages of undecided transactions will take in the second and further of their queues."""
+    staged = [each.staged for each in engine.transactions.live.values()]
+    return sum([each.placed_bytes - each.bytes for each in staged if each.placed_bytes > each.bytes])
 
 
 def ballast_bytes(filesystem: IFilesystem) -> int:

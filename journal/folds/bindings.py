@@ -214,7 +214,7 @@ class _TopicIndex:
                 for branch in (word, ONE_WORD):
                     if (child := node.children.get(branch)) is not None:
                         child.reach(reached)
-        self.looked_at += looked_at
+        self.looked_at += looked_at + sum([len(node.ends) for node in reached])
         return set[int]().union(*(node.ends for node in reached))
 
 

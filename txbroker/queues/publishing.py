@@ -16,7 +16,7 @@ from journal.records.queue_entries import (
 from journal.records.record import Placement, Published, Run
 from journal.transactions.application import MOST_RUNS
 from journal.transactions.unsent import Unsent, UnsentRun
-from txbroker.errors import InvalidFrame, InvalidSetting, LimitExceeded, UnknownExchange, Unroutable
+from txbroker.errors import DiskFull, InvalidFrame, InvalidSetting, LimitExceeded, UnknownExchange, Unroutable
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -25,6 +25,15 @@ MAX_COPIES: Final = 65_536
 """Most places of the messages of one request, those with the same ways counted once: finding them takes 20 ms."""
 MAX_COPIED: Final = 256 * MIB
 """Most bytes of them, as often as they are placed."""
+
+
+class Ways:
+    """What a request's messages may go to, and cost on the way: one for all parts of a request."""
+
+    __slots__ = ("bytes", "places", "steps")
+
+    def __init__(self) -> None:
+        self.places = self.bytes = self.steps = 0
 
 
 class Publishing:
@@ -49,39 +58,51 @@ class Publishing:
             )
         return exchange
 
-    def routed(self, address: int, frames: bytes | memoryview, *, is_ours: bool = False) -> list[UnsentRun]:
-        """Return checked frames as runs of messages that go the same way. ``is_ours``: the broker sends them.
+    def routed(
+        self, address: int, frames: bytes | memoryview, ways: Ways | None = None, *, is_ours: bool = False
+    ) -> list[UnsentRun]:
+        """Return checked frames as runs of messages that go the same way. ``ways`` are those of the request before
+        these. ``is_ours``: the broker sends them.
 
         Raises :class:`UnknownExchange`, InvalidSetting for one that takes nothing from clients, :class:`Unroutable` if
         a message finds no queue and must, :class:`InvalidFrame` for a batch in one frame and for a key that is no
-        routing key, :class:`LimitExceeded` for more places than one request may have.
+        routing key, :class:`LimitExceeded` for more places than one request may have, DiskFull if they have no room.
         """
         exchange, view = self._exchange_at(address, is_ours), memoryview(frames)
         found: list[UnsentRun] = []
-        begin = count = copies = copied = 0
-        known, ways, steps = None, list[int](), self._fold.steps
+        spent = Ways() if ways is None else ways
+        begin = count = further = 0
+        known, targets, steps = None, list[int](), self._fold.steps - spent.steps
         for position, length, _, messages in walk(view):
             attribute = _attribute(view, position, messages)
             if known != attribute:
-                key, headers = _read(attribute)
-                targets = self._fold.route(exchange, key, headers)
-                if not targets and is_mandatory(address):
-                    raise _unroutable(exchange, key)
+                to = self._targets(exchange, attribute, is_mandatory(address))
                 known = attribute
-                if targets != ways and count:
-                    found.append((ways[0] if ways else 0, count, view[begin:position], tuple(ways[1:])))
+                if to != targets and count:
+                    found.append(_run(targets, count, view[begin:position]))
                     begin, count = position, 0
-                ways = targets
-                copies += len(ways)
+                targets = to
+                spent.places += len(targets)
             count += 1
-            copied += length * len(ways)
-            if copied > MAX_COPIED or max(copies, self._fold.steps - steps) > MAX_COPIES:
-                raise LimitExceeded(
-                    f"the messages of the request go to more than {MAX_COPIES} places, or look at as many bindings, or "
-                    f"have more than {MAX_COPIED} bytes there; nothing was sent. Send fewer in one request"
-                )
+            spent.bytes += length * len(targets)
+            further += length * max(0, len(targets) - 1)
+            spent.steps = self._fold.steps - steps
+            _check(spent)
         if count:
-            found.append((ways[0] if ways else 0, count, view[begin:], tuple(ways[1:])))
+            found.append(_run(targets, count, view[begin:]))
+        if further and not self._engine.housekeeping.reserve_space(further):
+            raise DiskFull(
+                f"the messages go to several queues, and would take {further} bytes in those behind the first; free space "
+                "on the broker's disk would come below the low-water mark; nothing has changed. Reading, deleting, commit "
+                "and rollback work: make room, or let consumers acknowledge what they have, then try again"
+            )
+        return found
+
+    def _targets(self, exchange: Exchange, attribute: bytes, mandatory: bool) -> list[int]:
+        key, headers = _read(attribute)
+        found = self._fold.route(exchange, key, headers)
+        if not found and mandatory:
+            raise _unroutable(exchange, key)
         return found
 
     def publish(
@@ -116,6 +137,18 @@ class Publishing:
             Published(address, base, count, runs, placements, at, producer_id, epoch, sequence), bytes(frames)
         )
         return base
+
+
+def _run(targets: list[int], count: int, frames: memoryview) -> UnsentRun:
+    return targets[0] if targets else 0, count, frames, tuple(targets[1:])
+
+
+def _check(spent: Ways) -> None:
+    if spent.bytes > MAX_COPIED or max(spent.places, spent.steps) > MAX_COPIES:
+        raise LimitExceeded(
+            f"the messages of the request go to more than {MAX_COPIES} places, or look at as many bindings, or "
+            f"have more than {MAX_COPIED} bytes there; nothing was sent. Send fewer in one request"
+        )
 
 
 def _attribute(frames: memoryview, position: int, messages: int) -> bytes:

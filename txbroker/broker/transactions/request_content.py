@@ -19,6 +19,7 @@ from txbroker.broker.sessions.scheduler import REQUEST
 from txbroker.broker.sessions.session import Session, unheard
 from txbroker.errors import InvalidFrame, TransactionConflict
 from txbroker.groups.retries import check_said
+from txbroker.queues.publishing import Ways
 from txbroker.wire.messages import Add, Commit, Prepare
 from txbroker.wire.refusals import check_entries, unknown_partition
 
@@ -45,7 +46,7 @@ def nothing_scheduled(session: Session, command: Any, ids: list[tuple[int, int, 
     return []
 
 
-def no_routes(address: int, frames: memoryview) -> list[UnsentRun]:  # noqa: ARG001
+def no_routes(address: int, frames: memoryview, ways: Ways | None) -> list[UnsentRun]:  # noqa: ARG001
     """Raise: there are no exchanges."""
     raise unknown_partition(address)
 
@@ -66,7 +67,7 @@ class RequestContent:
             nothing_scheduled
         )
         """Returns what a request takes back of the schedule; raises if it may not."""
-        self.routed: Callable[[int, memoryview], list[UnsentRun]] = no_routes
+        self.routed: Callable[[int, memoryview, Ways | None], list[UnsentRun]] = no_routes
         """Returns frames that go through an exchange as runs of those that go the same way."""
         self.judge_prepare: Callable[[Session], None] = unheard
         """Raises LimitExceeded if the session's principal may have no prepared transaction more."""
@@ -138,12 +139,12 @@ class RequestContent:
     def _checked(self, session: Session, command: Prepare | Commit, data: memoryview) -> list[UnsentRun]:
         found: list[UnsentRun] = []
         runs, start, most, later = command.runs, 0, MAX_REQUEST_MESSAGES, 0
-        left = None if len(runs) == 1 else whole_room()
+        left, ways = None if len(runs) == 1 else whole_room(), Ways()
         for partition, length in runs:
             frames = data[start : start + length]
             count = self.count(session, command, partition, frames, most, left, later)
             if partition < 0:
-                found += self.routed(partition, frames)
+                found += self.routed(partition, frames, ways)
             else:
                 later += self._stores[partition].internal and count
                 found.append((partition, count, frames, ()))

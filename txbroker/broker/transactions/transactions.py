@@ -111,7 +111,7 @@ class Transacting:
                 raise disk_full()
             partition, runs = command.partition, list[UnsentRun]()
             if partition < 0:
-                partition, runs = 0, self.content.routed(partition, data)
+                partition, runs = 0, self.content.routed(partition, data, None)
             self._transactions.add(number, partition, data, count, command.xid, command.seen, owner, runs)
             session.last_serial = max(session.last_serial, command.serial)
         except MemoryExhausted:
