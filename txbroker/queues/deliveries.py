@@ -28,6 +28,10 @@ MAX_RUNS: Final = 128
 """Most runs of offsets that are handed out together: each is read by itself, 40 µs."""
 AHEAD: Final = MAX_SPAN - 1
 """So far above its lowest message that is not finished others of a queue are delivered."""
+ROLLED_BACK: Final = 0
+"""The holder of what prepared transactions held that are rolled back, until an attempt is counted for it. It counts as
+held until then.
+"""
 _NONE: Final = OffsetSet()
 _NOTHING: Final = Settlement()
 
@@ -55,7 +59,7 @@ class QueueDeliveries:
         """(journal time, offset) of those that are due later; a heap. It may have offsets that are not any more."""
         for each in self._kept.unfinished.values():
             self._wait(each.offset, each.due, now)
-        self.look_again(now)
+        self.look_again()
 
     # -- what there is -----------------------------------------------------------------------------
 
@@ -135,7 +139,7 @@ class QueueDeliveries:
 
     def ready_run(self, now: int) -> tuple[int, int] | None:
         """Return the next run of messages that could be got now, which stay where they are; None if there is none."""
-        self._release_due(now)
+        self.release_due(now)
         if self.returned:
             first = self.returned.first
             return first, self.returned.missing_from(first)
@@ -146,7 +150,7 @@ class QueueDeliveries:
     @property
     def unacknowledged(self) -> int:
         """How many messages sessions have."""
-        return sum(len(each) for each in self.delivered.values())
+        return sum(len(each) for holder, each in self.delivered.items() if holder != ROLLED_BACK)
 
     @property
     def left(self) -> int:
@@ -176,7 +180,7 @@ class QueueDeliveries:
         """Give a holder up to ``most`` ready messages, those first that were returned; return them as runs of offsets,
         (first, end). It may be nothing.
         """
-        self._release_due(now)
+        self.release_due(now)
         found, taken = self._returned_runs(most), OffsetSet()
         for first, end in found:
             taken.add_range(first, end)
@@ -236,7 +240,8 @@ class QueueDeliveries:
         stops += [each.offset for each in islice(self._kept.details_within(first + 1, most), 1)]
         return min([most, *stops])
 
-    def _release_due(self, now: int) -> None:
+    def release_due(self, now: int) -> None:
+        """Make ready what is due by now."""
         while self._later and self._later[0][0] <= now:
             _, offset = heappop(self._later)
             is_here = offset < self.frontier and self._is_open(offset) and not self._is_elsewhere(offset)
@@ -255,7 +260,7 @@ class QueueDeliveries:
             return
         back = kept.shared(offsets)
         self._let_go(holder, back)
-        self.returned.update(back)
+        self._make_ready(back)
 
     def settled(self, holder: int, unfinished: Iterable[tuple[int, int]], now: int) -> None:
         """Note that a holder has returned messages, by a record: (offset, when it is due)."""
@@ -264,7 +269,13 @@ class QueueDeliveries:
                 continue  # a repetition
             self._let_go(holder, range_of(offset, offset + 1))
             if not self._wait(offset, due, now):
-                self.returned.add(offset)
+                self._make_ready(range_of(offset, offset + 1))
+
+    def _make_ready(self, offsets: OffsetSet) -> None:
+        """Have messages got again; those above the frontier are as they are."""
+        for first, end in offsets.runs():
+            if first < self.frontier:
+                self.returned.add_range(first, min(end, self.frontier))
 
     def _wait(self, offset: int, due: int, now: int) -> bool:
         """Return whether a message is due later, and remember that, unless it goes to the dead letters."""
@@ -284,6 +295,8 @@ class QueueDeliveries:
             kept.difference_update(offsets)
             if not kept:
                 del self.delivered[holder]
+        if holder == ROLLED_BACK:
+            self._held.difference_update(offsets)
 
     def let_go(self, holder: int) -> None:
         """Take from a session what a record of it has finished, or given to a prepared transaction.
@@ -309,17 +322,16 @@ class QueueDeliveries:
         held = self._groups.held(QUEUE_GROUP, self.store.number)
         return _NONE if held is None else held.offsets
 
-    def look_again(self, now: int) -> None:
-        """Make ready what prepared transactions held, and what their outcome has not finished."""
+    def look_again(self) -> None:
+        """Hand to :data:`ROLLED_BACK` what prepared transactions held, and what their outcome has not finished."""
         before, self._held = self._held, self._held_now().copy()
         released = before.copy()
         released.difference_update(self._held)
         released.difference_update(self.finished)
         released.discard_below(self.position)
-        for first, end in released.runs():
-            for offset in range(first, min(end, self.frontier)):
-                if not self._wait(offset, self._due(offset), now) and not self._is_elsewhere(offset):
-                    self.returned.add(offset)
+        if released:
+            self.delivered[ROLLED_BACK] = released
+            self._held.update(released)
 
 
 class Deliveries:
@@ -334,6 +346,7 @@ class Deliveries:
         self._settled: set[int] = set()
         """Partitions of queues in which something may have been finished since :meth:`finished_since` was called."""
         self.on_ready: Callable[[QueueDeliveries], object] = _nothing
+        self.on_released: Callable[[], object] = _nothing
         groups.on_queues = self.changed
         for queue in fold.queues.values():
             self._enter(queue, engine.catalog.stores[queue.partition].end_offset)
@@ -371,11 +384,12 @@ class Deliveries:
 
     def _look_again(self, _: object) -> None:
         changed, self._changed = self._changed, {}
-        now = self._engine.now()
         for number in changed:
             if (found := self._queues.get(number)) is not None:
-                found.look_again(now)
+                found.look_again()
                 self.on_ready(found)
+                if ROLLED_BACK in found.delivered:
+                    self.on_released()
 
     def finished_since(self) -> list[QueueDeliveries]:
         """Return the queues in which something may have been finished since this was called last."""

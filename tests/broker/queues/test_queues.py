@@ -227,7 +227,7 @@ def test_a_prepared_acknowledgement_holds_the_message_until_the_outcome():
         answer = scene.other.answer(waiting)
         assert (answer is None) == (not left)
         if answer is not None:
-            assert (answer.runs, answer.attempts, answer.redelivered) == ([(0, 1)], [], [(0, 1)])
+            assert (answer.runs, answer.attempts, answer.redelivered) == ([(0, 1)], [(0, 1)], [(0, 1)])
         assert scene.counts()[0] == left
 
 

@@ -280,6 +280,7 @@ def needed(command, places):
         ),
         (messages.ListQueues(1, ["q"]), ["describe queue q"]),
         (messages.ListExchanges(1, ["x"]), ["describe exchange x"]),
+        (messages.ListExchanges(1, [""]), ["describe exchange amq.default"]),
         (messages.ListQueues(1), []),
         (messages.Timed(1, messages.Commit(1, xid=XID)), ["decide transaction of-another"]),
     ],

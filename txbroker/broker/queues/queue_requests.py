@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from journal.folds.groups import GroupsFold
@@ -270,21 +270,23 @@ class Queueing:
 
     def list_queues(self, session: Session, command: ListQueues, data: memoryview) -> Queues:  # noqa: ARG002
         """List queues."""
-        names, following = self._listed(self._fold.queues, command.names, command.after, command.limit)
-        allowed = described(Resource.QUEUE, names, session.rights)
-        found = [self._info(self.declarations.queue(name)) for name in allowed]
+        names, following = self._listed(Resource.QUEUE, self._fold.queues, command, session)
+        found = [self._info(self.declarations.queue(name)) for name in names]
         is_filtered = command.names is None and session.rights is not None
         return Queues(command.correlation, found, following, is_filtered)
 
     def _listed(
-        self, known: Any, names: list[str] | None, after: str | None, limit: int
+        self, kind: Resource, known: Mapping[str, Any], command: ListQueues | ListExchanges, session: Session
     ) -> tuple[Sequence[str], str | None]:
+        """Return the names of a page, of those that the session may describe, and what the next page is behind."""
+        names, after, limit = command.names, command.after, command.limit
         if names is not None:
             check_entries("names", len(names))
-            return names, None
+            return list(described(kind, names, session.rights)), None
         if not 1 <= limit <= MAX_LISTED:
             raise InvalidSetting(f"a list of {limit}; it must be from 1 to {MAX_LISTED} at a time")
-        found = sorted(name for name in known if after is None or name > after)
+        behind = sorted(name for name in known if after is None or name > after)
+        found = list(described(kind, behind, session.rights))
         return found[:limit], found[limit - 1] if len(found) > limit else None
 
     def _info(self, queue: DeclaredQueue) -> QueueInfo:
@@ -301,9 +303,9 @@ class Queueing:
 
     def list_exchanges(self, session: Session, command: ListExchanges, data: memoryview) -> Exchanges:  # noqa: ARG002
         """List exchanges."""
-        names, following = self._listed(self._fold.exchanges, command.names, command.after, command.limit)
+        names, following = self._listed(Resource.EXCHANGE, self._fold.exchanges, command, session)
         found, left = list[ExchangeInfo](), MAX_LISTED_BINDINGS
-        for name in described(Resource.EXCHANGE, names, session.rights):
+        for name in names:
             exchange = self.declarations.exchange(name)
             if command.bindings and found and len(exchange.bindings) > left and command.names is None:
                 following = found[-1].name

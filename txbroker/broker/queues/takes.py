@@ -32,7 +32,7 @@ from txbroker.errors import (
     TooManyParked,
     UnknownQueue,
 )
-from txbroker.queues.deliveries import Deliveries, QueueDeliveries, range_of
+from txbroker.queues.deliveries import ROLLED_BACK, Deliveries, QueueDeliveries, range_of
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import MAX_TAKEN, GiveBack, Request, TakeMessages, Taken
 from txbroker.wire.refusals import refusal
@@ -47,6 +47,8 @@ RETURNED_AT_ONCE: Final = 256
 """Messages of an ended session whose attempt is counted in one turn."""
 RUNS_AT_ONCE: Final = 32
 """Runs of messages that are read in one step: 1.5 ms."""
+SERVED_AT_ONCE: Final = 16
+"""Most requests that are answered in one turn: the messages of each are found by a walk of up to 5 ms."""
 LOST: Final = "it was not acknowledged"
 
 
@@ -73,15 +75,18 @@ class Takes:
         stepwise: Stepwise,
         answers: Accounts,
         max_wait: int,
+        max_bytes: int,
         call_later: CallLater | None,
     ) -> None:
         self._engine, self.deliveries, self._consuming = engine, deliveries, consuming
         self._stepwise, self._answers = stepwise, answers
-        self._max_wait, self._call_later = max_wait, call_later
+        self._max_wait, self._max_bytes, self._call_later = max_wait, max_bytes, call_later
         self._waiting: dict[int, deque[_Waiting]] = {}
         self._of_session: dict[int, int] = {}
         self._serving: dict[int, bool] = {}
         """The queues that are being served, and whether there may be more for them meanwhile."""
+        self._put_off: dict[int, Any] = {}
+        """Queues that are served on in a later turn, with the timer of that."""
         self._ended: deque[int] = deque()
         """Sessions that have ended with messages."""
         self._dues: dict[int, tuple[int, Any]] = {}
@@ -92,7 +97,7 @@ class Takes:
         self.gave: Callable[[Allowance, int], object] = unheard
         """Called with bytes of messages that were given out."""
         self.handlers: dict[type[Request], Any] = {TakeMessages: self.take, GiveBack: self.give_back}
-        deliveries.on_ready = self._serve
+        deliveries.on_ready, deliveries.on_released = self._serve, self._released
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -185,8 +190,12 @@ class Takes:
 
     def _serve_all(self, state: QueueDeliveries) -> None:
         line = self._waiting.get(state.store.number)
-        passed = list[_Waiting]()
+        passed, left = list[_Waiting](), SERVED_AT_ONCE
+        state.release_due(self._engine.now())
         while line:
+            if not left and self._call_later is not None:
+                self._serve_on(state.store.number)
+                break
             waiting = line.popleft()
             if waiting.session.state is SessionState.CLOSED:
                 self._stop_waiting(waiting)
@@ -194,6 +203,7 @@ class Takes:
                 passed.append(waiting)
             elif self._give(state, waiting):
                 self._stop_waiting(waiting)
+                left -= 1
             else:
                 line.appendleft(waiting)
                 break
@@ -201,6 +211,18 @@ class Takes:
             line.extendleft(reversed(passed))
             if not line:
                 self._waiting.pop(state.store.number, None)
+
+    def _serve_on(self, number: int) -> None:
+        """Serve a queue on in a later turn."""
+
+        def serve_on() -> None:
+            del self._put_off[number]
+            if number in self._waiting and (state := self.deliveries.at(number)) is not None:
+                self._serve(state)
+
+        if number not in self._put_off:
+            assert self._call_later is not None
+            self._put_off[number] = self._call_later(0, serve_on)
 
     def drained(self, session: Session) -> None:
         """Serve a session again whose peer has taken its answers."""
@@ -278,9 +300,12 @@ class Takes:
         """
         try:
             return (yield from self._read_answer(session, command, state, runs, fresh))
-        except BaseException:
+        except (
+            Exception
+        ):  # not that nobody wants the answer any more: the session has ended, and forget returns all
             for first, end in runs:
                 state.give_back(session.number, range_of(first, end))
+            self._serve(state)
             raise
 
     def _read_answer(
@@ -291,7 +316,7 @@ class Takes:
         runs: list[tuple[int, int]],
         fresh: int,
     ) -> Steps:
-        holder, found, left = session.number, _Found(), command.max_bytes
+        holder, found, left = session.number, _Found(), min(command.max_bytes, self._max_bytes)
         has_back = False
         for number, (first, end) in enumerate(runs):
             while first < end and (left > 0 or not found.pieces):
@@ -367,6 +392,13 @@ class Takes:
         """Make ready what a session has that has ended, with an attempt counted for each message."""
         if not self.is_stopping and self.deliveries.held_by(session.number):
             self._ended.append(session.number)
+            if len(self._ended) == 1:
+                self._return_some()
+
+    def _released(self) -> None:
+        """Have an attempt counted for what transactions had that were prepared, and are rolled back now."""
+        if not self.is_stopping and ROLLED_BACK not in self._ended:
+            self._ended.append(ROLLED_BACK)
             if len(self._ended) == 1:
                 self._return_some()
 

@@ -36,7 +36,16 @@ def queueing(
 ) -> Queueing:
     """Return the meaning of requests about queues, known to the judge of what groups settle."""
     deliveries = Deliveries(engine, fold, groups)
-    takes = Takes(engine, deliveries, consuming, stepwise, answers, settings.max_fetch_wait, call_later)
+    takes = Takes(
+        engine,
+        deliveries,
+        consuming,
+        stepwise,
+        answers,
+        settings.max_fetch_wait,
+        settings.max_fetch,
+        call_later,
+    )
     found = Queueing(engine, fold, groups, settings.max_queues, random, takes, stepwise)
     consuming.judge_queues, consuming.on_returned = found.judge_settled, takes.returned
     consuming.rules_of_queues(found.rules_of)

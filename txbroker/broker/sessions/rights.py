@@ -326,7 +326,8 @@ def described(resource: Resource, names: Iterable[str], rights: Rights | None) -
     """Return the names of the things that may be described with these rights (None: everything)."""
     if rights is None:
         return names
-    return [name for name in names if rights.allows(Right.DESCRIBE, resource, things.named(name))]
+    named = things.exchange_named if resource is Resource.EXCHANGE else things.named
+    return [name for name in names if rights.allows(Right.DESCRIBE, resource, named(name))]
 
 
 def may_describe_topic(name: str, rights: Rights | None) -> bool:

@@ -165,7 +165,7 @@ class Session:
     @congested.setter
     def congested(self, congested: bool) -> None:
         self._congested = congested
-        if not congested and self.fetches and self.on_drained is not None:
+        if not congested and self.on_drained is not None:
             self.on_drained(self)
 
     def begin(self, number: int, principal: str, secret: Secret | None) -> None:

@@ -260,7 +260,7 @@ def settling_group(command: CommitOffsets | AddOffsets, places: Places) -> Itera
 
 def listed_queues(command: ListQueues | ListExchanges, places: Places) -> Iterable[Thing]:  # noqa: ARG001
     """Return the queues or exchanges that a request names, if it does."""
-    return map(named, command.names or ())
+    return map(named if type(command) is ListQueues else exchange_named, command.names or ())
 
 
 def moved(command: Any, places: Places) -> Iterable[Thing]:

@@ -1,0 +1,175 @@
+"""Test what requests about queues may cost others: space on the disk, answers, turns, names."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from journal.constants import KIB, MIB
+from journal.records.queue_entries import Binding, ExchangeKind
+from journal.transaction_states import Totals
+from journal.xid import Xid
+from tests.broker.queues.scene import SELF, Scene, framed
+from tests.support.broker_room import refused
+from txbroker.broker.queues.takes import SERVED_AT_ONCE
+from txbroker.wire import messages
+
+XID = Xid(1, b"g", b"b")
+
+
+def fan_out(scene: Scene, queues: int) -> int:
+    """An exchange that leads to so many queues."""
+    address = scene.exchange("e", ExchangeKind.FANOUT)
+    for number in range(queues):
+        scene.queue(f"q{number}")
+        scene.bind("e", "", f"q{number}")
+    return address
+
+
+def leave_room(scene: Scene, size: int) -> None:
+    """Let the disk have that much room for new work."""
+    keeping = scene.room.engine.housekeeping
+    scene.room.filesystem.free_bytes = lambda: keeping.reserve_bytes + size  # type: ignore[method-assign]
+    keeping.watch_space()
+    assert not scene.room.engine.full
+
+
+def test_what_goes_to_many_queues_needs_its_room_in_each_of_them():
+    scene = Scene()
+    address = fan_out(scene, 20)
+    leave_room(scene, 15 * MIB)
+    text = refused(scene.publish("", b"x" * MIB, to=address), "DiskFull")
+    assert "the messages go to several queues" in text
+    assert isinstance(scene.publish("q0", b"x" * 100, to=SELF), messages.Sent), "one place is room enough"
+    scene.room.engine.housekeeping.watch_space()
+    assert isinstance(scene.publish("", b"x" * 100 * KIB, to=address), messages.Sent)
+    assert scene.counts("q19")[0] == 1
+
+
+def test_a_prepared_transaction_has_the_room_that_its_commit_takes():
+    scene = Scene()
+    address = fan_out(scene, 20)
+    leave_room(scene, 45 * MIB)
+    kept, data = 0, framed("", b"x" * 600 * KIB)
+    for serial in range(1, 9):
+        scene.room.clock.advance(200_000)
+        scene.room.engine.housekeeping.watch_space()
+        runs = [(address, len(data))]
+        answer = scene.peer.ask(
+            messages.Prepare, serial, Xid(1, b"%d" % serial, b""), Totals(0, 0, 0), runs=runs, data=data
+        )
+        kept += isinstance(answer, messages.Done)
+        if not isinstance(answer, messages.Done):
+            refused(answer, "DiskFull")
+    assert 1 <= kept <= 3, "each takes 12 MB"
+
+
+def test_an_answer_has_no_more_bytes_than_any_other():
+    scene = Scene(max_fetch=64 * KIB)
+    queue = scene.queue()
+    for _ in range(4):
+        scene.publish("q", b"x" * 40 * KIB)
+    answer = scene.take(queue, max_bytes=1 << 40)
+    assert answer.runs == [(0, 1)]
+    assert scene.counts() == (4, 3, 1, 0)
+
+
+def test_what_the_runs_of_a_request_look_at_counts_together():
+    scene = Scene()
+    address = fan_out(scene, 0)
+    scene.queue("q")
+    for number in range(257):
+        scene.peer.tell(messages.Bind, Binding("e", str(number), "q"))
+    data = framed("", b"x")
+    runs = [(address, len(data))] * 300
+    answer = scene.peer.ask(messages.Commit, serial=1, runs=runs, data=data * 300)
+    assert "Send fewer in one request" in refused(answer, "LimitExceeded")
+
+
+def test_bindings_with_the_same_pattern_count_each():
+    scene = Scene()
+    scene.queue()
+    address = scene.exchange("e", ExchangeKind.TOPIC)
+    for number in range(300):
+        scene.peer.tell(messages.Bind, Binding("e", "#", "q", arguments=(("n", number),)))
+    data = b"".join(framed(f"{number}", b"x") for number in range(300))
+    assert "Send fewer in one request" in refused(
+        scene.peer.ask(messages.Send, address, data=data), "LimitExceeded"
+    )
+
+
+def test_those_that_wait_are_served_over_several_turns():
+    scene = Scene()
+    queue = scene.queue()
+    waiting = [
+        scene.other.tell(messages.TakeMessages, queue, 1, 1000, 60_000_000) for _ in range(3 * SERVED_AT_ONCE)
+    ]
+
+    def answered() -> int:
+        scene.room.engine.sync()
+        return sum(scene.other.answer(each) is not None for each in waiting)
+
+    scene.publish("q", *[b"x"] * 100)
+    assert answered() == SERVED_AT_ONCE
+    scene.room.timers.advance(0)
+    assert answered() == 3 * SERVED_AT_ONCE
+    assert scene.counts()[2] == 3 * SERVED_AT_ONCE
+
+
+def test_a_session_that_was_congested_gets_what_it_waits_for():
+    scene = Scene()
+    queue = scene.queue()
+    waiting = scene.other.tell(messages.TakeMessages, queue, 9, 1000, 60_000_000)
+    scene.other.session.congested = True
+    scene.publish("q", b"x")
+    assert scene.other.answer(waiting) is None
+    scene.other.session.congested = False
+    scene.room.engine.sync()
+    assert scene.other.answer(waiting).runs == [(0, 1)]
+
+
+def test_a_congested_session_is_not_asked_again_and_again_when_a_message_is_due():
+    scene = Scene()
+    queue = scene.queue()
+    scene.publish("q", b"x")
+    scene.taken(queue)
+    scene.give_up(queue, 0, after=1_000_000)
+    scene.other.tell(messages.TakeMessages, queue, 9, 1000, 60_000_000)
+    scene.other.session.congested = True
+    scene.room.clock.advance(2_000_000)
+    calls = itertools.count()
+    looked = scene.room.broker.queues.takes._is_due
+
+    def counted(number: Any) -> None:
+        next(calls)
+        looked(number)
+
+    scene.room.broker.queues.takes._is_due = counted
+    for _ in range(50):
+        scene.room.timers.advance(0.1)
+    assert next(calls) <= 2
+
+
+class Named:
+    """Rights on what has these names."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def allows(self, right: Any, resource: Any, thing: Any) -> bool:
+        return thing.name in self.names
+
+
+def test_the_pages_of_a_list_name_nothing_that_must_not_be_seen():
+    scene = Scene()
+    for name in ("a-secret", "b", "c-secret", "d", "e-secret"):
+        scene.queue(name)
+    queues = scene.room.broker.queues
+    scene.peer.session.rights = Named("b", "d", "amq.default", "amq.topic")  # type: ignore[assignment]
+    session, nothing = scene.peer.session, memoryview(b"")
+    first = queues.list_queues(session, messages.ListQueues(1, limit=1), nothing)
+    assert ([each.name for each in first.queues], first.next) == (["b"], "b")
+    last = queues.list_queues(session, messages.ListQueues(1, after="b", limit=1), nothing)
+    assert ([each.name for each in last.queues], last.next) == (["d"], None)
+    found = queues.list_exchanges(session, messages.ListExchanges(1, limit=1), nothing)
+    assert ([each.name for each in found.exchanges], found.next) == ([""], "")
