@@ -9,6 +9,7 @@ import pytest
 
 import txbroker
 from tests.cli.invocations import Meanwhile, lines, process
+from txbroker.cli.orderly_stop import noted_interrupt
 
 pytestmark = pytest.mark.slow
 
@@ -312,14 +313,23 @@ class TestMessages:
             assert getting.stdout.readline().split()[-1] == b"three"
             assert getting.wait(30) == 0
 
-    def test_an_interrupt_gives_back_uncounted(self, url, queue, connection):
+    def test_an_interrupt_gives_back_uncounted_wherever_it_comes(self, url, queue, connection):
         with process("queues", "get", queue, "--count", "9", "--wait", "30s", url=url) as getting:
             getting.stdout.readline()
             getting.send_signal(signal.SIGINT)
             assert getting.wait(30) == 130
+            assert b"Gave back" in getting.stderr.read()
         with connection.queue(queue) as reader:
             message = reader.get(10)
             assert (message.value, message.attempts, message.redelivered) == (b"one", 0, True)
+
+    def test_a_second_interrupt_does_not_wait(self):
+        with noted_interrupt() as is_interrupted:
+            assert not is_interrupted()
+            signal.raise_signal(signal.SIGINT)
+            assert is_interrupted()
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
 
     def test_messages_come_from_arguments_files_and_lines(self, run, name, tmp_path, connection):
         connection.declare_queue(name)

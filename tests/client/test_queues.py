@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 import inspect
+import os
+import signal
 import sqlite3
 import subprocess
 import sys
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -313,3 +316,33 @@ def test_what_a_block_left_in_its_database_waits_for_its_queue(broker, name, tmp
             with broker.queue(late) as other:
                 assert other.get(20.0).value == b"first"
             assert queue.get(20.0).value == b"second"
+
+
+def test_a_reader_that_is_closed_gives_back_nothing_that_another_of_its_connection_has(process, broker, name):
+    broker.publish("", name, b"task")
+    first, second = broker.queue(name), broker.queue(name)
+    first.nack(first.get(10.0))
+    message = second.get(10.0)
+    assert (message.value, message.attempts) == (b"task", 1)
+    first.close(failed=True)
+    with txbroker.connect(process.address) as other, other.queue(name) as third:
+        assert third.get(0.2) is None
+    second.ack(message)
+    second.close()
+    assert counts(broker, name) == (0, 0, 0, 0)
+
+
+def test_an_acknowledgement_whose_answer_is_lost_is_not_said_again(tmp_path):
+    with BrokerProcess(tmp_path / "data") as own, txbroker.connect(own.address, timeout=30.0) as connection:
+        connection.declare_queue("q")
+        connection.publish("", "q", b"task")
+        queue = connection.queue("q")
+        message = queue.get(10.0)
+        os.kill(own.pid, signal.SIGSTOP)  # it takes the request and answers nothing
+        with ThreadPoolExecutor(1) as threads:
+            acknowledging = threads.submit(queue.ack, message)
+            time.sleep(0.3)
+            own.kill()
+            own.start()
+            with pytest.raises((errors.OutcomeUnknown, errors.DeliveryLost)):
+                acknowledging.result(20.0)

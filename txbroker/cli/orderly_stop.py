@@ -1,10 +1,11 @@
-"""Signals that stop a command in order, and at once if they come again."""
+"""Signals that stop a command in order, and at once if they come again; and Ctrl-C alone, that a command looks for."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
@@ -45,3 +46,24 @@ class OrderlyStop:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def noted_interrupt() -> Iterator[Callable[[], bool]]:
+    """Note Ctrl-C, for the main thread; gives what tells whether it has come. A second one raises KeyboardInterrupt.
+
+    One that is raised in the middle of the connection's work costs the session, and the broker counts an attempt for
+    each message that it had.
+    """
+    came: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(came)
+    finally:
+        signal.signal(signal.SIGINT, before)

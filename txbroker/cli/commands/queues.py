@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -17,6 +18,7 @@ from txbroker.cli.commands.send import Sending, bodies, durability_text, message
 from txbroker.cli.commands.tail import content_json, content_text
 from txbroker.cli.exits import Exit, Failure, exit_for
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
+from txbroker.cli.orderly_stop import noted_interrupt
 from txbroker.cli.output import FILTERED, bytes_json, count_text, emit, json_line, table, visible
 from txbroker.cli.queue_description import (
     QUEUE_COLUMNS,
@@ -39,11 +41,15 @@ from txbroker.errors import AccessDenied, LimitExceeded, TxBrokerError
 
 if TYPE_CHECKING:
     from txbroker import Connection, Message, Receipt
+    from txbroker.client.blocking.queue import Queue
 
 C = TypeVar("C", bound=Callable[..., Any])
 
 PREFETCH = 100
 """Most messages that are taken from the broker at a time."""
+
+LOOK = 0.25
+"""Seconds after which a command that waits looks whether it is interrupted."""
 
 
 @click.group(cls=Group)
@@ -322,10 +328,10 @@ def get(invocation: Invocation, name: str, count: int, ack: bool, wait: int) -> 
     there is none.
     """
     taken = 0
-    with invocation.connect() as broker:
+    with invocation.connect() as broker, noted_interrupt() as is_interrupted:
         reader = broker.queue(name, prefetch=min(count, PREFETCH))
         try:
-            while taken < count and (message := reader.get(wait / 1e6)) is not None:
+            while taken < count and (message := awaited(reader, wait / 1e6, is_interrupted)) is not None:
                 click.echo(
                     json_line(taken_json(name, message)) if invocation.as_json else taken_text(name, message)
                 )
@@ -334,10 +340,23 @@ def get(invocation: Invocation, name: str, count: int, ack: bool, wait: int) -> 
                     reader.ack(message)
         finally:
             reader.close()  # also if it fails: no attempt is counted for what was only looked at
+    if taken and not ack:
+        click.echo(f"Gave back {count_text(taken, 'message')}; --ack takes them out of the queue.", err=True)
+    if is_interrupted():
+        raise click.exceptions.Exit(int(Exit.INTERRUPTED))
     if not taken:
         raise Failure(f"queue {name!r} has no message that can be got now", Exit.NO)
-    if not ack:
-        click.echo(f"Gave back {count_text(taken, 'message')}; --ack takes them out of the queue.", err=True)
+
+
+def awaited(reader: Queue, wait: float, is_interrupted: Callable[[], bool]) -> Message | None:
+    """Return the next message of a queue; None if none comes within ``wait`` seconds, or the command is interrupted."""
+    end = monotonic() + wait
+    while not is_interrupted():
+        left = end - monotonic()
+        message = reader.get(min(max(left, 0.0), LOOK))
+        if message is not None or left <= LOOK:
+            return message
+    return None
 
 
 def taken_text(queue: str, message: Message) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from journal.arguments import wrong_type
 from journal.formats.offset_set_bytes import encode_offsets
@@ -19,6 +20,8 @@ from txbroker.wire.messages import GiveBack
 
 QUEUE_PREFIX: Final = "queue:"
 """What stands before the name of a queue where a message names its topic, whose own name has no colon."""
+
+_ON_SETTLED: Final[WeakKeyDictionary[Core, list[Callable[[int, OffsetSet], None]]]] = WeakKeyDictionary()
 
 
 def name_of(queue: str) -> str:
@@ -58,7 +61,7 @@ def by_queue(what: object) -> dict[int, list[Message]]:
 def check_session(core: Core, found: Mapping[int, Sequence[Message]]) -> None:
     """Raise DeliveryLost for messages that came in a session which has ended."""
     for each in (each for messages in found.values() for each in messages):
-        if each.generation != core.session:
+        if each.generation != core.session or core.phase is not Phase.OPEN:
             raise errors.DeliveryLost(
                 f"message {each.offset} of {each.topic!r} came in a session that has ended, and is delivered again; "
                 "nothing was acknowledged. What was done for it must not count"
@@ -73,6 +76,17 @@ def give_back(core: Core, session: int, partition: int, offsets: OffsetSet, *, c
         core.post(command)
 
 
+def on_settled(core: Core) -> list[Callable[[int, OffsetSet], None]]:
+    """Return what is called with the number of a queue's partition and offsets that its readers need not give back."""
+    return _ON_SETTLED.setdefault(core, [])
+
+
+def settled(core: Core, partition: int, messages: Sequence[Message]) -> None:
+    """Let the connection's readers know that these are not theirs any more: they must not give them back."""
+    for callback in on_settled(core):
+        callback(partition, offsets_of(messages))
+
+
 async def acknowledge_with(transaction: Joined, core: Core, what: Message | Sequence[Message]) -> None:
     """Have messages acknowledged if a transaction commits; if it is rolled back they are returned, with an attempt
     counted for each. Raises WrongType, Misuse.
@@ -82,6 +96,7 @@ async def acknowledge_with(transaction: Joined, core: Core, what: Message | Sequ
     for partition, messages in found.items():
         await transaction.add_offsets(QUEUE_GROUP, [], [settled_of(partition, messages)])
         transaction.joined_by(_Acknowledged(core, partition, messages))
+        settled(core, partition, messages)
 
 
 class _Acknowledged:

@@ -16,8 +16,9 @@ from journal.records.group_entries import MAX_PAUSE, Retried, Settled
 from journal.records.queue_entries import QUEUE_GROUP
 from txbroker import errors
 from txbroker.client.consumer.delivery import Chunk, Delivery
-from txbroker.client.core.call import Call
+from txbroker.client.core.call import AnswerLost, Call
 from txbroker.client.core.core import Core
+from txbroker.client.core.options import Lost
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.positions import Position
 from txbroker.client.core.promise import Task, ended, start
@@ -29,6 +30,8 @@ from txbroker.client.queues.queue_messages import (
     give_back,
     name_of,
     offsets_of,
+    on_settled,
+    settled,
     settled_of,
 )
 from txbroker.wire.messages import (
@@ -65,6 +68,8 @@ class QueueReader:
         self._deliveries: deque[Delivery] = deque()
         self._handed = OffsetSet()
         """Offsets that were handed out in this session; those that are not settled are given back at the end."""
+        self._gone = OffsetSet()
+        """Those that were settled since they came."""
         self._error: errors.TxBrokerError | None = None
         self._taking: Task[None] | None = None
         self._call: Call[Taken] | None = None
@@ -72,6 +77,7 @@ class QueueReader:
         self.line: Line = _Callers(self)
         core.on_lost.append(self._lost)
         core.on_mend.append(self._mend)
+        on_settled(core).append(self._settled)
 
     # -- for callers -------------------------------------------------------------------------------
 
@@ -102,14 +108,25 @@ class QueueReader:
         """Acknowledge messages; or with ``retried`` (µs until they are due, why, whether they are dead) return them."""
         for partition, messages in self._checked(what).items():
             if retried is None:
-                settled = [settled_of(partition, messages)]
+                said = [settled_of(partition, messages)]
             else:
                 after, why, dead = retried
                 base = min(each.offset for each in messages)
                 entries = [Retried(each.offset, each.attempts, after, why, dead) for each in messages]
-                settled = [Settled(partition, 0, base, retried=entries)]
-            request = CommitOffsets(self.core.correlation(), QUEUE_GROUP, [], settled=settled)
-            await self.core.request(request, Done)
+                said = [Settled(partition, 0, base, retried=entries)]
+            request = CommitOffsets(self.core.correlation(), QUEUE_GROUP, [], settled=said)
+            settled(self.core, partition, messages)
+            try:
+                # In another session it would be answered as done if anybody else has settled them since.
+                await self.core.request(request, Done, rule=Lost.ASK)
+            except AnswerLost as error:
+                raise errors.OutcomeUnknown(
+                    f"{error}: if the broker had not heard of it, {len(messages)} messages of queue {self.name!r} are "
+                    "delivered again, perhaps to others"
+                ) from error
+            except errors.TxBrokerError:
+                self._gone.difference_update(offsets_of(messages))
+                raise
 
     def _checked(self, what: Message | Sequence[Message]) -> dict[int, list[Message]]:
         found = by_queue(what)
@@ -136,10 +153,12 @@ class QueueReader:
             unseen.update(offsets_of(each.remaining().messages))
             self._handed.update(offsets_of(each.handed_messages()))
         self._deliveries.clear()
+        self._handed.difference_update(self._gone)
         give_back(self.core, self._session, self._partition, unseen, counted=False)
         give_back(self.core, self._session, self._partition, self._handed, counted=failed)
         self.core.on_lost.remove(self._lost)
         self.core.on_mend.remove(self._mend)
+        on_settled(self.core).remove(self._settled)
         self.line.move()
 
     # -- taking ------------------------------------------------------------------------------------
@@ -226,6 +245,7 @@ class QueueReader:
             for piece, _ in frame.decode_pieces(memoryview(data), 0)
             for each in piece
         ]  # fmt: skip
+        self._gone.difference_update(offsets_of(messages))
         chunk = Chunk(Position(name, answer.partition, answer.partition, -1), [])
         return Delivery(chunk, messages)
 
@@ -247,7 +267,13 @@ class QueueReader:
         for each in self._deliveries:
             each.withhold()
         self._deliveries.clear()
-        self._handed = OffsetSet()
+        self._handed, self._gone = OffsetSet(), OffsetSet()
+
+    def _settled(self, partition: int, offsets: OffsetSet) -> None:
+        """Give back none of these at the end: they are settled, and another reader of the session may get them again."""
+        if partition == self._partition:
+            self._gone.update(offsets)
+            self._gone.discard_below(self._gone.end - MAX_SPAN)
 
     def _mend(self) -> None:
         """Repair after an interrupt."""
