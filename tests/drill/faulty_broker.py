@@ -10,6 +10,8 @@ from zlib import crc32
 from journal.engine.engine import Engine
 from journal.folds.groups import GroupsFold
 from journal.folds.schedule import ScheduleFold
+from journal.offset_set import OffsetSet
+from journal.records.queue_entries import QUEUE_GROUP
 from journal.records.record import Cancelled, Started
 from journal.schedule.schedule import Schedule
 from journal.testing import PowerCutDirectory
@@ -20,6 +22,7 @@ from journal.vfs.filesystem import OSFilesystem
 from journal.wal.writer import Journal
 from txbroker.drill.broker.entry import run
 from txbroker.drill.broker.fatal_calls import KillingFile
+from txbroker.queues.publishing import Publishing
 
 
 def answer_early():
@@ -130,11 +133,40 @@ def lose_what_waits():
     ScheduleFold.see = see_most
 
 
+def forget_a_queue():
+    """Every 5th message that goes to several queues gets into the first of them alone."""
+    routed, calls = Publishing.routed, 0
+
+    def routed_to_fewer(self, *arguments, **more):
+        nonlocal calls
+        runs = routed(self, *arguments, **more)
+        for place, (number, count, frames, also) in enumerate(runs):
+            calls += bool(also)
+            if also and calls % 5 == 0:
+                runs[place] = (number, count, frames, ())
+        return runs
+
+    Publishing.routed = routed_to_fewer
+
+
+def forget_acknowledgements():
+    """A start forgets what was acknowledged in queues, above the lowest message that is not."""
+    apply = GroupsFold.apply
+
+    def forget(self, lsn, record, data):
+        apply(self, lsn, record, data)
+        if isinstance(record, Started):
+            for kept in self.find(QUEUE_GROUP).settlements.values():
+                kept.finished = OffsetSet()
+
+    GroupsFold.apply = forget
+
+
 FAULTS = {
     fault.__name__: fault
     for fault in (
         answer_early, believe_the_page_cache, forget_names, drop_sends, show_half, forget_prepared, forget_claims,
-        lose_effects, come_early, forget_what_was_taken_back, lose_what_waits,
+        lose_effects, come_early, forget_what_was_taken_back, lose_what_waits, forget_a_queue, forget_acknowledgements,
     )
 }  # fmt: skip
 

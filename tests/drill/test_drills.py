@@ -230,6 +230,38 @@ def test_a_broker_that_breaks_a_promise_about_messages_for_later_is_found_out(
     assert kinds <= found, [str(violation) for violation in report.violations[:5]]
 
 
+QUEUES = ("--queuers", 2, "--clients", 1, "--at", "random")
+
+
+def test_messages_leave_their_queues_once_while_the_broker_is_killed(drill):
+    report, result = drill("--fresh", *QUEUES, "--duration", "3s", "--kills", 1, "--seed", 83)
+    assert report.violations == []
+    assert report.queuers == 2
+    assert "--queuers 2" in report.command
+    counts = report.counts
+    assert counts.published > 50
+    assert counts.settled > 0
+    assert counts.settled_with_transactions > 0
+    assert counts.queued > 0
+    assert "HALF DONE" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("fault", "kinds", "seconds"),
+    [
+        ("forget_a_queue", {"lost", "half-visible"}, 3),
+        pytest.param("forget_acknowledgements", {"acknowledged and back"}, 10, marks=pytest.mark.deep),
+        pytest.param("lose_effects", {"half done"}, 10, marks=pytest.mark.deep),
+    ],
+)
+def test_a_broker_that_breaks_a_promise_about_queues_is_found_out(drill, monkeypatch, fault, kinds, seconds):
+    monkeypatch.setenv("TXBROKER_FAULT", fault)
+    options = ("--duration", f"{seconds}s", "--kills", 1, "--entry", "tests.drill.faulty_broker")
+    report, _ = drill("--fresh", *QUEUES, *options, "--seed", 68, code=1)
+    found = {violation.wrong.value for violation in report.violations}
+    assert kinds & found, [str(violation) for violation in report.violations[:5]]
+
+
 @pytest.mark.sampled(test=1)
 @pytest.mark.parametrize("fault", ["believe_the_page_cache", "forget_names"])
 def test_a_broker_that_does_not_force_passes_kills_and_is_found_out_by_power_cuts(

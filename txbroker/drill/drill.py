@@ -23,14 +23,16 @@ from txbroker.drill.clients.crew import WORKER, Crew, client_names
 from txbroker.drill.clients.feeder import unhandled
 from txbroker.drill.clients.ledger import Acknowledged, Began, Ended, Ledger, Tail, read_ledgers
 from txbroker.drill.clients.messages import MessageId, value_of
+from txbroker.drill.clients.queuer import declare_queues
 from txbroker.drill.directory import check_data_directory, copy_data, held, make_folder
 from txbroker.drill.judgement.expectation import Expectation
-from txbroker.drill.judgement.held import check_files, messages_of, partitions_of
+from txbroker.drill.judgement.held import check_files, messages_of, partitions_of, queued_messages
 from txbroker.drill.judgement.judge import Judge
+from txbroker.drill.judgement.judge_queues import queued
 from txbroker.drill.judgement.old_content import OldContent, compare_content, note_content
 from txbroker.drill.judgement.violation import Violation, Wrong
 from txbroker.drill.plan.orders import BRISK, BRISK_TOPICS, BRISK_WORK, Orders
-from txbroker.drill.plan.plan import DEAD, LATER, POLICY, PROBE, TASKS, Plan
+from txbroker.drill.plan.plan import DEAD, LATER, POLICY, PROBE, QUEUES, TASKS, Plan
 from txbroker.drill.report.result import Report, count, throughput
 
 LOG = "broker.log"
@@ -39,6 +41,9 @@ LEAST_GAP = 0.4
 
 LOOK_INTERVAL = 0.5
 """Seconds between two reads of the ledgers for the progress."""
+
+QUEUES_WITHIN = 60.0
+"""Seconds that the broker gets at the end to deliver everything that is in the queues."""
 
 DUE_WITHIN = 60.0
 """Seconds that the broker gets at the end to send what was for later: the latest is due 16 s after it was sent."""
@@ -121,6 +126,7 @@ class Drill:
             compression=orders.compression,
             workers=orders.workers,
             schedulers=orders.schedulers,
+            queuers=orders.queuers,
         )
 
     # -- the whole ---------------------------------------------------------------------------------
@@ -178,10 +184,13 @@ class Drill:
                 connection.create_topic(self._plan.topic(short), partitions, exist_ok=False, **BRISK_TOPICS)
             if self._plan.workers:
                 connection.alter_group(self._plan.work_group, retry=POLICY)
+            if self._plan.queuers:
+                declare_queues(connection, self._plan)
         self._probe_ledger = Ledger(self._plan.ledgers, "probe.1")
         self._tail = Tail(self._plan.ledgers)
         orders = self._orders
-        self._crew = Crew(self._plan, client_names(orders.clients, orders.workers, orders.schedulers))
+        names = client_names(orders.clients, orders.workers, orders.schedulers, orders.queuers)
+        self._crew = Crew(self._plan, names)
         self._crew.start()
         self._coordinator = Coordinator(self._plan, self._crew.is_over)
         self._coordinator.start()
@@ -324,6 +333,8 @@ class Drill:
             for place, (topic, index) in enumerate(plan.layout):
                 for message in messages_of(connection, topic, index, 0, parts[topic, index].high_watermark):
                     judge.take(place, message)
+            if plan.queuers:
+                self._take_queues(connection)
             positions = {
                 plan.layout.index((position.topic, position.partition)): position.offset
                 for group in (plan.group, *([plan.work_group] if plan.workers else ()))
@@ -339,6 +350,13 @@ class Drill:
         self._doing("reading the files")
         served = dict(zip(plan.layout, judge.checksums, strict=True))
         violations += check_files(OSFilesystem(self._data), served)
+
+    def _take_queues(self, connection: txbroker.Connection) -> None:
+        """Take everything out of the queues for the judge."""
+        plan = self._plan
+        shorts = {plan.queue(short): short for short in QUEUES}
+        for name, message in queued_messages(connection, list(shorts), QUEUES_WITHIN):
+            self._judged.queued.append(queued(plan, shorts[name], message))
 
     def _complete_violations(self) -> list[Violation]:
         """Return the violations, with the ledgers' complaints if no broker could be compared, and failed clients."""
@@ -365,7 +383,8 @@ class Drill:
         violations = self._complete_violations()
         counts = count(self._judged)
         counts.old_messages = self._old.messages
-        sizes = {key: len(operation.began.places) for key, operation in self._judged.operations.items()}
+        began = {key: operation.began for key, operation in self._judged.operations.items()}
+        sizes = {key: len(each.places) + len(each.published) for key, each in began.items()}
         lines = read_ledgers(self._plan.ledgers) if self._plan.name else iter(())
         return Report(
             name=self._plan.name,
@@ -381,6 +400,7 @@ class Drill:
             client_pauses=sum(each.kind == Kind.CLIENT_PAUSE.value for each in self._disturbances),
             workers=orders.workers,
             schedulers=orders.schedulers,
+            queuers=orders.queuers,
             restarts=victim.restarts,
             recovery=[start.seconds for start in victim.starts[1:] if start.seconds is not None],
             disturbances=[_since(begin, disturbance) for disturbance in self._disturbances],

@@ -104,6 +104,16 @@ class TestNumbers:
         assert rows["  dead letters: poison, lost with too many workers"] == "49, 1"
         assert (rows["HANDLED TWICE"], rows["NEVER HANDLED"], rows["CLAIM"]) == ("0", "0", "0")
 
+    def test_what_went_through_queues_is_told_if_there_are_queuers(self):
+        assert not [row for row, _ in rows_of(report()) if "queue" in row or row == "HALF DONE"]
+        counts = Counts(published=1200, delivered=1500, settled=900, settled_with_transactions=80, queued=33)
+        rows = dict(rows_of(report(queuers=2, counts=counts)))
+        assert rows["messages published to queues"] == "1,200"
+        assert rows["  deliveries to clients"] == "1,500"
+        assert rows["  settled alone, acknowledged with a transaction"] == "900, 80"
+        assert rows["  dead letters, left in the queues"] == "0, 33"
+        assert (rows["ACKNOWLEDGED AND BACK"], rows["HALF DONE"]) == ("0", "0")
+
     def test_what_workers_did_is_counted_apart_from_transactions_and_sends(self):
         def call(offset, generation, fails=False):
             made = Call(place=0, offset=offset, generation=generation, attempts=0, checksum=1, fails=fails)

@@ -113,6 +113,13 @@ def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, .
     help="Number of client processes that send messages for later, and take some of them back. For example 2.",
 )
 @click.option(
+    "--queuers",
+    type=click.IntRange(0, 64),
+    default=0,
+    show_default=True,
+    help="Number of client processes that publish to queues, take from them and acknowledge. For example 2.",
+)
+@click.option(
     "--two-phase",
     type=click.FloatRange(0.0, 1.0),
     default=0.5,
@@ -163,8 +170,8 @@ def drill(invocation: Invocation, /, keep: bool, **asked: Any) -> None:
     The drill starts a new broker with your settings. Several clients send, run transactions, read and relay, while the
     broker is killed (SIGKILL) at random moments and at named points, paused (SIGSTOP) and stopped; clients are killed,
     too. With --workers a group of workers handles messages in transactions, with --schedulers messages
-    are sent for later and taken back. At the end the ledgers of all clients are
-    compared with what the broker holds. Exits with 1 if anything is lost, there twice, half there, changed, out of
+    are sent for later and taken back, with --queuers messages go through queues. At the end the ledgers of all clients
+    are compared with what the broker holds. Exits with 1 if anything is lost, there twice, half there, changed, out of
     order or not as decided. 'docs/drills.md' says what that proves.
     """
     import twisted  # noqa: F401 - of what is missing for a broker the entry point tells, before anything is made
@@ -268,6 +275,7 @@ def _command(orders: Orders) -> str:
     words += ["--two-phase", f"{orders.two_phase:g}", "--rate", f"{orders.rate:g}"]
     words += ["--workers", str(orders.workers)] if orders.workers else []
     words += ["--schedulers", str(orders.schedulers)] if orders.schedulers else []
+    words += ["--queuers", str(orders.queuers)] if orders.queuers else []
     words += ["--power-cuts"] if orders.power_cuts else []
     words += [
         word

@@ -10,6 +10,7 @@ from typing import Final
 
 from txbroker.drill.clients.feeder import feed
 from txbroker.drill.clients.life import Life
+from txbroker.drill.clients.queuer import queue_up
 from txbroker.drill.clients.reader import look
 from txbroker.drill.clients.relay import relay
 from txbroker.drill.clients.scheduler import schedule
@@ -29,6 +30,7 @@ ROLES: Final[dict[str, Callable[[Life], None]]] = {
     "feeder": feed,
     "worker": work,
     "scheduler": schedule,
+    "queuer": queue_up,
 }
 """What a client does, by the first part of its name (``transactor-1``)."""
 

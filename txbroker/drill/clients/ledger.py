@@ -6,6 +6,7 @@ on the machine's monotonic clock, which all processes share.
 
 from __future__ import annotations
 
+import enum
 import os
 import time
 from collections.abc import Iterator
@@ -43,7 +44,9 @@ class Began(Entry, frozen=True, kw_only=True, tag="began", tag_field="what"):
     order. ``moves`` are the group positions that the operation moves: (place, from, to). ``keys`` are those of the
     messages; without them it is the sender's name. The transaction of a worker says which ``call`` it is for.
     ``due``: none of its messages may be in its partition before that moment, in µs since 1970 UTC. ``takes_back`` are
-    scheduled messages of the same life that the transaction takes back: (operation, number).
+    scheduled messages of the same life that the transaction takes back: (operation, number). Messages for queues have
+    no places: message ``i`` goes the way ``published[i]``. ``acknowledges`` are messages of queues that the transaction
+    acknowledges: (queue, offset).
     """
 
     operation: int
@@ -56,6 +59,8 @@ class Began(Entry, frozen=True, kw_only=True, tag="began", tag_field="what"):
     call: Call | None = None
     due: list[int] = []
     takes_back: list[tuple[int, int]] = []
+    published: list[str] = []
+    acknowledges: list[tuple[str, int]] = []
 
     def key(self, number: int, sender: str) -> bytes:
         """Return the key of one of its messages."""
@@ -90,6 +95,53 @@ class TookBack(Entry, frozen=True, kw_only=True, tag="took back", tag_field="wha
     number: int
     sent: bool
     offset: int = -1
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """A message that a queue has delivered: which message of which operation, None if that cannot be read.
+
+    ``intact``: its bytes, key and headers are what was published. ``attempts`` is how often it had been returned.
+    """
+
+    offset: int
+    message: tuple[str, int, int] | None
+    intact: bool
+    attempts: int
+
+
+class Took(Entry, frozen=True, kw_only=True, tag="took", tag_field="what"):
+    """Messages were taken from a queue."""
+
+    queue: str
+    messages: list[Delivered]
+
+
+class How(enum.Enum):
+    """What settles messages of a queue outside of transactions: they are acknowledged, returned to the queue, or given
+    up, which makes them dead letters.
+    """
+
+    ACKNOWLEDGE = "acknowledge"
+    RETURN = "return"
+    GIVE_UP = "give up"
+
+
+class Settles(Entry, frozen=True, kw_only=True, tag="settles", tag_field="what"):
+    """Messages of a queue are about to be settled, outside of transactions."""
+
+    operation: int
+    queue: str
+    offsets: list[int]
+    how: How
+
+
+class Settled(Entry, frozen=True, kw_only=True, tag="settled", tag_field="what"):
+    """The broker has answered that they are settled; or ``lost``: that the client has them no more, and nothing was
+    settled.
+    """
+
+    operation: int
+    lost: bool = False
 
 
 class Refused(Entry, frozen=True, kw_only=True, tag="refused", tag_field="what"):
@@ -178,6 +230,9 @@ AnyEntry = (
     | Scheduled
     | TakesBack
     | TookBack
+    | Took
+    | Settles
+    | Settled
     | Refused
     | Unknown
     | Prepared

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import txbroker
@@ -13,6 +13,7 @@ from journal.scheduled_id import ScheduledId
 from journal.transaction_states import State
 from journal.xid import Xid
 from txbroker.client.blocking.transaction import Transaction
+from txbroker.client.core.results import Message
 from txbroker.drill.clients.ledger import Began, Decided, Ended, Prepared, Unknown
 from txbroker.drill.clients.life import EXPECTED, LOST, Life, text_of
 from txbroker.drill.clients.messages import MessageId, value_of
@@ -20,6 +21,7 @@ from txbroker.drill.plan.orders import LARGE_MESSAGES
 from txbroker.drill.plan.plan import FORMAT_ID, WRITTEN, Plan
 from txbroker.errors import (
     AlreadySent,
+    DeliveryLost,
     NotScheduled,
     OutcomeForgotten,
     OutcomeUnknown,
@@ -45,8 +47,10 @@ LARGE = 0.03
 for some seconds; that are large, if the plan wants them."""
 
 
-NOT_WAITING = (AlreadySent, NotScheduled, ScheduleHeld)
-"""Refusals of a transaction that was to take back what does not wait any more."""
+NOT_THERE = (AlreadySent, NotScheduled, ScheduleHeld, DeliveryLost)
+"""Refusals of a transaction that was to take back what does not wait any more, or to acknowledge what its session has
+no more.
+"""
 
 
 class LeftToCoordinator(Exception):
@@ -82,8 +86,19 @@ class TakenBack(NamedTuple):
     id: ScheduledId
 
 
+class Published(NamedTuple):
+    """A message for queues: the ``way`` that it goes, and the exchange and the key that lead there."""
+
+    way: str
+    exchange: str
+    key: str
+    identity: MessageId
+
+
 class Work(NamedTuple):
-    """What a transaction is to do. Without ``later`` its messages are for now."""
+    """What a transaction is to do. Without ``later`` its messages are for now. ``published`` are its messages for
+    queues, ``acknowledged`` are those of a queue, whose name in the plan is ``queue``.
+    """
 
     operation: int
     places: list[int]
@@ -94,6 +109,9 @@ class Work(NamedTuple):
     consumer: Consumed | None = None
     later: list[Later] = []  # noqa: RUF012
     taken_back: list[TakenBack] = []  # noqa: RUF012
+    published: list[Published] = []  # noqa: RUF012
+    queue: str = ""
+    acknowledged: list[Message] = []  # noqa: RUF012
 
     def messages(self) -> Iterator[tuple[int, MessageId, dict[str, Any]]]:
         """Yield place, message and when it is due, if not now."""
@@ -143,6 +161,15 @@ def owner_of(plan: Plan, xid: Xid) -> tuple[str, int] | None:
     return sender, int(operation)
 
 
+class Phases(NamedTuple):
+    """A transaction in two phases: what takes its content, and its steps."""
+
+    content: Any
+    prepare: Callable[[], None]
+    commit: Callable[[], None]
+    rollback: Callable[[], None]
+
+
 class Carrying:
     """One transaction while it is carried out. :meth:`run` returns whether the connection may be used again."""
 
@@ -169,6 +196,8 @@ class Carrying:
                 moves=work.moves,
                 due=[each.earliest for each in work.later],
                 takes_back=[each[:2] for each in work.taken_back],
+                published=[each.way for each in work.published],
+                acknowledges=[(work.queue, each.offset) for each in work.acknowledged],
             )
         )
         return self._two_phases() if work.two_phase else self._one_phase()
@@ -179,12 +208,7 @@ class Carrying:
         work = self._work
         transaction = self._connection.transaction()
         try:
-            for place, identity, due in work.messages():
-                topic, partition = self._life.plan.layout[place]
-                labels = self._labels(place)
-                transaction.send(topic, value_of(identity), *labels, partition=partition, **due)
-            for each in work.taken_back:
-                transaction.cancel(each.id)
+            self._fill(transaction)
             if work.consumer is not None:
                 transaction.commit_offsets(work.consumer)
             self._asked = True
@@ -193,7 +217,7 @@ class Carrying:
                 self._end(committed=False)
                 return work.consumer is None  # a relay must read its messages again
             transaction.commit()
-        except (*EXPECTED, *NOT_WAITING) as error:
+        except (*EXPECTED, *NOT_THERE) as error:
             if not (self._asked and isinstance(error, OutcomeUnknown)):
                 return self._failed(error)
             self._unknown(error)
@@ -201,13 +225,28 @@ class Carrying:
         self._end(committed=True, transaction=transaction)
         return True
 
+    def _fill(self, content: Any) -> None:
+        """Add what the transaction is to do, but a relay's positions, to a transaction or to the connection that has
+        begun it.
+        """
+        work = self._work
+        for place, identity, due in work.messages():
+            topic, partition = self._life.plan.layout[place]
+            content.send(topic, value_of(identity), *self._labels(place), partition=partition, **due)
+        for each in work.taken_back:
+            content.cancel(each.id)
+        for way, exchange, key, identity in work.published:
+            content.publish(exchange, key, value_of(identity), {"way": way.encode()})
+        if work.acknowledged:
+            content.ack(work.acknowledged)
+
     def _labels(self, place: int) -> tuple[bytes, dict[str, bytes]]:
         return self._life.sender.encode(), {"place": b"%d" % place}
 
     def _failed(self, error: Exception) -> bool:
         """Note that the transaction will never happen: the connection is dropped, and with it the open transaction."""
         self._end(committed=False)
-        if not isinstance(error, (TransactionRolledBack, *LOST, *NOT_WAITING)):
+        if not isinstance(error, (TransactionRolledBack, *LOST, *NOT_THERE)):
             self._life.surprised(f"operation {self._work.operation}", error)
         return False
 
@@ -233,23 +272,18 @@ class Carrying:
     # -- two phases --------------------------------------------------------------------------------
 
     def _two_phases(self) -> bool:
-        life, connection, work = self._life, self._connection, self._work
+        work = self._work
         try:
-            connection.tpc_begin(self._xid)
-            for place, identity, due in work.messages():
-                topic, partition = life.plan.layout[place]
-                labels = self._labels(place)
-                connection.send(topic, value_of(identity), *labels, partition=partition, **due)
-            for each in work.taken_back:
-                connection.cancel(each.id)
+            phases = self._begun()
+            self._fill(phases.content)
             if work.consumer is not None:
                 work.consumer.commit()
             self._asked = True
-            connection.tpc_prepare()
+            phases.prepare()
             self._prepared()
             commit = self._decide()
-            connection.tpc_commit() if commit else connection.tpc_rollback()
-        except (*EXPECTED, *NOT_WAITING) as error:
+            phases.commit() if commit else phases.rollback()
+        except (*EXPECTED, *NOT_THERE) as error:
             if not (self._asked and isinstance(error, LOST)):
                 return self._failed(error)
             # A decision may have been taken without arriving: only asking shows it.
@@ -257,6 +291,15 @@ class Carrying:
             return self._find_out()
         self._end(committed=commit)
         return commit or work.consumer is None
+
+    def _begun(self) -> Phases:
+        """Begin with PEP 249's calls, which do not know queues: what acknowledges is a transaction with an xid."""
+        connection = self._connection
+        if self._work.acknowledged:
+            transaction = connection.transaction(self._xid)
+            return Phases(transaction, transaction.prepare, transaction.commit, transaction.rollback)
+        connection.tpc_begin(self._xid)
+        return Phases(connection, connection.tpc_prepare, connection.tpc_commit, connection.tpc_rollback)
 
     def _prepared(self) -> None:
         life = self._life

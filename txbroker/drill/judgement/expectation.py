@@ -18,8 +18,11 @@ from txbroker.drill.clients.ledger import (
     Refused,
     Saw,
     Scheduled,
+    Settled,
+    Settles,
     Surprise,
     TakesBack,
+    Took,
     TookBack,
     Unknown,
     WentBack,
@@ -75,6 +78,38 @@ class Operation:
         return failures_of(self.sender, self.began.operation, number) == ALWAYS
 
 
+@dataclass(slots=True)
+class Settling:
+    """Messages of a queue that a client has settled outside of transactions; ``answer`` is what it was told, None if
+    nobody knows.
+    """
+
+    line: Line
+    entry: Settles
+    answer: tuple[Line, Settled] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether the broker has said that they are settled."""
+        return self.answer is not None and not self.answer[1].lost
+
+
+class Queued(NamedTuple):
+    """A message that is in a queue at the end: which one of which operation (None: unreadable), and at which offset.
+
+    ``intact``: it is what was published. A dead letter says in which queue it was, at which offset, and how often it
+    had been returned; ``origin`` is empty for others.
+    """
+
+    queue: str
+    offset: int
+    message: tuple[str, int, int] | None
+    intact: bool
+    origin: str = ""
+    origin_offset: int = -1
+    attempts: int = 0
+
+
 class Letter(NamedTuple):
     """A dead letter that the broker holds, at an offset of a place: a message of an operation.
 
@@ -94,12 +129,18 @@ class Letter(NamedTuple):
 
 @dataclass
 class Expectation:
-    """All ledgers of a drill, by operation; ``letters`` are the dead letters that are there."""
+    """All ledgers of a drill, by operation; ``letters`` are the dead letters that are there.
+
+    ``took`` and ``settlings`` are what clients did with messages of queues, ``queued`` what is in the queues.
+    """
 
     operations: dict[tuple[str, int], Operation] = field(default_factory=dict)
     saw: list[tuple[Line, Saw]] = field(default_factory=list)
     complaints: list[tuple[Line, HalfSeen | WentBack | Surprise]] = field(default_factory=list)
     letters: list[Letter] = field(default_factory=list)
+    took: list[tuple[Line, Took]] = field(default_factory=list)
+    settlings: dict[tuple[str, int], Settling] = field(default_factory=dict)
+    queued: list[Queued] = field(default_factory=list)
 
     def take(self, lines: Iterable[Line]) -> None:
         """Read ledgers, in any order: the coordinator's lines about a client's operations are taken last."""
@@ -118,6 +159,12 @@ class Expectation:
         match entry:
             case Began():
                 self.operations[sender, entry.operation] = Operation(sender, line, entry)
+            case Took():
+                self.took.append((line, entry))
+            case Settles():
+                self.settlings[sender, entry.operation] = Settling(line, entry)
+            case Settled():
+                self.settlings[sender, entry.operation].answer = line, entry
             case Saw():
                 self.saw.append((line, entry))
             case HalfSeen() | WentBack() | Surprise():

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import txbroker
 from journal import check
 from journal.formats.frame import decode_run
 from journal.interfaces import IFilesystem
 from txbroker.client.core.results import Message
+from txbroker.client.queues.queue_reader import MOST_PREFETCHED
 from txbroker.drill.clients.reader import checksum_of
 from txbroker.drill.judgement.violation import Violation, Wrong
 from txbroker.wire.messages import PartitionInfo
 
 STEP_BYTES = 1 << 20
+
+QUEUE_WAIT = 0.1
+"""Seconds to wait for the next message of a queue."""
 
 
 def messages_of(
@@ -30,6 +35,24 @@ def messages_of(
             if message.offset < end:
                 yield message
         position = messages[-1].offset + 1
+
+
+def queued_messages(
+    connection: txbroker.Connection, queues: Sequence[str], within: float
+) -> Iterator[tuple[str, Message]]:
+    """Yield all messages of queues, taken as any client takes them and not acknowledged; what comes within so many
+    seconds. Those that are due later, and what is still to become a dead letter, is waited for.
+    """
+    deadline = time.monotonic() + within
+    readers = {name: connection.queue(name, prefetch=MOST_PREFETCHED) for name in queues}
+    taken = dict.fromkeys(queues, 0)
+    while time.monotonic() < deadline:
+        for name, reader in readers.items():
+            while (message := reader.get(QUEUE_WAIT)) is not None:
+                taken[name] += 1
+                yield name, message
+        if all(each.messages == taken[each.name] for name in queues for each in connection.queues(name)):
+            return
 
 
 def partitions_of(connection: txbroker.Connection) -> dict[tuple[str, int], PartitionInfo]:

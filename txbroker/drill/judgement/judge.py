@@ -11,6 +11,7 @@ from txbroker.drill.clients.ledger import HalfSeen, Line, Surprise, WentBack
 from txbroker.drill.clients.messages import MessageId, identity_of, value_of
 from txbroker.drill.clients.reader import checksum_of, digest_of
 from txbroker.drill.judgement.expectation import Expectation, Letter, Operation
+from txbroker.drill.judgement.judge_queues import judge_queues
 from txbroker.drill.judgement.judge_schedule import judge_moment, judge_schedule
 from txbroker.drill.judgement.judge_transactions import judge_relay, judge_transaction
 from txbroker.drill.judgement.judge_work import judge_work
@@ -142,7 +143,7 @@ class Judge:
         """Return all violations; ``positions`` are the relay's and the workers' by place, as the broker gives them."""
         for operation in self._expectation.operations.values():
             self._judge_repetitions(operation)
-            if operation.began.due:
+            if operation.began.due or operation.began.published:
                 continue
             if operation.began.together:
                 self.violations += judge_transaction(operation, self._layout)
@@ -152,6 +153,7 @@ class Judge:
         self.violations += judge_relay(self._expectation.operations.values(), self._layout, positions)
         self.violations += judge_work(self._expectation, self._tasks, self.checksums, self._layout, positions)
         self.violations += judge_schedule(self._expectation, self._layout)
+        self.violations += judge_queues(self._expectation)
         self.violations += self._unseen()
         self.violations += [self._complaint(line, entry) for line, entry in self._expectation.complaints]
         return self.violations
@@ -182,7 +184,7 @@ class Judge:
         """Check that acknowledged messages of one connection keep the order of sending in each partition."""
         last: dict[tuple[str, int, int], tuple[int, str]] = {}
         for operation in sorted(self._expectation.operations.values(), key=_age):
-            if operation.began.together:
+            if operation.began.together or operation.began.published:
                 continue
             for number, offset in sorted(operation.acknowledged.items()):
                 place = operation.began.places[number]

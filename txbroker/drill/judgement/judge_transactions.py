@@ -16,12 +16,12 @@ def judge_transaction(operation: Operation, layout: Layout) -> Iterator[Violatio
     if 0 < found < total:
         text = f"{found} of {total} messages of {operation.name} are there"
         yield _violation(operation, Wrong.HALF_VISIBLE, text, layout)
-    yield from _judge_fate(operation, found, layout)
+    yield from judge_fate(operation, found, layout)
     yield from _judge_pieces(operation, layout)
 
 
-def _judge_fate(operation: Operation, found: int, layout: Layout) -> Iterator[Violation]:
-    """Check that the decision, the broker's answer and the messages that are there agree."""
+def judge_fate(operation: Operation, found: int, layout: Layout) -> Iterator[Violation]:
+    """Check that the decision, the broker's answer and the messages that are there, so many, agree."""
     said = {ended.committed for _, ended in operation.ends}
     decided = {commit for _, commit in operation.decisions}
     proof = str(
@@ -115,8 +115,8 @@ def _violation(
     place: int | None = None,
     offset: int | None = None,
 ) -> Violation:
-    where = operation.began.places[0] if place is None else place
-    topic, partition = layout[where]
+    places = operation.began.places if place is None else [place]
+    topic, partition = layout[places[0]] if places else ("", None)  # queues are no places
     return Violation(
         wrong=wrong, text=text, topic=topic, partition=partition, offset=offset, client=operation.sender,
         transaction=operation.transaction, ledger=proof or str(operation.line),

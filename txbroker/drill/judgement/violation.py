@@ -26,6 +26,8 @@ class Wrong(enum.Enum):
     NEVER_HANDLED = "never handled"
     CLAIM = "claim"
     EARLY = "early"
+    ACKNOWLEDGED_AND_BACK = "acknowledged and back"
+    HALF_DONE = "half done"
     UNSEEN = "seen and gone"
     FILES = "files"
     OLD_CONTENT = "old content"

@@ -50,6 +50,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = 300.0
     workers: int = 0
     schedulers: int = 0
+    queuers: int = 0
     data: Path | None = None
     in_place: bool = False
     power_cuts: bool = False

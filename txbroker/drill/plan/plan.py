@@ -33,6 +33,20 @@ LATER: Final = "later"
 SCHEDULE_SHAPE: Final = {LATER: 2}
 """Further topics of a drill with schedulers: what they send for later."""
 
+FANOUT: Final = "fanout"
+LEFT: Final = "left"
+RIGHT: Final = "right"
+FOLLOW_UPS: Final = "follow-ups"
+DEAD_LETTERS: Final = "dead-letters"
+QUEUES: Final = (LEFT, RIGHT, FOLLOW_UPS, DEAD_LETTERS)
+"""The queues of a drill with queuers, without its name. Nobody takes anything from DEAD_LETTERS before the end."""
+
+WAYS: Final = {FANOUT: (LEFT, RIGHT), FOLLOW_UPS: (FOLLOW_UPS,)}
+"""The queues that a message gets into: through the fanout exchange, or through the default one, by the queue's name."""
+
+DELIVERY_LIMIT: Final = 5
+"""How often a message of LEFT or RIGHT may be returned; after that it goes to DEAD_LETTERS."""
+
 POLICY: Final = RetryPolicy(attempts=5, pause=0.1, longest=0.5)
 """How the workers' group tries a message again. More attempts than a message that is to succeed fails on purpose: each
 worker that dies with it costs one."""
@@ -47,7 +61,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``rate`` is the largest number of messages per second of one client, 0 for no limit. ``two_phase`` is the share of
     transactions in two phases. ``large``: some transactions are larger than one turn can apply. ``compression``: each
     connection of a client takes one of these ways by chance, "none" among them. ``workers`` is how many there are; one
-    that is silent for ``session_timeout`` loses its partitions. ``schedulers`` is how many send messages for later.
+    that is silent for ``session_timeout`` loses its partitions. ``schedulers`` is how many send messages for later,
+    ``queuers`` how many publish to queues and take from them.
     """
 
     name: str
@@ -63,9 +78,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 0
     session_timeout: float = 2.0
     schedulers: int = 0
+    queuers: int = 0
 
     def topic(self, short: str) -> str:
         """Return the topic's full name."""
+        return f"{self.name}-{short}"
+
+    def queue(self, short: str) -> str:
+        """Return the full name of a queue, or of the fanout exchange."""
         return f"{self.name}-{short}"
 
     @property

@@ -14,6 +14,7 @@ from txbroker.drill.clients.ledger import Acknowledged, Ended, Line
 from txbroker.drill.judgement.expectation import Expectation, Operation
 from txbroker.drill.judgement.judge_schedule import is_committed, taken_back
 from txbroker.drill.judgement.violation import Violation, Wrong
+from txbroker.drill.plan.plan import DEAD_LETTERS
 
 REPORT_FILE: Final = "report.json"
 BINS: Final = 240
@@ -25,6 +26,9 @@ TOLD_OF_WORKERS: Final = (Wrong.HANDLED_TWICE, Wrong.NEVER_HANDLED, Wrong.CLAIM)
 
 TOLD_OF_SCHEDULE: Final = (Wrong.EARLY,)
 """Those that it lists even then if there are schedulers."""
+
+TOLD_OF_QUEUES: Final = (Wrong.ACKNOWLEDGED_AND_BACK, Wrong.HALF_DONE)
+"""Those that it lists even then if there are queuers."""
 
 ALWAYS_TOLD: Final = (Wrong.LOST, Wrong.DUPLICATED, Wrong.HALF_VISIBLE, Wrong.OUT_OF_ORDER, Wrong.CHANGED)
 """The kinds of violations that the table lists even when there are none."""
@@ -68,6 +72,15 @@ class Counts(msgspec.Struct, kw_only=True):
     """Messages for later that the broker has kept, ``taken_back`` of them never came. ``came`` did."""
     came: int = 0
     taken_back: int = 0
+    published: int = 0
+    """Messages that were published to queues, as was said. ``delivered`` were taken by clients, who have ``settled``
+    some, alone or with a transaction; ``dead_letters`` are those of queues. ``queued`` were left at the end.
+    """
+    delivered: int = 0
+    settled: int = 0
+    settled_with_transactions: int = 0
+    dead_letters: int = 0
+    queued: int = 0
     claims: int = 0
     """Claims of partitions under which workers handled something."""
     read_live: int = 0
@@ -90,6 +103,7 @@ class Report(msgspec.Struct, kw_only=True):
     client_pauses: int = 0
     workers: int = 0
     schedulers: int = 0
+    queuers: int = 0
     restarts: int
     recovery: list[float]
     disturbances: list[Disturbance]
@@ -131,7 +145,6 @@ def rows_of(report: Report) -> list[tuple[str, str]]:
     counts, seconds = report.counts, report.recovery
     as_decided = counts.in_doubt_committed_as_decided + counts.in_doubt_rolled_back_as_decided
     by_coordinator = counts.in_doubt_committed_by_coordinator + counts.in_doubt_rolled_back_by_coordinator
-    told = ALWAYS_TOLD + TOLD_OF_WORKERS * bool(report.workers) + TOLD_OF_SCHEDULE * bool(report.schedulers)
     return [
         (f"kills of the broker ({report.death})", f"{report.kills:,}"),
         ("pauses (SIGSTOP), stops (SIGTERM)", f"{report.pauses:,}, {report.stops:,}"),
@@ -169,18 +182,21 @@ def rows_of(report: Report) -> list[tuple[str, str]]:
         *_rows_of_roles(report),
         ("messages that a reader saw meanwhile", f"{counts.read_live:,}"),
         ("messages that were there before the drill", f"{counts.old_messages:,}"),
-        *((f"{wrong.value.upper()}", f"{report.number_of(wrong):,}") for wrong in told),
-        *(
-            (wrong.value.upper(), f"{report.number_of(wrong):,}")
-            for wrong in Wrong
-            if wrong not in told and report.number_of(wrong)
-        ),
+        *_rows_of_violations(report),
     ]
+
+
+def _rows_of_violations(report: Report) -> list[tuple[str, str]]:
+    told = ALWAYS_TOLD + TOLD_OF_WORKERS * bool(report.workers)
+    told += TOLD_OF_SCHEDULE * bool(report.schedulers) + TOLD_OF_QUEUES * bool(report.queuers)
+    others = [wrong for wrong in Wrong if wrong not in told and report.number_of(wrong)]
+    return [(wrong.value.upper(), f"{report.number_of(wrong):,}") for wrong in (*told, *others)]
 
 
 def _rows_of_roles(report: Report) -> list[tuple[str, str]]:
     work = _rows_of_work(report) if report.workers else []
-    return work + (_rows_of_schedule(report) if report.schedulers else [])
+    work += _rows_of_schedule(report) if report.schedulers else []
+    return work + (_rows_of_queues(report) if report.queuers else [])
 
 
 def _rows_of_work(report: Report) -> list[tuple[str, str]]:
@@ -210,6 +226,19 @@ def _rows_of_schedule(report: Report) -> list[tuple[str, str]]:
     ]
 
 
+def _rows_of_queues(report: Report) -> list[tuple[str, str]]:
+    counts = report.counts
+    return [
+        ("messages published to queues", f"{counts.published:,}"),
+        ("  deliveries to clients", f"{counts.delivered:,}"),
+        (
+            "  settled alone, acknowledged with a transaction",
+            f"{counts.settled:,}, {counts.settled_with_transactions:,}",
+        ),
+        ("  dead letters, left in the queues", f"{counts.dead_letters:,}, {counts.queued:,}"),
+    ]
+
+
 def _spread(seconds: Sequence[float]) -> tuple[float, float, float]:
     return percentile(seconds, 0.5), percentile(seconds, 0.99), max(seconds, default=0.0)
 
@@ -224,6 +253,8 @@ def count(expectation: Expectation) -> Counts:
             continue  # counted with the others of the workers
         if operation.began.due:
             _count_schedule(operation, found)
+        elif operation.began.published:
+            _count_published(operation, found)
         elif operation.began.together:
             _count_transaction(operation, found)
         else:
@@ -233,6 +264,7 @@ def count(expectation: Expectation) -> Counts:
             found.unknown_stored += len(unsure & there)
             found.unknown_not_stored += len(unsure - there)
     _count_work(expectation, found)
+    _count_queues(expectation, found)
     found.acknowledged += found.acknowledged_sends
     found.read_live = sum(saw.count for _, saw in expectation.saw)
     return found
@@ -266,6 +298,32 @@ def _count_schedule(operation: Operation, found: Counts) -> None:
     found.acknowledged += len(operation.scheduled)
 
 
+def _count_published(operation: Operation, found: Counts) -> None:
+    if not operation.began.together:
+        found.acknowledged_sends += len(operation.acknowledged)
+        found.published += len(operation.acknowledged)
+        return
+    found.transactions_two_phase += bool(operation.began.xid)
+    found.answers_lost += operation.answer_lost
+    if operation.ends:
+        committed = operation.ends[-1][1].committed
+        found.transactions_committed += committed
+        found.transactions_rolled_back += not committed
+        found.published += committed * len(operation.began.published)
+        found.acknowledged += committed * len(operation.began.published)
+        found.settled_with_transactions += committed * len(operation.began.acknowledges)
+    _count_in_doubt(operation, found)
+
+
+def _count_queues(expectation: Expectation, found: Counts) -> None:
+    settlings, queued = expectation.settlings.values(), expectation.queued
+    found.delivered = sum(len(took.messages) for _, took in expectation.took)
+    found.settled = sum(len(each.entry.offsets) for each in settlings if each.is_done)
+    found.dead_letters = sum(each.queue == DEAD_LETTERS for each in queued)
+    found.queued = len(queued) - found.dead_letters
+    found.held += len(queued)
+
+
 def _count_transaction(operation: Operation, found: Counts) -> None:
     found.transactions_two_phase += bool(operation.began.xid)
     found.answers_lost += operation.answer_lost
@@ -279,6 +337,11 @@ def _count_transaction(operation: Operation, found: Counts) -> None:
         found.unanswered_absent += not operation.found
     if operation.is_whole:
         found.relayed += sum(end - start for _, start, end in operation.began.moves)
+    _count_in_doubt(operation, found)
+
+
+def _count_in_doubt(operation: Operation, found: Counts) -> None:
+    said = [ended.committed for _, ended in operation.ends]
     if any(line.sender == COORDINATOR for line, _ in operation.ends):
         how = "as_decided" if _decided_by_client(operation) else "by_coordinator"
         what = f"in_doubt_{'committed' if said[-1] else 'rolled_back'}_{how}"
