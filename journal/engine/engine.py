@@ -90,9 +90,7 @@ class Engine:
         self.passing = False  # whether accepted requests touch no log of a commit that is being applied
         self.dirty, self.filled = set[MessageStore](), set[MessageStore]()
         """Stores with bytes in memory that may be flushed, and those that have enough messages for their policies."""
-        self.pending_bytes = self.reserved_bytes = (
-            0  # reserved: what messages may still take in further queues
-        )
+        self.pending_bytes = self.reserved_bytes = 0
         self.journaled_bytes = 0
         """The bytes that this start's groups take on disk: whole blocks, of which a single small record fills a
         fortieth.

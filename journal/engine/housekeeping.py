@@ -278,7 +278,7 @@ class Housekeeping:
         engine.full_at = -1 if no_room else engine.journaled_bytes + engine.pending_bytes + room // COPIES
 
     def _copies(self) -> int:
-        """Return what more messages may take that go to several queues; counted anew now and then, as it takes long."""
+        """Return what messages may still take in further queues; counted anew now and then, as it takes long."""
         engine, now = self._engine, self._engine.now()
         if now - self._counted_at >= COUNTED_EVERY and not engine.busy:
             self._counted_at, engine.reserved_bytes = now, copies_under_way(engine)

@@ -92,9 +92,9 @@ class Publishing:
             found.append(_run(targets, count, view[begin:]))
         if further and not self._engine.housekeeping.reserve_space(further):
             raise DiskFull(
-                f"the messages go to several queues, and would take {further} bytes in those behind the first; free space "
-                "on the broker's disk would come below the low-water mark; nothing has changed. Reading, deleting, commit "
-                "and rollback work: make room, or let consumers acknowledge what they have, then try again"
+                f"the messages go to several queues, and would take {further} bytes in those behind the first; free "
+                "space on the broker's disk would come below the low-water mark; nothing has changed. Reading, "
+                "deleting, commit and rollback work: make room, or acknowledge what there is, then try again"
             )
         return found
 

@@ -270,7 +270,7 @@ class QueueReader:
         self._handed, self._gone = OffsetSet(), OffsetSet()
 
     def _settled(self, partition: int, offsets: OffsetSet) -> None:
-        """Give back none of these at the end: they are settled, and another reader of the session may get them again."""
+        """Give back none of these at the end: they are settled, and another reader may get them again."""
         if partition == self._partition:
             self._gone.update(offsets)
             self._gone.discard_below(self._gone.end - MAX_SPAN)
