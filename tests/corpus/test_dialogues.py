@@ -6,7 +6,7 @@ import pytest
 
 from tests.corpus.dialogues import SETTINGS, perform, recorded
 from tests.corpus.dialogues_drawn import script_of
-from txbroker.wire import access, messages, schedule
+from txbroker.wire import access, messages, queues, schedule
 
 EVERY_TEST_RUN = 60
 """So many are played by `make test`; all of them by `make test-deep`."""
@@ -39,8 +39,9 @@ def test_a_broker_answers_as_it_did_in_all_dialogues(dialogues):
 @pytest.mark.slow
 def test_the_dialogues_have_every_request_and_all_that_they_can_be_refused_with(dialogues):
     """All kinds but hello and login, which are a moment of their own, what is about sessions, of which nothing is kept
-    (tests/broker/sessions/test_session_list.py), what is about users and rules, which is for administrators, and
-    what is about the schedule (tests/broker/schedule, tests/simulation/schedule_steps.py); and errors of most kinds.
+    (tests/broker/sessions/test_session_list.py), what is about users and rules, which is for administrators, about
+    the schedule (tests/broker/schedule, tests/simulation/schedule_steps.py) and about queues (tests/broker/queues,
+    tests/queues); and errors of most kinds.
     """
     moments = [moment for dialogue in dialogues for moment in dialogue["script"]]
     asked = {
@@ -48,7 +49,7 @@ def test_the_dialogues_have_every_request_and_all_that_they_can_be_refused_with(
     }
     elsewhere = {
         name
-        for module in (access, schedule)
+        for module in (access, queues, schedule)
         for name, each in vars(module).items()
         if isinstance(each, type) and each.__module__ == module.__name__
     }

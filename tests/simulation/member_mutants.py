@@ -119,8 +119,8 @@ MEMBER_MUTANTS: Final = (
     Mutant(
         "not finish single messages with a transaction",
         _FOLD,
-        "            self._move(each.group, each.id, each.offsets, each.settled, record.at)\n\n    def _assert_free",
-        "            self._move(each.group, each.id, each.offsets, [], record.at)\n\n    def _assert_free",
+        "            self._move(each.group, each.id, each.offsets, each.settled, record.at)\n        self._session = 0",
+        "            self._move(each.group, each.id, each.offsets, [], record.at)\n        self._session = 0",
     ),
     Mutant(
         "hold only positions, and no single messages, of what is prepared",
