@@ -41,8 +41,6 @@ class Application:
     ) -> Applied:
         """Apply the only record of a transaction."""
         catalog, runs, placements = self._catalog, record.runs, record.placements
-        if self.is_sliced(runs, len(data)):
-            return self._spread(lsn, record, data, outcome)
         stores = catalog.stores
         if (
             len(runs) == len(placements) == 1 and not runs[0].start
@@ -53,6 +51,8 @@ class Application:
                 if store.end_offset < placement.base_offset + messages:  # live, the log has it already
                     catalog.place(store, data, placement.base_offset, messages, record.at)
                 return Applied(outcome, (store,))
+        if self.is_sliced(runs, len(data)):
+            return self._spread(lsn, record, data, outcome)
         bases = placed_by(lsn, record)
         for run, frames in slices(record, data):
             for partition in run.targets:

@@ -139,7 +139,9 @@ class RequestContent:
     def _checked(self, session: Session, command: Prepare | Commit, data: memoryview) -> list[UnsentRun]:
         found: list[UnsentRun] = []
         runs, start, most, later = command.runs, 0, MAX_REQUEST_MESSAGES, 0
-        left, ways = None if len(runs) == 1 else whole_room(), Ways()
+        left = ways = None
+        if len(runs) > 1:
+            left, ways = whole_room(), Ways()
         for partition, length in runs:
             frames = data[start : start + length]
             count = self.count(session, command, partition, frames, most, left, later)
