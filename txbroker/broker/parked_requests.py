@@ -34,6 +34,8 @@ from txbroker.wire.messages import (
     Fetch,
     FetchOffsets,
     FindMessages,
+    ListExchanges,
+    ListQueues,
     ListSessions,
     Login,
     OffsetsForTime,
@@ -44,6 +46,7 @@ from txbroker.wire.messages import (
     Request,
     Rollback,
     Send,
+    TakeMessages,
     UnpinFiles,
 )
 
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
 
 READING: Final = frozenset(
     {Ping, Fetch, Cancel, DescribeTopics, OffsetsForTime, FindMessages, AskStatus, PinFiles, UnpinFiles}
-    | {ListSessions, CloseSession}
+    | {ListSessions, CloseSession, TakeMessages, ListQueues, ListExchanges}
 )
 """Requests that decide nothing and do not depend on what a commit under way is changing."""
 

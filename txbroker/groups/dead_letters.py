@@ -315,10 +315,12 @@ def _frame_of(
         (names.DEAD_FAILED, b"%d" % details.failed),
         (names.DEAD_WHY, details.reason.encode(errors="replace")),
     )
+    told = {name for name, _ in headers}
+    own = [each for each in message.headers if each[0] not in told]  # of a dead letter that has died again
     for more in (headers, headers[:-1], ()):
         try:
             given = message.key if key is None else key
-            whole = frame.encode(message.value, message.timestamp, given, (*message.headers, *more))
+            whole = frame.encode(message.value, message.timestamp, given, (*own, *more))
         except MessageTooLarge:
             continue
         if len(whole) <= MAX_FRAME:

@@ -173,3 +173,33 @@ def test_the_pages_of_a_list_name_nothing_that_must_not_be_seen():
     assert ([each.name for each in last.queues], last.next) == (["d"], None)
     found = queues.list_exchanges(session, messages.ListExchanges(1, limit=1), nothing)
     assert ([each.name for each in found.exchanges], found.next) == ([""], "")
+
+
+def test_what_is_ready_is_taken_while_others_publish_much():
+    scene = Scene()
+    queue = scene.queue()
+    for number in range(300):
+        scene.queue(f"q{number}")
+    scene.publish("q", b"ready")
+    scene.peer.tell(messages.Send, SELF, data=b"".join(framed(f"q{number}", b"x") for number in range(300)))
+    assert scene.room.engine.busy
+    taking = scene.other.tell(messages.TakeMessages, queue, 1, 1000, 0)
+    listing = scene.other.tell(messages.ListQueues, ["q"])
+    assert not scene.other.session.parked
+    scene.room.engine.sync()
+    assert scene.other.answer(taking).runs == [(0, 1)]
+    assert scene.other.answer(listing).queues[0].unacknowledged == 1
+
+
+def test_a_dead_letter_that_dies_again_has_what_was_said_of_it_last():
+    scene = Scene()
+    queue = scene.queue(delivery_limit=0, dead_letter_exchange="")
+    scene.publish("q", b"x" * 10)
+    sizes = []
+    for offset in range(4):
+        answer = scene.take(queue)
+        assert answer.runs == [(offset, 1)]
+        sizes.append(len(scene.peer.data[scene.peer.answers.index(answer)]))
+        scene.give_up(queue, offset)
+        scene.room.engine.sync()
+    assert sizes[1] == sizes[2] == sizes[3] > sizes[0]

@@ -75,8 +75,13 @@ def scheduled(
 ) -> tuple[ScheduleQueue, EnvelopeMessage]:
     """Return the queue for a message that is due later, and the message that its envelope is there.
 
-    Raises as :meth:`PartitionQueue.append` does for an ordinary message.
+    Raises as :meth:`PartitionQueue.append` does for an ordinary message, and Misuse for one to an exchange.
     """
+    if target.number < 0:
+        raise errors.Misuse(
+            f"a message for later has a topic, and {target.topic!r} is an exchange; nothing was sent. Send it without "
+            "after and at, or have it returned for later when it is taken: nack(after=)"
+        )
     inner, queue = frame.encode(*message), cast(ScheduleQueue, logs.queues[log_for(due.ahead)])
     queue.target = target
     return queue, enclosed(inner, target.number, due.clock, due.at)

@@ -35,6 +35,7 @@ from txbroker.client.queues.queue_messages import (
     settled_of,
 )
 from txbroker.wire.messages import (
+    MAX_TAKEN,
     Cancel,
     CommitOffsets,
     DeclareQueue,
@@ -46,7 +47,7 @@ from txbroker.wire.messages import (
 
 LONGEST_WAIT: Final = 30.0
 """Seconds that one request waits at the broker."""
-MOST_PREFETCHED: Final = 4096
+MOST_PREFETCHED: Final = MAX_TAKEN
 
 
 class QueueReader:
@@ -59,9 +60,7 @@ class QueueReader:
     def __init__(self, core: Core, name: str, prefetch: int) -> None:
         self.name = name
         self.core = core
-        self._prefetch = whole(
-            "prefetch", prefetch, "nothing was taken", least=1, wanted=f"an int from 1 to {MOST_PREFETCHED}"
-        )
+        self._prefetch = whole("prefetch", prefetch, "nothing was taken", least=1, most=MOST_PREFETCHED)
         self.closed = False
         self._partition = 0
         self._session = 0
