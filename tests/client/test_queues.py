@@ -352,6 +352,6 @@ def test_what_a_queue_cannot_do_is_said_before_anything_is_sent(broker, name):
     for send in (broker.send, lambda *given, **when: broker.transaction().send(*given, **when)):
         with pytest.raises(errors.Misuse, match="a message for later has a topic"):
             send("exchange:", b"later", name.encode(), after=5.0)
-    with pytest.raises(errors.WrongValue, match="prefetch is 4097.* it must be from 1 to 4096"):
+    with pytest.raises(errors.WrongValue, match=r"prefetch is 4097.* it must be from 1 to 4096"):
         broker.queue(name, prefetch=4097)
     assert counts(broker, name) == (0, 0, 0, 0)

@@ -1,0 +1,108 @@
+"""What clients declare and end in a history of queues, and what they purge."""
+
+from __future__ import annotations
+
+from random import Random
+
+from journal.records.queue_entries import Binding, ExchangeKind, ExchangeSettings, QueueSettings
+from tests.queues.choices import EXCHANGES, KEYS, NAMES, PATTERNS, QUEUES, VALUES, client_of
+from tests.queues.model import message_model, topology_model
+from tests.queues.model.queue_model import QueueRules
+from tests.queues.model.routing_model import Rule
+from tests.queues.queue_room import messages
+from tests.queues.queue_world import World
+
+
+def declare_queue(world: World, random: Random) -> None:
+    client, name = client_of(world, random), random.choice(QUEUES)
+    if client is None:
+        return
+    if random.random() < 0.05:
+        name = random.choice(("", "amq.mine", "z"))
+    known = world.model.queues.get(name)
+    rules = QueueRules(
+        random.choice((None, None, 0, 1, 2)),
+        random.choice((None, "", "e", "amq.fanout", "gone")),
+        random.choice((None, None, "a", "d", "x.y")),
+    )
+    if known is not None and random.random() < 0.8:
+        rules = known.rules
+    passive = random.random() < 0.1
+    world.model.next_partition = (
+        world.room.engine.catalog.next_partition
+    )  # the archive of outcomes takes one, too
+    answer = topology_model.declare_queue(world.model, name, rules, world.now, passive)
+    world.ask(client, answer, messages.DeclareQueue, name, QueueSettings(*rules), passive)
+
+
+def delete_queue(world: World, random: Random) -> None:
+    client, name = client_of(world, random), random.choice(QUEUES)
+    if client is None:
+        return
+    known = world.model.queues.get(name)
+    partition = known.partition if known and random.random() < 0.95 else random.randint(1, 3)
+    flags = random.random() < 0.3, random.random() < 0.3
+    answer = topology_model.delete_queue(world.model, name, partition, *flags)
+    world.ask(client, answer, messages.DeleteQueue, name, partition, *flags)
+
+
+def purge(world: World, random: Random) -> None:
+    client, name = client_of(world, random), random.choice(QUEUES)
+    if client is not None:
+        answer = message_model.purge(world.model, name, world.now)
+        world.ask(client, answer, messages.PurgeQueue, name)
+
+
+def declare_exchange(world: World, random: Random) -> None:
+    client = client_of(world, random)
+    if client is None:
+        return
+    name = random.choice(("e", "f", "e", "f", "amq.mine", "amq.topic"))
+    kind, internal, passive = random.choice(list(ExchangeKind)), random.random() < 0.1, random.random() < 0.1
+    answer = topology_model.declare_exchange(world.model, name, kind, internal, passive)
+    world.ask(client, answer, messages.DeclareExchange, name, ExchangeSettings(kind, internal), passive)
+
+
+def delete_exchange(world: World, random: Random) -> None:
+    client, name = client_of(world, random), random.choice(("e", "f", "f", "amq.topic"))
+    if client is None:
+        return
+    known = world.model.topology.exchanges.get(name)
+    number = known.number if known and random.random() < 0.95 else random.randint(1, 9)
+    if_unused = random.random() < 0.4
+    answer = topology_model.delete_exchange(world.model, name, number, if_unused)
+    world.ask(client, answer, messages.DeleteExchange, name, number, if_unused)
+
+
+def some_rule(world: World, random: Random) -> Rule:
+    exchange, to_exchange = random.choice((*EXCHANGES, "")), random.random() < 0.2
+    to = random.choice((*EXCHANGES, "") if to_exchange else QUEUES)
+    key = random.choice((*PATTERNS, *KEYS, *QUEUES))
+    arguments: list[tuple[str, bytes | None]] = []
+    if random.random() < 0.5:
+        arguments = [
+            (name, random.choice((*VALUES, None))) for name in sorted(NAMES) if random.random() < 0.6
+        ]
+        if random.random() < 0.7:
+            how = random.choice((b"all", b"any", b"all-with-x", b"any-with-x"))
+            how = b"none" if random.random() < 0.1 else how
+            arguments = sorted([*arguments, ("x-match", how)])
+    return Rule(exchange, key, to, to_exchange, tuple(arguments))
+
+
+def binding_of(rule: Rule) -> Binding:
+    return Binding(rule.exchange, rule.key, rule.to, rule.to_exchange, rule.arguments)
+
+
+def bind(world: World, random: Random) -> None:
+    client, rule = client_of(world, random), some_rule(world, random)
+    if client is not None:
+        world.ask(client, topology_model.bind(world.model, rule), messages.Bind, binding_of(rule))
+
+
+def unbind(world: World, random: Random) -> None:
+    client = client_of(world, random)
+    rules = world.model.topology.rules
+    rule = random.choice(rules) if rules and random.random() < 0.9 else some_rule(world, random)
+    if client is not None:
+        world.ask(client, topology_model.unbind(world.model, rule), messages.Unbind, binding_of(rule))

@@ -1,0 +1,255 @@
+"""The model of messages outside of transactions: published, taken, acknowledged, returned, given back, purged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tests.queues.model.queue_model import (
+    DONE,
+    Answer,
+    Copy,
+    Model,
+    Place,
+    Queue,
+    Sent,
+    Ticket,
+    refused,
+)
+from tests.queues.model.routing_model import Message
+
+DONE_OR_PENDING: Answer = ("Done", "OffsetPending")
+"""What says again that messages are finished is done, or refused while the lowest that is not finished is held by a
+prepared transaction: a fault of the judge of groups, which takes a set that says nothing for one that touches that.
+"""
+
+
+class Retry(NamedTuple):
+    """A message that is returned: how many attempts its session knows of, when it is due, whether it is given up."""
+
+    offset: int
+    attempts: int
+    after: int = 0
+    dead: bool = False
+
+
+# -- publishing -----------------------------------------------------------------------------------
+
+
+def routed(model: Model, address: int, messages: Sequence[Message]) -> list[Sent] | Answer:
+    """Return the messages with where they go, or why they are refused."""
+    exchange = model.topology.by_number(-address // 2)
+    if exchange is None:
+        return refused("UnknownExchange")
+    if exchange.internal:
+        return refused("InvalidSetting")
+    sent = [(message, model.ways(exchange, message)) for message in messages]
+    if address % 2 == 0 and not all(partitions for _, partitions in sent):
+        return refused("Unroutable")
+    return sent
+
+
+def publish(
+    model: Model, address: int, messages: Sequence[Message], producer: int = 0, sequence: int = 0
+) -> Answer:
+    """Send messages through an exchange."""
+    if producer:
+        known = model.producers[producer].get(address, [])
+        following = known[-1][0] + known[-1][1] if known else 0
+        if sequence < following:
+            again = [base for first, count, base in known if (first, count) == (sequence, len(messages))]
+            return ("Sent", again[0]) if again else refused("SequenceOutOfOrder")
+        if sequence > following:
+            return refused("SequenceOutOfOrder")
+    sent = routed(model, address, messages)
+    if isinstance(sent, tuple):
+        return sent
+    number = -address // 2
+    base = model.taken.get(number, 0)
+    if producer or any(partitions for _, partitions in sent):
+        model.taken[number] = base + len(messages)
+        model.place(sent)
+        if producer:
+            model.producers[producer].setdefault(address, []).append((sequence, len(messages), base))
+        model.record()
+    return ("Sent", base)
+
+
+# -- taking ---------------------------------------------------------------------------------------
+
+
+def take(model: Model, session: str, partition: int, most: int, wait: int, now: int) -> Answer | Ticket:
+    """Take messages; the answer may come later."""
+    queue = model.queue_at(partition)
+    if queue is None:
+        return refused("UnknownQueue")
+    line = model.waiting.setdefault(partition, [])
+    if not line and queue.ready(now):
+        return ("Taken", model.give(session, queue, most, now))
+    if not wait:
+        return ("Taken", [])
+    ticket = Ticket(session, partition, most, now + wait)
+    line.append(ticket)
+    return ticket
+
+
+def cancel(model: Model, ticket: Ticket) -> None:
+    """Wait no longer."""
+    line = model.waiting.get(ticket.partition, [])
+    if ticket in line:
+        line.remove(ticket)
+        ticket.answer, ticket.records = ("Taken", []), model.records
+
+
+def time_passes(model: Model, now: int) -> None:
+    """What is due by now is delivered to those that wait; then those whose time is up wait no longer."""
+    model.serve(now)
+    for line in model.waiting.values():
+        for ticket in [each for each in line if each.deadline <= now]:
+            cancel(model, ticket)
+
+
+# -- what becomes of what was taken ---------------------------------------------------------------
+
+
+def settle(
+    model: Model, session: str, partition: int, done: Sequence[int], retried: Sequence[Retry], now: int
+) -> Answer:
+    """Acknowledge messages, and return others."""
+    queue = model.queue_at(partition)
+    if queue is None:
+        return refused("InvalidSetting")
+    for offset in done:
+        if not _is_finished(queue, offset) and not _has(queue, session, offset):
+            return refused("DeliveryLost")
+    for retry in retried:
+        if not _is_repetition(queue, retry) and not _has(queue, session, retry.offset):
+            return refused("DeliveryLost")
+    for retry in retried:
+        if (answer := _refusal(queue, retry)) is not None:
+            return answer
+    again = [queue.copies[retry.offset] for retry in retried if retry.offset in queue.copies]
+    if any(copy.held and not copy.releasing for copy in again):
+        return refused("OffsetPending")  # it was returned, and taken since, into a transaction
+    said = [*done, *(retry.offset for retry in retried)]
+    says_nothing = all(_is_finished(queue, offset) for offset in said)
+    for offset in done:
+        model.finish((partition, offset))
+    for retry in retried:
+        if (copy := queue.copies.get(retry.offset)) is not None:
+            _return(model, queue, copy, retry, session, now)
+    model.record()
+    model.serve(now, [queue])
+    return DONE_OR_PENDING if says_nothing and any(copy.held for copy in queue.copies.values()) else DONE
+
+
+def _refusal(queue: Queue, retry: Retry) -> Answer | None:
+    """Whether a message cannot be returned so."""
+    if not 0 <= retry.after <= 366 * 24 * 3600 * 1_000_000:
+        return refused("InvalidSetting")
+    is_last = queue.rules.limit is not None and retry.attempts + 1 > queue.rules.limit
+    if _is_finished(queue, retry.offset) and not (retry.dead or is_last):
+        return refused("AlreadyFinished", "OffsetOutOfRange")
+    return None
+
+
+def _is_finished(queue: Queue, offset: int) -> bool:
+    return offset < queue.end and offset not in queue.copies
+
+
+def _has(queue: Queue, session: str, offset: int) -> bool:
+    return offset in queue.copies and queue.copies[offset].holder == session
+
+
+def _is_repetition(queue: Queue, retry: Retry) -> bool:
+    copy = queue.copies.get(retry.offset)
+    if copy is None:
+        return retry.offset < queue.end
+    return copy.attempts > retry.attempts and (copy.dead or not retry.dead)
+
+
+def _return(model: Model, queue: Queue, copy: Copy, retry: Retry, session: str, now: int) -> None:
+    is_counted, is_dead = copy.attempts > retry.attempts, retry.dead
+    if copy.dead:
+        return
+    if not is_counted:
+        copy.attempts += 1
+        copy.due = now + retry.after
+        is_dead = is_dead or (queue.rules.limit is not None and copy.attempts > queue.rules.limit)
+    if copy.holder == session:
+        copy.holder = ""
+    if is_dead and queue.rules.dead_exchange is None and not is_counted:
+        del queue.copies[retry.offset]
+    elif is_dead:
+        copy.dead = True
+        model.letters.append((queue.partition, retry.offset))
+
+
+def give_back(
+    model: Model, session: str, partition: int, offsets: Sequence[int], counted: bool, now: int
+) -> None:
+    """Give back what the session has of these, with an attempt counted or not."""
+    queue = model.queue_at(partition)
+    if queue is None:
+        return
+    had = [offset for offset in sorted(set(offsets)) if _has(queue, session, offset)]
+    if counted:
+        _count(model, queue, session, had, now)
+        return
+    for offset in had:
+        queue.copies[offset].holder = ""
+    model.serve(now, [queue])
+
+
+def _count(model: Model, queue: Queue, session: str, offsets: Sequence[int], now: int) -> None:
+    if offsets:
+        for offset in offsets:
+            copy = queue.copies[offset]
+            _return(model, queue, copy, Retry(offset, copy.attempts), session, now)
+        model.record()
+    model.serve(now, [queue])
+
+
+def purge(model: Model, name: str, now: int) -> Answer:
+    """Finish what could be delivered now."""
+    queue = model.queues.get(name)
+    if queue is None:
+        return refused("UnknownQueue")
+    ready = queue.ready(now)
+    for offset in ready:
+        del queue.copies[offset]
+        model.record()
+    return ("Counted", len(ready))
+
+
+# -- sessions that end ----------------------------------------------------------------------------
+
+
+def leave(model: Model, session: str, now: int) -> None:
+    """A session ends: its transactions are rolled back, what it has is returned, queue by queue."""
+    for line in model.waiting.values():
+        line[:] = [ticket for ticket in line if ticket.session != session]
+    for key in [key for key in model.active if key[0] == session]:
+        del model.active[key]
+        model.record()
+    if model.held_by(session):
+        model.ended.append(session)
+        if len(model.ended) == 1:
+            return_some(model, now)
+
+
+def return_some(model: Model, now: int) -> None:
+    """Return what an ended session had of one queue."""
+    while model.ended:
+        session = model.ended[0]
+        for partition, offsets in model.held_by(session).items():
+            queue = model.queue_at(partition)
+            assert queue is not None
+            _count(model, queue, session, offsets, now)
+            return
+        model.ended.pop(0)
+
+
+def places(partition: int, offsets: Sequence[int]) -> list[Place]:
+    """Return the places of several offsets."""
+    return [(partition, offset) for offset in offsets]

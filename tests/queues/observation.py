@@ -1,0 +1,105 @@
+"""What there is in a broker with queues, as its lists tell it and as the model has it: the two are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from tests.queues.model.queue_model import Model
+
+Seen = tuple[int, bytes, str, int]
+"""The offset of a message, its value and key, and its attempts."""
+DEAD = 1 << 62
+"""When a dead letter is due."""
+
+
+@dataclass
+class SeenQueue:
+    """A queue. ``ready_messages`` and ``returned`` are None if nobody looked at them."""
+
+    partition: int
+    rules: tuple[int | None, str | None, str | None]
+    end: int
+    left: int
+    ready: int
+    unacknowledged: int
+    held: int
+    waiting: int
+    ready_messages: list[Seen] | None = None
+    returned: list[tuple[int, int, int]] | None = None
+    """Of messages that have been returned: the offset, how often, and when it is due. No answer tells the last, if
+    it is later: a start looks at what the journal keeps.
+    """
+
+
+@dataclass
+class Observation:
+    """All of it. An exchange is its number, kind, whether it is internal, what it has taken, and its bindings."""
+
+    queues: dict[str, SeenQueue] = field(default_factory=dict)
+    exchanges: dict[str, Any] = field(default_factory=dict)
+    prepared: list[str] = field(default_factory=list)
+    committed: list[str] = field(default_factory=list)
+    """The xids of those that were prepared once."""
+
+    @staticmethod
+    def told(
+        queues: Any, exchanges: Any, prepared: Any, committed: list[str], ends: Mapping[int, int]
+    ) -> Observation:
+        """Return what answers tell."""
+        found = Observation(committed=committed)
+        for each in queues:
+            settings = each.settings
+            rules = (settings.delivery_limit, settings.dead_letter_exchange, settings.dead_letter_key)
+            found.queues[each.name] = SeenQueue(
+                each.partition, rules, ends[each.partition], each.messages, each.ready, each.unacknowledged, each.held,
+                each.waiting,
+            )  # fmt: skip
+        for each in exchanges:
+            bindings = [
+                (one.key, one.destination, one.to_exchange, tuple(one.arguments)) for one in each.bindings
+            ]
+            kind, internal = int(each.settings.kind), each.settings.internal
+            found.exchanges[each.name] = each.number, kind, internal, each.taken, bindings
+        found.prepared = sorted(each.xid.global_id.decode() for each in prepared)
+        return found
+
+
+def expected(model: Model, now: int) -> Observation:
+    """Return what the model has; all of it is forced."""
+    found = Observation()
+    for name, queue in sorted(model.queues.items()):
+        copies, ready = queue.copies, queue.ready(now)
+        found.queues[name] = SeenQueue(
+            queue.partition, tuple(queue.rules), queue.end, len(copies), len(ready),
+            sum(bool(copy.holder) for copy in copies.values()), sum(bool(copy.held) for copy in copies.values()),
+            len(model.waiting.get(queue.partition, ())),
+            [(each, copies[each].message.value, copies[each].message.key, copies[each].attempts) for each in ready],
+            [
+                (offset, each.attempts, DEAD if each.dead else each.due)
+                for offset, each in sorted(copies.items())
+                if each.attempts
+            ],
+        )  # fmt: skip
+    for name, exchange in model.topology.exchanges.items():
+        bindings = [rule[1:] for rule in model.topology.rules_of(name)]
+        taken = model.taken.get(exchange.number, 0)
+        found.exchanges[name] = exchange.number, exchange.kind, exchange.internal, taken, bindings
+    found.prepared = sorted(model.prepared)
+    found.committed = sorted(xid for xid, placements in model.outcomes.items() if placements is not None)
+    return found
+
+
+def different(wanted: Observation, found: Observation) -> str:
+    """Return in words in what two differ."""
+    lines = []
+    for part in fields(Observation):
+        one, other = getattr(wanted, part.name), getattr(found, part.name)
+        if isinstance(one, dict):
+            for name in sorted(one.keys() | other.keys()):
+                if one.get(name) != other.get(name):
+                    lines.append(f"{part.name[:-1]} {name!r}: {one.get(name)} is {other.get(name)}")
+        elif one != other:
+            lines.append(f"{part.name}: {one} are {other}")
+    return "; ".join(lines)

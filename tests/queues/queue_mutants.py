@@ -1,0 +1,444 @@
+"""Faults in queues, exchanges and deliveries, each of which histories of queues must find: ``python -m
+tests.queues.queue_teeth``.
+
+Left out are those that only a full disk, damage, a limit or a slow peer would show, which these histories do not have.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.mutants import Mutant
+
+_DELIVERIES, _TAKES = "txbroker/queues/deliveries.py", "txbroker/broker/queues/takes.py"
+_REQUESTS, _PUBLISHING = "txbroker/broker/queues/queue_requests.py", "txbroker/queues/publishing.py"
+_DECLARATIONS, _SENDS = "txbroker/queues/declarations.py", "txbroker/broker/sends/sends.py"
+_FOLD, _BINDINGS, _GROUPS = "journal/folds/queues.py", "journal/folds/bindings.py", "journal/folds/groups.py"
+_APPLICATION, _RECORD = "journal/transactions/application.py", "journal/records/record.py"
+_SLICES, _STAGING = "journal/transactions/commit_application.py", "journal/transactions/staging.py"
+_TABLE = "journal/transactions/table.py"
+_CONSUMING, _RETRIES = "txbroker/broker/groups/consumer_groups.py", "txbroker/groups/retries.py"
+_DEAD = "txbroker/groups/dead_letters.py"
+
+MUTANTS: Final = (
+    # -- what is ready
+    Mutant(
+        "deliver what a prepared transaction holds since an earlier start",
+        _DELIVERIES,
+        "self._held.missing_from(finished.missing_from(offset))",
+        "finished.missing_from(offset)",
+    ),
+    Mutant(
+        "pass over what a transaction held that was prepared and rolled back before one force",
+        _DELIVERIES,
+        "        self._held.update(held)\n",
+        "",
+    ),
+    Mutant(
+        "deliver returned messages twice",
+        _DELIVERIES,
+        "        self.returned.difference_update(taken)\n",
+        "",
+    ),
+    Mutant(
+        "forget after a start that a message is due later",
+        _DELIVERIES,
+        "            elif self._due(offset) > now:\n                offset += 1\n            else:",
+        "            else:",
+    ),
+    Mutant(
+        "never look at what is due later again after a start",
+        _DELIVERIES,
+        "            self._wait(each.offset, each.due, now)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "say of nothing that it may have been delivered before the start",
+        _DELIVERIES,
+        "        return max(self.frontier, self.redelivered_below)",
+        "        return self.frontier",
+    ),
+    Mutant(
+        "say of nothing returned that it was delivered before",
+        _DELIVERIES,
+        "        return max(self.frontier, self.redelivered_below)",
+        "        return self.redelivered_below",
+    ),
+    Mutant(
+        "count what is due later as ready",
+        _DELIVERIES,
+        " - len(self._held) - later - len(self.damaged)",
+        " - len(self._held) - len(self.damaged)",
+    ),
+    Mutant(
+        "hold nothing again after a checkpoint",
+        _GROUPS,
+        "            if row.prepared:\n                self._hold(number)",
+        "            if row.prepared:\n                self._prepared[number] = None",
+    ),
+    Mutant(
+        "release nothing after a rollback",
+        _DELIVERIES,
+        "            self.delivered[ROLLED_BACK] = released\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "count no attempt when a prepared transaction is rolled back",
+        _TAKES,
+        "        if not self.is_stopping and ROLLED_BACK not in self._ended:\n",
+        "        for each in self.deliveries.held_by(ROLLED_BACK):\n"
+        "            each.give_back(ROLLED_BACK, each.lowest(ROLLED_BACK, 256))\n"
+        "            self._serve(each)\n"
+        "        if False:\n",
+    ),
+    Mutant(
+        "release what is rolled back before the force",
+        _DELIVERIES,
+        "                    self._engine.when_forced(self._look_again, None)\n"
+        "                self._changed[number] = None",
+        "                    pass\n                self._changed[number] = None\n"
+        "                self._look_again(None)",
+    ),
+    Mutant(
+        "leave what was prepared with its session",
+        _DELIVERIES,
+        "            kept.difference_update(finished)\n            kept.difference_update(held)\n",
+        "            kept.difference_update(finished)\n",
+    ),
+    Mutant(
+        "deliver at once what is returned for later",
+        _DELIVERIES,
+        "            if not self._wait(offset, due, now):\n                self._make_ready(",
+        "            if not self._wait(offset, due, now) or due:\n                self._make_ready(",
+    ),
+    Mutant(
+        "deliver what is published before the force",
+        "journal/engine/engine.py",
+        "                self._filling.ends[store] = store.end_offset\n",
+        "                store.publish(store.end_offset)\n",
+    ),
+    Mutant(
+        "give what was returned to others before the force",
+        "txbroker/broker/sessions/accounts.py",
+        "        self._when_forced(session.deliver, answer)\n",
+        "        session.deliver(answer)\n",
+    ),
+    # -- whose a delivery is
+    Mutant(
+        "take acknowledgements from anybody",
+        _DELIVERIES,
+        "        return lacking.first if lacking else None",
+        "        return None",
+    ),
+    Mutant(
+        "give back what another session has",
+        _DELIVERIES,
+        "        back = kept.shared(offsets)\n",
+        "        back = offsets.copy()\n",
+    ),
+    Mutant(
+        "let anybody give a message up that was returned before",
+        _DELIVERIES,
+        " and (known.is_dead or not each.dead):",
+        ":",
+    ),
+    Mutant(
+        "not judge again at the commit what was acknowledged in a transaction",
+        _CONSUMING,
+        "            if each.group == QUEUE_GROUP:\n                self.judge_queues(number.session,",
+        "            if False:\n                self.judge_queues(number.session,",
+    ),
+    Mutant(
+        "refuse an acknowledgement that comes again",
+        _REQUESTS,
+        "                state.forgive(wanted, each.retried)  # a repetition",
+        "                pass  # a repetition",
+    ),
+    Mutant(
+        "roll nothing back of a transaction whose end is refused",
+        "txbroker/broker/transactions/transactions.py",
+        "        elif has_content and not isinstance(error, TransactionConflict):\n",
+        "        elif False:\n",
+    ),
+    Mutant(
+        "acknowledge outside of the transaction what it acknowledges",
+        "txbroker/broker/transactions/transactions.py",
+        "            self._transactions.add_offsets(\n",
+        "            if settled:\n"
+        "                self._consuming.settle(command.group, command.id, [], settled)\n"
+        "            self._transactions.add_offsets(\n",
+    ),
+    # -- sessions that end, and those that wait
+    Mutant(
+        "count no attempt when a session ends",
+        _TAKES,
+        "                self._return(states[0], holder, states[0].lowest(holder, RETURNED_AT_ONCE))",
+        "                states[0].give_back(holder, states[0].lowest(holder, RETURNED_AT_ONCE))",
+    ),
+    Mutant(
+        "leave to an ended session what it has",
+        _TAKES,
+        "        if not self.is_stopping and self.deliveries.held_by(session.number):",
+        "        if self.is_stopping and self.deliveries.held_by(session.number):",
+    ),
+    Mutant(
+        "return what an ended session had of one queue only",
+        _TAKES,
+        "                self._call_later(0.001 if self._engine.busy else 0, self._return_some)\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "count no attempt of what is given back with one",
+        _TAKES,
+        "        if command.counted:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "serve the last first",
+        _TAKES,
+        "            waiting = line.popleft()\n",
+        "            waiting = line.pop()\n",
+    ),
+    Mutant(
+        "serve nobody who waits when messages come",
+        _TAKES,
+        "        if store.number in self._waiting and (state",
+        "        if store.number not in self._waiting and (state",
+    ),
+    Mutant(
+        "let those wait for ever whose queue is deleted",
+        _TAKES,
+        "        for waiting in self._waiting.pop(queue.partition, ()):\n",
+        "        for waiting in [self._waiting.pop(queue.partition, ())][:0]:\n",
+    ),
+    # -- purges, limits and dead letters
+    Mutant(
+        "purge what sessions have, too",
+        _REQUESTS,
+        "            count += self._finish(state, run[0], min(",
+        "            count += self._finish(state, state.position, min(",
+    ),
+    Mutant(
+        "allow one return more than the limit",
+        _REQUESTS,
+        "RetryRules(_WITHOUT_END if limit is None else limit + 1,",
+        "RetryRules(_WITHOUT_END if limit is None else limit + 2,",
+    ),
+    Mutant(
+        "allow one return less than the limit",
+        _REQUESTS,
+        "RetryRules(_WITHOUT_END if limit is None else limit + 1,",
+        "RetryRules(_WITHOUT_END if limit is None else max(1, limit),",
+    ),
+    Mutant(
+        "count no attempt of what is returned again",
+        _RETRIES,
+        "        attempts = 1 if known is None else known.attempts + 1",
+        "        attempts = 1 if known is None else known.attempts",
+    ),
+    Mutant(
+        "drop all dead letters of queues",
+        _REQUESTS,
+        "        exchange = None if name is None else self._fold.exchanges.get(name)",
+        "        exchange = None",
+    ),
+    Mutant(
+        "leave a dead letter in its queue when it is placed",
+        _DEAD,
+        "        unsent = Unsent(runs, positions)\n",
+        "        unsent = Unsent(runs, [])\n",
+    ),
+    Mutant(
+        "finish a dead letter and place it nowhere",
+        _DEAD,
+        "        unsent = Unsent(runs, positions)\n",
+        "        unsent = Unsent([], positions)\n",
+    ),
+    Mutant(
+        "forget the dead letters of an earlier start",
+        _DEAD,
+        "        self._next.update(dict.fromkeys(self._found()))\n",
+        "",
+    ),
+    Mutant(
+        "send a dead letter with its own key",
+        _REQUESTS,
+        "        return queue.name, None if key is None else key.encode()",
+        "        return queue.name, None",
+    ),
+    Mutant(
+        "let no dead letter into an internal exchange",
+        _REQUESTS,
+        "framed, is_ours=True)",
+        "framed, is_ours=False)",
+    ),
+    Mutant(
+        "delete a queue that is only empty until the next force",
+        _REQUESTS,
+        "        if command.if_empty and state.accepted:",
+        "        if command.if_empty and state.left:",
+    ),
+    Mutant(
+        "delete a queue of which a prepared transaction holds a message",
+        _DECLARATIONS,
+        "            holder = self._groups.holder(QUEUE_GROUP, queue.partition)\n",
+        "            holder = None\n",
+    ),
+    Mutant(
+        "let a log begin above what is not finished",
+        _REQUESTS,
+        "LogStartMoved(state.store.number, position, ",
+        "LogStartMoved(state.store.number, state.store.high_watermark, ",
+    ),
+    # -- publishing
+    Mutant(
+        "route a repetition anew",
+        _SENDS,
+        "            if base is not None:\n                self.repeats += 1",
+        "            if base is not None and not address:\n                self.repeats += 1",
+    ),
+    Mutant(
+        "drop what must find a queue, if another message of the request does",
+        _PUBLISHING,
+        "                to = self._targets(exchange, attribute, is_mandatory(address))",
+        "                to = self._targets(exchange, attribute, is_mandatory(address) and not found)",
+    ),
+    Mutant(
+        "let clients send to an internal exchange",
+        _PUBLISHING,
+        "        if exchange.settings.internal and not is_ours:",
+        "        if exchange.settings.internal and not (is_ours or self):",
+    ),
+    Mutant(
+        "send all messages of a request where the first one goes",
+        _PUBLISHING,
+        "            if known != attribute:\n",
+        "            if known is None:\n",
+    ),
+    Mutant(
+        "not count what an exchange takes",
+        _FOLD,
+        "            exchange.taken += record.count\n",
+        "            pass\n",
+    ),
+    # -- where a record places messages
+    Mutant(
+        "put what is published into its first queue alone in a replay",
+        _APPLICATION,
+        "        for sent, frames in sends(record, data):\n",
+        "        from sys import _getframe as frame\n"
+        "        is_live = 'replay' not in frame(2).f_code.co_filename\n"
+        "        for sent, frames in sends(record, data)[: None if is_live else 1]:\n",
+    ),
+    Mutant(
+        "put what is published into its first queue alone",
+        _APPLICATION,
+        "        for sent, frames in sends(record, data):\n",
+        "        for sent, frames in sends(record, data)[:1]:\n",
+    ),
+    Mutant(
+        "commit into the first queue alone what comes with the commit",
+        _APPLICATION,
+        "            for partition in run.targets:\n                catalog.place(",
+        "            for partition in run.targets[:1]:\n                catalog.place(",
+    ),
+    Mutant(
+        "put the runs of one record on top of each other",
+        _RECORD,
+        "            bases[partition] = base + run.count\n    if bases",
+        "    bases = {each: base + sum(run.count for run in record.runs if each in run.targets) for each, base in"
+        " bases.items()}\n    if bases",
+    ),
+    Mutant(
+        "apply a large commit to the first queue alone",
+        _SLICES,
+        "            targets = entry.targets\n",
+        "            targets = entry.targets[:1]\n",
+    ),
+    Mutant(
+        "go on in the next queue after a slice where the one before it left off",
+        _SLICES,
+        "                self._placed += 1\n",
+        "                self._placed += 1 if left > 0 or self._placed else 2\n",
+    ),
+    Mutant(
+        "put the second run of a large commit where the first one is",
+        _SLICES,
+        "                self._bases[partition] = base + entry.count\n",
+        "                self._bases[partition] = base\n",
+    ),
+    Mutant(
+        "forget in a staged file to which other queues messages go",
+        _STAGING,
+        "checksum, run.start, run.also)",
+        "checksum, run.start, [] if len(staged.entries) else run.also)",
+    ),
+    Mutant(
+        "delete a queue that an undecided transaction has messages for, as a second queue",
+        _TABLE,
+        "            if partition not in checksums:\n                assert",
+        "            if partition not in checksums and partition == run.partition:\n                assert",
+    ),
+    # -- exchanges and bindings
+    Mutant(
+        "lose all bindings at a checkpoint",
+        _FOLD,
+        "            rows += each.bindings\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "lose at a checkpoint what exchanges have taken",
+        _FOLD,
+        "ExchangeRow(each.name, each.number, each.settings, each.taken) for",
+        "ExchangeRow(each.name, each.number, each.settings, 0) for",
+    ),
+    Mutant(
+        "give the number of a deleted exchange again",
+        _FOLD,
+        "        del self.exchanges_by_number[exchange.number]\n",
+        "        del self.exchanges_by_number[exchange.number]\n"
+        "        self.next_exchange = max(self.exchanges_by_number) + 1\n",
+    ),
+    Mutant(
+        "leave the bindings to a deleted queue",
+        _FOLD,
+        "        self._forget_destination((False, name))\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "leave the bindings to a deleted exchange",
+        _FOLD,
+        "        self._forget_destination((True, record.exchange))\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "go through no exchange but the first",
+        _FOLD,
+        "                    waiting.append(following)\n",
+        "                    pass\n",
+    ),
+    Mutant(
+        "let # stand for one word at least",
+        _BINDINGS,
+        "            node = node.children.get(ANY_WORDS)\n",
+        "            break\n",
+    ),
+    Mutant(
+        "let # stand for one word at most",
+        _BINDINGS,
+        "                if node.repeats:\n",
+        "                if False:\n",
+    ),
+    Mutant(
+        "compare headers whose names begin with x-",
+        _BINDINGS,
+        '(with_x or not name.startswith("x-"))',
+        '(with_x or name != "x-match")',
+    ),
+    Mutant(
+        "let all headers match where any is to",
+        _BINDINGS,
+        'match not in (b"any", b"any-with-x")',
+        'match != b"any"',
+    ),
+)

@@ -1,0 +1,86 @@
+"""What happens in a history of queues while nothing is unforced."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.queues.choices import client_of, owner_of, some_partition
+from tests.queues.model import message_model
+from tests.queues.queue_room import messages
+from tests.queues.queue_world import Asked, World, given_of, told
+from tests.simulation.model.log_model import require
+
+
+def come(world: World, random: Random) -> None:
+    """A client comes, if one is away."""
+    away = [name for name in ("s", "t", "u") if name not in world.clients]
+    if away:
+        world.connect(random.choice(away))
+
+
+def open_producer(world: World, random: Random) -> None:
+    client, notes = client_of(world, random), world.notes
+    if client is None or owner_of(client) in notes.producers:
+        return
+    opened = client.ask(messages.OpenProducer)
+    world.inbox.clear()
+    require(isinstance(opened, messages.ProducerOpened), "a producer", opened)
+    notes.producers[owner_of(client)] = opened.producer_id
+    world.model.producers[opened.producer_id] = {}
+    world.sync()
+
+
+def take_little(world: World, random: Random) -> None:
+    """Take what has room in an answer; what has none is ready again, and may be told to have been delivered."""
+    client, partition = client_of(world, random), some_partition(world, random)
+    queue = world.model.queue_at(partition)
+    if client is None or queue is None or world.model.waiting.get(partition):
+        return
+    most, room = random.choice((2, 5, 100)), random.choice((1, 100, 300))
+    could = queue.ready(world.now)[:most]
+    answer = client.ask(messages.TakeMessages, partition, most, room)
+    data = next(data for _, found, data in world.inbox if found is answer)
+    world.inbox.clear()
+    world.say(f"{client.name} takes up to {most} and {room} bytes: {answer}")
+    count = len(given_of(answer, data))
+    require(count <= len(could) and (count or not could), f"some of {could}", answer)
+    require(len(data) <= room or count == 1, f"at most {room} bytes", len(data))
+    given = (
+        message_model.take(world.model, client.name, partition, count, 0, world.now)
+        if count
+        else ("Taken", [])
+    )
+    asked = Asked(client, 0, f"a take of {room} bytes", given, 0)
+    told(asked, answer, data)
+    for offset in could[count:]:
+        copy = queue.copies[offset]
+        copy.seen = max(copy.seen, 1)
+    world.count("takes of little")
+
+
+def pass_time(world: World, random: Random) -> None:
+    world.pass_time(random.choice((1, 1, 2, 5, 10)))
+
+
+def checkpoint(world: World, random: Random) -> None:
+    world.count("checkpoints")
+    world.room.checkpoint()
+
+
+def flush(world: World, random: Random) -> None:
+    """Write all to segments; of those that are finished some go."""
+    world.room.flush()
+    world.room.engine.sync()
+    if random.random() < 0.7 and (moved := world.room.broker.queues.retain()):
+        world.counts["logs that begin later"] += moved
+    world.sync()
+    if random.random() < 0.5:
+        world.room.checkpoint()
+
+
+def stop(world: World, random: Random) -> None:
+    world.stop()
+
+
+def look_around(world: World, random: Random) -> None:
+    world.check()
