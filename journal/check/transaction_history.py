@@ -14,13 +14,18 @@ from journal.xid import Xid
 
 @dataclass(slots=True)
 class Followed:
-    """A transaction as the records describe it. ``whole``: all its adds have been seen."""
+    """A transaction as the records describe it. ``whole``: all its adds have been seen.
+
+    ``is_summed``: all its frames have been seen too, so that its checksums are those of all it has. What a staged file
+    had when the journal begins has counts here, and no checksum: the file may be gone.
+    """
 
     adds: list[Add] = field(default_factory=list)
     messages: int = 0
     requests: int = 0
     checksum: int = 0
     whole: bool = True
+    is_summed: bool = True
     prepared: bool = False
     xid: Xid | None = None
     checksums: dict[int, int] = field(default_factory=dict)

@@ -95,6 +95,25 @@ def test_a_prepared_transaction_that_is_committed_with_its_content_said_again_is
     assert [f for f in check.verify(place.filesystem, DEEP, records=True) if not f.harmless] == []
 
 
+def test_a_transaction_that_goes_on_after_its_first_messages_went_to_a_file_is_sound():
+    """Their checksums were compared with those of the later messages alone, and the directory called damaged."""
+    place = Place(JournalSettings(file_bytes=1 << 20, low_water_bytes=0), segment_bytes=65_536)
+    runs = [frames(b"in the file"), frames(b"after it"), frames(b"with the commit")]
+    place.transactions.add(number(1), 1, runs[0], 1)
+    [first_file] = [path for path in all_files(place.filesystem) if path.endswith(".journal")]
+    for _ in range(3):
+        place.engine.append(place.engine.catalog.stores[1], frames(bytes(900_000)), 1)
+        place.engine.sync()
+        place.checkpoint()
+    assert place.transactions.live[number(1)].staged.file_entries == 1
+    assert first_file not in all_files(place.filesystem)
+    place.transactions.add(number(1), 1, runs[1], 1)
+    later = Unsent([(1, 1, runs[2], ()), (2, 1, runs[2], ())])
+    place.transactions.commit(number(1), Cause.CLIENT, totals(*runs[:2]), unsent=later)
+    place.engine.sync()
+    assert damages(place) == []
+
+
 def change(place, path, position, data):
     place.filesystem.open(path).write_some(position, [data])
 
