@@ -25,6 +25,7 @@ from journal.folds.identity import IdentityFold
 from journal.folds.producers import ProducersFold
 from journal.folds.queues import QueuesFold
 from journal.folds.streams import StreamsFold
+from journal.formats.envelope import SCHEDULE_TOPIC
 from txbroker.broker.access.access_policy import AccessPolicy
 from txbroker.broker.access.wiring import Ends, letting_in
 from txbroker.broker.admin import Describing, nothing_scrubbed
@@ -37,9 +38,9 @@ from txbroker.broker.fetches.time_offsets import TimeOffsets
 from txbroker.broker.groups.consumer_groups import Consuming
 from txbroker.broker.groups.group_description import GroupDescription
 from txbroker.broker.parked_requests import LARGE, Disconnected, ParkedRequests
+from txbroker.broker.passes import Passes
 from txbroker.broker.queues.wiring import queueing, tell_of
 from txbroker.broker.request_times import Timing
-from txbroker.broker.schedule.runner import ScheduleRunner
 from txbroker.broker.schedule.scheduling import Scheduling
 from txbroker.broker.sends.sends import Sending
 from txbroker.broker.sends.streams import Delivering
@@ -207,7 +208,10 @@ class Broker:
         self.scheduling = Scheduling(self.engine, self.settings, self.stepwise)
         self.scheduling.schedule.on_placed = self.latencies.placed
         schedule = self.scheduling.schedule
-        self.schedule_runner = ScheduleRunner(schedule, run_blocking, call_later, self._failed)
+        self.schedule_passes = Passes(
+            "placing scheduled messages", self.engine, schedule.run, schedule.next_in, run_blocking, call_later,
+            self._failed,
+        )  # fmt: skip
 
     def _idle_groups(self) -> IdleGroups:
         grace = self.settings.reconnect_grace + self.settings.rejoin_timeout
@@ -457,13 +461,15 @@ class Broker:
     def _published(self, stores: list[MessageStore]) -> None:
         self.fetching.published(stores)
         for store in stores:
-            if store.internal:
-                self.schedule_runner.published(store)
+            if store.topic == SCHEDULE_TOPIC:
+                self.schedule_passes.wake()
+            elif store.internal:
                 self.queues.takes.published(store)
 
     def _topic_changed(self, name: str) -> None:
         self.coordinator.topic_changed(name)
-        self.schedule_runner.look_for_gone()
+        if self.scheduling.schedule.fold.targets:  # some may be gone
+            self.schedule_passes.wake()
 
     # -- time passes ------------------------------------------------------------------------------
 

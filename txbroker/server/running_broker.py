@@ -115,7 +115,7 @@ class RunningBroker:
         self._periodic_tasks.start()
         self.scrubber.start()
         self.writer.wake()
-        self.broker.schedule_runner.wake()  # what fell due while it was stopped
+        self.broker.schedule_passes.wake()  # what fell due while it was stopped
 
     def admin_factory(self, data: str) -> BrokerFactory:
         """Return the factory for the administrator's socket of a data directory, which knows no limits."""
@@ -191,7 +191,7 @@ class RunningBroker:
     def stop(self) -> Generator[Deferred[Any], Any, None]:
         """Answer what has been read, close the connections, mark, checkpoint. Nothing is served any more."""
         self.scrubber.stop()
-        self.broker.schedule_runner.stop()
+        self.broker.schedule_passes.stop()
         self.connections.stop_reading("it is stopping")
         self.broker.answer_waiting()
         yield self.writer.drained()
@@ -212,7 +212,7 @@ class RunningBroker:
     def end(self, patience: float) -> None:
         """End the clock and the threads, whatever they are doing, and drop every connection."""
         self._periodic_tasks.stop()
-        self.broker.schedule_runner.stop()
+        self.broker.schedule_passes.stop()
         self.scrubber.stop()
         self.connections.abort_all()
         for worker in self._threads:

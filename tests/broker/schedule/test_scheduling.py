@@ -377,7 +377,7 @@ def test_a_restart_goes_on_with_what_waits(room: Room) -> None:
     client.later(b"b", orders, 10 * SECOND)
     room.clock.advance(2 * SECOND)
     room.restart()
-    room.broker.schedule_runner.wake()
+    room.broker.schedule_passes.wake()
     pass_time(room, 0)
     assert values(room, orders) == [b"a"]
     pass_time(room, 10 * SECOND)
@@ -391,13 +391,13 @@ def test_many_are_placed_in_turns_that_let_others_in_between(room: Room) -> None
         sealed = b"".join(client.envelope(b"%d" % number, orders, SECOND)[1] for _ in range(50))
         client.peer.ask(messages.Send, client.logs[0], data=sealed)
     turns: list[float] = []
-    later = room.broker.schedule_runner._call_later
+    later = room.broker.schedule_passes._call_later
 
     def counted(seconds: float, call: Callable[[], None]) -> Any:
         turns.append(seconds)
         return later(seconds, call)
 
-    room.broker.schedule_runner._call_later = counted
+    room.broker.schedule_passes._call_later = counted
     pass_time(room, SECOND)
     assert len(values(room, orders)) == 2000
     assert turns.count(0) > 3
@@ -467,10 +467,10 @@ class TestDeletedTopics:
         [others] = room.topic("others")
         client = Client(room)
         client.later(b"x", others, 3600 * SECOND)
-        room.broker.schedule_runner.stop()
+        room.broker.schedule_passes.stop()
         client.peer.ask(messages.DeleteTopic, "others", room.topic_id("others"), scheduled=True)
         assert room.broker.scheduling.schedule.waiting() == 1
         room.restart()
-        room.broker.schedule_runner.wake()
+        room.broker.schedule_passes.wake()
         pass_time(room, SECOND)
         assert room.broker.scheduling.schedule.waiting() == 0

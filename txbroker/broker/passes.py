@@ -1,4 +1,4 @@
-"""The schedule runs when something new was published, and, by the reactor's clock, when a message is due."""
+"""What the broker does by itself, in passes: when something has happened, and when it is time by the reactor's clock."""
 
 from __future__ import annotations
 
@@ -8,38 +8,41 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from journal.formats.envelope import SCHEDULE_TOPIC
-from journal.schedule.schedule import Schedule
 from journal.schedule.steps import Steps
 from txbroker.broker.fetches.fetch_attempt import CallLater, Cancellable
 from txbroker.broker.fetches.fetches import RunBlocking
 
 if TYPE_CHECKING:
-    from journal.log.message_store import MessageStore
+    from journal.engine.engine import Engine
 
 AGAIN: Final = 0.02
-"""Seconds after which what could not be placed is tried again: memory is short, the disk is full, or a large commit is
+"""Seconds after which what could not be done is tried again: memory is short, the disk is full, or a large commit is
 being applied."""
 LONGEST: Final = 60.0
 """Seconds after which the clocks are looked at, also if nothing is due."""
 
 
-class ScheduleRunner:
-    """Runs a schedule, one pass at a time. ``on_failure(doing, error)`` is called for a bug in it.
+class Passes:
+    """Makes passes, one at a time. ``make`` begins one; ``next_in`` returns after how many µs the next one is due, 0
+    for soon, None if nothing is due. ``on_failure(doing, error)`` is called for what has failed with the engine.
 
-    Without ``call_later`` it runs only when something was published, or :meth:`wake` is called, and all at once.
+    Without ``call_later`` a pass is made only by :meth:`wake`, and all at once.
     """
 
     log = Logger()
 
     def __init__(
         self,
-        schedule: Schedule,
+        doing: str,
+        engine: Engine,
+        make: Callable[[], Steps],
+        next_in: Callable[[], int | None],
         run_blocking: RunBlocking,
         call_later: CallLater | None,
         on_failure: Callable[[str, BaseException], None],
     ) -> None:
-        self._schedule = schedule
+        self._doing, self._engine = doing, engine
+        self._make, self._next_in = make, next_in
         self._run_blocking = run_blocking
         self._call_later = call_later
         self._on_failure = on_failure
@@ -48,27 +51,17 @@ class ScheduleRunner:
         self._timer: Cancellable | None = None
         self.stopped = False
 
-    def published(self, store: MessageStore) -> None:
-        """Look at what is new in one of the broker's own topics, if that is the schedule's."""
-        if store.topic == SCHEDULE_TOPIC:
-            self.wake()
-
     def wake(self) -> None:
-        """Run now, or once more behind the run that is under way."""
+        """Make a pass now, or once more behind the one that is under way."""
         if self._steps is not None:
             self._again = True
         elif not self.stopped:
             self._cancel_timer()
-            self._steps = self._schedule.run()
+            self._steps = self._make()
             self._go_on(None)
 
-    def look_for_gone(self) -> None:
-        """Drop what is scheduled for partitions that are gone, if something is."""
-        if self._schedule.fold.targets:
-            self.wake()
-
     def stop(self) -> None:
-        """Place nothing more."""
+        """Make no pass any more, and end the one that is under way."""
         self.stopped = True
         self._cancel_timer()
         self._steps = None
@@ -78,7 +71,7 @@ class ScheduleRunner:
         if steps is None:
             return
         try:
-            while not self._schedule.engine.failed:
+            while not self._engine.failed:
                 work = steps.send(result)
                 result = None
                 if work is not None:
@@ -89,7 +82,7 @@ class ScheduleRunner:
                     return
         except StopIteration:
             self._over()
-        except Exception as error:  # noqa: BLE001  (whatever it is, the schedule must not stand still unnoticed)
+        except Exception as error:  # noqa: BLE001  (whatever it is, it must not stand still unnoticed)
             self._failed(error)
 
     def _go_on_later(self) -> None:
@@ -97,10 +90,10 @@ class ScheduleRunner:
 
     def _failed(self, error: BaseException) -> None:
         self._steps = None
-        if self._schedule.engine.failed:
-            self._on_failure("placing scheduled messages", error)
+        if self._engine.failed:
+            self._on_failure(self._doing, error)
             return
-        self.log.failure("placing scheduled messages failed; it is tried again in a second", Failure(error))
+        self.log.failure("{doing} failed; it is tried again in a second", Failure(error), doing=self._doing)
         self._set_timer(1.0)
 
     def _over(self) -> None:
@@ -109,7 +102,7 @@ class ScheduleRunner:
             self._again = False
             self.wake()
             return
-        waits = self._schedule.next_in()
+        waits = self._next_in()
         seconds = LONGEST if waits is None else min(LONGEST, waits / 1e6)
         self._set_timer(seconds or AGAIN)
 
