@@ -1,4 +1,4 @@
-"""What the broker does by itself, in passes: when something has happened, and when it is time by the reactor's clock."""
+"""What the broker does by itself, in passes: when something has happened, and when the reactor's clock says so."""
 
 from __future__ import annotations
 
