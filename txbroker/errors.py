@@ -54,6 +54,10 @@ class Unroutable(RequestRefused):
     """An exchange finds no queue for a message that must go to one; nothing of the request was sent."""
 
 
+class QueueFull(RequestRefused):
+    """A queue that refuses more messages than it may have would have more; nothing of the request was sent."""
+
+
 class DeliveryLost(RequestRefused):
     """A message was to be acknowledged that the session does not have: it was given back, or never delivered to it.
 

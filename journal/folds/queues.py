@@ -5,7 +5,7 @@ What is in a queue is in its log, what its consumers have acknowledged in the fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -125,14 +125,11 @@ class QueuesFold:
         """Return the partitions of the queues that a message with that routing key and these headers goes to, each
         once, in an order that depends on the bindings alone.
         """
-        if exchange.number == DEFAULT_EXCHANGE:
-            queue = self.queues.get(key)
-            return [] if queue is None else [queue.partition]
         found: dict[int, None] = {}
         seen, waiting = {exchange.number}, [exchange]
         for each in waiting:
             before = each.bindings.looked_at
-            for to_exchange, name in each.bindings.destinations(key, headers):
+            for to_exchange, name in self._ways(each, key, headers):
                 if not to_exchange:
                     found[self.queues[name].partition] = None
                 elif (following := self.exchanges[name]).number not in seen:
@@ -140,6 +137,14 @@ class QueuesFold:
                     waiting.append(following)
             self.steps += 1 + each.bindings.looked_at - before
         return list(found)
+
+    def _ways(self, exchange: Exchange, key: str, headers: Mapping[str, object]) -> Collection[Destination]:
+        """Return where an exchange sends such a message; if nowhere, its alternate exchange, if there is one."""
+        if exchange.number == DEFAULT_EXCHANGE:
+            return [(False, key)] if key in self.queues else []
+        found = exchange.bindings.destinations(key, headers)
+        alternate = exchange.settings.alternate
+        return [(True, alternate)] if not found and alternate in self.exchanges else found
 
     def leading_to(self, destination: Destination) -> list[Binding]:
         """Return the bindings to a queue (False and its name) or to an exchange (True and its name)."""

@@ -43,12 +43,25 @@ Offset = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 """An offset in what a group settles."""
 
 
+class Death(IntEnum):
+    """Why a message is a dead letter."""
+
+    REJECTED = 0
+    """Its consumer gave it up."""
+    DELIVERY_LIMIT = 1
+    """It was returned, or tried, as often as it may be."""
+    EXPIRED = 2
+    """It was in a queue for longer than it, or the queue, says."""
+    LENGTH = 3
+    """Its queue had more messages than it may have."""
+
+
 class Unfinished(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """An unfinished offset of a group: how often it was tried, when it is due (journal time, 0 for now), and why.
 
     ``failed`` is when the group first failed with it (µs of the wall clock since 1970, for people only), 0 for never.
     One that is due at 2^62, which is :data:`DEAD`, waits for being moved to the dead-letter topic; one that is due at
-    2^62 - 1, which is :data:`STOPPED`, for an operator.
+    2^62 - 1, which is :data:`STOPPED`, for an operator. ``death`` is what made it a dead letter, if it is one.
     """
 
     offset: Offset
@@ -56,6 +69,7 @@ class Unfinished(msgspec.Struct, array_like=True, frozen=True, gc=False):
     due: Count = 0
     reason: str = ""
     failed: Count = 0
+    death: Death = Death.REJECTED
 
     @property
     def is_dead(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from journal.formats.checkpoint_rows import Count
+from journal.records.group_entries import MAX_PAUSE
 
 MAX_NAME_BYTES: Final = 255
 """Most bytes of UTF-8 of the name of a queue or an exchange, and of a routing key."""
@@ -73,12 +74,27 @@ class Binding(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class ExchangeSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """How an exchange was declared. One that is ``internal`` takes messages from other exchanges alone.
 
-    One with ``auto_delete`` is deleted when its last binding has gone.
+    One with ``auto_delete`` is deleted when its last binding has gone. What has no way is sent to the ``alternate``
+    exchange, if there is one of that name.
     """
 
     kind: ExchangeKind
     internal: bool = False
     auto_delete: bool = False
+    alternate: Name | None = None
+
+
+class Overflow(IntEnum):
+    """What becomes of messages that are more than a queue may have."""
+
+    DROP_HEAD = 0
+    """The oldest that can be got end."""
+    REJECT_PUBLISH = 1
+    """Those that come are refused."""
+
+
+Duration = Annotated[int, msgspec.Meta(ge=0, le=10 * MAX_PAUSE)]
+"""µs, ten years at most."""
 
 
 class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -86,11 +102,18 @@ class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     ``delivery_limit`` is how often a message may be returned before it is a dead letter (None: without end).
     ``dead_letter_exchange`` takes those (None: they are dropped), with ``dead_letter_key`` in place of their own key.
+    A message that is in the queue for ``message_ttl`` µs has expired, and is a dead letter. The queue has at most
+    ``max_length`` messages that can be got; with ``overflow`` DROP_HEAD those that are too many are dead letters. The
+    queue is deleted when it was not used for ``expires`` µs.
     """
 
     delivery_limit: Count | None = None
     dead_letter_exchange: Name | None = None
     dead_letter_key: Name | None = None
+    message_ttl: Duration | None = None
+    max_length: Count | None = None
+    overflow: Overflow = Overflow.DROP_HEAD
+    expires: Duration | None = None
 
 
 class Queue(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -11,6 +11,7 @@ from typing import Final
 from tests.simulation.mutants import Mutant
 
 _DELIVERIES, _TAKES = "txbroker/queues/deliveries.py", "txbroker/broker/queues/takes.py"
+_RETURNS = "txbroker/broker/queues/returns.py"
 _REQUESTS, _PUBLISHING = "txbroker/broker/queues/queue_requests.py", "txbroker/queues/publishing.py"
 _DECLARATIONS, _SENDS = "txbroker/queues/declarations.py", "txbroker/broker/sends/sends.py"
 _FOLD, _BINDINGS, _GROUPS = "journal/folds/queues.py", "journal/folds/bindings.py", "journal/folds/groups.py"
@@ -84,11 +85,11 @@ MUTANTS: Final = (
     ),
     Mutant(
         "count no attempt when a prepared transaction is rolled back",
-        _TAKES,
+        _RETURNS,
         "        if not self.is_stopping and ROLLED_BACK not in self._ended:\n",
-        "        for each in self.deliveries.held_by(ROLLED_BACK):\n"
+        "        for each in self._deliveries.held_by(ROLLED_BACK):\n"
         "            each.give_back(ROLLED_BACK, each.lowest(ROLLED_BACK, 256))\n"
-        "            self._serve(each)\n"
+        "            self.serve(each)\n"
         "        if False:\n",
     ),
     Mutant(
@@ -171,19 +172,19 @@ MUTANTS: Final = (
     # -- sessions that end, and those that wait
     Mutant(
         "count no attempt when a session ends",
-        _TAKES,
-        "                self._return(states[0], holder, states[0].lowest(holder, RETURNED_AT_ONCE))",
+        _RETURNS,
+        "                self.count(states[0], holder, states[0].lowest(holder, RETURNED_AT_ONCE))",
         "                states[0].give_back(holder, states[0].lowest(holder, RETURNED_AT_ONCE))",
     ),
     Mutant(
         "leave to an ended session what it has",
-        _TAKES,
-        "        if not self.is_stopping and self.deliveries.held_by(session.number):",
-        "        if self.is_stopping and self.deliveries.held_by(session.number):",
+        _RETURNS,
+        "        if not self.is_stopping and self._deliveries.held_by(session.number):",
+        "        if self.is_stopping and self._deliveries.held_by(session.number):",
     ),
     Mutant(
         "return what an ended session had of one queue only",
-        _TAKES,
+        _RETURNS,
         "                self._call_later(0.001 if self._engine.busy else 0, self._return_some)\n",
         "                pass\n",
     ),
@@ -202,8 +203,8 @@ MUTANTS: Final = (
     Mutant(
         "serve nobody who waits when messages come",
         _TAKES,
-        "        if store.number in self._waiting and (state",
-        "        if store.number not in self._waiting and (state",
+        "        if store.number in self._waiting:\n            self.serve(state)\n        self.rem",
+        "        if store.number not in self._waiting:\n            self.serve(state)\n        self.rem",
     ),
     Mutant(
         "let those wait for ever whose queue is deleted",
@@ -215,8 +216,8 @@ MUTANTS: Final = (
     Mutant(
         "purge what sessions have, too",
         _REQUESTS,
-        "            count += self._finish(state, run[0], min(",
-        "            count += self._finish(state, state.position, min(",
+        "            self._settler.finish(state, range_of(run[0], end))",
+        "            self._settler.finish(state, range_of(state.position, end))",
     ),
     Mutant(
         "allow one return more than the limit",

@@ -205,6 +205,12 @@ class Broker:
             self.engine, self.settings, _fold(self.engine, QueuesFold), self.groups, self.consuming, self.stepwise,
             self.accounts, call_later, random,
         )  # fmt: skip
+        removals = self.queues.takes.removals
+        self.removal_passes = Passes(
+            "ending messages of queues", self.engine, removals.run, removals.next_in, run_blocking, call_later,
+            self._failed,
+        )  # fmt: skip
+        removals.wake = self.removal_passes.wake
         self.scheduling = Scheduling(self.engine, self.settings, self.stepwise)
         self.scheduling.schedule.on_placed = self.latencies.placed
         schedule = self.scheduling.schedule
@@ -244,7 +250,7 @@ class Broker:
         self.sending.judge_scheduled = self.transacting.content.judge_scheduled = self.scheduling.judge
         self.transacting.content.judge_cancels = self.scheduling.taken_back
         tell_of(self.queues, self.sending, self.transacting.content, self.dead_letters)
-        self.queues.takes.gave = self.quotas.gave
+        self.queues.takes.giving.gave = self.quotas.gave
         self.engine.on_published = self._published
         self.engine.on_idle = self._idle
 
@@ -322,7 +328,7 @@ class Broker:
     def _disconnect(self, session: Session, command: Disconnected, data: memoryview) -> None:  # noqa: ARG002
         if session.last_serial:
             self._transactions.disconnect(session.number)
-        self.queues.takes.forget(session)
+        self.queues.takes.returns.forget(session)
         self.sessions.pop(session.number, None)
 
     def _supersede(self, session: Session) -> None:
@@ -493,9 +499,19 @@ class Broker:
         if not self.engine.busy:
             self.idle_groups.look(now)
 
+    def expire_queues(self, now: int) -> None:
+        """Delete queues that nobody has used for as long as they say."""
+        if not self.engine.busy:
+            self.queues.expire(now)
+
+    @property
+    def passes(self) -> tuple[Passes, ...]:
+        """What the broker does by itself; it is to be woken at the start, and stopped."""
+        return self.schedule_passes, self.removal_passes
+
     def answer_waiting(self) -> None:
         """Answer the fetches that wait for messages, because the broker is stopping."""
-        self.queues.takes.is_stopping = True
+        self.queues.takes.returns.is_stopping = True
         self.fetching.answer_all(self.sessions.values())
 
 

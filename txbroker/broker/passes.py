@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
@@ -66,24 +67,24 @@ class Passes:
         self._cancel_timer()
         self._steps = None
 
-    def _go_on(self, result: Any) -> None:
+    def _go_on(self, result: Any, error: BaseException | None = None) -> None:
         steps = self._steps
         if steps is None:
             return
         try:
             while not self._engine.failed:
-                work = steps.send(result)
-                result = None
+                work = steps.send(result) if error is None else steps.throw(error)
+                result = error = None
                 if work is not None:
-                    self._run_blocking(work, self._go_on, self._failed)
+                    self._run_blocking(work, self._go_on, partial(self._go_on, None))
                     return
                 if self._call_later is not None:
                     self._call_later(0, self._go_on_later)
                     return
         except StopIteration:
             self._over()
-        except Exception as error:  # noqa: BLE001  (whatever it is, it must not stand still unnoticed)
-            self._failed(error)
+        except Exception as failed:  # noqa: BLE001  (whatever it is, it must not stand still unnoticed)
+            self._failed(failed)
 
     def _go_on_later(self) -> None:
         self._go_on(None)

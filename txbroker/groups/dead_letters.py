@@ -33,6 +33,8 @@ from journal.transaction_states import CLIENT, TransactionNumber
 from journal.transactions.unsent import Unsent, UnsentRun
 from txbroker.errors import CorruptData, MessageTooLarge, TxBrokerError
 from txbroker.groups.retries import has_target, is_queue, target_of
+from txbroker.queues.deaths import CAUSES, DEATHS, deaths_of, header_of, with_death
+from txbroker.queues.expiry import EXPIRATION
 from txbroker.wire import dead_letters as names
 
 if TYPE_CHECKING:
@@ -185,8 +187,9 @@ class DeadLetters:
             self._blocked(letter, str(error))
             return
         self._reading = True
-        topic, key = self.queue_origin(letter.partition) if is_queue(store) else (store.topic, None)
-        work = partial(_frame_of, plan, letter, topic, store.index, details, key)
+        of_queue = is_queue(store)
+        topic, key = self.queue_origin(letter.partition) if of_queue else (store.topic, None)
+        work = partial(_frame_of, plan, letter, topic, store.index, details, key, of_queue)
         self._run_blocking(work, partial(self._read, letter, details), partial(self._failed, letter))
 
     def _details(self, letter: Letter) -> Unfinished | None:
@@ -300,12 +303,19 @@ def _no_origin(partition: int) -> tuple[str, bytes | None]:
 
 
 def _frame_of(
-    plan: ReadPlan, letter: Letter, topic: str, index: int, details: Unfinished, key: bytes | None
+    plan: ReadPlan,
+    letter: Letter,
+    topic: str,
+    index: int,
+    details: Unfinished,
+    key: bytes | None,
+    of_queue: bool,
 ) -> bytes:
     """Read a message, and return it as the frame of a dead letter, with that key if there is one; raises CorruptData
     and what a wrapper may raise.
     """
     message = _message_of(plan, letter.offset)
+    why = details.reason or (CAUSES[details.death] if of_queue else "")
     headers: Headers = (
         (names.DEAD_TOPIC, topic.encode()),
         (names.DEAD_PARTITION, b"%d" % index),
@@ -313,10 +323,14 @@ def _frame_of(
         (names.DEAD_GROUP, letter.group.encode()),
         (names.DEAD_ATTEMPTS, b"%d" % details.attempts),
         (names.DEAD_FAILED, b"%d" % details.failed),
-        (names.DEAD_WHY, details.reason.encode(errors="replace")),
+        (names.DEAD_WHY, why.encode(errors="replace")),
     )
     told = {name for name, _ in headers}
     own = [each for each in message.headers if each[0] not in told]  # of a dead letter that has died again
+    if of_queue:
+        deaths = with_death(deaths_of(message.headers), topic, details.death, details.failed)
+        own = [each for each in own if each[0] not in (DEATHS, EXPIRATION)]
+        own.append(header_of(deaths))
     for more in (headers, headers[:-1], ()):
         try:
             given = message.key if key is None else key

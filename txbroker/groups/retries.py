@@ -18,6 +18,7 @@ from journal.records.group_entries import (
     DEAD,
     MAX_PAUSE,
     STOPPED,
+    Death,
     Ending,
     Retried,
     RetryRules,
@@ -110,10 +111,10 @@ class Retries:
         if known is not None and (known.is_dead or each.attempts < known.attempts):
             if known.is_dead or not each.dead:
                 return known
-            return replace(known, due=DEAD, reason=each.reason[: self._max_reason])
+            return replace(known, due=DEAD, reason=each.reason[: self._max_reason], death=Death.REJECTED)
         now = self._engine.now()
         attempts = 1 if known is None else known.attempts + 1
-        due = now + self._pause(each, attempts, rules)
+        due, death = now + self._pause(each, attempts, rules), Death.REJECTED
         if each.dead:
             if is_queue(store) and rules is not None and rules.ending is Ending.DROP:
                 return None  # the queue has nowhere to send it to
@@ -121,9 +122,10 @@ class Retries:
         elif rules is not None and attempts >= rules.attempts:
             if rules.ending is Ending.DROP:
                 return None
+            death = Death.DELIVERY_LIMIT
             due = DEAD if rules.ending is Ending.DEAD_LETTER and has_target(store, group) else STOPPED
         failed = (known.failed if known is not None else 0) or now + self._engine.wall_offset
-        return Unfinished(each.offset, attempts, due, each.reason[: self._max_reason], failed)
+        return Unfinished(each.offset, attempts, due, each.reason[: self._max_reason], failed, death)
 
     def _pause(self, each: Retried, attempts: int, rules: RetryRules | None) -> int:
         """Return the µs until the offset is due: as the request says, else as the rules do, between a half and the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from journal.constants import MIB
@@ -122,7 +122,9 @@ class Declarations:
         self._check_free(queue)
         position, kept = group.position(queue.partition) or 0, group.settlements.get(queue.partition)
         left = store.end_offset - position - (len(kept.finished) if kept is not None else 0)
+        sources = self._fold.leading_to((False, name))
         self._engine.accept(TopicDeleted(queue.topic, self._engine.now(), by))
+        self._end_unbound(sources, by)
         return left
 
     def _check_free(self, queue: DeclaredQueue) -> None:
@@ -166,7 +168,16 @@ class Declarations:
         exchange = self.exchange(name)
         if name in PREDECLARED:
             raise InvalidSetting(f"exchange {name!r} is always there; nothing has changed")
+        sources = self._fold.leading_to((True, name))
         self._engine.accept(ExchangeDeleted(name, exchange.number, self._engine.now(), by))
+        self._end_unbound(sources, by)
+
+    def _end_unbound(self, gone: Iterable[Binding], by: Actor | None) -> None:
+        """Delete the exchanges of bindings that are gone, of which these were the last, if they are to go then."""
+        for binding in gone:
+            source = self._fold.exchanges.get(binding.exchange)
+            if source is not None and source.settings.auto_delete and not source.bindings:
+                self.delete_exchange(source.name, by)
 
     # -- bindings ----------------------------------------------------------------------------------
 
@@ -187,6 +198,7 @@ class Declarations:
         """End a binding, if it is there. Raises UnknownQueue, UnknownExchange."""
         if binding in self._ends(binding).bindings:
             self._engine.accept(Unbound(binding, self._engine.now(), by))
+            self._end_unbound([binding], by)
 
     def _ends(self, binding: Binding) -> Exchange:
         """Return the exchange of a binding; raises unless both ends are there and can be bound."""

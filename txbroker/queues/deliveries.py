@@ -50,6 +50,10 @@ class QueueDeliveries:
         self.redelivered_below = redelivered_below
         """What lies below may have been delivered before the start."""
         self._groups = groups
+        self.has_expiring = False
+        """Whether messages were put into it since the start that expire by themselves."""
+        self.used_at = now
+        """When it was used last: declared, or its messages taken or waited for."""
         self.frontier = 0
         self.returned = OffsetSet()
         self.delivered: dict[int, OffsetSet] = {}
@@ -133,6 +137,11 @@ class QueueDeliveries:
                 break
         return found
 
+    @property
+    def parked(self) -> int:
+        """Of how many messages something is known: how often they were returned, or when they are due."""
+        return len(self._kept.unfinished)
+
     def count_held(self) -> int:
         """Return how many messages prepared transactions hold."""
         return len(self._held)
@@ -146,6 +155,15 @@ class QueueDeliveries:
         first, end_of_log = self._skip(self.store.high_watermark, now), self.store.high_watermark
         last = min(end_of_log, self.position + AHEAD)
         return (first, self._end_of_run(first, last)) if first < last else None
+
+    @property
+    def may_expire(self) -> bool:
+        """Whether there may be messages that expire. Of those from before the start it is not known."""
+        return (
+            self.queue.settings.message_ttl is not None
+            or self.has_expiring
+            or self.position < self.redelivered_below
+        )
 
     @property
     def unacknowledged(self) -> int:
@@ -166,6 +184,10 @@ class QueueDeliveries:
         """Return how many messages could be got now."""
         later = sum(1 for each in self._kept.unfinished.values() if each.due > now)
         return max(0, self.left - self.unacknowledged - len(self._held) - later - len(self.damaged))
+
+    def count_accepted(self, now: int) -> int:
+        """Return how many messages could be got now if all that is accepted were forced."""
+        return self.count_ready(now) + self.store.end_offset - self.store.high_watermark
 
     def _is_open(self, offset: int) -> bool:
         return offset >= self.position and offset not in self.finished
@@ -282,6 +304,19 @@ class QueueDeliveries:
         if now < due < STOPPED:
             heappush(self._later, (due, offset))
         return due > now
+
+    def ended(self, holder: int | None, offsets: OffsetSet) -> None:
+        """Note that a record has ended messages that were ready, or that a holder had."""
+        self.returned.difference_update(offsets)
+        if holder is not None:
+            self._let_go(holder, offsets)
+
+    def put_off(self, holder: int, offsets: OffsetSet, until: int) -> None:
+        """Take messages from a holder; they are ready at that journal time."""
+        self._let_go(holder, offsets)
+        for first, end in offsets.runs():
+            for offset in range(first, end):
+                heappush(self._later, (until, offset))
 
     def pass_over(self, holder: int, first: int, end: int) -> None:
         """Note that messages which a holder was to get cannot be read: nobody gets them before the next start."""

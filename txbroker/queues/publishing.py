@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from journal.constants import MIB
@@ -10,13 +11,24 @@ from journal.formats.frame import HEADER, HEADER_BYTES, UNDECODABLE, WRAPPER, un
 from journal.records.queue_entries import (
     DEFAULT_EXCHANGE,
     MAX_NAME_BYTES,
+    Overflow,
     exchange_of,
     is_mandatory,
 )
 from journal.records.record import Placement, Published, Run
 from journal.transactions.application import MOST_RUNS
-from journal.transactions.unsent import Unsent, UnsentRun
-from txbroker.errors import DiskFull, InvalidFrame, InvalidSetting, LimitExceeded, UnknownExchange, Unroutable
+from journal.transactions.unsent import Unsent, UnsentRun, targets_of
+from txbroker.errors import (
+    DiskFull,
+    InvalidFrame,
+    InvalidSetting,
+    LimitExceeded,
+    QueueFull,
+    UnknownExchange,
+    Unroutable,
+)
+from txbroker.queues.deliveries import Deliveries
+from txbroker.queues.expiry import expiration_of
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -30,17 +42,19 @@ MAX_COPIED: Final = 256 * MIB
 class Ways:
     """What a request's messages may go to, and cost on the way: one for all parts of a request."""
 
-    __slots__ = ("bytes", "places", "steps")
+    __slots__ = ("added", "bytes", "places", "steps")
 
     def __init__(self) -> None:
         self.places = self.bytes = self.steps = 0
+        self.added: dict[int, int] = {}
+        """How many messages it brings to queues that refuse what is too much, by partition."""
 
 
 class Publishing:
     """Sends messages through exchanges."""
 
-    def __init__(self, engine: Engine, fold: QueuesFold) -> None:
-        self._engine, self._fold = engine, fold
+    def __init__(self, engine: Engine, fold: QueuesFold, deliveries: Deliveries) -> None:
+        self._engine, self._fold, self._deliveries = engine, fold, deliveries
         self.unrouted = 0
         """Messages that found no queue, and were dropped."""
 
@@ -66,7 +80,8 @@ class Publishing:
 
         Raises :class:`UnknownExchange`, InvalidSetting for one that takes nothing from clients, :class:`Unroutable` if
         a message finds no queue and must, :class:`InvalidFrame` for a batch in one frame and for a key that is no
-        routing key, :class:`LimitExceeded` for more places than one request may have, DiskFull if they have no room.
+        routing key, :class:`QueueFull`, :class:`LimitExceeded` for more places than one request may have, DiskFull if
+        they have no room.
         """
         exchange, view = self._exchange_at(address, is_ours), memoryview(frames)
         found: list[UnsentRun] = []
@@ -90,6 +105,7 @@ class Publishing:
             _check(spent)
         if count:
             found.append(_run(targets, count, view[begin:]))
+        self._check_lengths(found, spent)
         if further and not self._engine.housekeeping.reserve_space(further):
             raise DiskFull(
                 f"the messages go to several queues, and would take {further} bytes in those behind the first; free "
@@ -99,11 +115,30 @@ class Publishing:
         return found
 
     def _targets(self, exchange: Exchange, attribute: bytes, mandatory: bool) -> list[int]:
-        key, headers = _read(attribute)
+        key, headers, expires = _read(attribute)
         found = self._fold.route(exchange, key, headers)
         if not found and mandatory:
             raise _unroutable(exchange, key)
+        if expires:
+            for partition in found:
+                self._deliveries.of(self._fold.by_partition[partition]).has_expiring = True
         return found
+
+    def _check_lengths(self, runs: Sequence[UnsentRun], spent: Ways) -> None:
+        """Raise :class:`QueueFull` if a queue refuses more than it may have, and would have that."""
+        for partition, count, _, also in runs:
+            for target in targets_of(partition, also) if partition else ():
+                queue = self._fold.by_partition[target]
+                most = queue.settings.max_length
+                if most is None or queue.settings.overflow is not Overflow.REJECT_PUBLISH:
+                    continue
+                spent.added[target] = added = spent.added.get(target, 0) + count
+                state = self._deliveries.of(queue)
+                if state.accepted + added > most and state.count_accepted(self._engine.now()) + added > most:
+                    raise QueueFull(
+                        f"queue {queue.name!r} may have {most} messages that can be got, and would have more with the "
+                        f"{added} that the request brings; nothing was sent. Take messages out of it, or wait"
+                    )
 
     def publish(
         self,
@@ -163,10 +198,10 @@ def _attribute(frames: memoryview, position: int, messages: int) -> bytes:
     return bytes(frames[begin : begin + header[7]])
 
 
-def _read(data: bytes) -> tuple[str, dict[str, object]]:
-    """Return a routing key and headers."""
+def _read(data: bytes) -> tuple[str, dict[str, object], bool]:
+    """Return a routing key, headers, and whether a message expires by itself."""
     if not data:
-        return "", {}
+        return "", {}, False
     try:
         attribute = unpack_attribute(data)
         key = (attribute.key or b"").decode()
@@ -176,7 +211,7 @@ def _read(data: bytes) -> tuple[str, dict[str, object]]:
         raise InvalidFrame(
             f"a routing key of {len(attribute.key or b'')} bytes, {MAX_NAME_BYTES} are allowed; nothing was sent"
         )
-    return key, dict(attribute.headers)
+    return key, dict(attribute.headers), expiration_of(attribute.headers) is not None
 
 
 def _unroutable(exchange: Exchange, key: str) -> Unroutable:

@@ -115,7 +115,8 @@ class RunningBroker:
         self._periodic_tasks.start()
         self.scrubber.start()
         self.writer.wake()
-        self.broker.schedule_passes.wake()  # what fell due while it was stopped
+        for passes in self.broker.passes:
+            passes.wake()  # what fell due while it was stopped
 
     def admin_factory(self, data: str) -> BrokerFactory:
         """Return the factory for the administrator's socket of a data directory, which knows no limits."""
@@ -158,6 +159,7 @@ class RunningBroker:
             PeriodicTask(
                 "expiring producers", EXPIRY_INTERVAL * 20, self._unless_busy(broker.expire_producers)
             ),
+            PeriodicTask("expiring queues", EXPIRY_INTERVAL, self._unless_busy(broker.expire_queues)),
             PeriodicTask("expiring groups", EXPIRY_INTERVAL * 2, self._unless_busy(broker.expire_groups)),
             PeriodicTask(
                 "watching what is prepared", EXPIRY_INTERVAL * 2, self._unless_busy(broker.quotas.look)
@@ -191,7 +193,8 @@ class RunningBroker:
     def stop(self) -> Generator[Deferred[Any], Any, None]:
         """Answer what has been read, close the connections, mark, checkpoint. Nothing is served any more."""
         self.scrubber.stop()
-        self.broker.schedule_passes.stop()
+        for passes in self.broker.passes:
+            passes.stop()
         self.connections.stop_reading("it is stopping")
         self.broker.answer_waiting()
         yield self.writer.drained()
@@ -212,7 +215,8 @@ class RunningBroker:
     def end(self, patience: float) -> None:
         """End the clock and the threads, whatever they are doing, and drop every connection."""
         self._periodic_tasks.stop()
-        self.broker.schedule_passes.stop()
+        for passes in self.broker.passes:
+            passes.stop()
         self.scrubber.stop()
         self.connections.abort_all()
         for worker in self._threads:

@@ -193,13 +193,13 @@ def test_what_is_ready_is_taken_while_others_publish_much():
 
 def test_a_dead_letter_that_dies_again_has_what_was_said_of_it_last():
     scene = Scene()
-    queue = scene.queue(delivery_limit=0, dead_letter_exchange="")
+    queue = scene.queue(dead_letter_exchange="")
     scene.publish("q", b"x" * 10)
     sizes = []
     for offset in range(4):
         answer = scene.take(queue)
         assert answer.runs == [(offset, 1)]
         sizes.append(len(scene.peer.data[scene.peer.answers.index(answer)]))
-        scene.give_up(queue, offset)
+        scene.give_up(queue, offset, dead=True)
         scene.room.engine.sync()
     assert sizes[1] == sizes[2] == sizes[3] > sizes[0]

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from journal.folds.groups import GroupsFold
+from twisted.logger import Logger
+
 from journal.folds.queues import DeclaredQueue, Exchange, QueuesFold
-from journal.formats.offset_set_bytes import encode_offsets
+from journal.formats import frame
 from journal.log.message_store import MessageStore
+from journal.parties import Actor
 from journal.records.access_entries import Resource
 from journal.records.group_entries import Ending, PartitionOffset, RetryRules, Settled
-from journal.records.queue_entries import QUEUE_GROUP, address_of
-from journal.records.record import LogStartMoved, OffsetsCommitted
-from journal.transactions.unsent import UnsentRun
+from journal.records.queue_entries import address_of
+from journal.records.record import LogStartMoved
+from journal.transactions.unsent import UnsentRun, targets_of
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Until
+from txbroker.broker.queues.settler import Settler
 from txbroker.broker.queues.takes import Takes
 from txbroker.broker.sends.sends import disk_full
 from txbroker.broker.sessions.rights import described
 from txbroker.broker.sessions.session import Session
 from txbroker.errors import DeliveryLost, InvalidSetting, QueueInUse, UnknownExchange, UnknownQueue
+from txbroker.queues.deaths import deaths_of, goes_in_a_circle
 from txbroker.queues.declarations import Declarations
 from txbroker.queues.deliveries import QueueDeliveries, range_of
 from txbroker.queues.publishing import Publishing
@@ -61,21 +66,24 @@ _PURGED_AT_ONCE: Final = 1 << 16
 class Queueing:
     """The meaning of those requests, and what others need to know of queues."""
 
+    log = Logger()
+
     def __init__(
         self,
         engine: Engine,
         fold: QueuesFold,
-        groups: GroupsFold,
-        max_queues: int,
-        random: Callable[[int], bytes],
+        declarations: Declarations,
+        publishing: Publishing,
         takes: Takes,
+        settler: Settler,
         stepwise: Stepwise,
     ) -> None:
-        self._stepwise = stepwise
-        self._engine, self._fold, self._groups = engine, fold, groups
-        self.declarations = Declarations(engine, fold, groups, max_queues, random)
-        self.publishing = Publishing(engine, fold)
+        self._engine, self._fold = engine, fold
+        self.declarations, self.publishing = declarations, publishing
         self.takes, self._deliveries = takes, takes.deliveries
+        self._settler, self._stepwise = settler, stepwise
+        self.circles = 0
+        """Dead letters that were dropped because they went in a circle."""
         self.handlers: dict[type[Request], Any] = {
             DeclareQueue: self.declare_queue,
             DeleteQueue: self.delete_queue,
@@ -137,7 +145,20 @@ class Queueing:
         exchange = None if name is None else self._fold.exchanges.get(name)
         if exchange is None:
             return [(0, 1, framed, ())]
-        return self.publishing.routed(address_of(exchange.number, mandatory=False), framed, is_ours=True)
+        address = address_of(exchange.number, mandatory=False)
+        [(first, count, _, also)] = self.publishing.routed(address, framed, is_ours=True)
+        [message] = frame.decode_run(framed)
+        deaths = deaths_of(message.headers)
+        ways = targets_of(first, also) if first else ()
+        straight = [each for each in ways if not goes_in_a_circle(deaths, self._fold.by_partition[each].name)]
+        if len(straight) < len(ways):
+            self.circles += len(ways) - len(straight)
+            self.log.warn(
+                "a dead letter of queue {queue!r} goes in a circle, in which no consumer has rejected it, and is "
+                "dropped from {count} queues: {deaths}",
+                queue=self._fold.by_partition[partition].name, count=len(ways) - len(straight), deaths=deaths,
+            )  # fmt: skip
+        return [(straight[0] if straight else 0, count, framed, tuple(straight[1:]))]
 
     def dead_letter_origin(self, partition: int) -> tuple[str, bytes | None]:
         """Return the name of a queue, and the key that its dead letters get, None for their own."""
@@ -177,8 +198,10 @@ class Queueing:
             if not known and self._engine.full:
                 raise disk_full()
             queue = self.declarations.declare_queue(command.name, command.settings, session.as_actor())
-        ready = self._deliveries.of(queue).count_ready(self._engine.now())
-        return QueueDeclared(command.correlation, queue.partition, ready)
+        state, now = self._deliveries.of(queue), self._engine.now()
+        if not command.passive:
+            state.used_at = now
+        return QueueDeclared(command.correlation, queue.partition, state.count_ready(now))
 
     def delete_queue(self, session: Session, command: DeleteQueue, data: memoryview) -> Counted:  # noqa: ARG002
         """Delete a queue."""
@@ -196,9 +219,24 @@ class Queueing:
                 f"queue {command.name!r} is used: {self.takes.waiting_at(queue.partition)} requests wait for messages, "
                 f"and sessions have {state.unacknowledged}; nothing has changed"
             )
-        count = self.declarations.delete_queue(command.name, session.as_actor())
+        return Counted(command.correlation, self._delete(queue, session.as_actor()))
+
+    def _delete(self, queue: DeclaredQueue, by: Actor | None) -> int:
+        count = self.declarations.delete_queue(queue.name, by)
         self.takes.queue_deleted(queue)
-        return Counted(command.correlation, count)
+        return count
+
+    def expire(self, now: int) -> None:
+        """Delete queues that were not used for as long as they say. Every second or so."""
+        limited = [each for each in self._fold.queues.values() if each.settings.expires is not None]
+        for queue in limited:
+            state = self._deliveries.of(queue)
+            if state.delivered or self.takes.waiting_at(queue.partition):
+                state.used_at = now
+            elif now - state.used_at >= (queue.settings.expires or 0):
+                with suppress(QueueInUse):  # it goes with the outcome of that transaction
+                    self._delete(queue, None)
+                    self.log.info("queue {queue!r} was not used, and is deleted", queue=queue.name)
 
     def purge(self, session: Session, command: PurgeQueue, data: memoryview) -> None:  # noqa: ARG002
         """Finish what could be got now."""
@@ -214,15 +252,10 @@ class Queueing:
             is_gone = state.store.number not in self._fold.by_partition
             if is_gone or run is None or run[0] >= until:
                 return encode(Counted(command.correlation, count))
-            count += self._finish(state, run[0], min(run[1], until, run[0] + _PURGED_AT_ONCE))
+            end = min(run[1], until, run[0] + _PURGED_AT_ONCE)
+            self._settler.finish(state, range_of(run[0], end))
+            count += end - run[0]
             yield None
-
-    def _finish(self, state: QueueDeliveries, first: int, end: int) -> int:
-        position = state.position
-        done = encode_offsets(range_of(first, end), position)
-        settled = Settled(state.store.number, 0, position, done)
-        self._engine.accept(OffsetsCommitted(QUEUE_GROUP, [], self._engine.now(), b"", [settled]))
-        return end - first
 
     def declare_exchange(
         self,
@@ -326,6 +359,9 @@ class Queueing:
             "queue_messages": sum(each.left for each in states),
             "queue_unacknowledged": sum(each.unacknowledged for each in states),
             "queue_unrouted": self.publishing.unrouted,
+            "queue_expired": self.takes.removals.expired,
+            "queue_dropped": self.takes.removals.dropped,
+            "queue_circles": self.circles,
         }
 
 

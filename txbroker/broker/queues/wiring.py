@@ -10,14 +10,20 @@ from journal.folds.queues import QueuesFold
 from txbroker.broker.fetches.fetch_attempt import CallLater
 from txbroker.broker.fetches.stepwise_answers import Stepwise
 from txbroker.broker.groups.consumer_groups import Consuming
+from txbroker.broker.queues.giving import Giving
 from txbroker.broker.queues.queue_requests import Queueing
+from txbroker.broker.queues.removals import Removals
+from txbroker.broker.queues.returns import Returns
+from txbroker.broker.queues.settler import Settler
 from txbroker.broker.queues.takes import Takes
 from txbroker.broker.sends.sends import Sending
 from txbroker.broker.sessions.accounts import Accounts
 from txbroker.broker.sessions.settings import BrokerSettings
 from txbroker.broker.transactions.request_content import RequestContent
 from txbroker.groups.dead_letters import DeadLetters
+from txbroker.queues.declarations import Declarations
 from txbroker.queues.deliveries import Deliveries
+from txbroker.queues.publishing import Publishing
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -35,19 +41,17 @@ def queueing(
     random: Callable[[int], bytes],
 ) -> Queueing:
     """Return the meaning of requests about queues, known to the judge of what groups settle."""
-    deliveries = Deliveries(engine, fold, groups)
+    deliveries, settler = Deliveries(engine, fold, groups), Settler(engine, consuming)
+    removals = Removals(engine, deliveries, settler, settings.max_parked)
+    giving = Giving(engine, settler, removals, settings.max_fetch)
+    returns = Returns(engine, deliveries, settler, call_later)
     takes = Takes(
-        engine,
-        deliveries,
-        consuming,
-        stepwise,
-        answers,
-        settings.max_fetch_wait,
-        settings.max_fetch,
-        call_later,
+        engine, deliveries, giving, returns, removals, stepwise, answers, settings.max_fetch_wait, call_later
     )
-    found = Queueing(engine, fold, groups, settings.max_queues, random, takes, stepwise)
-    consuming.judge_queues, consuming.on_returned = found.judge_settled, takes.returned
+    declarations = Declarations(engine, fold, groups, settings.max_queues, random)
+    publishing = Publishing(engine, fold, deliveries)
+    found = Queueing(engine, fold, declarations, publishing, takes, settler, stepwise)
+    consuming.judge_queues, consuming.on_returned = found.judge_settled, returns.returned
     consuming.rules_of_queues(found.rules_of)
     return found
 

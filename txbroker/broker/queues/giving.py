@@ -1,0 +1,174 @@
+"""Messages of queues that are given out: read from the log, those left out that have expired or are damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from twisted.logger import Logger
+
+from journal.errors import CorruptSegment, OffsetOutOfRange
+from journal.formats.frame import walk
+from journal.records.group_entries import Death
+from txbroker.broker.fetches.stepwise_answers import Steps, Until, Work
+from txbroker.broker.queues.reading import read
+from txbroker.broker.queues.removals import Removals
+from txbroker.broker.queues.settler import Settler
+from txbroker.broker.sessions.session import Session, unheard
+from txbroker.queues.deliveries import QueueDeliveries, range_of
+from txbroker.queues.expiry import expired_run
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import TakeMessages, Taken
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+    from txbroker.broker.sessions.allowance import Allowance
+
+T = TypeVar("T")
+Part = Generator[Work | Until | None, Any, T]
+"""A part of such an answer, with its result."""
+RUNS_AT_ONCE: Final = 32
+"""Runs of messages that are read in one step: 1.5 ms."""
+
+
+class Giving:
+    """Makes the answers that have messages. None has more than ``max_bytes``, unless it is one message."""
+
+    log = Logger()
+
+    def __init__(self, engine: Engine, settler: Settler, removals: Removals, max_bytes: int) -> None:
+        self._engine, self._settler, self._removals = engine, settler, removals
+        self._max_bytes = max_bytes
+        self.serve: Callable[[QueueDeliveries], object] = unheard
+        """Called with a queue of which messages were given back."""
+        self.gave: Callable[[Allowance, int], object] = unheard
+        """Called with bytes of messages that were given out."""
+        self.taken = 0
+
+    def answer(
+        self,
+        session: Session,
+        command: TakeMessages,
+        state: QueueDeliveries,
+        runs: list[tuple[int, int]],
+        fresh: int,
+    ) -> Steps:
+        """Read the messages of these runs, as many as the answer has room for; give the others back, or all if reading
+        fails. Those from offset ``fresh`` on were not handed out before.
+        """
+        found = _Found(session.number, min(command.max_bytes, self._max_bytes))
+        try:
+            yield from self._read(state, runs, found)
+        except (
+            Exception
+        ):  # not that nobody wants the answer any more: the session has ended, and forget returns all
+            for first, end in runs:
+                state.give_back(session.number, range_of(first, end))
+            self.serve(state)
+            raise
+        self.taken += found.count
+        session.work += found.size
+        if session.allowance is not None and found.size:
+            self.gave(session.allowance, found.size)
+        attempts = [each for first, count in found.runs for each in state.attempts_of(first, first + count)]
+        again = [(first, count) for first, count in found.runs if first < fresh]
+        told = Taken(command.correlation, command.partition, found.runs, attempts, again)
+        return encode(told, b"".join(found.pieces))
+
+    def _read(self, state: QueueDeliveries, runs: list[tuple[int, int]], found: _Found) -> Part[None]:
+        has_back = False
+        for number, (first, end) in enumerate(runs):
+            first = yield from self._read_run(state, first, end, found)
+            if number % RUNS_AT_ONCE == RUNS_AT_ONCE - 1:
+                yield None
+            if first < end:
+                for behind, last in [(first, end), *runs[number + 1 :]]:
+                    state.give_back(found.holder, range_of(behind, last))
+                has_back = True
+                break
+        if has_back:
+            self.serve(state)
+
+    def _read_run(self, state: QueueDeliveries, first: int, end: int, found: _Found) -> Part[int]:
+        """Read messages of a run as long as there is room; return the offset behind those that are done with."""
+        ttl = state.queue.settings.message_ttl
+        while first < end and found.has_room:
+            try:
+                data = yield from read(state.store, first, end, max(found.left, 1))
+            except CorruptSegment as error:
+                behind = min(end, max(first, error.last_offset) + 1)
+                self._damaged(state, found.holder, first, behind, error)
+                first = behind
+                continue
+            except OffsetOutOfRange as error:  # a repair or a deletion has moved the start
+                first = min(end, max(first + 1, error.start))
+                continue
+            now = self._engine.now() + self._engine.wall_offset
+            expired = expired_run(data, first, end, ttl, now)
+            if expired is not None and expired[0] == first:
+                first = yield from self._expire(state, found.holder, *expired)
+                continue
+            before = first
+            first = found.add(data, first, end if expired is None else expired[0])
+            if first == before:
+                break
+        return first
+
+    def _expire(self, state: QueueDeliveries, holder: int, first: int, end: int) -> Part[int]:
+        """End expired messages; return the offset behind those that are nobody's any more."""
+        while self._engine.busy:
+            yield Until.IDLE
+        end = min(end, first + self._removals.most_at_once(state))
+        self._removals.end(state, holder, first, end, Death.EXPIRED)
+        yield None
+        return end
+
+    def _damaged(
+        self, state: QueueDeliveries, holder: int, first: int, end: int, error: CorruptSegment
+    ) -> None:
+        """Pass damaged messages over; those that a repair found lost are finished."""
+        state.pass_over(holder, first, end)
+        if error.lost and not self._engine.busy:
+            self._settler.finish(state, range_of(first, end))
+        self.log.error(
+            "messages {first} to {last} of queue {queue!r} cannot be delivered: {error}",
+            first=first, last=end - 1, queue=state.queue.name, error=str(error),
+        )  # fmt: skip
+
+
+class _Found:
+    """The messages of an answer to a holder, of up to ``left`` bytes more, but one at least."""
+
+    def __init__(self, holder: int, left: int) -> None:
+        self.holder, self.left = holder, left
+        self.pieces: list[bytes | memoryview] = []
+        self.runs: list[tuple[int, int]] = []
+        self.size = self.count = 0
+        self._is_full = False
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a further message may have room."""
+        return not self._is_full and (self.left > 0 or not self.pieces)
+
+    def add(self, data: bytes, first: int, end: int) -> int:
+        """Add the frames from offset ``first`` to below ``end`` as far as there is room, at least one if there is none
+        yet; return the offset behind them.
+        """
+        begin, stop, offset = None, 0, first
+        for position, length, at, count in walk(data):
+            if at >= end or (stop + length > self.left and (self.pieces or begin is not None)):
+                break
+            if at + count <= first:
+                continue
+            begin = position if begin is None else begin
+            stop, offset = position + length, at + count
+        if begin is None:
+            self._is_full = True
+            return first
+        self.pieces.append(memoryview(data)[begin:stop])
+        self.runs.append((first, offset - first))
+        self.size += stop - begin
+        self.left -= stop - begin
+        self.count += offset - first
+        return offset

@@ -1,0 +1,75 @@
+"""What a dead letter says of its deaths: in which queues it has died, of what, how often and when first.
+
+RabbitMQ has the same in ``x-death``, and decides by it what goes in a circle (rabbit_dead_letter.erl).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from journal.message_headers import Headers, last_value
+from journal.records.group_entries import Death
+
+DEATHS: Final = "txbroker.deaths"
+"""The header of a dead letter with its deaths, as JSON: a list of [queue, cause, count, first], the latest first."""
+CAUSES: Final = {
+    Death.REJECTED: "rejected",
+    Death.DELIVERY_LIMIT: "delivery_limit",
+    Death.EXPIRED: "expired",
+    Death.LENGTH: "maxlen",
+}
+"""The words for them, which are RabbitMQ's."""
+MAX_DEATHS: Final = 64
+"""Most deaths that are kept, the latest."""
+
+
+class QueueDeath(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """That a message has died in a queue of one cause, ``count`` times, first at ``first`` (µs since 1970 UTC)."""
+
+    queue: str
+    cause: str
+    count: Annotated[int, msgspec.Meta(ge=1)]
+    first: int
+
+
+_decode = msgspec.json.Decoder(list[QueueDeath]).decode
+
+
+def deaths_of(headers: Headers) -> list[QueueDeath]:
+    """Return the deaths of a message, the latest first; none for one that says nothing that can be read."""
+    said = last_value(headers, DEATHS)
+    try:
+        return [] if said is None else _decode(said)
+    except msgspec.MsgspecError:
+        return []
+
+
+def with_death(deaths: Sequence[QueueDeath], queue: str, death: Death, at: int) -> list[QueueDeath]:
+    """Return the deaths of a message that has died once more."""
+    cause = CAUSES[death]
+    others = [each for each in deaths if (each.queue, each.cause) != (queue, cause)]
+    known = next((each for each in deaths if (each.queue, each.cause) == (queue, cause)), None)
+    latest = (
+        QueueDeath(queue, cause, 1, at)
+        if known is None
+        else QueueDeath(queue, cause, known.count + 1, known.first)
+    )
+    return [latest, *others][:MAX_DEATHS]
+
+
+def header_of(deaths: Sequence[QueueDeath]) -> tuple[str, bytes]:
+    """Return the header that says so."""
+    return DEATHS, msgspec.json.encode(deaths)
+
+
+def goes_in_a_circle(deaths: Iterable[QueueDeath], queue: str) -> bool:
+    """Return whether a message that comes to a queue has died in it before, and was not rejected since."""
+    for each in deaths:
+        if each.cause == CAUSES[Death.REJECTED]:
+            return False
+        if each.queue == queue:
+            return True
+    return False
