@@ -36,15 +36,22 @@ def due_time(after: Any, at: Any, state: str = NOTHING_SENT, wall: int | None = 
         return None if at is None else DueTime(Clock.WALL, _moment(at, state, wall))
     if at is not None:
         raise Misuse(f"a message is due after a time or at one, not both; {state}. Give after= or at=")
-    given = (
-        after // _MICROSECOND if isinstance(after, timedelta) else int(seconds("after", after, state) * 1e6)
+    return DueTime(Clock.ELAPSED, time_span("after", after, state))
+
+
+def time_span(parameter: str, given: Any, state: str = NOTHING_SENT) -> int:
+    """Return the µs of a time span that a caller gave, a ``timedelta`` or seconds; raises WrongType, and WrongValue for
+    one that is not from 0 to ten years.
+    """
+    found = (
+        given // _MICROSECOND if isinstance(given, timedelta) else int(seconds(parameter, given, state) * 1e6)
     )
-    if not 0 <= given <= _LONGEST:
+    if not 0 <= found <= _LONGEST:
         raise WrongValue(
-            f"after is {shown(after) if not isinstance(after, timedelta) else after}; it must be from 0 to ten years; "
-            f"{state}"
+            f"{parameter} is {shown(given) if not isinstance(given, timedelta) else given}; it must be from 0 to ten "
+            f"years; {state}"
         )
-    return DueTime(Clock.ELAPSED, given)
+    return found
 
 
 def _moment(at: Any, state: str, wall: int | None) -> int:

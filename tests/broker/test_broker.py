@@ -284,7 +284,7 @@ class TestTime:
         peer = room.peer()
         opened = peer.ask(messages.OpenProducer, "p")
         room.clock.advance(1_000_001)
-        room.broker.expire_producers(room.engine.now())
+        room.broker.sending.room.expire(room.engine.now())
         assert room.broker.producers.producers == {}
         assert peer.ask(messages.OpenProducer, "p").producer_id == opened.producer_id + 1
 

@@ -148,7 +148,7 @@ def test_an_idle_session_that_ends_meanwhile_ends_afterwards(busy):
 def test_expiry_waits_too(busy):
     busy.room.clock.advance(10**12)
     busy.room.broker.expire_transactions(busy.room.engine.now())
-    busy.room.broker.expire_producers(busy.room.engine.now())
+    busy.room.broker.sending.room.expire(busy.room.engine.now())
     busy.room.engine.sync()
     assert isinstance(busy.peer.answer(busy.committed), commands.Committed)
 

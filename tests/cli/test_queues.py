@@ -84,7 +84,8 @@ class TestLooking:
             assert re.search(part, shown), shown
         found = run_json("queues", "show", name)
         assert found["settings"] == {
-            "delivery_limit": 3, "dead_letter_exchange": "amq.fanout", "dead_letter_key": None,
+            "delivery_limit": 3, "dead_letter_exchange": "amq.fanout", "dead_letter_key": None, "message_ttl": None,
+            "max_length": None, "overflow": "drop-head", "expires": None,
         }  # fmt: skip
         assert found["bindings"][0] == {
             "exchange": f"{name}.by-word", "key": "eu.#", "destination": name, "to_exchange": False,
@@ -116,9 +117,7 @@ class TestLooking:
 
 class TestDeclaring:
     def test_a_queue_that_is_there_is_left_as_it_is(self, run, run_json, queue):
-        assert run("queues", "declare", queue).stdout == (
-            f"Queue {queue} is there. Delivery limit: none; dead letters: dropped.\n"
-        )
+        assert run("queues", "declare", queue).stdout == (f"Queue {queue} is there. Dead letters: dropped.\n")
         assert counts(run_json, queue)[0] == 2
 
     def test_one_that_was_declared_otherwise_is_refused(self, run, name):
@@ -134,6 +133,44 @@ class TestDeclaring:
         run("exchanges", "declare", name, "--kind", "direct")
         for more in (("--kind", "topic"), ("--internal",)):
             assert "DeclaredOtherwise" in run("exchanges", "declare", name, *more, code=3).stderr
+
+    def test_a_queue_says_how_it_ends_what_it_has(self, run, run_json, name, connection):
+        given = (
+            "--message-ttl",
+            "90s",
+            "--max-length",
+            "5",
+            "--overflow",
+            "reject-publish",
+            "--expires",
+            "2h",
+        )
+        assert run("queues", "declare", name, *given).stdout == (
+            f"Queue {name} is there. Time to live: 1m 30s; max length: 5 messages, then further ones are refused; "
+            "dead letters: dropped; expires: after 2h without use.\n"
+        )
+        run("queues", "declare", name, *given)
+        settings = run_json("queues", "show", name)["settings"]
+        assert (settings["message_ttl"], settings["overflow"]) == (90_000_000, "reject-publish")
+        assert re.search(
+            r"max length +5 messages, then further ones are refused", run("queues", "show", name).stdout
+        )
+        run("queues", "publish", "", name, "gone", "--ttl", "0")
+        run("queues", "publish", "", name, "stays", "--ttl", "1h")
+        assert [each["value"] for each in lines(run("queues", "get", name, "--json"))] == ["stays"]
+        for wrong in (
+            ("--message-ttl", "5"),
+            ("--max-length", "-1"),
+            ("--overflow", "x"),
+            ("--expires", "0"),
+        ):
+            run("queues", "declare", name, *wrong, code=2)
+
+    def test_an_exchange_says_where_the_rest_goes(self, run, run_json, name):
+        run("exchanges", "declare", name, "--alternate", "amq.fanout", "--auto-delete")
+        assert re.search(r"alternate +amq\.fanout", run("exchanges", "show", name).stdout)
+        settings = run_json("exchanges", "show", name)["settings"]
+        assert (settings["alternate"], settings["auto_delete"]) == ("amq.fanout", True)
 
     def test_names_and_settings_that_cannot_be_are_refused(self, run):
         for names in ("queues", "exchanges"):
@@ -222,7 +259,9 @@ class TestExchanges:
         found = {each["name"]: each for each in run_json("exchanges", "list")["exchanges"]}
         assert found[""]["number"] == 1
         assert found[""]["published"] >= 2
-        assert found["amq.topic"]["settings"] == {"kind": "topic", "internal": False, "auto_delete": False}
+        assert found["amq.topic"]["settings"] == {
+            "kind": "topic", "internal": False, "auto_delete": False, "alternate": None,
+        }  # fmt: skip
 
     def test_one_is_shown_with_its_bindings(self, run, run_json, queue):
         run("exchanges", "declare", queue, "--kind", "headers", "--internal")

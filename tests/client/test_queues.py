@@ -277,7 +277,7 @@ def test_a_get_that_waits_when_its_client_goes_leaves_the_message_to_others(proc
 
 @pytest.mark.parametrize("step", [43, pytest.param(3, marks=pytest.mark.deep)])
 def test_an_interrupt_at_any_line_loses_no_message(process, broker, name, step):
-    """After it the same queue, or when that is closed another one, has every message, and no message twice."""
+    """It ends the call; after it the same queue, or when that is closed another one, has every message, none twice."""
     number = 0
 
     def case(at):
@@ -285,8 +285,10 @@ def test_an_interrupt_at_any_line_loses_no_message(process, broker, name, step):
         number += 1
         broker.publish("", name, b"%d" % number)
         queue, got = broker.queue(name, prefetch=2), None
+        began = time.monotonic()
         with contextlib.suppress(Interrupt), at:
             got = queue.get(5.0)
+        assert time.monotonic() - began < 4.0, f"it waited on, interrupted at {at.raised}"
         if got is None:
             got = queue.get(0.2)
         if got is None:  # it was handed out to nobody

@@ -191,7 +191,7 @@ class Stage:
         broker, engine = self.room.broker, self.room.engine
         broker.expire_transactions(engine.now())
         broker.dead_letters.try_again()
-        broker.expire_producers(engine.now())
+        broker.sending.room.expire(engine.now())
         engine.housekeeping.retain(engine.now())
         return self.carry()
 

@@ -67,7 +67,7 @@ def begin_producer(room: Room) -> Due:
     room.peer().ask(messages.OpenProducer, "p")
 
     def over(room: Room) -> bool:
-        room.broker.expire_producers(room.engine.now())
+        room.broker.sending.room.expire(room.engine.now())
         return not next(fold for fold in room.engine.folds if fold.name == "producers").producers
 
     return over

@@ -50,7 +50,7 @@ def passes(room, seconds, every=10, then=lambda: None):
         room.timers.advance(every)
         then()
         room.engine.sync()
-        room.broker.expire_groups(room.engine.now())
+        room.broker.idle_groups.look(room.engine.now())
         room.engine.sync()
 
 
@@ -278,7 +278,7 @@ class TestRestarts:
         passes(room, EXPIRY)
         while is_there(room):
             room.clock.advance(10 * SECOND)
-            room.broker.expire_groups(room.engine.now())
+            room.broker.idle_groups.look(room.engine.now())
         room.filesystem = room.filesystem.crash_clone(0, 0.0)
         room.start()
         assert is_there(room)

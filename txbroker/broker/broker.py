@@ -206,18 +206,15 @@ class Broker:
             self.accounts, call_later, random,
         )  # fmt: skip
         removals = self.queues.takes.removals
-        self.removal_passes = Passes(
-            "ending messages of queues", self.engine, removals.run, removals.next_in, run_blocking, call_later,
-            self._failed,
-        )  # fmt: skip
-        removals.wake = self.removal_passes.wake
         self.scheduling = Scheduling(self.engine, self.settings, self.stepwise)
-        self.scheduling.schedule.on_placed = self.latencies.placed
         schedule = self.scheduling.schedule
-        self.schedule_passes = Passes(
-            "placing scheduled messages", self.engine, schedule.run, schedule.next_in, run_blocking, call_later,
-            self._failed,
-        )  # fmt: skip
+        schedule.on_placed = self.latencies.placed
+        self.schedule_passes, self.removal_passes = self.passes = [
+            Passes(doing, self.engine, of.run, of.next_in, run_blocking, call_later, self._failed)
+            for doing, of in (("placing what is due", schedule), ("ending messages of queues", removals))
+        ]
+        """What the broker does by itself; it is to be woken at the start, and stopped."""
+        removals.wake = self.removal_passes.wake
 
     def _idle_groups(self) -> IdleGroups:
         grace = self.settings.reconnect_grace + self.settings.rejoin_timeout
@@ -488,26 +485,6 @@ class Broker:
         self._transactions.expire(now, self.settings.transaction_timeout)
         if self.orphans.treat(now):
             self._transactions.trim(min(self.sessions, default=self.transacting.next_session))
-
-    def expire_producers(self, now: int) -> None:
-        """Forget producers that have been silent for long."""
-        if not self.engine.busy:
-            self.sending.room.expire(now)
-
-    def expire_groups(self, now: int) -> None:
-        """Delete groups that nobody has used for long, if they are to expire."""
-        if not self.engine.busy:
-            self.idle_groups.look(now)
-
-    def expire_queues(self, now: int) -> None:
-        """Delete queues that nobody has used for as long as they say."""
-        if not self.engine.busy:
-            self.queues.expire(now)
-
-    @property
-    def passes(self) -> tuple[Passes, ...]:
-        """What the broker does by itself; it is to be woken at the start, and stopped."""
-        return self.schedule_passes, self.removal_passes
 
     def answer_waiting(self) -> None:
         """Answer the fetches that wait for messages, because the broker is stopping."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from rich.console import RenderableType
 
-from journal.records.queue_entries import Binding, ExchangeSettings, QueueSettings, Scalar
+from journal.records.queue_entries import Binding, ExchangeSettings, Overflow, QueueSettings, Scalar
 from txbroker.cli.output import age_text, bytes_json, bytes_text, count_text, facts, size_text, table, visible
 from txbroker.wire.messages import ExchangeInfo, QueueInfo
 
@@ -50,7 +50,6 @@ def queue_row(queue: QueueInfo) -> tuple[object, ...]:
 
 def queue_facts(queue: QueueInfo) -> RenderableType:
     """Return what is known of a queue, for people."""
-    limit, dead_letters = settings_texts(queue.settings)
     return facts(
         [
             ("queue", queue.name),
@@ -63,25 +62,35 @@ def queue_facts(queue: QueueInfo) -> RenderableType:
             ("oldest", f"{age_text(queue.oldest)} ago" if queue.oldest >= 0 else None),
             ("waiting consumers", queue.waiting),
             ("bytes", size_text(queue.bytes)),
-            ("delivery limit", limit),
-            ("dead letters", dead_letters),
+            *settings_facts(queue.settings),
         ]
     )
 
 
-def settings_texts(settings: QueueSettings) -> tuple[str, str]:
-    """Return how often messages are delivered, and where they go then, for people."""
-    limit, exchange, key = settings.delivery_limit, settings.dead_letter_exchange, settings.dead_letter_key
-    often = "none" if limit is None else f"returned at most {count_text(limit, 'time')}"
-    if exchange is None:
-        return often, "dropped"
+def settings_facts(settings: QueueSettings) -> list[tuple[str, str | None]]:
+    """Return how a queue was declared, for people: what it has no bound of is None."""
+    exchange, key = settings.dead_letter_exchange, settings.dead_letter_key
     keyed = "" if key is None else f", with key {visible(key)}"
-    return often, f"to exchange {exchange_text(exchange)}{keyed}"
+    limit, most = settings.delivery_limit, settings.max_length
+    full = "the oldest go" if settings.overflow is Overflow.DROP_HEAD else "further ones are refused"
+    return [
+        ("delivery limit", None if limit is None else f"returned at most {count_text(limit, 'time')}"),
+        ("time to live", None if settings.message_ttl is None else age_text(settings.message_ttl)),
+        ("max length", None if most is None else f"{count_text(most, 'message')}, then {full}"),
+        ("dead letters", "dropped" if exchange is None else f"to exchange {exchange_text(exchange)}{keyed}"),
+        ("expires", None if settings.expires is None else f"after {age_text(settings.expires)} without use"),
+    ]
+
+
+def overflow_text(overflow: Overflow) -> str:
+    """Return what becomes of messages that are too many, as it is declared."""
+    return overflow.name.lower().replace("_", "-")
 
 
 def queue_settings_json(settings: QueueSettings) -> dict[str, object]:
-    """Return the settings of a queue in JSON."""
-    return {name: getattr(settings, name) for name in QueueSettings.__struct_fields__}
+    """Return the settings of a queue in JSON; times in µs."""
+    found = {name: getattr(settings, name) for name in QueueSettings.__struct_fields__}
+    return found | {"overflow": overflow_text(settings.overflow)}
 
 
 def queue_json(queue: QueueInfo) -> dict[str, object]:
@@ -129,8 +138,13 @@ def exchange_facts(exchange: ExchangeInfo) -> RenderableType:
             ("published", exchange.taken),
             ("internal", exchange.settings.internal),
             ("auto-delete", exchange.settings.auto_delete),
+            ("alternate", _maybe_exchange(exchange.settings.alternate)),
         ]
     )
+
+
+def _maybe_exchange(name: str | None) -> str | None:
+    return None if name is None else exchange_text(name)
 
 
 def exchange_settings_json(settings: ExchangeSettings) -> dict[str, object]:
@@ -139,6 +153,7 @@ def exchange_settings_json(settings: ExchangeSettings) -> dict[str, object]:
         "kind": kind_text(settings),
         "internal": settings.internal,
         "auto_delete": settings.auto_delete,
+        "alternate": settings.alternate,
     }
 
 

@@ -33,9 +33,9 @@ from journal.transaction_states import CLIENT, TransactionNumber
 from journal.transactions.unsent import Unsent, UnsentRun
 from txbroker.errors import CorruptData, MessageTooLarge, TxBrokerError
 from txbroker.groups.retries import has_target, is_queue, target_of
-from txbroker.queues.deaths import CAUSES, DEATHS, deaths_of, header_of, with_death
-from txbroker.queues.expiry import EXPIRATION
+from txbroker.queues.deaths import CAUSES, deaths_of, header_of, with_death
 from txbroker.wire import dead_letters as names
+from txbroker.wire.queues import DEATHS, EXPIRATION
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine

@@ -12,9 +12,8 @@ import msgspec
 
 from journal.message_headers import Headers, last_value
 from journal.records.group_entries import Death
+from txbroker.wire.queues import DEATHS
 
-DEATHS: Final = "txbroker.deaths"
-"""The header of a dead letter with its deaths, as JSON: a list of [queue, cause, count, first], the latest first."""
 CAUSES: Final = {
     Death.REJECTED: "rejected",
     Death.DELIVERY_LIMIT: "delivery_limit",

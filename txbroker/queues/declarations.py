@@ -99,6 +99,7 @@ class Declarations:
             _check_same(f"queue {name!r}", known.settings, settings)
             return known
         _check_new_name("queue", name)
+        _check_settings(name, settings)
         if len(self._fold.queues) >= self._max_queues:
             raise LimitExceeded(
                 f"there are {len(self._fold.queues)} queues, the limit is {self._max_queues} (max_queues); nothing has "
@@ -232,6 +233,19 @@ def _check_rule(exchange: Exchange, binding: Binding) -> None:
     if [name for name, _ in binding.arguments] != sorted({name for name, _ in binding.arguments}):
         raise InvalidSetting(
             "the arguments of a binding are not sorted, or one comes twice; nothing has changed"
+        )
+
+
+def _check_settings(name: str, settings: QueueSettings) -> None:
+    """Raise InvalidSetting for what no queue can be declared with."""
+    if settings.expires == 0:
+        raise InvalidSetting(
+            f"queue {name!r} would be deleted at once (expires is 0); nothing has changed. Give it a time"
+        )
+    if settings.dead_letter_key is not None and settings.dead_letter_exchange is None:
+        raise InvalidSetting(
+            f"queue {name!r} has a key for dead letters ({settings.dead_letter_key!r}) and no exchange for them; "
+            "nothing has changed. Name the exchange, too"
         )
 
 

@@ -8,9 +8,8 @@ from journal.errors import InvalidFrame
 from journal.formats.frame import HEADER, HEADER_BYTES, decode_attribute, walk
 from journal.message_headers import Headers, last_value
 from journal.records.group_entries import MAX_PAUSE
+from txbroker.wire.queues import EXPIRATION
 
-EXPIRATION: Final = "txbroker.expiration"
-"""The header of a message that says how long it may be in a queue: µs, as decimal digits."""
 NEVER: Final = 1 << 62
 """When a message expires that does not."""
 MAX_TTL: Final = 10 * MAX_PAUSE

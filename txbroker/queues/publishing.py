@@ -58,7 +58,10 @@ class Publishing:
         self.unrouted = 0
         """Messages that found no queue, and were dropped."""
 
-    def _exchange_at(self, address: int, is_ours: bool) -> Exchange:
+    def exchange_at(self, address: int, is_ours: bool = False) -> Exchange:
+        """Return the exchange at an address; raises UnknownExchange, and InvalidSetting for one that takes nothing from
+        clients, unless it is the broker who sends.
+        """
         exchange = self._fold.exchanges_by_number.get(exchange_of(address))
         if exchange is None:
             raise UnknownExchange(
@@ -83,7 +86,7 @@ class Publishing:
         routing key, :class:`QueueFull`, :class:`LimitExceeded` for more places than one request may have, DiskFull if
         they have no room.
         """
-        exchange, view = self._exchange_at(address, is_ours), memoryview(frames)
+        exchange, view = self.exchange_at(address, is_ours), memoryview(frames)
         found: list[UnsentRun] = []
         spent = Ways() if ways is None else ways
         begin = count = further = 0

@@ -157,10 +157,10 @@ class RunningBroker:
                 self._unless_busy(lambda _: broker.dead_letters.try_again()),
             ),
             PeriodicTask(
-                "expiring producers", EXPIRY_INTERVAL * 20, self._unless_busy(broker.expire_producers)
+                "expiring producers", EXPIRY_INTERVAL * 20, self._unless_busy(broker.sending.room.expire)
             ),
-            PeriodicTask("expiring queues", EXPIRY_INTERVAL, self._unless_busy(broker.expire_queues)),
-            PeriodicTask("expiring groups", EXPIRY_INTERVAL * 2, self._unless_busy(broker.expire_groups)),
+            PeriodicTask("expiring queues", EXPIRY_INTERVAL, self._unless_busy(broker.queues.expire)),
+            PeriodicTask("expiring groups", EXPIRY_INTERVAL * 2, self._unless_busy(broker.idle_groups.look)),
             PeriodicTask(
                 "watching what is prepared", EXPIRY_INTERVAL * 2, self._unless_busy(broker.quotas.look)
             ),

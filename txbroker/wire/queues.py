@@ -18,6 +18,13 @@ from journal.records.queue_entries import Binding, ExchangeSettings, QueueSettin
 from txbroker.wire.answers import Answer
 from txbroker.wire.requests import Request
 
+EXPIRATION: Final = "txbroker.expiration"
+"""The header of a message that says how long it may be in a queue: µs, as decimal digits. A dead letter has none."""
+DEATHS: Final = "txbroker.deaths"
+"""The header of a dead letter with its deaths, as JSON: a list of [queue, cause, count, first], the latest first.
+
+Causes are "rejected", "delivery_limit", "expired" and "maxlen"; ``first`` is when it died so first, in µs since 1970.
+"""
 MAX_TAKEN: Final = 4096
 """Most messages of one answer."""
 MAX_LISTED: Final = 1000

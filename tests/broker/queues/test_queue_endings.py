@@ -11,9 +11,8 @@ from journal.formats import frame
 from journal.records.queue_entries import ExchangeKind, Overflow
 from tests.broker.queues.scene import SELF, Scene, framed
 from tests.support.broker_room import refused
-from txbroker.queues.deaths import DEATHS
-from txbroker.queues.expiry import EXPIRATION
 from txbroker.wire import messages
+from txbroker.wire.queues import DEATHS, EXPIRATION
 
 SECOND = 1_000_000
 
@@ -268,14 +267,14 @@ def test_a_queue_that_nobody_uses_is_deleted():
     queue = scene.queue(expires=10 * SECOND)
     for _ in range(3):
         scene.room.clock.advance(6 * SECOND)
-        scene.room.broker.expire_queues(scene.room.engine.now())
+        scene.room.broker.queues.expire(scene.room.engine.now())
         scene.take(queue)
     scene.queue(expires=10 * SECOND)
     scene.room.clock.advance(9 * SECOND)
-    scene.room.broker.expire_queues(scene.room.engine.now())
+    scene.room.broker.queues.expire(scene.room.engine.now())
     scene.publish("q", b"x")
     scene.room.clock.advance(SECOND)
-    scene.room.broker.expire_queues(scene.room.engine.now())
+    scene.room.broker.queues.expire(scene.room.engine.now())
     refused(scene.peer.ask(messages.DeclareQueue, "q", passive=True), "UnknownQueue")
 
 
@@ -285,11 +284,11 @@ def test_a_queue_is_used_while_somebody_waits_or_has_its_messages():
     waits = scene.peer.tell(messages.TakeMessages, queue, max_wait=100 * SECOND)
     for _ in range(3):
         scene.room.clock.advance(2 * SECOND)
-        scene.room.broker.expire_queues(scene.room.engine.now())
+        scene.room.broker.queues.expire(scene.room.engine.now())
     scene.publish("q", b"x")
     assert scene.peer.answer(waits).runs == [(0, 1)]
     scene.room.clock.advance(2 * SECOND)
-    scene.room.broker.expire_queues(scene.room.engine.now())
+    scene.room.broker.queues.expire(scene.room.engine.now())
     assert scene.counts() == (1, 0, 1, 0)
 
 

@@ -110,7 +110,7 @@ class TestRoomForProducers:
         producer(peer)
         refused(other.ask(messages.OpenProducer), "LimitExceeded")
         room.clock.advance(2_000_000)
-        room.broker.expire_producers(room.engine.now())
+        room.broker.sending.room.expire(room.engine.now())
         producer(peer)
         producer(other)
         assert len(known(room)) == 2

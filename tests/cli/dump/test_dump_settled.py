@@ -36,7 +36,9 @@ NAMED = {
     "generation": 2,
     "base": 5,
     "finished": "5-7, 9",
-    "unfinished": [{"offset": 8, "attempts": 3, "due": 99, "reason": "why", "failed": 77}],
+    "unfinished": [
+        {"offset": 8, "attempts": 3, "due": 99, "reason": "why", "failed": 77, "death": "rejected"}
+    ],
     "start": 4,
 }
 RULES = RetryRules(3, 5, 80, Ending.STOP)

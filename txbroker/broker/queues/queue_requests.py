@@ -227,7 +227,7 @@ class Queueing:
         return count
 
     def expire(self, now: int) -> None:
-        """Delete queues that were not used for as long as they say. Every second or so."""
+        """Delete queues that were not used for as long as they say. Every second or so, unless the engine is busy."""
         limited = [each for each in self._fold.queues.values() if each.settings.expires is not None]
         for queue in limited:
             state = self._deliveries.of(queue)

@@ -58,6 +58,6 @@ def queueing(
 
 def tell_of(queues: Queueing, sending: Sending, content: RequestContent, dead_letters: DeadLetters) -> None:
     """Let those know of queues who send messages."""
-    sending.publish = queues.publishing.publish
+    sending.publish, sending.check_exchange = queues.publishing.publish, queues.publishing.exchange_at
     content.routed = queues.publishing.routed
     dead_letters.queue_runs, dead_letters.queue_origin = queues.dead_letter_runs, queues.dead_letter_origin

@@ -91,7 +91,9 @@ class ProducerRoom:
             )
 
     def expire(self, now: int) -> None:
-        """Forget producers that have been silent for ``producer_age``."""
+        """Forget producers that have been silent for ``producer_age``. Nothing while a large commit is applied."""
+        if self._engine.busy:
+            return
         before = now - self._settings.producer_age
         while self._forget(
             _first(

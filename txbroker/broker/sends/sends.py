@@ -52,6 +52,8 @@ class Sending:
         self.repeats = 0
         self.publish: Callable[[int, memoryview, int, int, int, int], int] = no_exchange
         """Puts frames into the queues that an exchange finds, and returns the number of the first message."""
+        self.check_exchange: Callable[[int], object] = no_exchange
+        """Raises unless there is an exchange at that address."""
         self.judge_scheduled: Callable[[Session, Send, MessageStore, memoryview], object] = unheard
         """Raises unless these frames may be sent to that topic of the broker's own, which is the schedule's."""
         self.judge_producer: Callable[[Session], None] = unheard
@@ -111,6 +113,7 @@ class Sending:
     def _publish(self, session: Session, command: Send, data: memoryview) -> Sent:
         """Send messages through an exchange."""
         address, producer_id = command.partition, command.producer_id
+        self.check_exchange(address)  # first: with an exchange its sequences go
         count = check_run(data, self._max_frame, True, MAX_REQUEST_MESSAGES)
         session.work += REQUEST * count
         if producer_id:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from rich.console import Group as Stack
 
-from journal.records.queue_entries import DEFAULT_EXCHANGE
+from journal.records.queue_entries import DEFAULT_EXCHANGE, ExchangeSettings
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
 from txbroker.cli.output import FILTERED, count_text, emit, table
 from txbroker.cli.queue_description import (
@@ -14,6 +14,7 @@ from txbroker.cli.queue_description import (
     exchange_facts,
     exchange_json,
     exchange_row,
+    exchange_settings_json,
     exchange_text,
 )
 from txbroker.client.operations.queue_operations import KINDS
@@ -72,14 +73,19 @@ def show(invocation: Invocation, name: str) -> None:
     "words of the key (topic), by the message's headers (headers).",
 )
 @click.option("--internal", is_flag=True, help="It takes messages from other exchanges alone.")
+@click.option("--auto-delete", is_flag=True, help="It is deleted with the last of its bindings.")
+@click.option("--alternate", metavar="NAME", help="The exchange that gets what this one finds no way for.")
 @pass_invocation
-def declare(invocation: Invocation, name: str, kind: str, internal: bool) -> None:
+def declare(
+    invocation: Invocation, name: str, kind: str, internal: bool, auto_delete: bool, alternate: str | None
+) -> None:
     """Have an exchange of that NAME: it is made if there is none. One of another kind is refused."""
+    settings = ExchangeSettings(KINDS[kind], internal, auto_delete, alternate)
     with invocation.connect() as broker:
-        broker.declare_exchange(name, kind, internal=internal)
+        broker.declare_exchange(name, kind, internal=internal, auto_delete=auto_delete, alternate=alternate)
     emit(
         invocation.as_json,
-        {"declared": name, "kind": kind, "internal": internal},
+        {"declared": name, "settings": exchange_settings_json(settings)},
         lambda: f"Exchange {exchange_text(name)} of kind {kind} is there.",
     )
 

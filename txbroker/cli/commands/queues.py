@@ -12,6 +12,8 @@ import click
 from rich.console import Group as Stack
 
 from journal.arguments import MOST
+from journal.message_headers import headers_of
+from journal.quantities import duration
 from journal.records.queue_entries import Binding, QueueSettings
 from txbroker.cli.arguments import Parsed, binding_argument, pause
 from txbroker.cli.commands.send import Sending, bodies, durability_text, message_options
@@ -33,10 +35,11 @@ from txbroker.cli.queue_description import (
     queue_row,
     queue_settings_json,
     scalar_text,
-    settings_texts,
+    settings_facts,
 )
+from txbroker.client.operations.queue_operations import OVERFLOWS
 from txbroker.client.producer.exchange_queue import target_of
-from txbroker.client.queues.publishing import key_of
+from txbroker.client.queues.publishing import expiring, key_of
 from txbroker.errors import AccessDenied, LimitExceeded, TxBrokerError
 
 if TYPE_CHECKING:
@@ -124,28 +127,41 @@ def show(invocation: Invocation, name: str) -> None:
     "--dead-letter-exchange", metavar="NAME", help="Where dead letters go. Default: they are dropped."
 )
 @click.option("--dead-letter-key", metavar="KEY", help="With which key. Default: each with its own.")
+@click.option(
+    "--message-ttl",
+    type=Parsed("duration", duration),
+    help="A message that was there for so long is a dead letter. Default: no limit.",
+)
+@click.option(
+    "--max-length",
+    type=click.IntRange(0, MOST),
+    metavar="N",
+    help="Most messages that can be got. Default: no limit.",
+)
+@click.option(
+    "--overflow",
+    type=click.Choice(list(OVERFLOWS)),
+    default="drop-head",
+    show_default=True,
+    help="Of messages that are too many, the oldest are dead letters, or further ones are refused.",
+)
+@click.option(
+    "--expires",
+    type=Parsed("duration", pause),
+    help="The queue is deleted when nobody has used it for so long. Default: never.",
+)
 @pass_invocation
-def declare(
-    invocation: Invocation,
-    name: str,
-    delivery_limit: int | None,
-    dead_letter_exchange: str | None,
-    dead_letter_key: str | None,
-) -> None:
+def declare(invocation: Invocation, /, name: str, **given: Any) -> None:
     """Have a queue of that NAME: it is made if there is none. One with other settings is refused."""
-    settings = QueueSettings(delivery_limit, dead_letter_exchange, dead_letter_key)
+    settings = QueueSettings(**{**given, "overflow": OVERFLOWS[given["overflow"]]})
+    times = {each: given[each] / 1e6 for each in ("message_ttl", "expires") if given[each] is not None}
     with invocation.connect() as broker:
-        broker.declare_queue(
-            name,
-            delivery_limit=delivery_limit,
-            dead_letter_exchange=dead_letter_exchange,
-            dead_letter_key=dead_letter_key,
-        )
-    limit, dead_letters = settings_texts(settings)
+        broker.declare_queue(name, **{**given, **times})
+    known = [f"{label}: {text}" for label, text in settings_facts(settings) if text is not None]
     emit(
         invocation.as_json,
         {"declared": name, "settings": queue_settings_json(settings)},
-        lambda: f"Queue {visible(name)} is there. Delivery limit: {limit}; dead letters: {dead_letters}.",
+        lambda: f"Queue {visible(name)} is there. {'; '.join(known).capitalize()}.",
     )
 
 
@@ -378,6 +394,7 @@ def taken_json(queue: str, message: Message) -> dict[str, object]:
 @click.argument("values", nargs=-1, metavar="[VALUE]...")
 @message_options
 @click.option("--no-mandatory", "droppable", is_flag=True, help="Drop messages that find no queue.")
+@click.option("--ttl", type=Parsed("duration", duration), help="They expire after so long in a queue.")
 @pass_invocation
 def publish(
     invocation: Invocation,
@@ -389,6 +406,7 @@ def publish(
     tags: tuple[str, ...],
     new_ids: bool,
     droppable: bool,
+    ttl: int | None,
 ) -> None:
     """Send messages with the key KEY through EXCHANGE to the queues that its bindings find.
 
@@ -399,9 +417,10 @@ def publish(
     if values and files:
         raise click.UsageError("say either VALUEs or --file, not both")
     told = Published(exchange, key, droppable, invocation.as_json)
+    given = headers_of(expiring(headers, None if ttl is None else ttl / 1e6))
     with invocation.connect() as broker:
         sending = Sending(
-            broker, target_of(exchange, not droppable), key_of(key), headers, None, new_ids, tags or None, {}
+            broker, target_of(exchange, not droppable), key_of(key), given, None, new_ids, tags or None, {}
         )
         try:
             for receipt in sending.receipts(bodies(values, files)):

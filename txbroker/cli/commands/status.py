@@ -45,7 +45,16 @@ GROUPS: Final = {
         "schedule_holds",
     ),
     "Messages out": ("fetches", "fetches_waiting", "bytes_out"),
-    "Queues": ("queues", "exchanges", "queue_messages", "queue_unacknowledged", "queue_unrouted"),
+    "Queues": (
+        "queues",
+        "exchanges",
+        "queue_messages",
+        "queue_unacknowledged",
+        "queue_unrouted",
+        "queue_expired",
+        "queue_dropped",
+        "queue_circles",
+    ),
     "Groups": ("groups", "members", "dead_letters_moved", "dead_letters_waiting"),
     "Storage": ("topics", "partitions", "pending_bytes", "unflushed_bytes", "pins"),
     "Memory": (

@@ -25,12 +25,13 @@ from journal.formats.segment_header import SegmentHeader
 from journal.formats.staged_header import StagedHeader
 from journal.records.access_entries import Rule, User
 from journal.records.access_secrets import HIDDEN, without_secrets
-from journal.records.group_entries import GroupPositions, GroupSettings, RetryRules, Settled
+from journal.records.group_entries import GroupPositions, GroupSettings, RetryRules, Settled, Unfinished
 from journal.records.journal_headers import FileHeader
 from journal.records.queue_entries import (
     Binding,
     ExchangeSettings,
     Queue,
+    QueueSettings,
     Scalar,
     exchange_of,
     is_mandatory,
@@ -189,6 +190,14 @@ def _exchange_shape(value: ExchangeSettings) -> dict[str, Any]:
     return _shape(value) | {"kind": value.kind.name.lower()}
 
 
+def _queue_settings_shape(value: QueueSettings) -> dict[str, Any]:
+    return _shape(value) | {"overflow": value.overflow.name.lower()}
+
+
+def _unfinished_shape(value: Unfinished) -> dict[str, Any]:
+    return _shape(value) | {"death": value.death.name.lower()}
+
+
 def _binding_shape(value: Binding) -> dict[str, Any]:
     return _shape(value) | {"arguments": {name: _scalar(each) for name, each in value.arguments}}
 
@@ -199,10 +208,12 @@ _SHAPES: Final[dict[type, Callable[[Any], dict[str, Any]]]] = {
     ExchangeSettings: _exchange_shape,
     GroupRow: _group_shape,
     LogRow: _log_shape,
+    QueueSettings: _queue_settings_shape,
     Settled: _settled_shape,
     Stream: _stream_shape,
     TakenBack: _taken_back_shape,
     TimesRow: _times_shape,
+    Unfinished: _unfinished_shape,
 }
 """What is shown in another form than its fields have."""
 

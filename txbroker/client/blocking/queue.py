@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
+from journal.due_time import After
 from journal.message_headers import GivenHeaders, GivenId, GivenTags
 from txbroker.client.blocking.driver import Driver
 from txbroker.client.consumer.delivery import Delivery
@@ -14,7 +15,7 @@ from txbroker.client.core.results import Message, Receipt
 from txbroker.client.core.waits import until
 from txbroker.client.producer.exchange_queue import target_of
 from txbroker.client.queues.client_queue import ClientQueue
-from txbroker.client.queues.publishing import key_of
+from txbroker.client.queues.publishing import expiring, key_of
 from txbroker.client.queues.queue_reader import QueueReader
 
 
@@ -83,14 +84,17 @@ class QueueUse:
         mandatory: bool = True,
         id: GivenId = None,
         tags: GivenTags = None,
+        ttl: After | None = None,
     ) -> Receipt:
         """Send a message through an exchange to the queues that its bindings find; it is in all of them once this
         ends. "" is the exchange that sends to the queue whose name is the key.
 
-        If it finds no queue, Unroutable is raised; without ``mandatory`` it is dropped. Raises UnknownExchange.
+        After ``ttl`` (seconds, or a ``timedelta``) in a queue it has expired: nobody gets it any more, and it goes to
+        the queue's dead-letter exchange, if that has one. If it finds no queue, Unroutable is raised; without
+        ``mandatory`` it is dropped. Raises UnknownExchange, and QueueFull if a queue takes no more.
         """
         receipt: Receipt = self.send(
-            target_of(exchange, mandatory), value, key_of(key), headers, id=id, tags=tags
+            target_of(exchange, mandatory), value, key_of(key), expiring(headers, ttl), id=id, tags=tags
         )
         return receipt
 

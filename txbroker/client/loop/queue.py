@@ -7,13 +7,14 @@ from collections.abc import Awaitable
 from types import TracebackType
 from typing import Any, Self
 
+from journal.due_time import After
 from journal.message_headers import GivenHeaders, GivenId, GivenTags
 from txbroker.client.core.results import Message, Receipt
 from txbroker.client.core.waits import until
 from txbroker.client.loop.loop_method import Take, loop_method, one_of, taking_method
 from txbroker.client.producer.exchange_queue import target_of
 from txbroker.client.queues.client_queue import ClientQueue
-from txbroker.client.queues.publishing import key_of
+from txbroker.client.queues.publishing import expiring, key_of
 from txbroker.client.queues.queue_reader import QueueReader
 
 
@@ -76,10 +77,11 @@ class LoopQueueUse:
         mandatory: bool = True,
         id: GivenId = None,
         tags: GivenTags = None,
+        ttl: After | None = None,
     ) -> Awaitable[Receipt]:
         """Send a message through an exchange; see the blocking client's."""
         found: Awaitable[Receipt] = self.send(
-            target_of(exchange, mandatory), value, key_of(key), headers, id=id, tags=tags
+            target_of(exchange, mandatory), value, key_of(key), expiring(headers, ttl), id=id, tags=tags
         )
         return found
 

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from journal.arguments import NOTHING_CHANGED, text, truth, whole, wrong_type
-from journal.records.queue_entries import Binding, ExchangeKind, ExchangeSettings, QueueSettings, Scalar
+from journal.due_time import After, time_span
+from journal.records.queue_entries import (
+    Binding,
+    ExchangeKind,
+    ExchangeSettings,
+    Overflow,
+    QueueSettings,
+    Scalar,
+)
 from txbroker import errors
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
@@ -24,7 +32,9 @@ from txbroker.wire.messages import (
     Queues,
 )
 
+T = TypeVar("T")
 KINDS: Final = {kind.name.lower(): kind for kind in ExchangeKind}
+OVERFLOWS: Final = {each.name.lower().replace("_", "-"): each for each in Overflow}
 
 
 class QueueOperations:
@@ -40,20 +50,27 @@ class QueueOperations:
         delivery_limit: int | None = None,
         dead_letter_exchange: str | None = None,
         dead_letter_key: str | None = None,
+        message_ttl: After | None = None,
+        max_length: int | None = None,
+        overflow: str = "drop-head",
+        expires: After | None = None,
     ) -> None:
-        """Have a queue of that name; it is made if there is none.
+        """Have a queue of that name; it is made if there is none. Times are seconds, or a ``timedelta``.
 
-        A message that was returned more than ``delivery_limit`` times (None: without end) goes through
-        ``dead_letter_exchange`` (None: it is dropped), with ``dead_letter_key`` if that is given. Raises
-        DeclaredOtherwise if the queue is there with other settings, InvalidName, LimitExceeded.
+        A message that was returned more than ``delivery_limit`` times, or was there for ``message_ttl``, goes through
+        ``dead_letter_exchange`` (None: it is dropped), with ``dead_letter_key`` if that is given. So do the oldest of
+        those that are more than ``max_length`` and could be got; with the ``overflow`` "reject-publish" further ones
+        are refused instead, with QueueFull. After ``expires`` without any use the queue is deleted. None is without
+        end. Raises DeclaredOtherwise if the queue is there with other settings, InvalidName, LimitExceeded.
         """
-        limit = None if delivery_limit is None else whole("delivery_limit", delivery_limit, NOTHING_CHANGED)
         settings = QueueSettings(
-            limit,
-            None
-            if dead_letter_exchange is None
-            else text("dead_letter_exchange", dead_letter_exchange, NOTHING_CHANGED),
-            None if dead_letter_key is None else text("dead_letter_key", dead_letter_key, NOTHING_CHANGED),
+            _maybe(_count, "delivery_limit", delivery_limit),
+            _maybe(text, "dead_letter_exchange", dead_letter_exchange),
+            _maybe(text, "dead_letter_key", dead_letter_key),
+            _maybe(time_span, "message_ttl", message_ttl),
+            _maybe(_count, "max_length", max_length),
+            _one_of("overflow", overflow, OVERFLOWS),
+            _maybe(time_span, "expires", expires),
         )
         name = text("name", name, NOTHING_CHANGED)
         await self.core.request(commands.DeclareQueue(self.core.correlation(), name, settings), QueueDeclared)
@@ -92,13 +109,26 @@ class QueueOperations:
         return (await self.core.request(request, Counted)).messages
 
     @client_method
-    async def declare_exchange(self, name: str, kind: str = "direct", *, internal: bool = False) -> None:
+    async def declare_exchange(
+        self,
+        name: str,
+        kind: str = "direct",
+        *,
+        internal: bool = False,
+        auto_delete: bool = False,
+        alternate: str | None = None,
+    ) -> None:
         """Have an exchange of that name, of a kind: "direct", "fanout", "topic" or "headers".
 
-        An ``internal`` one takes messages from other exchanges alone. Raises as :meth:`declare_queue`.
+        An ``internal`` one takes messages from other exchanges alone; one with ``auto_delete`` is deleted with the last
+        of its bindings. What it finds no way for goes to the exchange ``alternate``. Raises as :meth:`declare_queue`.
         """
-        truth("internal", internal, NOTHING_CHANGED)
-        settings = ExchangeSettings(_kind_of(kind), internal)
+        settings = ExchangeSettings(
+            _one_of("kind", kind, KINDS),
+            truth("internal", internal, NOTHING_CHANGED),
+            truth("auto_delete", auto_delete, NOTHING_CHANGED),
+            _maybe(text, "alternate", alternate),
+        )
         name = text("name", name, NOTHING_CHANGED)
         request = commands.DeclareExchange(self.core.correlation(), name, settings)
         await self.core.request(request, ExchangeDeclared)
@@ -213,11 +243,21 @@ class QueueOperations:
             after = told.next
 
 
-def _kind_of(kind: str) -> ExchangeKind:
-    found = KINDS.get(text("kind", kind, NOTHING_CHANGED))
+def _one_of(parameter: str, given: str, known: Mapping[str, T]) -> T:
+    found = known.get(text(parameter, given, NOTHING_CHANGED))
     if found is None:
-        raise errors.WrongValue(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}; {NOTHING_CHANGED}")
+        raise errors.WrongValue(
+            f"{parameter} is {given!r}; it must be one of {', '.join(known)}; {NOTHING_CHANGED}"
+        )
     return found
+
+
+def _count(parameter: str, given: Any, state: str) -> int:
+    return whole(parameter, given, state, least=0)
+
+
+def _maybe(checked: Callable[[str, Any, str], T], parameter: str, given: Any) -> T | None:
+    return None if given is None else checked(parameter, given, NOTHING_CHANGED)
 
 
 def _arguments(given: Mapping[str, object] | None) -> tuple[tuple[str, Scalar], ...]:

@@ -5,13 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from journal.arguments import NOTHING_SENT, text
-from journal.message_headers import GivenHeaders, GivenId, GivenTags
+from journal.due_time import After, time_span
+from journal.message_headers import GivenHeaders, GivenId, GivenTags, headers_of
 from txbroker.client.producer.exchange_queue import target_of
+from txbroker.wire.queues import EXPIRATION
 
 
 def key_of(key: str) -> bytes:
     """Return a routing key as the key of a message; raises WrongType, WrongValue."""
     return text("key", key, NOTHING_SENT).encode()
+
+
+def expiring(headers: GivenHeaders | None, ttl: After | None) -> GivenHeaders | None:
+    """Return the headers of a message that expires after that time, if any; raises WrongType, WrongValue."""
+    if ttl is None:
+        return headers
+    return (*headers_of(headers or ()), (EXPIRATION, b"%d" % time_span("ttl", ttl)))
 
 
 class Publishes:
@@ -27,10 +36,13 @@ class Publishes:
         mandatory: bool = True,
         id: GivenId = None,
         tags: GivenTags = None,
+        ttl: After | None = None,
     ) -> Any:
         """Add a message that goes through an exchange, as ``Connection.publish`` sends one; ends as ``send`` does.
 
         Its queues are found when it reaches the broker, at the prepare or commit at the latest; the commit puts it
-        into all of them. If it finds none, the transaction is refused; without ``mandatory`` it is dropped.
+        into all of them. If it finds none, the transaction is refused; without ``mandatory`` it is dropped. ``ttl``
+        counts from the commit.
         """
-        return self.send(target_of(exchange, mandatory), value, key_of(key), headers, id=id, tags=tags)
+        given = expiring(headers, ttl)
+        return self.send(target_of(exchange, mandatory), value, key_of(key), given, id=id, tags=tags)

@@ -21,7 +21,7 @@ from txbroker.client.core.core import Core
 from txbroker.client.core.options import Lost
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.positions import Position
-from txbroker.client.core.promise import Task, ended, start
+from txbroker.client.core.promise import Cancelled, Task, ended, start
 from txbroker.client.core.results import Message
 from txbroker.client.core.waits import Line, Turn
 from txbroker.client.queues.queue_messages import (
@@ -99,6 +99,10 @@ class QueueReader:
         error, self._error = self._error, None
         if error is not None:
             raise error.with_traceback(None)
+        if self._is_interrupted:
+            taking, self._taking = self._taking, None
+            assert taking is not None
+            taking.result()
         return None
 
     async def settle(
@@ -164,7 +168,14 @@ class QueueReader:
 
     def has_something(self) -> bool:
         """Return whether there is something for a caller."""
-        return self.closed or self._error is not None or any(not each.is_empty for each in self._deliveries)
+        has_failed = self._error is not None or self._is_interrupted
+        return self.closed or has_failed or any(not each.is_empty for each in self._deliveries)
+
+    @property
+    def _is_interrupted(self) -> bool:
+        """Whether an interrupt has ended what asks for messages: it is for a caller."""
+        error = self._taking.error if self._taking is not None else None
+        return error is not None and not isinstance(error, Cancelled)  # of those its caller knows already
 
     def _drop_handed(self) -> None:
         while self._deliveries and self._deliveries[0].is_empty:
@@ -178,6 +189,7 @@ class QueueReader:
         if self.closed or self.has_something() or (self._taking is not None and not self._taking.done):
             return
         self._taking = start(self._ask(deadline))
+        self._taking.then(self.line.move)
 
     async def _ask(self, deadline: float) -> None:
         while True:

@@ -1,0 +1,164 @@
+"""Test messages and queues that end by themselves, on the faces of the clients, against a real broker's clocks."""
+
+import asyncio
+import inspect
+import json
+import time
+import uuid
+from datetime import timedelta
+
+import pytest
+
+import txbroker
+from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import eventually
+from txbroker import errors
+from txbroker.client import asyncio as asyncio_client
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def broker(process):
+    with txbroker.connect(process.address, timeout=10.0) as connection:
+        yield connection
+
+
+@pytest.fixture
+def name():
+    return f"q-{uuid.uuid4().hex[:12]}"
+
+
+async def given(result):
+    return await result if inspect.isawaitable(result) else result
+
+
+async def what_expires(connection, name):
+    dead = f"{name}.dead"
+    await given(connection.declare_queue(dead))
+    await given(
+        connection.declare_queue(
+            name, message_ttl=timedelta(seconds=60), dead_letter_exchange="", dead_letter_key=dead
+        )
+    )
+    await given(connection.publish("", name, b"soon", ttl=0.2))
+    await given(connection.publish("", name, b"late", {"h": b"1"}))
+    message = await given(connection.queue(dead).get(10.0))
+    assert (message.value, message.key) == (b"soon", dead.encode())
+    [[queue, cause, count, first]] = json.loads(message.header("txbroker.deaths"))
+    assert (queue, cause, count) == (name, "expired", 1)
+    assert abs(first / 1e6 - time.time()) < 60
+    left = await given(connection.queue(name).get(10.0))
+    assert (left.value, left.headers) == (b"late", (("h", b"1"),))
+
+
+def test_a_message_expires_and_goes_to_the_dead_letters(broker, name):
+    coroutine = what_expires(broker, name)
+    with pytest.raises(StopIteration):
+        coroutine.send(None)
+
+
+def test_the_same_with_asyncio(process, name):
+    async def work():
+        async with await asyncio_client.connect(process.address) as connection:
+            await what_expires(connection, name)
+
+    asyncio.run(work())
+
+
+def test_a_message_of_a_transaction_expires_from_its_commit_on(broker, name):
+    broker.declare_queue(name)
+    with broker.transaction() as tx:
+        tx.publish("", name, b"soon", ttl=0.3)
+        time.sleep(0.5)
+    message = broker.queue(name).get(10.0)
+    assert message.value == b"soon", "its time begins with the commit"
+    with broker.transaction() as tx:
+        tx.publish("", name, b"gone", ttl=0)
+    assert broker.queue(name).get(0.3) is None
+
+
+def test_expiries_survive_a_killed_broker(process, broker, name):
+    broker.declare_queue(name)
+    broker.publish("", name, b"soon", ttl=1.0)
+    broker.publish("", name, b"late", ttl=3600)
+    process.kill()
+    time.sleep(1.0)
+    process.start()
+    assert broker.queue(name).get(10.0).value == b"late"
+
+
+def test_lengths(broker, name):
+    other = f"{name}.other"
+    broker.declare_queue(name, max_length=2)
+    broker.declare_queue(other, max_length=2, overflow="reject-publish")
+    for number in range(4):
+        broker.publish("", name, b"%d" % number)
+    eventually(lambda: broker.queues(name)[0].messages == 2)
+    assert [broker.queue(name).get(5.0).value for _ in range(2)] == [b"2", b"3"]
+    for _ in range(2):
+        broker.publish("", other, b"x")
+    with pytest.raises(errors.QueueFull, match="may have 2 messages"):
+        broker.publish("", other, b"x")
+    tx = broker.transaction()
+    tx.publish("", other, b"x")
+    with pytest.raises(errors.QueueFull):
+        tx.commit()
+
+
+def test_a_queue_that_nobody_uses_goes(broker, name):
+    broker.declare_queue(name, expires=0.5)
+    broker.publish("", name, b"x")
+
+    def is_gone():
+        try:
+            broker.queues(name)
+        except errors.UnknownQueue:
+            return True
+        return False
+
+    eventually(is_gone)
+
+
+def test_exchanges_with_an_alternate_and_with_an_end(broker, name):
+    broker.declare_queue(name)
+    broker.declare_exchange(f"{name}.rest", "fanout")
+    broker.declare_exchange(f"{name}.main", alternate=f"{name}.rest", auto_delete=True)
+    broker.bind(f"{name}.main", name, "known")
+    broker.bind(f"{name}.rest", name)
+    broker.publish(f"{name}.main", "unknown", b"x")
+    assert broker.queue(name).get(5.0).value == b"x"
+    broker.unbind(f"{name}.main", name, "known")
+    with pytest.raises(errors.UnknownExchange):
+        broker.publish(f"{name}.main", "known", b"x")
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({"message_ttl": -1}, errors.WrongValue), ({"message_ttl": "1s"}, errors.WrongType),
+        ({"max_length": -1}, errors.WrongValue), ({"max_length": 1.5}, errors.WrongType),
+        ({"overflow": "drop"}, errors.WrongValue), ({"expires": float("nan")}, errors.WrongValue),
+        ({"expires": timedelta(days=10_000)}, errors.WrongValue), ({"expires": 0}, errors.InvalidSetting),
+        ({"delivery_limit": -1}, errors.WrongValue),
+    ],
+)  # fmt: skip
+def test_settings_that_cannot_be_are_refused(broker, name, settings, kind):
+    with pytest.raises(kind):
+        broker.declare_queue(name, **settings)
+    with pytest.raises(errors.UnknownQueue):
+        broker.queues(name)
+
+
+@pytest.mark.parametrize("ttl", [-1, float("inf"), "1s", True, timedelta(days=4000)])
+def test_times_to_live_that_cannot_be_are_refused(broker, name, ttl):
+    broker.declare_queue(name)
+    with pytest.raises((errors.WrongValue, errors.WrongType)):
+        broker.publish("", name, b"x", ttl=ttl)
+    assert broker.queues(name)[0].messages == 0
