@@ -272,6 +272,10 @@ def needed(command, places):
             messages.DeclareExchange(1, "x", ExchangeSettings(ExchangeKind.TOPIC)),
             ["create exchange x", "describe exchange x"],
         ),
+        (
+            messages.DeclareExchange(1, "x", ExchangeSettings(ExchangeKind.TOPIC, alternate="y")),
+            ["create exchange x", "describe exchange x", "write exchange y"],
+        ),
         (messages.DeleteExchange(1, "x", 7), ["delete exchange x"]),
         (messages.Bind(1, Binding("x", "k", "q")), ["read exchange x", "write queue q"]),
         (

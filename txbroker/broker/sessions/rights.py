@@ -271,6 +271,7 @@ NEEDS: Final[Mapping[type, tuple[Need, ...]]] = {
     DeclareExchange: (
         Need(Right.CREATE, _EXCHANGE, things.declared_exchange, _makes),
         Need(_DESCRIBE, _EXCHANGE, things.declared_exchange),
+        Need(_WRITE, _EXCHANGE, things.alternate_exchange, _makes),
     ),
     DeleteExchange: (Need(Right.DELETE, _EXCHANGE, things.declared_exchange),),
     Bind: _BINDING,

@@ -21,6 +21,7 @@ from txbroker.wire.messages import (
     ClaimStream,
     Commit,
     CommitOffsets,
+    DeclareExchange,
     DeclareQueue,
     DescribeTopics,
     Fetch,
@@ -219,6 +220,12 @@ def declared_exchange(command: Any, places: Places) -> Iterable[Thing]:  # noqa:
 def dead_letter_exchange(command: DeclareQueue, places: Places) -> Iterable[Thing]:  # noqa: ARG001
     """Return the exchange that takes the dead letters of the queue that is declared."""
     name = command.settings.dead_letter_exchange
+    return () if name is None else (exchange_named(name),)
+
+
+def alternate_exchange(command: DeclareExchange, places: Places) -> Iterable[Thing]:  # noqa: ARG001
+    """Return the exchange that takes what the declared one finds no way for."""
+    name = command.settings.alternate
     return () if name is None else (exchange_named(name),)
 
 
