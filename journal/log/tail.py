@@ -46,7 +46,7 @@ class Tail:
     """
 
     __slots__ = (
-        "_allocator", "_chunks", "_ends", "_first", "_positions", "_room", "_times", "_used", "_view",
+        "_allocator", "_chunks", "_ends", "_first", "_next", "_positions", "_room", "_times", "_used", "_view",
         "base_offset", "base_position", "end_offset", "end_position", "inside", "last_time",
     )  # fmt: skip
 
@@ -63,6 +63,8 @@ class Tail:
         self._ends = array("Q")
         self._positions = array("Q")
         self._times = array("q")
+        self._next = base_offset, 0
+        """The offset and position behind what was read last: who takes messages one by one goes on there."""
         self.inside: dict[int, list[tuple[int, int]]] = {}
         """(offset, position) of a frame in every 16 KiB of long appends, by where these begin; not of replayed ones."""
 
@@ -226,15 +228,22 @@ class Tail:
         else:
             most = max_bytes if first < last else 0
             end, behind = self._prefix(start, self._positions[first], most)
+        self._next = behind, end
         views = self.views(start, end)
         return Frames(bytes(views[0]) if len(views) == 1 else b"".join(views), behind)
 
     def _distance(self, start: int, end: int, offset: int) -> int:
-        """Return the bytes from ``start`` to the frame that holds ``offset``, inside one append."""
-        [view] = self.views(start, end)
+        """Return the bytes from ``start`` to the frame that holds ``offset``, inside one append.
+
+        It goes on where the last read ended, if it can: from the beginning each time, taking the messages of an append
+        of 4,096 one by one took 4 ms for each of the last.
+        """
+        known, position = self._next
+        begin = position if start <= position <= end and known <= offset else start
+        [view] = self.views(begin, end)
         for position, _, first, count in walk(view):
             if offset < first + count:
-                return position
+                return begin - start + position
         raise AssertionError(f"offset {offset} is not in the append at {start}")
 
     def _prefix(self, start: int, end: int, max_bytes: int) -> tuple[int, int]:

@@ -174,6 +174,27 @@ def test_an_append_is_seen_wholly_or_not_at_all(tail):
     assert tail.read(10, 14, 10_000).data == b""
 
 
+def test_messages_of_a_long_append_are_found_one_by_one_where_the_last_read_ended(tail, monkeypatch):
+    walked = 0
+
+    def counted(view):
+        nonlocal walked
+        for each in walk(view):
+            walked += 1
+            yield each
+
+    monkeypatch.setattr("journal.log.tail.walk", counted)
+    tail.append(frame() * 1000, 1000, 5)
+    tail.append(frame() * 1000, 1000, 5)
+    for offset in range(10, 2010):
+        assert offsets(tail.read(offset, 2010, 1).data) == [offset]
+    assert walked < 10_000
+    for offset in (2009, 10, 1009, 1010, 1500, 11):
+        assert offsets(tail.read(offset, 2010, 150).data) == [offset]
+    tail.drop(1)
+    assert offsets(tail.read(1500, 2010, 1).data) == [1500]
+
+
 def test_a_wrapper_is_given_whole_for_any_offset_inside(tail):
     tail.append(frame(), 1, 5)
     tail.append(wrapper(5), 5, 5)

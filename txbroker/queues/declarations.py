@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from journal.constants import MIB
 from journal.folds.bindings import ANY_WORDS, MATCH_ARGUMENT
@@ -249,12 +252,22 @@ def _check_settings(name: str, settings: QueueSettings) -> None:
         )
 
 
-def _check_same(what: str, known: object, given: object) -> None:
-    if known != given:
+def _check_same(what: str, known: msgspec.Struct, given: msgspec.Struct) -> None:
+    differs = [
+        f"{name} {_said(has)}, not {_said(wants)}"
+        for name in known.__struct_fields__
+        if (has := getattr(known, name)) != (wants := getattr(given, name))
+    ]
+    if differs:
         raise DeclaredOtherwise(
-            f"{what} is there, declared with {known}, not with {given}; nothing has changed. Declare it as it is, or "
-            "delete it first"
+            f"{what} is there, declared with {', '.join(differs)}; nothing has changed. Declare it as it is, or delete "
+            "it first"
         )
+
+
+def _said(value: object) -> str:
+    """Return the value of a setting, as callers say it."""
+    return repr(value.name.lower().replace("_", "-")) if isinstance(value, IntEnum) else repr(value)
 
 
 def _check_new_name(kind: str, name: str) -> None:

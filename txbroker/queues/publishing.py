@@ -58,20 +58,13 @@ class Publishing:
         self.unrouted = 0
         """Messages that found no queue, and were dropped."""
 
-    def exchange_at(self, address: int, is_ours: bool = False) -> Exchange:
-        """Return the exchange at an address; raises UnknownExchange, and InvalidSetting for one that takes nothing from
-        clients, unless it is the broker who sends.
-        """
+    def exchange_at(self, address: int) -> Exchange:
+        """Return the exchange at an address; raises UnknownExchange."""
         exchange = self._fold.exchanges_by_number.get(exchange_of(address))
         if exchange is None:
             raise UnknownExchange(
                 f"there is no exchange at address {address}; nothing was sent. It may have been deleted: ask for it "
                 "again by its name"
-            )
-        if exchange.settings.internal and not is_ours:
-            raise InvalidSetting(
-                f"exchange {exchange.name!r} is internal: it takes messages from other exchanges alone; nothing was "
-                "sent. Send to one that is bound to it"
             )
         return exchange
 
@@ -86,7 +79,12 @@ class Publishing:
         routing key, :class:`QueueFull`, :class:`LimitExceeded` for more places than one request may have, DiskFull if
         they have no room.
         """
-        exchange, view = self.exchange_at(address, is_ours), memoryview(frames)
+        exchange, view = self.exchange_at(address), memoryview(frames)
+        if exchange.settings.internal and not is_ours:
+            raise InvalidSetting(
+                f"exchange {exchange.name!r} is internal: it takes messages from other exchanges alone; nothing was "
+                "sent. Send to one that is bound to it"
+            )
         found: list[UnsentRun] = []
         spent = Ways() if ways is None else ways
         begin = count = further = 0

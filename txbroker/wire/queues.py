@@ -200,7 +200,9 @@ class Queues(Answer, frozen=True, tag=107):
 
 
 class ExchangeInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An exchange, and how many messages went through it. ``bindings`` are empty unless they were asked for."""
+    """An exchange, and how many messages were sent to it without a transaction. ``bindings`` are empty unless they were
+    asked for.
+    """
 
     name: str
     number: int

@@ -7,10 +7,13 @@ from typing import Any
 
 from journal.constants import KIB, MIB
 from journal.records.queue_entries import Binding, ExchangeKind
+from journal.testing import MemoryFile
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.broker.queues.scene import SELF, Scene, framed
 from tests.support.broker_room import refused
+from tests.support.manual_worker import ManualWorker
+from txbroker.broker.fetches.stepwise_answers import MOST_AT_ONCE
 from txbroker.broker.queues.takes import SERVED_AT_ONCE
 from txbroker.wire import messages
 
@@ -203,3 +206,22 @@ def test_a_dead_letter_that_dies_again_has_what_was_said_of_it_last():
         scene.give_up(queue, offset, dead=True)
         scene.room.engine.sync()
     assert sizes[1] == sizes[2] == sizes[3] > sizes[0]
+
+
+def test_more_queues_than_a_session_may_read_at_once_are_read_one_after_the_other(monkeypatch):
+    scene = Scene()
+    queues = [scene.queue(f"q{number}") for number in range(20)]
+    for number in range(20):
+        scene.publish(f"q{number}", b"x" * 2000, b"y" * 2000)
+    scene.room.flush()
+    monkeypatch.setattr(MemoryFile, "read_now", lambda *_: None)
+    pool = ManualWorker()
+    scene.room.broker.stepwise._run_blocking = pool.submit
+    asked = [scene.peer.tell(messages.TakeMessages, each, 2, 10_000, 10_000_000) for each in queues]
+    assert len(pool.work) == MOST_AT_ONCE
+    for _ in range(20):
+        while pool.work:
+            pool.step()
+        scene.room.timers.advance(0.001)
+        scene.room.engine.sync()
+    assert [scene.peer.answer(each).runs for each in asked] == [[(0, 2)]] * 20

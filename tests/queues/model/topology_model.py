@@ -15,6 +15,8 @@ def declare_queue(model: Model, name: str, rules: QueueRules, now: int, passive:
             return refused("UnknownQueue")
         if not name or name.startswith("amq."):
             return refused("InvalidName")
+        if rules.dead_key is not None and rules.dead_exchange is None:
+            return refused("InvalidSetting")
         known = model.queues[name] = Queue(name, model.next_partition, rules)
         model.next_partition += 1
         model.record()

@@ -17,6 +17,7 @@ from journal.records.group_entries import Ending, PartitionOffset, RetryRules, S
 from journal.records.queue_entries import address_of
 from journal.records.record import LogStartMoved
 from journal.transactions.unsent import UnsentRun, targets_of
+from journal.words import count_text
 from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise, Until
 from txbroker.broker.queues.settler import Settler
 from txbroker.broker.queues.takes import Takes
@@ -213,11 +214,12 @@ class Queueing:
             )
         state = self._deliveries.of(queue)
         if command.if_empty and state.accepted:
-            raise QueueInUse(f"queue {command.name!r} has {state.accepted} messages; nothing has changed")
+            count = count_text(state.accepted, "message")
+            raise QueueInUse(f"queue {command.name!r} has {count}; nothing has changed")
         if command.if_unused and (state.delivered or self.takes.waiting_at(queue.partition)):
             raise QueueInUse(
-                f"queue {command.name!r} is used: {self.takes.waiting_at(queue.partition)} requests wait for messages, "
-                f"and sessions have {state.unacknowledged}; nothing has changed"
+                f"queue {command.name!r} is used: {self.takes.waiting_at(queue.partition)} waiting for messages, "
+                f"{state.unacknowledged} delivered to sessions; nothing has changed"
             )
         return Counted(command.correlation, self._delete(queue, session.as_actor()))
 
@@ -281,9 +283,8 @@ class Queueing:
                 " nothing has changed. Look what it is bound to before you delete it"
             )
         if command.if_unused and exchange.bindings:
-            raise QueueInUse(
-                f"exchange {command.name!r} has {len(exchange.bindings)} bindings; nothing has changed"
-            )
+            count = count_text(len(exchange.bindings), "binding")
+            raise QueueInUse(f"exchange {command.name!r} has {count}; nothing has changed")
         self.declarations.delete_exchange(command.name, session.as_actor())
         return Done(command.correlation)
 

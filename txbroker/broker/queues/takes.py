@@ -10,14 +10,14 @@ from journal.folds.queues import DeclaredQueue
 from journal.formats.offset_set_bytes import decode_offsets
 from journal.log.message_store import MessageStore
 from txbroker.broker.fetches.fetch_attempt import CallLater
-from txbroker.broker.fetches.stepwise_answers import Stepwise
+from txbroker.broker.fetches.stepwise_answers import MOST_AT_ONCE, Stepwise
 from txbroker.broker.queues.giving import Giving
 from txbroker.broker.queues.removals import Removals
 from txbroker.broker.queues.returns import Returns
 from txbroker.broker.sessions.accounts import Accounts
 from txbroker.broker.sessions.session import Session, SessionState
 from txbroker.errors import InvalidSetting, LimitExceeded, UnknownQueue
-from txbroker.queues.deliveries import Deliveries, QueueDeliveries, range_of
+from txbroker.queues.deliveries import Deliveries, QueueDeliveries
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import MAX_TAKEN, GiveBack, Request, TakeMessages, Taken
 from txbroker.wire.refusals import refusal
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MAX_WAITING: Final = 1000
 """Most requests of one session that wait for messages."""
+PAUSE: Final = 0.001
+"""Seconds until a request is looked at again whose session has as many answers being made as it may."""
 SERVED_AT_ONCE: Final = 16
 """Most requests that are answered in one turn: the messages of each are found by a walk of up to 5 ms."""
 
@@ -85,7 +87,8 @@ class Takes:
         if session.state is SessionState.CLOSED:
             return  # it waited in line, and its session has ended
         waiting = _Waiting(session, command)
-        if not self._waiting.get(command.partition) and self._give(state, waiting):
+        is_first, is_busy = not self._waiting.get(command.partition), session.making >= MOST_AT_ONCE
+        if is_first and not is_busy and self._give(state, waiting):
             return
         wait = min(command.max_wait, self._max_wait)
         if wait <= 0:
@@ -101,6 +104,8 @@ class Takes:
         self._waiting.setdefault(command.partition, deque()).append(waiting)
         if self._call_later is not None:
             waiting.timer = self._call_later(wait / 1e6, lambda: self._expire(waiting))
+        if is_busy:
+            self._serve_on(command.partition, PAUSE)
         self._look_at_due(state)
 
     def give_back(self, session: Session, command: GiveBack, data: memoryview) -> None:  # noqa: ARG002
@@ -173,13 +178,16 @@ class Takes:
         state.release_due(self._engine.now())
         while line:
             if not left and self._call_later is not None:
-                self._serve_on(state.store.number)
+                self._serve_on(state.store.number, 0)
                 break
             waiting = line.popleft()
             if waiting.session.state is SessionState.CLOSED:
                 self._stop_waiting(waiting)
             elif waiting.session.congested:
                 passed.append(waiting)
+            elif waiting.session.making >= MOST_AT_ONCE:
+                passed.append(waiting)
+                self._serve_on(state.store.number, PAUSE)
             elif self._give(state, waiting):
                 self._stop_waiting(waiting)
                 left -= 1
@@ -191,17 +199,16 @@ class Takes:
             if not line:
                 self._waiting.pop(state.store.number, None)
 
-    def _serve_on(self, number: int) -> None:
-        """Serve a queue on in a later turn."""
+    def _serve_on(self, number: int, seconds: float) -> None:
+        """Serve a queue on in a later turn, so many seconds from now."""
 
         def serve_on() -> None:
             del self._put_off[number]
             if number in self._waiting and (state := self.deliveries.at(number)) is not None:
                 self.serve(state)
 
-        if number not in self._put_off:
-            assert self._call_later is not None
-            self._put_off[number] = self._call_later(0, serve_on)
+        if number not in self._put_off and self._call_later is not None:
+            self._put_off[number] = self._call_later(seconds, serve_on)
 
     def drained(self, session: Session) -> None:
         """Serve a session again whose peer has taken its answers."""
@@ -258,12 +265,7 @@ class Takes:
         runs = state.take(session.number, command.most, self._engine.now())
         if not runs:
             return False
-        try:
-            self._stepwise.answer(session, command, self.giving.answer(session, command, state, runs, fresh))
-        except LimitExceeded as error:
-            for first, end in runs:
-                state.give_back(session.number, range_of(first, end))
-            self._answers.put(session, encode(refusal(command.correlation, error)))
+        self._stepwise.answer(session, command, self.giving.answer(session, command, state, runs, fresh))
         return True
 
     # -- what ends ---------------------------------------------------------------------------------
