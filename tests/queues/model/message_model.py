@@ -53,6 +53,8 @@ def publish(
     model: Model, address: int, messages: Sequence[Message], producer: int = 0, sequence: int = 0
 ) -> Answer:
     """Send messages through an exchange."""
+    if model.topology.by_number(-address // 2) is None:
+        return refused("UnknownExchange")
     if producer:
         known = model.producers[producer].get(address, [])
         following = known[-1][0] + known[-1][1] if known else 0
