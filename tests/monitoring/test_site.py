@@ -14,6 +14,7 @@ import txbroker
 from tests.support.broker_process import PATIENCE, told_broker
 from tests.support.certificates import Folder
 from tests.support.waiting import eventually
+from txbroker.monitoring.broker_metrics import STATUS
 from txbroker.monitoring.site import MAX_CONNECTIONS
 
 HTTP = ("--set", "http=tcp:0:interface=127.0.0.1")
@@ -50,7 +51,7 @@ def metrics(port, **headers):
 def watched(tmp_path_factory):
     """A broker that goes on, and the port of its listener."""
     data = tmp_path_factory.mktemp("watched") / "data"
-    with told_broker(data, *HTTP, "--set", "file_bytes=4MiB", "--set", "metrics_series=8") as broker:
+    with told_broker(data, *HTTP, "--set", "file_bytes=4MiB", "--set", "metrics_series=12") as broker:
         broker.ready()
         yield broker, port_of(broker)
 
@@ -187,6 +188,7 @@ def test_the_metrics_say_what_the_status_says_and_what_took_how_long(watched):
     assert counted("txbroker_delivery_age_seconds_count") >= 1
     assert after["txbroker_topic_messages_total", ("topic", "watched")] == 21
     assert after["txbroker_series_omitted",] == 0
+    assert status.keys() == STATUS.keys(), "each figure is a metric, or is said to be none"
 
 
 def test_topics_and_groups_beyond_the_bound_have_no_series_and_are_counted(watched):
@@ -196,11 +198,19 @@ def test_topics_and_groups_beyond_the_bound_have_no_series_and_are_counted(watch
             client.create_topic(f"many-{number}", partitions=100)
             client.send(f"many-{number}", b"x")
             client.set_offsets(f"group-{number}", f"many-{number}", dict.fromkeys(range(100), 0))
+            client.declare_queue(f"queue-{number}")
+            client.publish("", f"queue-{number}", b"x")
+        client.publish("", "queue-0", b"y")
+        assert client.queue("queue-0").get(PATIENCE).value == b"x"
         found = metrics(port)
     topics = [labels for name, *labels in found if name == "txbroker_topic_messages_total"]
     lags = [labels for name, *labels in found if name == "txbroker_group_lag_messages"]
-    assert (len(topics), len(lags)) == (4, 4)
-    assert found["txbroker_series_omitted",] >= 12
+    queues = [labels for name, *labels in found if name == "txbroker_queue_ready_messages"]
+    assert (len(topics), len(lags), len(queues)) == (4, 4, 4)
+    assert found["txbroker_series_omitted",] >= 18
+    assert found["txbroker_queue_ready_messages", ("queue", "queue-0")] == 1
+    assert found["txbroker_queue_unacknowledged_messages", ("queue", "queue-0")] == 1
+    assert found["txbroker_queues",] == 10
     assert found["txbroker_topic_messages_total", ("topic", "many-0")] == 1
     assert found["txbroker_group_lag_messages", ("group", "group-0"), ("topic", "many-0")] == 1
 

@@ -6,11 +6,12 @@ reactor serves others: topics and groups may be many.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import journal
 from journal.formats.filenames import is_internal
+from journal.records.queue_entries import QUEUE_GROUP
 from txbroker.monitoring.exposition import COUNTER, HISTOGRAM, Metric
 
 if TYPE_CHECKING:
@@ -100,6 +101,16 @@ STATUS: Final[Mapping[str, Shown | None]] = {
     "schedule_holds": _gauge(
         "schedule_holds", "1 while what is due by the wall clock is held: it has jumped."
     ),
+    "queues": _gauge("queues", "Queues."),
+    "exchanges": _gauge("exchanges", "Exchanges, also those that are always there."),
+    "queue_messages": _gauge("queues_messages", "Messages of all queues that are not acknowledged."),
+    "queue_unacknowledged": _gauge("queues_unacknowledged_messages", "Those of them that sessions have."),
+    "queue_unrouted": _counter("queue_unrouted", "Messages that found no queue and were dropped."),
+    "queue_expired": _counter("queue_expired", "Messages of queues that have expired."),
+    "queue_dropped": _counter("queue_dropped", "Messages that were more than their queue may have."),
+    "queue_circles": _counter(
+        "queue_circles", "Dead letters that were dropped because they went in a circle."
+    ),
     "groups": _gauge("groups", "Consumer groups."),
     "members": _gauge("members", "Members of all groups."),
     "dead_letters_waiting": _gauge(
@@ -152,10 +163,14 @@ QUOTAS: Final = Metric(
 )
 TOPIC_MESSAGES: Final = Metric("txbroker_topic_messages_total", "Messages that a topic ever got.", COUNTER)
 TOPIC_BYTES: Final = Metric("txbroker_topic_bytes", "Bytes that a topic has on disk and in memory.")
+QUEUE_READY: Final = Metric("txbroker_queue_ready_messages", "Messages of a queue that can be got.")
+QUEUE_UNACKNOWLEDGED: Final = Metric(
+    "txbroker_queue_unacknowledged_messages", "Messages of a queue that sessions have."
+)
 GROUP_LAG: Final = Metric("txbroker_group_lag_messages", "Messages behind the end, of a group in a topic.")
 OMITTED: Final = Metric(
     "txbroker_series_omitted",
-    "Topics, and pairs of group and topic, without series: more than metrics_series.",
+    "Topics, queues, and pairs of group and topic, without series: more than metrics_series.",
 )
 
 IN_A_STEP: Final = 64
@@ -165,7 +180,8 @@ IN_A_STEP: Final = 64
 def families(broker: Broker, others: Mapping[Metric, float], most: int) -> Iterator[str]:
     """Yield the text of all metrics, a few lines at a time, and "" where others may be served in between.
 
-    ``others`` are gauges of those who know the broker. ``most`` bounds the series of topics and groups, 0 for none.
+    ``others`` are gauges of those who know the broker. ``most`` bounds the series of topics, queues and groups, 0 for
+    none.
     """
     yield INFO.head() + INFO.series(1, {"build": journal.BUILD.value})
     status = broker.describing.status()
@@ -182,15 +198,22 @@ def families(broker: Broker, others: Mapping[Metric, float], most: int) -> Itera
     yield AGES.histogram([({}, latencies.ages)])
     yield LATENESS.histogram([({}, latencies.lateness)])
     if most:
-        yield from _of_topics_and_groups(broker, most)
+        omitted = 0
+        for named in (_of_topics, _of_queues, _of_groups):
+            omitted += yield from named(broker, most // 3)
+        yield OMITTED.only(omitted)
 
 
-def _of_topics_and_groups(broker: Broker, most: int) -> Iterator[str]:
+Lines = Generator[str, None, int]
+"""Such text; it returns of how many there is none, because they are more than the bound."""
+Series = list[tuple[Mapping[str, str], float]]
+
+
+def _of_topics(broker: Broker, most: int) -> Lines:
     catalog = broker.engine.catalog
     topics = sorted(name for name in catalog.topics if not is_internal(name))
-    shown = topics[: most // 2]
-    messages, sizes = list[tuple[Mapping[str, str], float]](), list[tuple[Mapping[str, str], float]]()
-    for name in shown:
+    messages, sizes = Series(), Series()
+    for name in topics[:most]:
         if (topic := catalog.topics.get(name)) is not None:  # it may have been deleted since
             count = size = 0
             for index, store in enumerate(topic.partitions):
@@ -203,16 +226,33 @@ def _of_topics_and_groups(broker: Broker, most: int) -> Iterator[str]:
         yield ""
     yield from TOPIC_MESSAGES.all(messages)
     yield from TOPIC_BYTES.all(sizes)
-    lags, omitted = list[tuple[Mapping[str, str], float]](), len(topics) - len(shown)
-    for group in sorted(broker.groups.groups):
+    return max(len(topics) - most, 0)
+
+
+def _of_queues(broker: Broker, most: int) -> Lines:
+    queues = sorted(broker.queues.names())
+    ready, unacknowledged = Series(), Series()
+    for name in queues[:most]:
+        if (counts := broker.queues.counts(name)) is not None:
+            ready.append(({"queue": name}, counts[0]))
+            unacknowledged.append(({"queue": name}, counts[1]))
+        yield ""
+    yield from QUEUE_READY.all(ready)
+    yield from QUEUE_UNACKNOWLEDGED.all(unacknowledged)
+    return max(len(queues) - most, 0)
+
+
+def _of_groups(broker: Broker, most: int) -> Lines:
+    lags, omitted = Series(), 0
+    for group in sorted(broker.groups.groups.keys() - {QUEUE_GROUP}):
         behind = dict[str, int]()
         yield from _lags(broker, group, behind)
-        room = most // 2 - len(lags)
+        room = most - len(lags)
         lags += [({"group": group, "topic": name}, lag) for name, lag in list(behind.items())[:room]]
         omitted += max(len(behind) - room, 0)
         yield ""
     yield from GROUP_LAG.all(lags)
-    yield OMITTED.only(omitted)
+    return omitted
 
 
 def _lags(broker: Broker, name: str, found: dict[str, int]) -> Iterator[str]:

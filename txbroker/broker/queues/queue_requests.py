@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -350,6 +350,18 @@ class Queueing:
         return Exchanges(command.correlation, found, following, is_filtered)
 
     # -- figures -----------------------------------------------------------------------------------
+
+    def names(self) -> Iterable[str]:
+        """Return the names of all queues."""
+        return self._fold.queues
+
+    def counts(self, name: str) -> tuple[int, int] | None:
+        """Return how many messages of a queue can be got, and how many sessions have; None if it is not there."""
+        queue = self._fold.queues.get(name)
+        if queue is None:
+            return None
+        state = self._deliveries.of(queue)
+        return state.count_ready(self._engine.now()), state.unacknowledged
 
     def gauges(self) -> dict[str, int | float | str]:
         """Return the figures of all queues together."""

@@ -60,8 +60,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     those that others than this machine's meant users can reach. ``proxies`` are addresses and networks of proxies,
     which say in a PROXY header for whom each of their connections is. ``http`` are the endpoints for health and
     metrics; whoever reaches one of them over a network shows the token in ``http_token_file``. Metrics have at most
-    ``metrics_series`` series of topics and groups. The tokens of ``token_issuers`` let in: each is an issuer, its
-    audience and a file of its keys, with spaces between them. The log has lines of ``log_level`` and above, in
+    ``metrics_series`` series of topics, queues and groups. The tokens of ``token_issuers`` let in: each is an issuer,
+    its audience and a file of its keys, with spaces between them. The log has lines of ``log_level`` and above, in
     ``log_format``. With ``log_file`` it is written there, and begun anew after ``log_file_bytes``; ``log_files``
     older ones are kept. ``audit`` is the file of the audit, ``-`` standard output, empty for none. A message must
     be complete ``message_timeout`` after its first byte. A peer that has read nothing for ``unsent_timeout`` is
