@@ -183,7 +183,7 @@ def _return(model: Model, queue: Queue, copy: Copy, retry: Retry, session: str, 
     if is_dead and queue.rules.dead_exchange is None and not is_counted:
         del queue.copies[retry.offset]
     elif is_dead:
-        copy.dead = True
+        copy.dead, copy.cause = True, "rejected" if retry.dead else "delivery_limit"
         model.letters.append((queue.partition, retry.offset))
 
 

@@ -31,18 +31,20 @@ class Copy:
     transaction that acknowledges it. ``shown``: it is forced. ``releasing``: the rollback of that transaction is not.
     """
 
-    __slots__ = ("attempts", "dead", "due", "held", "holder", "message", "releasing", "seen", "shown")
+    __slots__ = ("attempts", "cause", "dead", "due", "held", "holder", "message", "releasing", "seen", "shown")
 
     def __init__(self, message: Message, shown: bool = False, seen: int = NEVER) -> None:
         self.message, self.shown, self.seen = message, shown, seen
         self.attempts = self.due = 0
         self.dead = self.releasing = False
+        self.cause = ""
         self.held = self.holder = ""
 
     def kept(self) -> Copy:
         """Return what a start makes of it."""
         kept = Copy(self.message, True, SURELY)
         kept.attempts, kept.due, kept.dead = self.attempts, self.due, self.dead
+        kept.cause = self.cause
         kept.held = "" if self.releasing else self.held
         return kept
 
@@ -279,4 +281,17 @@ class Model:
             return []
         if rules.dead_key is not None:
             message = message._replace(key=rules.dead_key)
-        return [(message, self.ways(exchange, message))]
+        death = queue.name, copy.cause
+        message = message._replace(deaths=(death, *(each for each in message.deaths if each != death)))
+        ways = self.ways(exchange, message)
+        return [(message, tuple(each for each in ways if not self._is_circle(message, each)))]
+
+    def _is_circle(self, message: Message, partition: int) -> bool:
+        """Whether a dead letter has died in that queue, and was not rejected since."""
+        queue = self.queue_at(partition)
+        for name, cause in message.deaths:
+            if cause == "rejected" or queue is None:
+                return False
+            if name == queue.name:
+                return True
+        return False

@@ -34,11 +34,12 @@ class Rule(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What a client has sent."""
+    """What a client has sent. ``deaths`` are (queue, cause) of a dead letter, the latest first."""
 
     value: bytes
     key: str
     headers: tuple[tuple[str, bytes], ...] = ()
+    deaths: tuple[tuple[str, str], ...] = ()
 
 
 class Topology:
