@@ -214,7 +214,7 @@ class Broker:
             for doing, of in (("placing what is due", schedule), ("ending messages of queues", removals))
         ]
         """What the broker does by itself; it is to be woken at the start, and stopped."""
-        removals.wake = self.removal_passes.wake
+        removals.wake, removals.remind = self.removal_passes.wake, self.removal_passes.remind
 
     def _idle_groups(self) -> IdleGroups:
         grace = self.settings.reconnect_grace + self.settings.rejoin_timeout

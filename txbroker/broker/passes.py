@@ -103,6 +103,14 @@ class Passes:
             self._again = False
             self.wake()
             return
+        self._rest()
+
+    def remind(self) -> None:
+        """Note that something may be due earlier than it was."""
+        if self._steps is None:
+            self._rest()
+
+    def _rest(self) -> None:
         waits = self._next_in()
         seconds = LONGEST if waits is None else min(LONGEST, waits / 1e6)
         self._set_timer(seconds or AGAIN)

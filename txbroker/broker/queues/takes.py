@@ -273,6 +273,7 @@ class Takes:
     def queue_deleted(self, queue: DeclaredQueue) -> None:
         """Refuse what waits at a queue that is gone."""
         self.deliveries.forget(queue.partition)
+        self.removals.forget(queue.partition)
         for waiting in self._waiting.pop(queue.partition, ()):
             self._stop_waiting(waiting)
             error = UnknownQueue(f"queue {queue.name!r} was deleted while messages were waited for")
