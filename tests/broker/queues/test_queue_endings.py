@@ -9,8 +9,10 @@ import pytest
 
 from journal.formats import frame
 from journal.records.queue_entries import ExchangeKind, Overflow
+from journal.testing import MemoryFile
 from tests.broker.queues.scene import SELF, Scene, framed
 from tests.support.broker_room import refused
+from tests.support.manual_worker import ManualWorker
 from txbroker.wire import messages
 from txbroker.wire.queues import DEATHS, EXPIRATION
 
@@ -154,6 +156,65 @@ def test_more_messages_expire_than_may_wait_for_being_moved():
     assert scene.counts() == (0, 0, 0, 0)
     assert scene.counts("dead")[0] == 1000
     assert len(letters(scene, dead)) > 0
+
+
+@pytest.fixture
+def cold(monkeypatch):
+    """Segments are read on another thread; returns that thread."""
+    monkeypatch.setattr(MemoryFile, "read_now", lambda *_: None)
+    return ManualWorker()
+
+
+def in_segments(scene, *values):
+    scene.peer.ask(messages.Send, SELF, data=b"".join(expiring("q", each, SECOND) for each in values))
+    scene.room.flush()
+
+
+def test_messages_expire_in_segments_that_are_read_on_another_thread(cold):
+    scene = Scene()
+    scene.queue()
+    in_segments(scene, b"a", b"b")
+    scene.room.broker.removal_passes._run_blocking = cold.submit
+    pass_time(scene, SECOND)
+    assert len(cold.work) == 1
+    assert scene.counts()[0] == 2
+    while cold.work:
+        cold.step()
+        settle_down(scene)
+    assert scene.counts() == (0, 0, 0, 0)
+
+
+def test_what_is_taken_or_deleted_while_it_is_read_does_not_expire(cold):
+    for deletes in (False, True):
+        scene = Scene()
+        queue = scene.queue()
+        in_segments(scene, b"a", b"b")
+        scene.room.broker.removal_passes._run_blocking = cold.submit
+        scene.room.clock.advance(SECOND // 2)
+        scene.room.broker.removal_passes.wake()
+        if deletes:
+            assert isinstance(scene.peer.ask(messages.DeleteQueue, "q", queue), messages.Counted)
+        else:
+            assert scene.taken(queue, 1) == [b"a"]
+        while cold.work:
+            cold.step()
+            settle_down(scene)
+        if not deletes:
+            assert scene.counts() == (2, 1, 1, 0)
+
+
+def test_a_first_message_that_cannot_be_read_is_said_once_and_stops_nothing(cold):
+    scene = Scene()
+    scene.queue()
+    in_segments(scene, b"a", b"b")
+    scene.queue("other", message_ttl=SECOND)
+    scene.publish("other", b"x")
+    scene.room.broker.removal_passes._run_blocking = lambda work, done, failed: failed(OSError("no disk"))
+    for _ in range(3):
+        scene.publish("q", b"more")
+        pass_time(scene, SECOND)
+    assert scene.counts("other") == (0, 0, 0, 0)
+    assert scene.counts()[0] == 5
 
 
 # -- length ---------------------------------------------------------------------------------------

@@ -31,7 +31,18 @@ class Copy:
     transaction that acknowledges it. ``shown``: it is forced. ``releasing``: the rollback of that transaction is not.
     """
 
-    __slots__ = ("attempts", "cause", "dead", "due", "held", "holder", "message", "releasing", "seen", "shown")
+    __slots__ = (
+        "attempts",
+        "cause",
+        "dead",
+        "due",
+        "held",
+        "holder",
+        "message",
+        "releasing",
+        "seen",
+        "shown",
+    )
 
     def __init__(self, message: Message, shown: bool = False, seen: int = NEVER) -> None:
         self.message, self.shown, self.seen = message, shown, seen
