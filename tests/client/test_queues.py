@@ -18,6 +18,7 @@ import txbroker
 from tests.client.test_interrupts import Interrupt, at_every_line
 from tests.support.broker_process import BrokerProcess
 from tests.support.repository import PACKAGES, ROOT
+from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.client import asyncio as asyncio_client
 
@@ -273,6 +274,19 @@ def test_a_get_that_waits_when_its_client_goes_leaves_the_message_to_others(proc
     assert broker.queue(name).get(10.0).value == b"v"
     assert time.monotonic() - began < 5.0
     other.close()
+
+
+def test_a_second_thread_that_waits_at_the_same_queue_is_told(broker, name):
+    queue = broker.queue(name)
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(queue.get, 10.0)
+        eventually(lambda: queue._inside)
+        with pytest.raises(errors.Misuse, match="Give each thread a queue of its own"):
+            queue.get(1.0)
+        broker.publish("", name, b"x")
+        assert waits.result().value == b"x"
+    broker.publish("", name, b"y")
+    assert queue.get(5.0).value == b"y"
 
 
 @pytest.mark.parametrize("step", [43, pytest.param(3, marks=pytest.mark.deep)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from txbroker.client.producer.exchange_queue import target_of
 from txbroker.client.queues.client_queue import ClientQueue
 from txbroker.client.queues.publishing import expiring, key_of
 from txbroker.client.queues.queue_reader import QueueReader
+from txbroker.errors import Misuse
 
 
 class Queue(ClientQueue):
@@ -30,11 +32,14 @@ class Queue(ClientQueue):
         self._connection, self._core = connection, core
         self._driver: Driver = connection._driver
         self._delivery: Delivery | None = None
+        self._inside = 0
+        """The thread that waits for messages."""
 
     def get(self, timeout: float | None = None) -> Message | None:
         """Take the next message; None if ``timeout`` seconds (None: without end) pass without any.
 
-        It is this connection's until it is acknowledged or returned. Raises UnknownQueue, WrongType, WrongValue.
+        It is this connection's until it is acknowledged or returned. Raises UnknownQueue, WrongType, WrongValue, and
+        Misuse if another thread waits here.
         """
         return self._next(until(self._driver.core.clock, timeout))
 
@@ -42,11 +47,22 @@ class Queue(ClientQueue):
         current = self._delivery
         if current is not None and (found := current.one()) is not None:
             return found  # without the driver, which takes 40 µs
-        while delivery := self._driver.delivery(self._core, end):
-            self._delivery = delivery
-            if not delivery.is_empty:  # nothing may come between the next line and the caller
-                return delivery.one()
-        return None
+        me = get_ident()
+        if self._inside not in (0, me):
+            raise Misuse(
+                f"two threads wait for messages of the same Queue of {self.name!r}; nothing was taken. Give each "
+                "thread a queue of its own"
+            )
+        try:
+            self._inside = me
+            while (delivery := self._driver.delivery(self._core, end)) is not None and delivery.is_empty:
+                pass
+        finally:
+            self._inside = 0
+        if delivery is None:
+            return None
+        self._delivery = delivery
+        return delivery.one()  # nothing may come between this line and the caller
 
     def __iter__(self) -> Iterator[Message]:
         while not self.closed and (message := self._next(math.inf)) is not None:
