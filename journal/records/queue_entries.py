@@ -104,7 +104,8 @@ class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     ``dead_letter_exchange`` takes those (None: they are dropped), with ``dead_letter_key`` in place of their own key.
     A message that is in the queue for ``message_ttl`` µs has expired, and is a dead letter. The queue has at most
     ``max_length`` messages that can be got; with ``overflow`` DROP_HEAD those that are too many are dead letters. The
-    queue is deleted when it was not used for ``expires`` µs.
+    queue is deleted when it was not used for ``expires`` µs. One that is ``exclusive`` is for the session that has
+    declared it, and is deleted after its end.
     """
 
     delivery_limit: Count | None = None
@@ -114,6 +115,7 @@ class QueueSettings(msgspec.Struct, array_like=True, frozen=True, gc=False):
     max_length: Count | None = None
     overflow: Overflow = Overflow.DROP_HEAD
     expires: Duration | None = None
+    exclusive: bool = False
 
 
 class Queue(msgspec.Struct, array_like=True, frozen=True, gc=False):

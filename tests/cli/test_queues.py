@@ -85,7 +85,7 @@ class TestLooking:
         found = run_json("queues", "show", name)
         assert found["settings"] == {
             "delivery_limit": 3, "dead_letter_exchange": "amq.fanout", "dead_letter_key": None, "message_ttl": None,
-            "max_length": None, "overflow": "drop-head", "expires": None,
+            "max_length": None, "overflow": "drop-head", "expires": None, "exclusive": False,
         }  # fmt: skip
         assert found["bindings"][0] == {
             "exchange": f"{name}.by-word", "key": "eu.#", "destination": name, "to_exchange": False,

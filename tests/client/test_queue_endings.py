@@ -126,6 +126,24 @@ def test_a_queue_that_nobody_uses_goes(broker, name):
     eventually(is_gone)
 
 
+def test_a_queue_of_one_session_goes_with_it(process, broker, name):
+    with txbroker.connect(process.address, timeout=10.0) as other:
+        other.declare_queue(name, exclusive=True)
+        broker.publish("", name, b"reply")
+        with pytest.raises(errors.QueueInUse, match="exclusive to another session"):
+            broker.queue(name).get(1.0)
+        assert other.queue(name).get(5.0).value == b"reply"
+
+    def is_gone():
+        try:
+            broker.publish("", name, b"late")
+        except errors.Unroutable:
+            return True
+        return False
+
+    eventually(is_gone)
+
+
 def test_exchanges_with_an_alternate_and_with_an_end(broker, name):
     broker.declare_queue(name)
     broker.declare_exchange(f"{name}.rest", "fanout")

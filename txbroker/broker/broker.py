@@ -247,7 +247,7 @@ class Broker:
         self.sending.judge_scheduled = self.transacting.content.judge_scheduled = self.scheduling.judge
         self.transacting.content.judge_cancels = self.scheduling.taken_back
         tell_of(self.queues, self.sending, self.transacting.content, self.dead_letters)
-        self.queues.takes.giving.gave = self.quotas.gave
+        self.queues.takes.giving.gave, self.queues.is_open = self.quotas.gave, self.sessions.__contains__
         self.engine.on_published = self._published
         self.engine.on_idle = self._idle
 
@@ -326,6 +326,7 @@ class Broker:
         if session.last_serial:
             self._transactions.disconnect(session.number)
         self.queues.takes.returns.forget(session)
+        self.queues.session_ended(session)
         self.sessions.pop(session.number, None)
 
     def _supersede(self, session: Session) -> None:

@@ -79,6 +79,7 @@ def settings_facts(settings: QueueSettings) -> list[tuple[str, str | None]]:
         ("max length", None if most is None else f"{count_text(most, 'message')}, then {full}"),
         ("dead letters", "dropped" if exchange is None else f"to exchange {exchange_text(exchange)}{keyed}"),
         ("expires", None if settings.expires is None else f"after {age_text(settings.expires)} without use"),
+        ("exclusive", "to one session, which it ends with" if settings.exclusive else None),
     ]
 
 

@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from journal.formats import frame
-from journal.records.queue_entries import ExchangeKind, Overflow
+from journal.records.queue_entries import Binding, ExchangeKind, Overflow, QueueSettings
 from journal.testing import MemoryFile
-from tests.broker.queues.scene import SELF, Scene, framed
+from journal.transaction_states import Totals
+from journal.xid import Xid
+from tests.broker.queues.scene import SELF, Scene, acknowledged, framed
 from tests.support.broker_room import refused
 from tests.support.manual_worker import ManualWorker
 from txbroker.wire import messages
@@ -351,6 +353,49 @@ def test_a_queue_is_used_while_somebody_waits_or_has_its_messages():
     scene.room.clock.advance(2 * SECOND)
     scene.room.broker.queues.expire(scene.room.engine.now())
     assert scene.counts() == (1, 0, 1, 0)
+
+
+def test_an_exclusive_queue_is_for_its_session_and_goes_with_it():
+    scene = Scene()
+    queue = scene.queue(exclusive=True)
+    assert scene.queue(exclusive=True) == queue
+    scene.publish("q", b"a")
+    assert isinstance(scene.other.ask(messages.Send, SELF, data=framed("q", b"b")), messages.Sent), (
+        "all may send"
+    )
+    scene.exchange("e", ExchangeKind.FANOUT)
+    binding = Binding("e", "", "q")
+    settings = QueueSettings(exclusive=True)
+    for kind, *fields in (
+        (messages.TakeMessages, queue), (messages.PurgeQueue, "q"), (messages.DeleteQueue, "q", queue),
+        (messages.DeclareQueue, "q", settings), (messages.DeclareQueue, "q", settings, True),
+        (messages.Bind, binding), (messages.Unbind, binding),
+    ):  # fmt: skip
+        refused(scene.other.ask(kind, *fields), "QueueInUse")
+    scene.bind("e", "", "q")
+    assert scene.taken(queue) == [b"a", b"b"]
+    scene.peer.leave()
+    scene.room.engine.sync()
+    refused(scene.other.ask(messages.DeclareQueue, "q", passive=True), "UnknownQueue")
+    assert isinstance(scene.other.ask(messages.DeclareQueue, "q", settings), messages.QueueDeclared)
+
+
+def test_an_exclusive_queue_goes_after_a_start_and_after_the_transaction_that_needs_it():
+    scene = Scene()
+    queue = scene.queue(exclusive=True)
+    scene.publish("q", b"a")
+    scene.taken(queue)
+    xid = Xid(1, b"order 7", b"")
+    scene.peer.ask(messages.Prepare, 1, xid, Totals(0, 0, 0), positions=acknowledged(queue, 0))
+    scene.peer.leave()
+    scene.room.engine.sync()
+    assert scene.other.ask(messages.ListQueues, ["q"]).queues[0].held == 1
+    scene.restart()
+    scene.room.broker.queues.expire(scene.room.engine.now())
+    assert scene.info().held == 1
+    assert isinstance(scene.peer.ask(messages.Commit, xid=xid), messages.Committed)
+    scene.room.broker.queues.expire(scene.room.engine.now())
+    refused(scene.peer.ask(messages.DeclareQueue, "q", passive=True), "UnknownQueue")
 
 
 def test_an_alternate_exchange_gets_what_has_no_way():

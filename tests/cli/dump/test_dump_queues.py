@@ -70,7 +70,13 @@ def test_a_topic_has_its_queue() -> None:
     queue = Queue("tasks", QueueSettings(3, "dead"))
     line = shown(TopicCreated("txbroker.queue.4", 4, 1, TopicSettings(), 1, queue=queue))
     settings = {"delivery_limit": 3, "dead_letter_exchange": "dead", "dead_letter_key": None}
-    settings |= {"message_ttl": None, "max_length": None, "overflow": "drop_head", "expires": None}
+    settings |= {
+        "message_ttl": None,
+        "max_length": None,
+        "overflow": "drop_head",
+        "expires": None,
+        "exclusive": False,
+    }
     assert line["queue"] == {"name": "tasks", "settings": settings}
     assert shown(TopicCreated("t", 4, 1, TopicSettings(), 1))["queue"] is None
 

@@ -14,7 +14,7 @@ from journal.log.message_store import MessageStore
 from journal.parties import Actor
 from journal.records.access_entries import Resource
 from journal.records.group_entries import Ending, PartitionOffset, RetryRules, Settled
-from journal.records.queue_entries import address_of
+from journal.records.queue_entries import Binding, address_of
 from journal.records.record import LogStartMoved
 from journal.transactions.unsent import UnsentRun, targets_of
 from journal.words import count_text
@@ -83,6 +83,10 @@ class Queueing:
         self.declarations, self.publishing = declarations, publishing
         self.takes, self._deliveries = takes, takes.deliveries
         self._settler, self._stepwise = settler, stepwise
+        self._owners: dict[int, int] = {}
+        """The sessions of exclusive queues, by partition."""
+        self.is_open: Callable[[int], bool] = bool
+        """Whether a session of that number has not ended."""
         self.circles = 0
         """Dead letters that were dropped because they went in a circle."""
         self.handlers: dict[type[Request], Any] = {
@@ -194,19 +198,37 @@ class Queueing:
         """Have a queue, or ask whether it is there."""
         known = command.name in self._fold.queues
         if command.passive:
-            queue = self.declarations.queue(command.name)
+            queue = self._queue_of(command.name, session)
         else:
-            if not known and self._engine.full:
+            if known:
+                self._queue_of(command.name, session)
+            elif self._engine.full:
                 raise disk_full()
             queue = self.declarations.declare_queue(command.name, command.settings, session.as_actor())
+            if not known and queue.settings.exclusive:
+                self._owners[queue.partition] = session.number
         state, now = self._deliveries.of(queue), self._engine.now()
         if not command.passive:
             state.used_at = now
         return QueueDeclared(command.correlation, queue.partition, state.count_ready(now))
 
+    def _queue_of(self, name: str, session: Session) -> DeclaredQueue:
+        """Return a queue that the session may use; raises UnknownQueue, QueueInUse."""
+        queue = self.declarations.queue(name)
+        self.check_owner(queue, session)
+        return queue
+
+    def check_owner(self, queue: DeclaredQueue, session: Session) -> None:
+        """Raise QueueInUse for a queue that is exclusive to another session."""
+        if queue.settings.exclusive and self._owners.get(queue.partition) != session.number:
+            raise QueueInUse(
+                f"queue {queue.name!r} is exclusive to another session, and is deleted with that; nothing has changed. "
+                "Use another name, or wait for that"
+            )
+
     def delete_queue(self, session: Session, command: DeleteQueue, data: memoryview) -> Counted:  # noqa: ARG002
         """Delete a queue."""
-        queue = self.declarations.queue(command.name)
+        queue = self._queue_of(command.name, session)
         if queue.partition != command.partition:
             raise UnknownQueue(
                 f"the queue {command.name!r} that was meant has been deleted, and another one of that name was made; "
@@ -225,24 +247,39 @@ class Queueing:
 
     def _delete(self, queue: DeclaredQueue, by: Actor | None) -> int:
         count = self.declarations.delete_queue(queue.name, by)
+        self._owners.pop(queue.partition, None)
         self.takes.queue_deleted(queue)
         return count
 
     def expire(self, now: int) -> None:
-        """Delete queues that were not used for as long as they say. Every second or so, unless the engine is busy."""
-        limited = [each for each in self._fold.queues.values() if each.settings.expires is not None]
-        for queue in limited:
-            state = self._deliveries.of(queue)
-            if state.delivered or self.takes.waiting_at(queue.partition):
-                state.used_at = now
-            elif now - state.used_at >= (queue.settings.expires or 0):
-                with suppress(QueueInUse):  # it goes with the outcome of that transaction
-                    self._delete(queue, None)
-                    self.log.info("queue {queue!r} was not used, and is deleted", queue=queue.name)
+        """Delete queues that were not used for as long as they say, and exclusive ones whose session has ended. Every
+        second or so, unless the engine is busy.
+        """
+        for queue in list(self._fold.queues.values()):
+            if queue.settings.exclusive and not self.is_open(self._owners.get(queue.partition, 0)):
+                self._end(queue, "its session has ended")
+            elif queue.settings.expires is not None and self._is_unused(queue, queue.settings.expires, now):
+                self._end(queue, "it was not used")
+
+    def session_ended(self, session: Session) -> None:
+        """Delete the exclusive queues of a session that has ended."""
+        for partition in [each for each, owner in self._owners.items() if owner == session.number]:
+            self._end(self._fold.by_partition[partition], "its session has ended")
+
+    def _is_unused(self, queue: DeclaredQueue, expires: int, now: int) -> bool:
+        state = self._deliveries.of(queue)
+        if state.delivered or self.takes.waiting_at(queue.partition):
+            state.used_at = now
+        return now - state.used_at >= expires
+
+    def _end(self, queue: DeclaredQueue, why: str) -> None:
+        with suppress(QueueInUse):  # it goes after the outcome of that transaction
+            self._delete(queue, None)
+            self.log.info("queue {queue!r} is deleted: {why}", queue=queue.name, why=why)
 
     def purge(self, session: Session, command: PurgeQueue, data: memoryview) -> None:  # noqa: ARG002
         """Finish what could be got now."""
-        state = self._deliveries.of(self.declarations.queue(command.name))
+        state = self._deliveries.of(self._queue_of(command.name, session))
         self._stepwise.answer(session, command, self._purge(command, state))
 
     def _purge(self, command: PurgeQueue, state: QueueDeliveries) -> Steps:
@@ -292,13 +329,20 @@ class Queueing:
         """Have a binding."""
         if self._engine.full:
             raise disk_full()
+        self._check_bound(command.binding, session)
         self.declarations.bind(command.binding, session.as_actor())
         return Done(command.correlation)
 
     def unbind(self, session: Session, command: Unbind, data: memoryview) -> Done:  # noqa: ARG002
         """Have no such binding."""
+        self._check_bound(command.binding, session)
         self.declarations.unbind(command.binding, session.as_actor())
         return Done(command.correlation)
+
+    def _check_bound(self, binding: Binding, session: Session) -> None:
+        queue = None if binding.to_exchange else self._fold.queues.get(binding.destination)
+        if queue is not None:
+            self.check_owner(queue, session)
 
     # -- lists -------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from journal.errors import InvalidFrame
@@ -15,7 +16,7 @@ from txbroker.broker.queues.giving import Giving
 from txbroker.broker.queues.removals import Removals
 from txbroker.broker.queues.returns import Returns
 from txbroker.broker.sessions.accounts import Accounts
-from txbroker.broker.sessions.session import Session, SessionState
+from txbroker.broker.sessions.session import Session, SessionState, unheard
 from txbroker.errors import InvalidSetting, LimitExceeded, UnknownQueue
 from txbroker.queues.deliveries import Deliveries, QueueDeliveries
 from txbroker.wire.codec import encode
@@ -70,6 +71,8 @@ class Takes:
         """Queues that are served on in a later turn, with the timer of that."""
         self._dues: dict[int, tuple[int, Any]] = {}
         """When the first message of a queue is due at which somebody waits, and the timer of that."""
+        self.check_owner: Callable[[DeclaredQueue, Session], object] = unheard
+        """Raises QueueInUse for a queue that is another session's."""
         self.handlers: dict[type[Request], Any] = {TakeMessages: self.take, GiveBack: self.give_back}
         deliveries.on_ready, deliveries.on_released = self.serve, returns.released
         giving.serve = returns.serve = self.serve
@@ -79,6 +82,7 @@ class Takes:
     def take(self, session: Session, command: TakeMessages, data: memoryview) -> None:  # noqa: ARG002
         """Answer with messages, now or when there are some, or time is up."""
         state = self._state(command.partition)
+        self.check_owner(state.queue, session)
         state.used_at = self._engine.now()
         if not 1 <= command.most <= MAX_TAKEN:
             raise InvalidSetting(f"{command.most} messages to be taken; it must be from 1 to {MAX_TAKEN}")

@@ -51,6 +51,7 @@ def queueing(
     declarations = Declarations(engine, fold, groups, settings.max_queues, random)
     publishing = Publishing(engine, fold, deliveries)
     found = Queueing(engine, fold, declarations, publishing, takes, settler, stepwise)
+    takes.check_owner = found.check_owner
     consuming.judge_queues, consuming.on_returned = found.judge_settled, returns.returned
     consuming.rules_of_queues(found.rules_of)
     return found

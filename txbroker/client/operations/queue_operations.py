@@ -54,6 +54,7 @@ class QueueOperations:
         max_length: int | None = None,
         overflow: str = "drop-head",
         expires: After | None = None,
+        exclusive: bool = False,
     ) -> None:
         """Have a queue of that name; it is made if there is none. Times are seconds, or a ``timedelta``.
 
@@ -61,7 +62,8 @@ class QueueOperations:
         ``dead_letter_exchange`` (None: it is dropped), with ``dead_letter_key`` if that is given. So do the oldest of
         those that are more than ``max_length`` and could be got; with the ``overflow`` "reject-publish" further ones
         are refused instead, with QueueFull. After ``expires`` without any use the queue is deleted. None is without
-        end. Raises DeclaredOtherwise if the queue is there with other settings, InvalidName, LimitExceeded.
+        end. An ``exclusive`` queue is for this session alone, and is deleted after its end, so also when the connection
+        is lost. Raises DeclaredOtherwise if the queue is there with other settings, InvalidName, LimitExceeded.
         """
         settings = QueueSettings(
             _maybe(_count, "delivery_limit", delivery_limit),
@@ -71,6 +73,7 @@ class QueueOperations:
             _maybe(_count, "max_length", max_length),
             _one_of("overflow", overflow, OVERFLOWS),
             _maybe(time_span, "expires", expires),
+            truth("exclusive", exclusive, NOTHING_CHANGED),
         )
         name = text("name", name, NOTHING_CHANGED)
         await self.core.request(commands.DeclareQueue(self.core.correlation(), name, settings), QueueDeclared)
