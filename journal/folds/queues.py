@@ -46,16 +46,18 @@ PREDECLARED: Final = {
 """The exchanges that are there from the start, in the order of their numbers from 1 on."""
 
 
+NODE: Final = 4
+"""What a further exchange on the way of a message costs: as much as so many bindings that are looked at."""
+
+
 class Exchange:
     """An exchange. ``taken`` is how many messages went through it."""
 
-    __slots__ = ("bindings", "name", "number", "settings", "taken", "ways_on")
+    __slots__ = ("bindings", "name", "number", "settings", "taken")
 
     def __init__(self, name: str, number: int, settings: ExchangeSettings, taken: int = 0) -> None:
         self.name, self.number, self.settings, self.taken = name, number, settings, taken
         self.bindings = BindingTable(settings.kind)
-        self.ways_on = 0
-        """How many of them lead to other exchanges."""
 
 
 class DeclaredQueue(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -135,7 +137,7 @@ class QueuesFold:
                 elif (following := self.exchanges[name]).number not in seen:
                     seen.add(following.number)
                     waiting.append(following)
-            self.steps += 1 + each.bindings.looked_at - before
+            self.steps += (1 if each is exchange else NODE) + each.bindings.looked_at - before
         return list(found)
 
     def _ways(self, exchange: Exchange, key: str, headers: Mapping[str, object]) -> Collection[Destination]:
@@ -225,7 +227,6 @@ class QueuesFold:
         for binding in self._leading_to.pop(destination, {}).values():
             if (source := self.exchanges.get(binding.exchange)) is not None:
                 source.bindings.remove(binding)
-                source.ways_on -= binding.to_exchange
                 self.bindings -= 1
 
     def _bind(self, binding: Binding) -> None:
@@ -233,7 +234,6 @@ class QueuesFold:
         assert binding.destination in known, f"it binds {binding.destination!r}, which is not there"
         source = self.exchanges[binding.exchange]
         source.bindings.add(binding)
-        source.ways_on += binding.to_exchange
         self.bindings += 1
         ways = self._leading_to.setdefault((binding.to_exchange, binding.destination), {})
         ways[binding.exchange, identity_of(binding)] = binding
@@ -241,7 +241,6 @@ class QueuesFold:
     def _unbind(self, binding: Binding) -> None:
         source = self.exchanges[binding.exchange]
         source.bindings.remove(binding)
-        source.ways_on -= binding.to_exchange
         self.bindings -= 1
         self._forget_way(binding)
 

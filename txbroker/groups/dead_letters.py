@@ -9,6 +9,7 @@ message to the target. So a dead letter is never lost between the two, and never
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -242,7 +243,8 @@ class DeadLetters:
                 self.log.failure("moving a dead letter failed")
             self._blocked(letter, str(error))
         else:
-            self.obstacles.pop(letter, None)
+            if self.obstacles.pop(letter, None) is not None:  # there is room again
+                self._next.update(dict.fromkeys(islice(self.obstacles, AT_ONCE)))
             self.moved += 1
             self._said = ""
 
@@ -327,19 +329,18 @@ def _frame_of(
     )
     told = {name for name, _ in headers}
     own = [each for each in message.headers if each[0] not in told]  # of a dead letter that has died again
+    kept: Headers = ()
     if of_queue:
-        deaths = with_death(deaths_of(message.headers), topic, details.death, details.failed)
+        kept = (header_of(with_death(deaths_of(message.headers), topic, details.death, details.failed)),)
         own = [each for each in own if each[0] not in (DEATHS, EXPIRATION)]
-        own.append(header_of(deaths))
-    for more in (headers, headers[:-1], ()):
-        try:
-            given = message.key if key is None else key
-            whole = frame.encode(message.value, message.timestamp, given, (*own, *more))
-        except MessageTooLarge:
-            continue
-        if len(whole) <= MAX_FRAME:
-            return whole
-    raise CorruptData(f"the message takes {len(whole)} bytes, more than any frame", topic, 0)
+    given = message.key if key is None else key
+    # What was accepted must go on: if it has no room for what is said of it, some of that is left out, at last its own.
+    for more in ((*own, *kept, *headers), (*own, *kept, *headers[:-1]), (*own, *kept), tuple(own), kept, ()):
+        with suppress(MessageTooLarge):
+            whole = frame.encode(message.value, message.timestamp, given, more)
+            if len(whole) <= MAX_FRAME:
+                return whole
+    raise CorruptData("the message takes more bytes than any frame with the key that it is to get", topic, 0)
 
 
 def _message_of(plan: ReadPlan, offset: int) -> frame.Message:

@@ -5,13 +5,15 @@ RabbitMQ has the same in ``x-death``, and decides by it what goes in a circle (r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
 
+from journal.constants import KIB
 from journal.message_headers import Headers, last_value
 from journal.records.group_entries import Death
+from journal.records.queue_entries import MAX_NAME_BYTES
 from txbroker.wire.queues import DEATHS
 
 CAUSES: Final = {
@@ -23,26 +25,32 @@ CAUSES: Final = {
 """The words for them, which are RabbitMQ's."""
 MAX_DEATHS: Final = 64
 """Most deaths that are kept, the latest."""
+MAX_BYTES: Final = 128 * KIB
+"""Most bytes of the header that are read; what the broker writes has less."""
 
 
 class QueueDeath(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """That a message has died in a queue of one cause, ``count`` times, first at ``first`` (µs since 1970 UTC)."""
 
-    queue: str
-    cause: str
-    count: Annotated[int, msgspec.Meta(ge=1)]
-    first: int
+    queue: Annotated[str, msgspec.Meta(max_length=MAX_NAME_BYTES)]
+    cause: Annotated[str, msgspec.Meta(max_length=32)]
+    count: Annotated[int, msgspec.Meta(ge=1, le=1 << 53)]
+    first: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 
 
 _decode = msgspec.json.Decoder(list[QueueDeath]).decode
 
 
 def deaths_of(headers: Headers) -> list[QueueDeath]:
-    """Return the deaths of a message, the latest first; none for one that says nothing that can be read."""
+    """Return the deaths of a message, the latest first; none for one that says nothing that can be read: any client
+    may send that header.
+    """
     said = last_value(headers, DEATHS)
+    if said is None or len(said) > MAX_BYTES:
+        return []
     try:
-        return [] if said is None else _decode(said)
-    except msgspec.MsgspecError:
+        return _decode(said)[:MAX_DEATHS]
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # also text that is none
         return []
 
 
@@ -64,11 +72,13 @@ def header_of(deaths: Sequence[QueueDeath]) -> tuple[str, bytes]:
     return DEATHS, msgspec.json.encode(deaths)
 
 
-def goes_in_a_circle(deaths: Iterable[QueueDeath], queue: str) -> bool:
-    """Return whether a message that comes to a queue has died in it before, and was not rejected since."""
+def goes_in_a_circle(deaths: Sequence[QueueDeath], queue: str) -> bool:
+    """Return whether a message that comes to a queue has died in it before, and was not rejected since; or has died in
+    so many that this is not known any more.
+    """
     for each in deaths:
         if each.cause == CAUSES[Death.REJECTED]:
             return False
         if each.queue == queue:
             return True
-    return False
+    return len(deaths) >= MAX_DEATHS

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 RESERVED_PREFIX: Final = "amq."
 """No client makes a queue or an exchange whose name begins so."""
+ENDED_AT_ONCE: Final = 50
+"""Most exchanges that are deleted in one turn because their last binding is gone."""
 MAX_BINDINGS: Final = 100_000
 """Most bindings in all."""
 MAX_ANY_WORDS: Final = 8
@@ -73,6 +76,8 @@ class Declarations:
         self._engine, self._fold, self._groups = engine, fold, groups
         self._max_queues = max_queues
         self._random = random
+        self._gone: deque[Binding] = deque()
+        """Bindings that are gone, whose exchange may have to go, too."""
 
     # -- what there is -----------------------------------------------------------------------------
 
@@ -126,9 +131,9 @@ class Declarations:
         self._check_free(queue)
         position, kept = group.position(queue.partition) or 0, group.settlements.get(queue.partition)
         left = store.end_offset - position - (len(kept.finished) if kept is not None else 0)
-        sources = self._fold.leading_to((False, name))
+        self._gone += self._fold.leading_to((False, name))
         self._engine.accept(TopicDeleted(queue.topic, self._engine.now(), by))
-        self._end_unbound(sources, by)
+        self.end_unbound(by)
         return left
 
     def _check_free(self, queue: DeclaredQueue) -> None:
@@ -172,16 +177,21 @@ class Declarations:
         exchange = self.exchange(name)
         if name in PREDECLARED:
             raise InvalidSetting(f"exchange {name!r} is always there; nothing has changed")
-        sources = self._fold.leading_to((True, name))
-        self._engine.accept(ExchangeDeleted(name, exchange.number, self._engine.now(), by))
-        self._end_unbound(sources, by)
+        self._end_exchange(exchange, by)
+        self.end_unbound(by)
 
-    def _end_unbound(self, gone: Iterable[Binding], by: Actor | None) -> None:
-        """Delete the exchanges of bindings that are gone, of which these were the last, if they are to go then."""
-        for binding in gone:
-            source = self._fold.exchanges.get(binding.exchange)
+    def _end_exchange(self, exchange: Exchange, by: Actor | None) -> None:
+        self._gone += self._fold.leading_to((True, exchange.name))
+        self._engine.accept(ExchangeDeleted(exchange.name, exchange.number, self._engine.now(), by))
+
+    def end_unbound(self, by: Actor | None = None) -> None:
+        """Delete exchanges whose last binding is gone, if they are to go then; the rest of many at the next call."""
+        left = ENDED_AT_ONCE
+        while self._gone and left:
+            source = self._fold.exchanges.get(self._gone.popleft().exchange)
             if source is not None and source.settings.auto_delete and not source.bindings:
-                self.delete_exchange(source.name, by)
+                self._end_exchange(source, by)
+                left -= 1
 
     # -- bindings ----------------------------------------------------------------------------------
 
@@ -202,7 +212,8 @@ class Declarations:
         """End a binding, if it is there. Raises UnknownQueue, UnknownExchange."""
         if binding in self._ends(binding).bindings:
             self._engine.accept(Unbound(binding, self._engine.now(), by))
-            self._end_unbound([binding], by)
+            self._gone.append(binding)
+            self.end_unbound(by)
 
     def _ends(self, binding: Binding) -> Exchange:
         """Return the exchange of a binding; raises unless both ends are there and can be bound."""

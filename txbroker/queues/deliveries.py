@@ -318,6 +318,14 @@ class QueueDeliveries:
             for offset in range(first, end):
                 heappush(self._later, (until, offset))
 
+    def pass_over_ready(self, first: int, end: int) -> None:
+        """Note that the first ready messages cannot be read: nobody gets them before the next start."""
+        damaged = range_of(first, end)
+        self.returned.difference_update(damaged)
+        if first == self.frontier:
+            self.frontier = end
+        self.damaged.update(damaged)
+
     def pass_over(self, holder: int, first: int, end: int) -> None:
         """Note that messages which a holder was to get cannot be read: nobody gets them before the next start."""
         damaged = range_of(first, end)
@@ -384,7 +392,9 @@ class Deliveries:
         self.on_released: Callable[[], object] = _nothing
         groups.on_queues = self.changed
         for queue in fold.queues.values():
-            self._enter(queue, engine.catalog.stores[queue.partition].end_offset)
+            found = self._enter(queue, engine.catalog.stores[queue.partition].end_offset)
+            # What undecided transactions will bring was looked at before this start.
+            found.has_expiring = engine.transactions.holds_partition(queue.partition) is not None
 
     def of(self, queue: DeclaredQueue) -> QueueDeliveries:
         """Return the deliveries of a queue."""

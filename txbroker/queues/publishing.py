@@ -42,12 +42,14 @@ MAX_COPIED: Final = 256 * MIB
 class Ways:
     """What a request's messages may go to, and cost on the way: one for all parts of a request."""
 
-    __slots__ = ("added", "bytes", "places", "steps")
+    __slots__ = ("added", "bytes", "places", "ready", "steps")
 
     def __init__(self) -> None:
         self.places = self.bytes = self.steps = 0
         self.added: dict[int, int] = {}
         """How many messages it brings to queues that refuse what is too much, by partition."""
+        self.ready: dict[int, int] = {}
+        """How many can be got in these before it."""
 
 
 class Publishing:
@@ -135,7 +137,9 @@ class Publishing:
                     continue
                 spent.added[target] = added = spent.added.get(target, 0) + count
                 state = self._deliveries.of(queue)
-                if state.accepted + added > most and state.count_accepted(self._engine.now()) + added > most:
+                if state.accepted + added > most and target not in spent.ready:
+                    spent.ready[target] = state.count_accepted(self._engine.now())
+                if state.accepted + added > most and spent.ready[target] + added > most:
                     raise QueueFull(
                         f"queue {queue.name!r} may have {most} messages that can be got, and would have more with the "
                         f"{added} that the request brings; nothing was sent. Take messages out of it, or wait"

@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from crc32c import crc32c
 
+from journal.constants import MAX_ATTRIBUTE
 from journal.formats import frame
 from journal.records.queue_entries import Binding, ExchangeKind, Overflow, QueueSettings
 from journal.testing import MemoryFile
@@ -15,6 +17,8 @@ from journal.xid import Xid
 from tests.broker.queues.scene import SELF, Scene, acknowledged, framed
 from tests.support.broker_room import refused
 from tests.support.manual_worker import ManualWorker
+from txbroker.broker.queues.queue_requests import DELETED_AT_ONCE
+from txbroker.queues.declarations import ENDED_AT_ONCE
 from txbroker.wire import messages
 from txbroker.wire.queues import DEATHS, EXPIRATION
 
@@ -38,8 +42,8 @@ def settle_down(scene: Scene) -> None:
         scene.room.timers.advance(0.0001)
 
 
-def letters(scene: Scene, partition: int) -> list[frame.Message]:
-    answer = scene.take(partition)
+def letters(scene: Scene, partition: int, **more: Any) -> list[frame.Message]:
+    answer = scene.take(partition, **more)
     data = scene.peer.data[scene.peer.answers.index(answer)]
     return [each for piece, _ in frame.decode_pieces(data, 0) for each in piece]
 
@@ -219,6 +223,95 @@ def test_a_first_message_that_cannot_be_read_is_said_once_and_stops_nothing(cold
     assert scene.counts()[0] == 5
 
 
+def test_what_is_returned_for_later_expires_when_it_is_due():
+    scene = Scene()
+    queue = scene.queue(message_ttl=2 * SECOND)
+    scene.publish("q", b"a")
+    scene.taken(queue)
+    scene.give_up(queue, 0, after=5 * SECOND)
+    pass_time(scene, 4 * SECOND)
+    assert scene.counts() == (1, 0, 0, 0)
+    pass_time(scene, 2 * SECOND)
+    assert scene.counts() == (0, 0, 0, 0)
+
+
+def test_what_a_transaction_brings_that_was_prepared_before_a_start_expires():
+    scene = Scene()
+    scene.queue()
+    data, xid = expiring("q", b"x", SECOND), Xid(1, b"order 7", b"")
+    scene.peer.ask(messages.Add, 1, SELF, data=data)
+    scene.peer.ask(messages.Prepare, 1, xid, Totals(1, 1, crc32c(data)))
+    scene.restart()
+    assert isinstance(scene.peer.ask(messages.Commit, xid=xid), messages.Committed)
+    pass_time(scene, 2 * SECOND)
+    assert scene.counts() == (0, 0, 0, 0)
+
+
+def test_the_times_that_are_kept_are_as_many_as_queues():
+    scene = Scene()
+    queue = scene.queue(message_ttl=3600 * SECOND)
+    for number in range(500):
+        scene.publish("q", b"x")
+        scene.taken(queue)
+        scene.acknowledge(queue, number)
+        pass_time(scene, 60_000)
+    assert len(scene.room.broker.queues.takes.removals._due) < 100
+
+
+def test_it_goes_on_after_an_error(monkeypatch, cold):
+    scene = Scene()
+    scene.queue()
+    in_segments(scene, b"a", b"b")
+    passes, errors = (
+        scene.room.broker.removal_passes,
+        [OSError("too many open files"), RuntimeError("a fault")],
+    )
+    passes._run_blocking = lambda work, done, failed: failed(errors.pop()) if errors else done(work())
+    for _ in range(4):
+        pass_time(scene, SECOND)
+    assert not errors
+    assert scene.counts() == (0, 0, 0, 0)
+
+
+POISON = {
+    "a byte that is no text": b'[["\xff","expired",1,1]]', "much inside": b'[["a","b",1,1,' + b"[" * 50_000,
+    "a number of many digits": b'[["a","expired",' + b"9" * 4300 + b",1]]",
+    "an int above all": b'[["a","b",%d,1]]' % (1 << 64),
+    "a long name": b'[["%s","expired",1,1]]' % (b"a" * 900_000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", POISON.values(), ids=POISON)
+def test_a_forged_list_of_deaths_holds_nothing_up(said):
+    scene = Scene()
+    dead = scene.queue("dead")
+    scene.queue(message_ttl=0, dead_letter_exchange="", dead_letter_key="dead")
+    answer = scene.peer.ask(messages.Send, SELF, data=framed("q", b"x", headers={DEATHS: said}))
+    assert isinstance(answer, messages.Sent)
+    pass_time(scene, SECOND)
+    [letter] = letters(scene, dead)
+    assert deaths_of(letter) == [("q", "expired", 1)]
+
+
+def test_a_letter_goes_on_whose_headers_leave_no_room_for_what_is_said_of_it():
+    scene = Scene(max_fetch=1 << 25)
+    dead = scene.queue("dead")
+    scene.queue(message_ttl=0, dead_letter_exchange="", dead_letter_key="dead")
+    headers = {"own": b"x" * (MAX_ATTRIBUTE - 40)}
+    assert isinstance(
+        scene.peer.ask(messages.Send, SELF, data=framed("q", b"v", headers=headers)), messages.Sent
+    )
+    pass_time(scene, SECOND)
+    answer = scene.take(dead, max_bytes=1 << 25)
+    [letter] = [
+        each
+        for piece, _ in frame.decode_pieces(scene.peer.data[scene.peer.answers.index(answer)], 0)
+        for each in piece
+    ]
+    assert letter.value == b"v"
+    assert letter.header("own") is not None
+
+
 # -- length ---------------------------------------------------------------------------------------
 
 
@@ -293,6 +386,17 @@ def test_the_messages_of_one_request_and_of_one_force_count_together():
     refused(scene.publish("q", b"x"), "QueueFull")
 
 
+def test_what_comes_back_later_may_be_too_much():
+    scene = Scene()
+    queue = scene.queue(max_length=1)
+    scene.publish("q", b"a", b"b")
+    assert scene.taken(queue, 2) == [b"b"]
+    scene.give_up(queue, 1, after=SECOND)
+    scene.publish("q", b"c")
+    pass_time(scene, 2 * SECOND)
+    assert scene.counts() == (1, 1, 0, 0)
+
+
 # -- circles --------------------------------------------------------------------------------------
 
 
@@ -320,6 +424,33 @@ def test_a_circle_with_a_consumer_that_rejects_goes_on_and_is_counted_in_the_mes
         pass_time(scene, SECOND + 1000)
         pass_time(scene, SECOND + 1000)
     assert scene.counts("a")[0] == 1
+
+
+def test_a_ring_of_more_queues_than_deaths_are_kept_is_a_circle_too():
+    scene = Scene()
+    for number in range(70):
+        following = f"q{(number + 1) % 70}"
+        scene.queue(f"q{number}", max_length=0, dead_letter_exchange="", dead_letter_key=following)
+    scene.publish("q0", b"x")
+    for _ in range(100):
+        pass_time(scene, 1000)
+    assert scene.room.broker.queues.gauges()["queue_messages"] == 0
+    assert scene.room.broker.dead_letters.moved < 70
+
+
+def test_letters_that_found_no_room_follow_each_other_once_there_is_some():
+    scene = Scene()
+    dead = scene.queue("dead", max_length=1, overflow=Overflow.REJECT_PUBLISH)
+    scene.queue(max_length=0, dead_letter_exchange="", dead_letter_key="dead")
+    for _ in range(5):
+        scene.publish("q", *[b"x"] * 100)
+    pass_time(scene, SECOND)
+    assert len(scene.room.broker.dead_letters) == 499
+    assert isinstance(scene.peer.ask(messages.DeleteQueue, "dead", dead), messages.Counted)
+    scene.queue("dead")
+    scene.room.broker.dead_letters.try_again()
+    settle_down(scene)
+    assert scene.counts("dead")[0] == 499
 
 
 # -- queues and exchanges -------------------------------------------------------------------------
@@ -442,3 +573,29 @@ def test_exchanges_that_are_to_go_with_their_last_binding_go():
     assert names == ["", "stays"]
     scene.restart()
     assert [each.name for each in scene.peer.ask(messages.ListExchanges).exchanges][-1] == "stays"
+
+
+def test_a_long_chain_of_exchanges_goes_in_many_turns():
+    scene = Scene()
+    queue = scene.queue()
+    for number in range(600):
+        scene.exchange(f"e{number}", ExchangeKind.FANOUT, auto_delete=True)
+        if number:
+            scene.bind(f"e{number - 1}", "", f"e{number}", to_exchange=True)
+    scene.bind("e599", "", "q")
+    assert isinstance(scene.peer.ask(messages.DeleteQueue, "q", queue), messages.Counted)
+    assert len(scene.peer.ask(messages.ListExchanges).exchanges) == 6 + 600 - ENDED_AT_ONCE
+    for _ in range(600 // ENDED_AT_ONCE):
+        scene.room.broker.queues.expire(scene.room.engine.now())
+    assert len(scene.peer.ask(messages.ListExchanges).exchanges) == 6
+
+
+def test_many_queues_that_end_together_go_in_many_turns():
+    scene = Scene()
+    for number in range(DELETED_AT_ONCE + 10):
+        scene.queue(f"q{number}", expires=SECOND)
+    scene.room.clock.advance(2 * SECOND)
+    scene.room.broker.queues.expire(scene.room.engine.now())
+    assert scene.room.broker.queues.gauges()["queues"] == 10
+    scene.room.broker.queues.expire(scene.room.engine.now())
+    assert scene.room.broker.queues.gauges()["queues"] == 0

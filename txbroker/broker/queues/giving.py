@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twisted.logger import Logger
 
+from journal.constants import MIB
 from journal.errors import CorruptSegment, OffsetOutOfRange
 from journal.formats.frame import walk
-from journal.records.group_entries import Death
 from txbroker.broker.fetches.stepwise_answers import Steps, Until, Work
 from txbroker.broker.queues.reading import read
 from txbroker.broker.queues.removals import Removals
-from txbroker.broker.queues.settler import Settler
 from txbroker.broker.sessions.session import Session, unheard
 from txbroker.queues.deliveries import QueueDeliveries, range_of
 from txbroker.queues.expiry import expired_run
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Part = Generator[Work | Until | None, Any, T]
 """A part of such an answer, with its result."""
+PIECE: Final = MIB
+"""Bytes of messages that are read in one step."""
 RUNS_AT_ONCE: Final = 32
 """Runs of messages that are read in one step: 1.5 ms."""
 
@@ -36,9 +37,8 @@ class Giving:
 
     log = Logger()
 
-    def __init__(self, engine: Engine, settler: Settler, removals: Removals, max_bytes: int) -> None:
-        self._engine, self._settler, self._removals = engine, settler, removals
-        self._max_bytes = max_bytes
+    def __init__(self, engine: Engine, removals: Removals, max_bytes: int) -> None:
+        self._engine, self._removals, self._max_bytes = engine, removals, max_bytes
         self.serve: Callable[[QueueDeliveries], object] = unheard
         """Called with a queue of which messages were given back."""
         self.gave: Callable[[Allowance, int], object] = unheard
@@ -58,7 +58,9 @@ class Giving:
         """
         found = _Found(session.number, min(command.max_bytes, self._max_bytes))
         try:
-            yield from self._read(state, runs, found)
+            while runs and not found.pieces:  # it goes on while all has expired
+                yield from self._read(state, runs, found)
+                runs = [] if found.pieces else state.take(session.number, command.most, self._engine.now())
         except (
             Exception
         ):  # not that nobody wants the answer any more: the session has ended, and forget returns all
@@ -94,10 +96,10 @@ class Giving:
         ttl = state.queue.settings.message_ttl
         while first < end and found.has_room:
             try:
-                data = yield from read(state.store, first, end, max(found.left, 1))
+                data = yield from read(state.store, first, end, max(1, min(found.left, PIECE)))
             except CorruptSegment as error:
                 behind = min(end, max(first, error.last_offset) + 1)
-                self._damaged(state, found.holder, first, behind, error)
+                self._removals.damaged(state, found.holder, first, behind, error)
                 first = behind
                 continue
             except OffsetOutOfRange as error:  # a repair or a deletion has moved the start
@@ -106,34 +108,18 @@ class Giving:
             now = self._engine.now() + self._engine.wall_offset
             expired = expired_run(data, first, end, ttl, now)
             if expired is not None and expired[0] == first:
-                first = yield from self._expire(state, found.holder, *expired)
+                while self._engine.busy:
+                    yield Until.IDLE
+                first = self._removals.end_expired(state, found.holder, *expired)
+                yield None
                 continue
             before = first
             first = found.add(data, first, end if expired is None else expired[0])
             if first == before:
                 break
+            if len(data) >= PIECE:
+                yield None
         return first
-
-    def _expire(self, state: QueueDeliveries, holder: int, first: int, end: int) -> Part[int]:
-        """End expired messages; return the offset behind those that are nobody's any more."""
-        while self._engine.busy:
-            yield Until.IDLE
-        end = min(end, first + self._removals.most_at_once(state))
-        self._removals.end(state, holder, first, end, Death.EXPIRED)
-        yield None
-        return end
-
-    def _damaged(
-        self, state: QueueDeliveries, holder: int, first: int, end: int, error: CorruptSegment
-    ) -> None:
-        """Pass damaged messages over; those that a repair found lost are finished."""
-        state.pass_over(holder, first, end)
-        if error.lost and not self._engine.busy:
-            self._settler.finish(state, range_of(first, end))
-        self.log.error(
-            "messages {first} to {last} of queue {queue!r} cannot be delivered: {error}",
-            first=first, last=end - 1, queue=state.queue.name, error=str(error),
-        )  # fmt: skip
 
 
 class _Found:

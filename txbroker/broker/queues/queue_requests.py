@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 MAX_LISTED_BINDINGS: Final = 10_000
 """So many bindings are in one list, or those of one exchange."""
+DELETED_AT_ONCE: Final = 50
+"""Most queues that are deleted in one turn because they have ended."""
 _WITHOUT_END: Final = 1 << 62
 _PURGED_AT_ONCE: Final = 1 << 16
 """Most offsets of one record of a purge, and so of one turn: 1 ms."""
@@ -160,8 +162,9 @@ class Queueing:
             self.circles += len(ways) - len(straight)
             self.log.warn(
                 "a dead letter of queue {queue!r} goes in a circle, in which no consumer has rejected it, and is "
-                "dropped from {count} queues: {deaths}",
-                queue=self._fold.by_partition[partition].name, count=len(ways) - len(straight), deaths=deaths,
+                "dropped from {count} queues; it has died in {deaths}",
+                queue=self._fold.by_partition[partition].name, count=len(ways) - len(straight),
+                deaths=count_text(len({each.queue for each in deaths}), "queue"),
             )  # fmt: skip
         return [(straight[0] if straight else 0, count, framed, tuple(straight[1:]))]
 
@@ -255,11 +258,19 @@ class Queueing:
         """Delete queues that were not used for as long as they say, and exclusive ones whose session has ended. Every
         second or so, unless the engine is busy.
         """
+        self.declarations.end_unbound()
+        left = DELETED_AT_ONCE
         for queue in list(self._fold.queues.values()):
+            why, expires = "", queue.settings.expires
             if queue.settings.exclusive and not self.is_open(self._owners.get(queue.partition, 0)):
-                self._end(queue, "its session has ended")
-            elif queue.settings.expires is not None and self._is_unused(queue, queue.settings.expires, now):
-                self._end(queue, "it was not used")
+                why = "its session has ended"
+            elif expires is not None and self._is_unused(queue, expires, now):
+                why = "it was not used"
+            if why:
+                self._end(queue, why)
+                left -= 1
+                if not left:
+                    break
 
     def session_ended(self, session: Session) -> None:
         """Delete the exclusive queues of a session that has ended."""

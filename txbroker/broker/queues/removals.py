@@ -7,12 +7,12 @@ letters (decision 0056).
 from __future__ import annotations
 
 from collections.abc import Generator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
-from journal.errors import CorruptData, OffsetOutOfRange
+from journal.errors import CorruptSegment, OffsetOutOfRange
 from journal.formats.frame import walk
 from journal.offset_set import OffsetSet
 from journal.records.group_entries import DEAD, Death, Unfinished
@@ -38,8 +38,10 @@ PIECE: Final = 64 * 1024
 """Bytes of messages that are looked at in one step."""
 AGAIN: Final = 50_000
 """µs after which a queue is looked at again in which nothing is known to expire earlier."""
-LATER: Final = 100_000
-"""µs after which what could not be ended is tried again: so many wait for being moved that no more may."""
+SOON: Final = 1_000_000
+"""µs after which what could not be read or ended is tried again."""
+AT_ONCE: Final = -1
+"""When a queue is to be looked at again that has changed while it was looked at."""
 
 
 class Removals:
@@ -98,97 +100,121 @@ class Removals:
 
     def run(self) -> Steps:
         """Look at all queues that are to be looked at, each in turn, until nothing is left that has to end now."""
+        self._collect_due()
+        while self._line and not self._engine.busy:
+            number = next(iter(self._line))
+            del self._line[number]
+            state = self._deliveries.at(number)
+            if state is None:
+                self.forget(number)
+                continue
+            try:
+                has_more = yield from self._look(state)
+            except BaseException:
+                self._line[number] = None  # the next pass looks at it again
+                raise
+            self._looked[number] = self._engine.now()
+            if has_more:
+                self._line[number] = None  # behind the others
+            yield None
+            self._collect_due()
+
+    def _collect_due(self) -> None:
         now = self._engine.now()
         while self._due and self._due[0][0] <= now:
             at, number = heappop(self._due)
             if self._due_of.get(number) == at:
                 self._line[number] = None
-        while self._line and not self._engine.busy:
-            number = next(iter(self._line))
-            del self._line[number]
-            self._due_of.pop(number, None)
-            state = self._deliveries.at(number)
-            if state is None:
-                self.forget(number)
-                continue
-            if (yield from self._look(state)):
-                self._line[number] = None  # behind the others
-            self._looked[number] = self._engine.now()
-            yield None
 
     def forget(self, number: int) -> None:
         """Forget a queue that was deleted."""
         for known in (self._line, self._due_of, self._looked, self._unreadable):
             known.pop(number, None)
 
-    def _is_due(self, state: QueueDeliveries, at: int) -> None:
-        heappush(self._due, (at, state.store.number))
-        self._due_of[state.store.number] = at
+    def _is_due(self, state: QueueDeliveries, at: int | None) -> None:
+        """Look at a queue again at that time, and not earlier; or (None) when something happens to it."""
+        number = state.store.number
+        if at is None:
+            self._due_of.pop(number, None)
+        elif self._due_of.get(number) != at:
+            heappush(self._due, (at, number))
+            self._due_of[number] = at
+            if len(self._due) > 2 * len(self._due_of) + 64:
+                self._due = [(at, each) for each, at in self._due_of.items()]
+                heapify(self._due)
 
     # -- what --------------------------------------------------------------------------------------
 
     def _look(self, state: QueueDeliveries) -> Generator[Work | None, Any, bool]:
-        """End what has to at the head of a queue; return whether there may be more."""
-        number, now = state.store.number, self._engine.now()
-        too_many = excess_of(state, now)
-        run = state.ready_run(now)
-        if run is None:
-            return False
-        if too_many > 0:
+        """End what has to at the head of a queue, and note when to look again; return whether there may be more."""
+        now = self._engine.now()
+        run, too_many = state.ready_run(now), excess_of(state, now)
+        if run is not None and too_many > 0:
             return self._end(state, run[0], min(run[1], run[0] + too_many), Death.LENGTH)
-        if not state.may_expire:
-            return False
-        ttl = state.queue.settings.message_ttl
+        at = state.next_due()  # what is returned later may expire then, or be too much
+        if run is not None and state.may_expire:
+            found = yield from self._expired(state, run)
+            if isinstance(found, tuple):
+                return self._end(state, *found, Death.EXPIRED)
+            if found == AT_ONCE:
+                return True
+            at = found if at is None else min(found, at)
+        self._is_due(state, None if at is None or at >= NEVER else at)
+        return False
+
+    def _expired(
+        self, state: QueueDeliveries, run: tuple[int, int]
+    ) -> Generator[Work | None, Any, tuple[int, int] | int]:
+        """Return the expired messages at the head of a run that is ready; or if the first has not expired, the journal
+        time at which it does.
+        """
+        number, now, ttl = state.store.number, self._engine.now(), state.queue.settings.message_ttl
         try:
             data = yield from read(state.store, run[0], run[1], PIECE)
         except OffsetOutOfRange:
-            return False  # a repair or a deletion has moved the start: then it is looked at again
-        except (CorruptData, OSError) as error:
+            return now + SOON  # a repair or a deletion has moved the start
+        except CorruptSegment as error:
+            self.damaged(state, None, run[0], min(run[1], max(run[0], error.last_offset) + 1), error)
+            return AT_ONCE
+        except OSError as error:
             if self._unreadable.get(number) != run[0]:
                 self._unreadable[number] = run[0]
                 self.log.error(
-                    "the first message of queue {queue!r} cannot be read, and so does not expire: {error}",
+                    "the first message of queue {queue!r} cannot be read, and it is tried again: {error}",
                     queue=state.queue.name, error=str(error),
                 )  # fmt: skip
-            return False
-        if number not in self._engine.catalog.stores:
-            return False
+            return now + SOON
         again = state.ready_run(now)
         if self._engine.busy or again is None or again[0] != run[0]:
-            return True  # others were at it while it was read
-        expired = expired_run(data, run[0], min(run[1], again[1]), ttl, now + self._engine.wall_offset)
+            return AT_ONCE  # others were at it while it was read
+        wall = self._engine.wall_offset
+        expired = expired_run(data, run[0], min(run[1], again[1]), ttl, now + wall)
         if expired is not None and expired[0] == run[0]:
-            return self._end(state, *expired, Death.EXPIRED)
-        self._note_due(state, data, run[0], ttl)
-        return False
-
-    def _note_due(self, state: QueueDeliveries, data: bytes, first: int, ttl: int | None) -> None:
-        if may_expire(data, ttl):
-            at = next(
-                (expires_at(data, position, ttl) for position, _, offset, _ in walk(data) if offset == first),
-                NEVER,
-            )
-            if at < NEVER:
-                self._is_due(state, at - self._engine.wall_offset)
+            return expired
+        if not may_expire(data, ttl):
+            return NEVER
+        first = next(position for position, _, offset, count in walk(data) if offset + count > run[0])
+        at = expires_at(data, first, ttl)
+        return NEVER if at >= NEVER else max(at - wall, now + 1)
 
     def _end(self, state: QueueDeliveries, first: int, end: int, death: Death) -> bool:
         """End ready messages; return whether there may be more."""
         end = min(end, first + self.most_at_once(state))
-        if self.end(state, None, first, end, death):
+        if first < end and self.end(state, None, first, end, death):
             return True
-        self._is_due(state, self._engine.now() + LATER)
+        self._is_due(state, self._engine.now() + SOON)
         return False
 
     def most_at_once(self, state: QueueDeliveries) -> int:
-        """Return how many messages of a queue one call of :meth:`end` may end."""
+        """Return how many messages of a queue one call of :meth:`end` may end; 0 if so many wait for being moved that
+        no more may.
+        """
         if state.queue.settings.dead_letter_exchange is None:
             return ENDED_AT_ONCE
-        return max(1, min(DEAD_AT_ONCE, self._max_parked - state.parked))
+        return max(0, min(DEAD_AT_ONCE, self._max_parked - state.parked))
 
     def end(self, state: QueueDeliveries, holder: int | None, first: int, end: int, death: Death) -> bool:
-        """End messages of a run that are ready, or that a holder has; return whether they have ended. If not, they are
-        ready a little later.
-        """
+        """End messages of a run that are ready, or that a holder has; return whether they have ended."""
         offsets = range_of(first, end)
         try:
             if state.queue.settings.dead_letter_exchange is None:
@@ -201,8 +227,6 @@ class Removals:
                     "messages {first} to {last} of queue {queue!r} cannot be ended, and it is tried again: {error}",
                     first=first, last=end - 1, queue=state.queue.name, error=str(error),
                 )  # fmt: skip
-            if holder is not None:
-                state.put_off(holder, offsets, self._engine.now() + LATER)
             return False
         state.ended(holder, offsets)
         if death is Death.EXPIRED:
@@ -210,6 +234,35 @@ class Removals:
         else:
             self.dropped += end - first
         return True
+
+    def end_expired(self, state: QueueDeliveries, holder: int, first: int, end: int) -> int:
+        """End expired messages that a holder has, as many as one turn may; return the offset behind those that it has
+        no more. If none can be ended now, all are ready a little later.
+        """
+        most = self.most_at_once(state)
+        if most and self.end(state, holder, first, min(end, first + most), Death.EXPIRED):
+            return min(end, first + most)
+        state.put_off(holder, range_of(first, end), self._engine.now() + SOON)
+        self._is_due(state, self._engine.now() + SOON)
+        self.remind()
+        return end
+
+    def damaged(
+        self, state: QueueDeliveries, holder: int | None, first: int, end: int, error: CorruptSegment
+    ) -> None:
+        """Pass damaged messages over that are ready, or that a holder has; those that a repair found lost are
+        finished.
+        """
+        if holder is None:
+            state.pass_over_ready(first, end)
+        else:
+            state.pass_over(holder, first, end)
+        if error.lost and not self._engine.busy:
+            self._settler.finish(state, range_of(first, end))
+        self.log.error(
+            "messages {first} to {last} of queue {queue!r} cannot be delivered: {error}",
+            first=first, last=end - 1, queue=state.queue.name, error=str(error),
+        )  # fmt: skip
 
     def _dead(self, state: QueueDeliveries, offsets: OffsetSet, death: Death) -> list[Unfinished]:
         failed = self._engine.now() + self._engine.wall_offset

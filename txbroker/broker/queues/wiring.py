@@ -43,7 +43,7 @@ def queueing(
     """Return the meaning of requests about queues, known to the judge of what groups settle."""
     deliveries, settler = Deliveries(engine, fold, groups), Settler(engine, consuming)
     removals = Removals(engine, deliveries, settler, settings.max_parked)
-    giving = Giving(engine, settler, removals, settings.max_fetch)
+    giving = Giving(engine, removals, settings.max_fetch)
     returns = Returns(engine, deliveries, settler, call_later)
     takes = Takes(
         engine, deliveries, giving, returns, removals, stepwise, answers, settings.max_fetch_wait, call_later
