@@ -17,7 +17,7 @@ from txbroker.broker.sessions.session import Session, unheard
 from txbroker.queues.deliveries import QueueDeliveries, range_of
 from txbroker.queues.expiry import expired_run
 from txbroker.wire.codec import encode
-from txbroker.wire.messages import TakeMessages, Taken
+from txbroker.wire.messages import MAX_TAKEN, TakeMessages, Taken
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -56,11 +56,12 @@ class Giving:
         """Read the messages of these runs, as many as the answer has room for; give the others back, or all if reading
         fails. Those from offset ``fresh`` on were not handed out before.
         """
-        found = _Found(session.number, min(command.max_bytes, self._max_bytes))
+        found = _Found(session.number, min(command.max_bytes, self._max_bytes), command.most)
         try:
-            while runs and not found.pieces:  # it goes on while all has expired
+            while runs:
                 yield from self._read(state, runs, found)
-                runs = [] if found.pieces else state.take(session.number, command.most, self._engine.now())
+                # While all has expired it goes on, with many at a time: they may have to stay.
+                runs = [] if found.pieces else state.take(session.number, MAX_TAKEN, self._engine.now())
         except (
             Exception
         ):  # not that nobody wants the answer any more: the session has ended, and forget returns all
@@ -123,10 +124,10 @@ class Giving:
 
 
 class _Found:
-    """The messages of an answer to a holder, of up to ``left`` bytes more, but one at least."""
+    """Up to ``most`` messages of an answer to a holder, of up to ``left`` bytes more, but one at least."""
 
-    def __init__(self, holder: int, left: int) -> None:
-        self.holder, self.left = holder, left
+    def __init__(self, holder: int, left: int, most: int) -> None:
+        self.holder, self.left, self.most = holder, left, most
         self.pieces: list[bytes | memoryview] = []
         self.runs: list[tuple[int, int]] = []
         self.size = self.count = 0
@@ -135,13 +136,14 @@ class _Found:
     @property
     def has_room(self) -> bool:
         """Whether a further message may have room."""
-        return not self._is_full and (self.left > 0 or not self.pieces)
+        return not self._is_full and self.count < self.most and (self.left > 0 or not self.pieces)
 
     def add(self, data: bytes, first: int, end: int) -> int:
         """Add the frames from offset ``first`` to below ``end`` as far as there is room, at least one if there is none
         yet; return the offset behind them.
         """
         begin, stop, offset = None, 0, first
+        end = min(end, first + self.most - self.count)
         for position, length, at, count in walk(data):
             if at >= end or (stop + length > self.left and (self.pieces or begin is not None)):
                 break
