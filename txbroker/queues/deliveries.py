@@ -159,11 +159,12 @@ class QueueDeliveries:
     @property
     def may_expire(self) -> bool:
         """Whether there may be messages that expire. Of those from before the start it is not known."""
-        return (
-            self.queue.settings.message_ttl is not None
-            or self.has_expiring
-            or self.position < self.redelivered_below
-        )
+        return self.queue.settings.message_ttl is not None or self.may_have_expiring
+
+    @property
+    def may_have_expiring(self) -> bool:
+        """Whether there may be messages that expire by themselves."""
+        return self.has_expiring or self.position < self.redelivered_below
 
     @property
     def unacknowledged(self) -> int:
@@ -384,7 +385,10 @@ class Deliveries:
         self.on_released: Callable[[], object] = _nothing
         groups.on_queues = self.changed
         for queue in fold.queues.values():
-            self._enter(queue, engine.catalog.stores[queue.partition].end_offset)
+            found = self._enter(queue, engine.catalog.stores[queue.partition].end_offset)
+            found.has_expiring = (
+                engine.transactions.holds_partition(queue.partition) is not None
+            )  # prepared before
 
     def of(self, queue: DeclaredQueue) -> QueueDeliveries:
         """Return the deliveries of a queue."""

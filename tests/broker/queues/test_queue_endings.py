@@ -9,30 +9,11 @@ import pytest
 
 from journal.formats import frame
 from journal.records.queue_entries import ExchangeKind, Overflow
-from tests.broker.queues.scene import SELF, Scene, framed
+from tests.broker.queues.scene import SECOND, SELF, Scene, expiring, framed, pass_time
 from tests.support.broker_room import refused
 from txbroker.queues.deaths import DEATHS
 from txbroker.queues.expiry import EXPIRATION
 from txbroker.wire import messages
-
-SECOND = 1_000_000
-
-
-def expiring(key: str, value: bytes, after: int) -> bytes:
-    return framed(key, value, headers={EXPIRATION: b"%d" % after})
-
-
-def pass_time(scene: Scene, micros: int) -> None:
-    scene.room.clock.advance(micros)
-    scene.room.timers.advance(micros / 1e6)
-    settle_down(scene)
-
-
-def settle_down(scene: Scene) -> None:
-    """Let passes that are due take all their turns."""
-    for _ in range(20):
-        scene.room.engine.sync()
-        scene.room.timers.advance(0.0001)
 
 
 def letters(scene: Scene, partition: int) -> list[frame.Message]:
@@ -74,7 +55,7 @@ def test_what_has_expired_is_never_delivered_though_no_timer_has_run():
 def test_an_expired_one_between_others_is_left_out_and_ended():
     scene = Scene()
     queue = scene.queue()
-    data = framed("q", b"1") + expiring("q", b"2", SECOND) + expiring("q", b"3", SECOND) + framed("q", b"4")
+    data = framed("q", b"1") + expiring("q", SECOND, b"2") + expiring("q", SECOND, b"3") + framed("q", b"4")
     scene.peer.ask(messages.Send, SELF, data=data)
     pass_time(scene, SECOND)
     assert scene.counts() == (4, 4, 0, 0), "as in RabbitMQ: one that is not at the head waits"
@@ -86,7 +67,7 @@ def test_the_shorter_time_to_live_counts():
     scene = Scene()
     queue = scene.queue(message_ttl=2 * SECOND)
     scene.peer.ask(
-        messages.Send, SELF, data=expiring("q", b"soon", SECOND) + expiring("q", b"late", 9 * SECOND)
+        messages.Send, SELF, data=expiring("q", SECOND, b"soon") + expiring("q", 9 * SECOND, b"late")
     )
     pass_time(scene, SECOND + 1000)
     assert scene.counts() == (1, 1, 0, 0)
@@ -110,7 +91,7 @@ def test_an_unacknowledged_message_does_not_expire_before_it_comes_back():
 def test_time_in_which_the_broker_was_stopped_counts():
     scene = Scene()
     scene.queue(message_ttl=10 * SECOND)
-    scene.peer.ask(messages.Send, SELF, data=expiring("q", b"own", SECOND) + framed("q", b"queue's"))
+    scene.peer.ask(messages.Send, SELF, data=expiring("q", SECOND, b"own") + framed("q", b"queue's"))
     scene.room.clock.set_wall(scene.room.clock.wall() + 5 * SECOND)
     scene.restart()
     scene.room.broker.removal_passes.wake()
@@ -133,7 +114,7 @@ def test_an_expired_message_goes_to_the_dead_letters_without_its_expiration():
     scene = Scene()
     dead = scene.queue("dead")
     scene.queue(dead_letter_exchange="", dead_letter_key="dead")
-    scene.peer.ask(messages.Send, SELF, data=expiring("q", b"x", SECOND))
+    scene.peer.ask(messages.Send, SELF, data=expiring("q", SECOND, b"x"))
     pass_time(scene, SECOND + 1000)
     [letter] = letters(scene, dead)
     assert letter.value == b"x"

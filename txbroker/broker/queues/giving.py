@@ -52,13 +52,23 @@ class Giving:
         state: QueueDeliveries,
         runs: list[tuple[int, int]],
         fresh: int,
+        waits_on: Callable[[], bool],
     ) -> Steps:
         """Read the messages of these runs, as many as the answer has room for; give the others back, or all if reading
         fails. Those from offset ``fresh`` on were not handed out before.
+
+        If all have expired, or are damaged, it takes the next ones; if there are none, there is no answer now if
+        ``waits_on``.
         """
         found = _Found(session.number, min(command.max_bytes, self._max_bytes))
         try:
-            yield from self._read(state, runs, found)
+            while runs:
+                yield from self._read(state, runs, found)
+                is_there = self._engine.catalog.stores.get(state.store.number) is state.store
+                if found.count or not is_there:
+                    break
+                fresh = state.fresh_from
+                runs = state.take(session.number, command.most, self._engine.now())
         except (
             Exception
         ):  # not that nobody wants the answer any more: the session has ended, and forget returns all
@@ -66,6 +76,8 @@ class Giving:
                 state.give_back(session.number, range_of(first, end))
             self.serve(state)
             raise
+        if not found.count and waits_on():
+            return None
         self.taken += found.count
         session.work += found.size
         if session.allowance is not None and found.size:

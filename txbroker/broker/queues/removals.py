@@ -51,9 +51,13 @@ class Removals:
         self._line = dict.fromkeys(each.store.number for each in deliveries.all() if each.left)
         """Partitions of queues to be looked at."""
         self._due: list[tuple[int, int]] = []
-        """(journal time, partition) of queues of which the first message expires then; a heap."""
+        """(journal time, partition) of queues of which the first message expires then, or one is ready that was not; a
+        heap.
+        """
         self._due_of: dict[int, int] = {}
         """The same by partition. What the heap has beside it is not so any more."""
+        self._first_known: set[int] = set()
+        """Partitions of queues of which it is known when the first message expires."""
         self.wake: Callable[[], object] = unheard
         """Called when a pass is to be made."""
         self.expired = self.dropped = 0
@@ -63,10 +67,16 @@ class Removals:
 
     def look(self, state: QueueDeliveries, is_published: bool = False) -> None:
         """Look at a queue of which the first message may have changed, or that only has new ones (``is_published``)."""
-        is_known = is_published and state.store.number in self._due_of
+        is_known = is_published and state.store.number in self._first_known
         if is_too_long(state) or (state.may_expire and not is_known):
             self._line[state.store.number] = None
             self.wake()
+
+    def taken(self, state: QueueDeliveries) -> None:
+        """Look at a queue whose first message was taken: the one that is first now may expire earlier."""
+        self._first_known.discard(state.store.number)
+        if state.may_have_expiring:
+            self.look(state)
 
     def next_in(self) -> int | None:
         """Return after how many µs a queue is to be looked at; 0 for soon, None if none is."""
@@ -87,6 +97,7 @@ class Removals:
             number = next(iter(self._line))
             del self._line[number]
             self._due_of.pop(number, None)
+            self._first_known.discard(number)
             state = self._deliveries.at(number)
             if state is not None and (yield from self._look(state)):
                 self._line[number] = None  # behind the others
@@ -103,11 +114,10 @@ class Removals:
         number, now = state.store.number, self._engine.now()
         too_many = excess_of(state, now)
         run = state.ready_run(now)
-        if run is None:
-            return False
-        if too_many > 0:
+        if run is not None and too_many > 0:
             return self._end(state, run[0], min(run[1], run[0] + too_many), Death.LENGTH)
-        if not state.may_expire:
+        if run is None or not state.may_expire:
+            self._note_due(state, NEVER)
             return False
         ttl = state.queue.settings.message_ttl
         try:
@@ -125,20 +135,25 @@ class Removals:
         again = state.ready_run(now)
         if self._engine.busy or again is None or again[0] != run[0]:
             return True  # others were at it while it was read
-        expired = expired_run(data, run[0], min(run[1], again[1]), ttl, now + self._engine.wall_offset)
-        if expired is not None and expired[0] == run[0]:
+        offset_of_wall = self._engine.wall_offset
+        expires = _first_expires_at(data, run[0], ttl) - offset_of_wall
+        if expires <= now:
+            expired = expired_run(data, run[0], min(run[1], again[1]), ttl, now + offset_of_wall)
+            assert expired is not None
             return self._end(state, *expired, Death.EXPIRED)
-        self._note_due(state, data, run[0], ttl)
+        self._note_due(state, expires)
         return False
 
-    def _note_due(self, state: QueueDeliveries, data: bytes, first: int, ttl: int | None) -> None:
-        if may_expire(data, ttl):
-            at = next(
-                (expires_at(data, position, ttl) for position, _, offset, _ in walk(data) if offset == first),
-                NEVER,
-            )
-            if at < NEVER:
-                self._is_due(state, at - self._engine.wall_offset)
+    def _note_due(self, state: QueueDeliveries, expires: int) -> None:
+        """Note when a queue is to be looked at again: when its first message ``expires``, in journal time, or when one
+        is ready that was returned for later, and may have expired, or be one too many.
+        """
+        ready = state.next_due()
+        at = min(expires, NEVER if ready is None else ready)
+        if expires < NEVER - self._engine.wall_offset:
+            self._first_known.add(state.store.number)
+        if at < NEVER - self._engine.wall_offset:
+            self._is_due(state, at)
 
     def _end(self, state: QueueDeliveries, first: int, end: int, death: Death) -> bool:
         """End ready messages; return whether there may be more."""
@@ -187,6 +202,15 @@ class Removals:
             for first, end in offsets.runs()
             for offset in range(first, end)
         ]
+
+
+def _first_expires_at(data: bytes, first: int, ttl: int | None) -> int:
+    """Return when the message at that offset expires, in µs since 1970."""
+    if not may_expire(data, ttl):
+        return NEVER
+    return next(
+        (expires_at(data, position, ttl) for position, _, offset, _ in walk(data) if offset == first), NEVER
+    )
 
 
 def is_too_long(state: QueueDeliveries) -> bool:
