@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from journal.records.group_entries import Retried
-from journal.records.queue_entries import QUEUE_GROUP
+from journal.records.queue_entries import QUEUE_GROUP, Overflow
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.broker.queues.scene import SECOND, SELF, Scene, acknowledged, expiring, framed, pass_time, settled
@@ -164,6 +164,22 @@ def test_what_was_prepared_before_a_start_expires_after_it():
     assert scene.counts() == (1, 1, 0, 0)
     pass_time(scene, SECOND)
     assert scene.counts() == (0, 0, 0, 0)
+
+
+def test_a_dead_letter_that_goes_in_a_circle_does_not_wait_for_room_there():
+    scene = Scene()
+    queue = scene.queue(
+        max_length=1,
+        overflow=Overflow.REJECT_PUBLISH,
+        dead_letter_exchange="",
+        dead_letter_key="q",
+        delivery_limit=0,
+    )
+    scene.publish("q", b"a")
+    scene.taken(queue)
+    scene.publish("q", b"b")
+    scene.give_up(queue, 0)
+    assert scene.counts() == (1, 1, 0, 0)
 
 
 def test_a_queue_is_used_up_to_the_end_of_a_wait_and_not_by_a_request_that_is_refused():
