@@ -17,6 +17,7 @@ KEYS = ("a", "b", "x.y", "x", "y.x.y", "", "x..y")
 PATTERNS = ("a", "x.y", "#", "*", "x.*", "#.y", "*.#", "x.#.y", "")
 NAMES = ("h", "x-h")
 VALUES = (b"1", b"2")
+EXPIRATIONS = (0, 500_000, 1_000_000, 2_000_000, 5_000_000, 60_000_000)
 
 
 def client_of(world: World, random: Random) -> Client | None:
@@ -29,14 +30,20 @@ def some_messages(world: World, random: Random, most: int = 3) -> list[Message]:
         notes.numbers += 1
         value = b"%d " % notes.numbers + b"v" * random.choice((0, 0, 0, 10, 10, 200, 3000))
         headers = tuple((name, random.choice(VALUES)) for name in NAMES if random.random() < 0.3)
-        found.append(Message(value, random.choice((*KEYS, *QUEUES)), headers))
+        expiration = random.choice(EXPIRATIONS) if world.limits.endings and random.random() < 0.3 else None
+        found.append(Message(value, random.choice((*KEYS, *QUEUES)), headers, expiration))
     return found
 
 
 def framed(several: list[Message]) -> bytes:
     return b"".join(
-        frame.encode(each.value, 1, each.key.encode() or None, dict(each.headers) or None) for each in several
+        frame.encode(each.value, 1, each.key.encode() or None, _headers(each) or None) for each in several
     )
+
+
+def _headers(message: Message) -> dict[str, bytes]:
+    own = {} if message.expiration is None else {"txbroker.expiration": b"%d" % message.expiration}
+    return {**dict(message.headers), **own}
 
 
 def some_address(world: World, random: Random) -> int:

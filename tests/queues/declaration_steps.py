@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
-from journal.records.queue_entries import Binding, ExchangeKind, ExchangeSettings, QueueSettings
+from msgspec.structs import astuple
+
+from journal.records.queue_entries import Binding, ExchangeKind, ExchangeSettings, Overflow, QueueSettings
 from tests.queues.choices import EXCHANGES, KEYS, NAMES, PATTERNS, QUEUES, VALUES, client_of
 from tests.queues.model import message_model, topology_model
-from tests.queues.model.queue_model import QueueRules
+from tests.queues.model.endings_model import DROP_HEAD, REJECT_PUBLISH, QueueRules
 from tests.queues.model.routing_model import Rule
 from tests.queues.queue_room import messages
 from tests.queues.queue_world import World
@@ -20,11 +22,7 @@ def declare_queue(world: World, random: Random) -> None:
     if random.random() < 0.05:
         name = random.choice(("", "amq.mine", "z"))
     known = world.model.queues.get(name)
-    rules = QueueRules(
-        random.choice((None, None, 0, 1, 2)),
-        random.choice((None, "", "e", "amq.fanout", "gone")),
-        random.choice((None, None, "a", "d", "x.y")),
-    )
+    rules = some_rules(world, random)
     if known is not None and random.random() < 0.8:
         rules = known.rules
     passive = random.random() < 0.1
@@ -32,7 +30,25 @@ def declare_queue(world: World, random: Random) -> None:
         world.room.engine.catalog.next_partition
     )  # the archive of outcomes takes one, too
     answer = topology_model.declare_queue(world.model, name, rules, world.now, passive)
-    world.ask(client, answer, messages.DeclareQueue, name, QueueSettings(*rules), passive)
+    settings = QueueSettings(*rules[:5], Overflow(rules.overflow), rules.expires)
+    world.ask(client, answer, messages.DeclareQueue, name, settings, passive)
+
+
+def some_rules(world: World, random: Random) -> QueueRules:
+    pick = random.choice
+    rules = QueueRules(
+        pick((None, None, 0, 1, 2)),
+        pick((None, "", "e", "amq.fanout", "gone")),
+        pick((None, None, "a", "d", "x.y")),
+    )
+    if not world.limits.endings:
+        return rules
+    return rules._replace(
+        ttl=pick((None, None, 0, 1, 3, 8)),
+        most=pick((None, None, 0, 1, 2, 5)),
+        overflow=pick((DROP_HEAD, DROP_HEAD, REJECT_PUBLISH)),
+        expires=pick((None, None, None, 2, 6)),
+    ).in_micros()
 
 
 def delete_queue(world: World, random: Random) -> None:
@@ -59,8 +75,13 @@ def declare_exchange(world: World, random: Random) -> None:
         return
     name = random.choice(("e", "f", "e", "f", "amq.mine", "amq.topic"))
     kind, internal, passive = random.choice(list(ExchangeKind)), random.random() < 0.1, random.random() < 0.1
-    answer = topology_model.declare_exchange(world.model, name, kind, internal, passive)
-    world.ask(client, answer, messages.DeclareExchange, name, ExchangeSettings(kind, internal), passive)
+    auto_delete, alternate = False, None
+    if world.limits.endings:
+        auto_delete = random.random() < 0.4
+        alternate = random.choice((None, "", "e", "f", "amq.fanout", "gone"))
+    settings = ExchangeSettings(kind, internal, auto_delete, alternate)
+    answer = topology_model.declare_exchange(world.model, name, *astuple(settings), passive)
+    world.ask(client, answer, messages.DeclareExchange, name, settings, passive)
 
 
 def delete_exchange(world: World, random: Random) -> None:

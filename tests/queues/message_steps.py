@@ -30,7 +30,7 @@ def publish(world: World, random: Random) -> None:
     if client is None:
         return
     address, several = some_address(world, random), some_messages(world, random, 6)
-    answer = message_model.publish(world.model, address, several)
+    answer = message_model.publish(world.model, address, several, world.now)
     world.ask(client, answer, messages.Send, address, data=framed(several))
 
 
@@ -52,7 +52,7 @@ def publish_once(world: World, random: Random) -> None:
         sequence += random.random() < 0.05
         # what a crash has lost is not sent any more, once other messages have its numbers
         sent[:] = [each for each in sent if each[0] != address or each[1] < sequence]
-    answer = message_model.publish(world.model, address, several, producer, sequence)
+    answer = message_model.publish(world.model, address, several, world.now, producer, sequence)
     if answer[0] == "Sent":
         sent.append((address, sequence, several))
     world.ask(client, answer, messages.Send, address, producer, 0, sequence, data=framed(several))
@@ -67,6 +67,8 @@ def take(world: World, random: Random) -> None:
         return
     most = random.choice((1, 1, 2, 5, 100))
     wait = random.choice((1, 3, 9)) * SECOND + 700_000 if world.limits.waits and random.random() < 0.5 else 0
+    if wait and world.limits.endings:
+        most = 1  # how many dead letters come together is not promised
     answer = message_model.take(world.model, client.name, partition, most, wait, world.now)
     world.ask(client, answer, messages.TakeMessages, partition, most, 1 << 20, wait)
 

@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tests.queues.model.queue_model import Model
+from msgspec.structs import astuple
 
-Seen = tuple[int, bytes, str, int]
-"""The offset of a message, its value and key, and its attempts."""
+from tests.queues.model.endings_model import QueueRules
+from tests.queues.model.queue_model import Model
+from tests.queues.model.routing_model import Message
+
+Seen = tuple[int, int, Message]
+"""The offset of a message, its attempts, and what it is, without headers of its own."""
 DEAD = 1 << 62
 """When a dead letter is due."""
 
@@ -19,7 +23,7 @@ class SeenQueue:
     """A queue. ``ready_messages`` and ``returned`` are None if nobody looked at them."""
 
     partition: int
-    rules: tuple[int | None, str | None, str | None]
+    rules: tuple[Any, ...]
     end: int
     left: int
     ready: int
@@ -35,7 +39,7 @@ class SeenQueue:
 
 @dataclass
 class Observation:
-    """All of it. An exchange is its number, kind, whether it is internal, what it has taken, and its bindings."""
+    """All of it. An exchange is its number, how it was declared, what it has taken, and its bindings."""
 
     queues: dict[str, SeenQueue] = field(default_factory=dict)
     exchanges: dict[str, Any] = field(default_factory=dict)
@@ -50,8 +54,7 @@ class Observation:
         """Return what answers tell."""
         found = Observation(committed=committed)
         for each in queues:
-            settings = each.settings
-            rules = (settings.delivery_limit, settings.dead_letter_exchange, settings.dead_letter_key)
+            rules = astuple(each.settings)[: len(QueueRules._fields)]  # histories make no exclusive queues
             found.queues[each.name] = SeenQueue(
                 each.partition, rules, ends[each.partition], each.messages, each.ready, each.unacknowledged, each.held,
                 each.waiting,
@@ -60,8 +63,7 @@ class Observation:
             bindings = [
                 (one.key, one.destination, one.to_exchange, tuple(one.arguments)) for one in each.bindings
             ]
-            kind, internal = int(each.settings.kind), each.settings.internal
-            found.exchanges[each.name] = each.number, kind, internal, each.taken, bindings
+            found.exchanges[each.name] = each.number, astuple(each.settings), each.taken, bindings
         found.prepared = sorted(each.xid.global_id.decode() for each in prepared)
         return found
 
@@ -75,17 +77,17 @@ def expected(model: Model, now: int) -> Observation:
             queue.partition, tuple(queue.rules), queue.end, len(copies), len(ready),
             sum(bool(copy.holder) for copy in copies.values()), sum(bool(copy.held) for copy in copies.values()),
             len(model.waiting.get(queue.partition, ())),
-            [(each, copies[each].message.value, copies[each].message.key, copies[each].attempts) for each in ready],
+            [(each, copies[each].attempts, copies[each].message._replace(headers=())) for each in ready],
             [
                 (offset, each.attempts, DEAD if each.dead else each.due)
                 for offset, each in sorted(copies.items())
-                if each.attempts
+                if each.attempts or each.dead
             ],
         )  # fmt: skip
     for name, exchange in model.topology.exchanges.items():
         bindings = [rule[1:] for rule in model.topology.rules_of(name)]
         taken = model.taken.get(exchange.number, 0)
-        found.exchanges[name] = exchange.number, exchange.kind, exchange.internal, taken, bindings
+        found.exchanges[name] = exchange.number, tuple(exchange[2:]), taken, bindings
     found.prepared = sorted(model.prepared)
     found.committed = sorted(xid for xid, placements in model.outcomes.items() if placements is not None)
     return found

@@ -126,6 +126,8 @@ def _ask(world: World, random: Random, weights: Sequence[float]) -> None:
         _choose(random, OPERATIONS, weights)(world, random)
         if world.room.engine.busy:
             world.sync()  # a commit takes several turns, in which other requests wait
+        if world.model.has_to_end(world.now):
+            world.sync()  # what ends by itself ends a little later
     if is_slow or random.random() < 0.85:
         world.sync()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.queues.ending_mutants import ENDING_MUTANTS
 from tests.simulation.mutants import Mutant
 
 _DELIVERIES, _TAKES = "txbroker/queues/deliveries.py", "txbroker/broker/queues/takes.py"
@@ -20,6 +21,7 @@ _SLICES, _STAGING = "journal/transactions/commit_application.py", "journal/trans
 _TABLE = "journal/transactions/table.py"
 _CONSUMING, _RETRIES = "txbroker/broker/groups/consumer_groups.py", "txbroker/groups/retries.py"
 _DEAD = "txbroker/groups/dead_letters.py"
+
 
 MUTANTS: Final = (
     # -- what is ready
@@ -442,4 +444,5 @@ MUTANTS: Final = (
         'match not in (b"any", b"any-with-x")',
         'match != b"any"',
     ),
+    *ENDING_MUTANTS,
 )

@@ -40,6 +40,7 @@ class TinyJournal(JournalSettings, frozen=True, kw_only=True):
 class Limits:
     """Those of one history. ``slices``: what goes to several queues is applied in slices. ``waits``: sessions wait for
     messages. ``staged``: how many bytes that were added to transactions are kept in memory, the others in files.
+    ``endings``: messages, queues and exchanges end by themselves.
     """
 
     journal: JournalSettings
@@ -49,6 +50,7 @@ class Limits:
     waits: bool
     staged: int
     group_records: int
+    endings: bool
 
     @staticmethod
     def drawn(random: Random) -> Limits:
@@ -60,7 +62,7 @@ class Limits:
             ),
             segment_bytes=pick((200, 1000, 16 * MIB)), force_messages=pick((1, 4, 1000)),
             slices=random.random() < 0.25, waits=waits, staged=pick((0, 300, MIB, MIB)),
-            group_records=1 << 16 if waits else pick((2, 5, 1 << 16)),
+            group_records=1 << 16 if waits else pick((2, 5, 1 << 16)), endings=random.random() < 0.75,
         )  # fmt: skip
 
     @property
@@ -114,6 +116,7 @@ class QueueRoom(Room):
             transactions.table.application.small_bytes, transactions.table.application.slice_bytes = 100, 100
         transactions.staging._budget = self.limits.staged
         self.broker = self.made_broker()
+        self.broker.queues.takes.removals.pause = 0  # the model ends at once what it does
         self.engine.sync()
 
     def made_broker(self) -> Broker:

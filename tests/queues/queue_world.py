@@ -6,12 +6,14 @@ the model goes on with what it was after one of them.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from twisted.logger import LogLevel, globalLogPublisher
 
@@ -21,8 +23,10 @@ from journal.offset_set import OffsetSet
 from journal.records.queue_entries import QUEUE_GROUP
 from journal.testing import ManualClock, MemoryFilesystem, PowerCut, cut_power_at
 from journal.transaction_states import State
-from tests.queues.model.message_model import return_some, time_passes
-from tests.queues.model.queue_model import Answer, Copy, Model, Queue, Ticket
+from tests.queues.model.message_model import note_use, return_some, time_passes
+from tests.queues.model.queue_model import SURELY, Answer, Given, Model, Ticket
+from tests.queues.model.routing_model import Died, Message
+from tests.queues.model.topology_model import expire_queue, is_needed
 from tests.queues.notes import Notes
 from tests.queues.observation import Observation, different, expected
 from tests.queues.queue_room import Client, Limits, QueueRoom, messages, xid_of
@@ -69,6 +73,7 @@ class World:
         self.clock = ManualClock(monotonic=SECOND)
         self.room = self._room(MemoryFilesystem())
         self._take_over(Model())
+        self.model.wall_offset = self.clock.wall() - self.now
 
     def _room(self, disk: MemoryFilesystem) -> QueueRoom:
         return QueueRoom(self.limits, disk, self.clock, self.random_bytes)
@@ -77,7 +82,8 @@ class World:
         """Go on with a model; nothing is unforced."""
         self.model = model
         model.on_record = lambda: self.kept.append(model.kept())
-        model.return_some = partial(return_some, model)
+        model.return_some, model.note = partial(return_some, model), self.count
+        model.topology.on_alternate = lambda: self.count("alternate ways")
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -136,16 +142,36 @@ class World:
 
     def sync(self) -> None:
         """Force all, and what follows from it; compare all answers."""
-        self.room.engine.sync()
-        self._move_all_letters()
-        self.model.forced(self.now)
+        self._settle()
+        self.model.forced(self.now, self.logged)
         self._compare(is_whole=True)
         self._begin_anew()
-        if self.model.ended:
-            while self.model.ended:
-                return_some(self.model, self.now)
-            self.room.timers.advance(0.001)
-            self.sync()
+
+    def _settle(self) -> None:
+        """Let the broker do all that it does by itself at this moment."""
+        engine, broker = self.room.engine, self.room.broker
+        for _ in range(ROUNDS):
+            before = engine.next_lsn
+            engine.sync()
+            self.room.timers.advance(0)
+            broker.dead_letters.try_again()  # as the service does each second
+            engine.sync()
+            soon = broker.queues.takes.removals.next_in() in (0, 1)
+            if soon:
+                self.room.timers.advance(0.001)
+            elif engine.next_lsn == before:
+                return
+        raise Violation(f"expected: the broker comes to rest\nfound:    {broker.dead_letters.obstacles}")
+
+    def logged(self, partition: int, offset: int) -> Message | None:
+        """Return the message, without headers of its own, that the log of a queue has there."""
+        store = self.room.engine.catalog.stores.get(partition)
+        if store is None or not store.start_offset <= offset < store.high_watermark:
+            return None
+        with closing(store.plan_read(offset, 1, offset + 1)) as plan:
+            found = plan.run_now() or plan.run()
+        [each] = [one for piece, _ in frame.decode_pieces(found.data, offset) for one in piece]
+        return message_of(each)
 
     def at_rest(self) -> bool:
         """Whether all is forced."""
@@ -185,11 +211,36 @@ class World:
 
     def pass_time(self, seconds: int) -> None:
         """Let time pass, with nothing unforced."""
+        self.say(f"{seconds} seconds pass from {self.now / SECOND} on")
         for _ in range(seconds):
             self.clock.advance(SECOND)
+            note_use(self.model, self.now)
             self.room.timers.advance(1)
             time_passes(self.model, self.now)
             self.sync()
+            self._expire_queues()
+
+    def _expire_queues(self) -> None:
+        """Let queues go that nobody has used: none too early, and each two seconds after its time at last."""
+        self.room.broker.queues.expire(self.now)
+        for queue in list(self.model.queues.values()):
+            rules, unused = queue.rules, self.now - queue.used_at
+            is_there = queue.partition in self.room.engine.catalog.stores
+            may_go = (
+                rules.expires is not None and unused >= rules.expires and not is_needed(self.model, queue)
+            )
+            must_go = may_go and unused >= (rules.expires or 0) + 2 * SECOND
+            require(
+                is_there or may_go,
+                f"queue {queue.name!r} stays, unused for {unused} of {rules.expires}",
+                "it goes",
+            )
+            require(not (is_there and must_go), f"queue {queue.name!r} goes, unused for {unused}", "it stays")
+            if not is_there:
+                self.say(f"queue {queue.name!r} expires")
+                self.count("queues that expire")
+                expire_queue(self.model, queue)
+        self.sync()
 
     # -- ends and starts ---------------------------------------------------------------------------
 
@@ -208,7 +259,7 @@ class World:
 
     def crash(self, random: Random) -> None:
         """The power goes now, or the process is killed."""
-        self.model.forced(self.now)  # perhaps: what follows from the force may be there, too
+        self.model.forced(self.now, self.logged)  # perhaps: what follows from the force may be there, too
         least = self._compare(is_whole=False)
         if random.random() < 0.3:
             self.count("kills")
@@ -218,6 +269,8 @@ class World:
             disk = self.room.disk.crash_clone(random.randrange(1 << 30), random.choice((None, 0.0, 0.5, 1.0)))
         self.say(f"the broker dies; {least} of {len(self.kept) - 1} records are forced at least")
         cut = random.randint(1, 40) if random.random() < 0.2 else 0
+        if random.random() < 0.3:
+            self.clock.advance(random.choice((1, 3)) * SECOND)
         self._start(disk, least, cut, random)
 
     def _start(self, disk: MemoryFilesystem, least: int, cut: int = 0, random: Random | None = None) -> None:
@@ -231,6 +284,8 @@ class World:
         self.count("starts")
         found = self.look()
         candidates = self.kept[least:]
+        for model in candidates:
+            self._come_to_rest(model)
         fitting = [model for model in candidates if expected(model, self.now) == found]
         if not fitting:
             whys = [different(expected(model, self.now), found) for model in candidates]
@@ -240,9 +295,25 @@ class World:
             survives = "all" if model is self.kept[-1] else "none" if model is self.kept[0] else "a part"
             self.count(f"{survives} of what was unforced survives")
         self._take_over(model)
-        letters = sum(copy.dead for queue in model.queues.values() for copy in queue.copies.values())
-        if letters:
-            self._move_letters()
+
+    def _come_to_rest(self, model: Model) -> None:
+        """Let a model do what a broker does by itself after a start, and what follows when all is looked at once."""
+        model.wall_offset = self.clock.wall() - self.now
+        dead = [
+            (queue.partition, offset) for queue in model.queues.values() for offset in sorted(queue.copies)
+        ]
+        model.letters = [place for place in dead if (copy := model.copy_at(place)) and copy.dead]
+        if model.letters:
+            self.count("dead letters found by a start")
+        before = -1
+        while before != model.records:
+            before = model.records
+            model.forced(self.now, self.logged)
+            model.end_expired(self.now)
+        for queue in model.queues.values():
+            queue.used_at = self.now
+            for copy in queue.copies.values():
+                copy.seen = SURELY
 
     def _fail_to_start(self, disk: MemoryFilesystem, cut: int, random: Random) -> MemoryFilesystem:
         try:
@@ -250,38 +321,6 @@ class World:
         except PowerCut:
             self.count("power cuts in a start")
         return disk.crash_clone(random.randrange(1 << 30))
-
-    def _move_letters(self) -> None:
-        """Let the dead letters be moved that the start has found, in whatever order; look what there is then."""
-        model, was = self.model, {queue.name: queue.end for queue in self.model.queues.values()}
-        for queue in list(model.queues.values()):
-            for offset in [offset for offset, copy in sorted(queue.copies.items()) if copy.dead]:
-                model.move_letter((queue.partition, offset))
-        self._move_all_letters()
-        model.forced(self.now)
-        for queue in model.queues.values():
-            for copy in queue.copies.values():
-                copy.seen = 2
-        found = self.look(was)
-        for queue in model.queues.values():
-            _adopt_order(queue, was[queue.name], found)
-        self._require_same(found)
-        self._begin_anew()
-        self.count("dead letters found by a start")
-
-    def _move_all_letters(self) -> None:
-        """Try to move dead letters, as the service does each second: while a large commit is applied, none is moved."""
-        letters = self.room.broker.dead_letters
-        for _ in range(ROUNDS):
-            if not len(letters):
-                return
-            letters.try_again()
-            self.room.engine.sync()
-        raise Violation(f"expected: all dead letters are moved\nfound:    {letters.obstacles}")
-
-    def _require_same(self, found: Observation) -> None:
-        wanted = expected(self.model, self.now)
-        require(wanted == found, "what the model has", different(wanted, found))
 
     def check(self) -> None:
         """Compare all that there is, but for what cannot be seen without taking it. Nothing is unforced."""
@@ -293,30 +332,45 @@ class World:
             queue.ready_messages = queue.returned = None
         require(wanted == found, "what the model has", different(wanted, found))
 
-    def look(self, came: Mapping[str, int] | None = None) -> Observation:
-        """Look at all that there is after a start: nobody has anything. All is given back.
+    def look(self) -> Observation:
+        """Look at all that there is after a start, once the broker has done what it does then: nobody has anything.
 
-        ``came`` says for each queue from which offset on messages have come since.
+        All is given back.
         """
+        stores = self.room.engine.catalog.stores
+        there = {number: store.end_offset for number, store in stores.items()}
+        for passes in self.room.broker.passes:
+            passes.wake()
+        self._settle()
         auditor = Client(self.room, "auditor", [])
-        found = _lists(self, auditor)
-        for name, queue in found.queues.items():
-            taken = auditor.ask(messages.TakeMessages, queue.partition, 4096, 1 << 30)
-            given = given_of(taken, auditor.data[auditor.answers.index(taken)])
-            told = [each[4] for each in given]
-            wanted = [came is None or each[0] < came[name] for each in given]
+        for queue in auditor.ask(messages.ListQueues).queues:
+            given = self._look_into(auditor, queue.partition)
+            told_again = [each.again for each in given]
+            wanted = [each.offset < there[queue.partition] for each in given]
             require(
-                told == wanted, f"what was in {name!r} at the start may have been delivered before", taken
+                told_again == wanted,
+                f"what was in {queue.name!r} at the start may have been delivered",
+                given,
             )
-            queue.ready_messages = [each[:4] for each in given]
+        self._settle()
+        found = _lists(self, auditor)
+        for queue in found.queues.values():
+            given = self._look_into(auditor, queue.partition)
+            queue.ready_messages = [(each.offset, each.attempts, each.message) for each in given]
             kept = self.room.broker.groups.groups[QUEUE_GROUP].settlements.get(queue.partition)
             details = [] if kept is None else kept.unfinished.values()
             queue.returned = sorted((each.offset, each.attempts, each.due) for each in details)
-            if given:
-                auditor.ask(messages.GiveBack, queue.partition, *set_in_bytes([each[0] for each in given]))
         auditor.leave()
         self._check_health()
         return found
+
+    def _look_into(self, auditor: Client, partition: int) -> list[Delivered]:
+        """Take all of a queue that can be got, and give it back."""
+        taken = auditor.ask(messages.TakeMessages, partition, 4096, 1 << 30)
+        given = given_of(taken, auditor.data[auditor.answers.index(taken)])
+        if given:
+            auditor.ask(messages.GiveBack, partition, *set_in_bytes([each.offset for each in given]))
+        return given
 
     # -- the log -----------------------------------------------------------------------------------
 
@@ -331,22 +385,6 @@ class World:
         if event.get("log_level") in (LogLevel.error, LogLevel.critical):
             failure = event.get("log_failure")
             self.bugs.append(failure.getTraceback() if failure else str(event.get("log_format")) + str(event))
-
-
-def _adopt_order(queue: Queue, first: int, found: Observation) -> None:
-    """Take the order of the dead letters that a start has moved from what is found."""
-    there = found.queues[queue.name].ready_messages or []
-    offsets = list(range(first, queue.end))
-    if len(offsets) < 2:
-        return
-    left: list[Copy] = [queue.copies[offset] for offset in offsets]
-    for offset, value, key, _ in there:
-        if offset in offsets:
-            same = [copy for copy in left if (copy.message.value, copy.message.key) == (value, key)]
-            if not same:
-                return
-            left.remove(same[0])
-            queue.copies[offset] = same[0]
 
 
 def _lists(world: World, auditor: Client) -> Observation:
@@ -388,19 +426,26 @@ def told(asked: Asked, answer: Any, data: bytes) -> None:
             _taken(asked, wanted[0], answer, data)
 
 
-def _taken(asked: Asked, wanted: Sequence[Any], answer: Any, data: bytes) -> None:
+class Delivered(NamedTuple):
+    """A message of an answer, without headers of its own. ``again``: it may have been delivered before."""
+
+    offset: int
+    message: Message
+    attempts: int
+    again: bool
+
+
+def _taken(asked: Asked, wanted: Sequence[Given], answer: Any, data: bytes) -> None:
     given = given_of(answer, data)
-    same = [tuple(each[:4]) for each in wanted] == [each[:4] for each in given]
-    require(same, f"{wanted} to {asked.text}", given)
+    same = [(each.offset, each.message._replace(headers=()), each.attempts) for each in wanted]
+    require(same == [each[:3] for each in given], f"{wanted} to {asked.text}", given)
     for want, each in zip(wanted, given, strict=True):
         may_be = {0: (False,), 1: (False, True), 2: (True,)}[want.seen]
-        require(each[4] in may_be, f"{want} is told to have been delivered: {may_be}", answer)
+        require(each.again in may_be, f"{want} is told to have been delivered: {may_be}", answer)
 
 
-def given_of(answer: Any, data: bytes) -> list[tuple[int, bytes, str, int, bool]]:
-    """Return the messages of an answer: offset, value, key, attempts, and whether they may have been delivered
-    before.
-    """
+def given_of(answer: Any, data: bytes) -> list[Delivered]:
+    """Return the messages of an answer."""
     found = [each for piece, _ in frame.decode_pieces(data, 0) for each in piece]
     offsets = [offset for first, count in answer.runs for offset in range(first, first + count)]
     require([each.offset for each in found] == offsets, "the frames that the answer tells of", answer)
@@ -408,15 +453,20 @@ def given_of(answer: Any, data: bytes) -> list[tuple[int, bytes, str, int, bool]
     attempts = dict(answer.attempts)
     require(attempts.keys() | again <= set(offsets), "told of what is given", answer)
     return [
-        (
-            each.offset,
-            each.value or b"",
-            (each.key or b"").decode(),
-            attempts.get(each.offset, 0),
-            each.offset in again,
-        )
+        Delivered(each.offset, message_of(each), attempts.get(each.offset, 0), each.offset in again)
         for each in found
     ]
+
+
+def message_of(each: frame.Message) -> Message:
+    """Return a message as the model has it, without headers of its own."""
+    expiration, deaths = (
+        each.header("txbroker.expiration"),
+        json.loads(each.header("txbroker.deaths") or b"[]"),
+    )
+    died = tuple(Died(queue, cause, count) for queue, cause, count, _ in deaths)
+    expires = None if expiration is None else int(expiration)
+    return Message(each.value or b"", (each.key or b"").decode(), (), expires, died)
 
 
 def offsets_in_bytes(offsets: Sequence[int], base: int) -> bytes:

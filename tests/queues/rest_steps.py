@@ -38,6 +38,9 @@ def take_little(world: World, random: Random) -> None:
         return
     most, room = random.choice((2, 5, 100)), random.choice((1, 100, 300))
     could = queue.ready(world.now)[:most]
+    if any(queue.has_expired(offset, world.clock.wall()) for offset in could):
+        return
+    queue.used_at = world.now
     answer = client.ask(messages.TakeMessages, partition, most, room)
     data = next(data for _, found, data in world.inbox if found is answer)
     world.inbox.clear()

@@ -5,12 +5,23 @@ from __future__ import annotations
 import pytest
 
 from tests.queues.model import message_model, topology_model, transaction_model
+from tests.queues.model.endings_model import (
+    EXPIRED,
+    LIMIT,
+    REJECT_PUBLISH,
+    REJECTED,
+    TOO_MANY,
+    QueueRules,
+    died,
+    goes_round,
+)
 from tests.queues.model.message_model import Retry
-from tests.queues.model.queue_model import DONE, ROLLED_BACK, Model, QueueRules, refused
-from tests.queues.model.routing_model import DIRECT, FANOUT, HEADERS, TOPIC, Message, Rule
+from tests.queues.model.queue_model import DONE, ROLLED_BACK, Model, refused
+from tests.queues.model.routing_model import DIRECT, FANOUT, HEADERS, TOPIC, Died, Message, Rule
 
 SELF = -2
 """The address of the default exchange."""
+SECOND = 1_000_000
 
 
 def model_with(*queues: str, **rules: QueueRules) -> Model:
@@ -21,7 +32,7 @@ def model_with(*queues: str, **rules: QueueRules) -> Model:
 
 
 def publish(model: Model, *values: bytes, key: str = "a") -> None:
-    answer = message_model.publish(model, SELF, [Message(value, key) for value in values])
+    answer = message_model.publish(model, SELF, [Message(value, key) for value in values], 0)
     assert answer[0] == "Sent"
     model.forced(0)
 
@@ -86,7 +97,7 @@ def test_exchanges_lead_to_exchanges_each_once_and_in_a_circle():
 
 def test_messages_are_there_once_they_are_forced_and_a_start_marks_them_as_delivered():
     model = model_with("a")
-    message_model.publish(model, SELF, [Message(b"1", "a")])
+    message_model.publish(model, SELF, [Message(b"1", "a")], 0)
     assert taken(model) == []
     after = model.kept()
     assert [each.seen for each in after.queues["a"].copies.values()] == [2]
@@ -124,11 +135,11 @@ def test_what_is_prepared_is_nobodys_and_after_a_rollback_an_attempt_is_counted(
     model = model_with("a")
     publish(model, b"1")
     taken(model)
-    assert transaction_model.prepare(model, "s", 1, "x", [], [(1, 0)]) == DONE
+    assert transaction_model.prepare(model, "s", 1, "x", [], [(1, 0)], 0) == DONE
     message_model.leave(model, "s", 0)
     assert taken(model) == []
     assert topology_model.delete_queue(model, "a", 1) == refused("QueueInUse")
-    assert transaction_model.decide(model, "x", False) == DONE
+    assert transaction_model.decide(model, "x", False, 0) == DONE
     assert taken(model) == []
     model.return_some = lambda now: message_model.return_some(model, now)
     model.forced(0)
@@ -142,10 +153,10 @@ def test_a_commit_is_whole_or_refused_and_then_nothing_of_it_is_left():
     publish(model, b"1")
     taken(model)
     runs = [(SELF, [Message(b"2", "b")])]
-    lost = transaction_model.commit(model, "t", 1, runs, [(1, 0)])
+    lost = transaction_model.commit(model, "t", 1, runs, [(1, 0)], 0)
     assert lost == refused("DeliveryLost")
     assert model.queues["b"].end == 0
-    assert transaction_model.commit(model, "s", 1, runs, [(1, 0)]) == ("Committed", {2: (0, 1)})
+    assert transaction_model.commit(model, "s", 1, runs, [(1, 0)], 0) == ("Committed", {2: (0, 1)})
     model.forced(0)
     assert model.queues["a"].copies == {}
     assert taken(model, partition=2) == [b"2"]
@@ -157,3 +168,166 @@ def test_a_direct_exchange_compares_keys():
     model.topology.rules.append(Rule("d", "k", "a"))
     assert model.ways(exchange, Message(b"", "k")) == (1,)
     assert model.ways(exchange, Message(b"", "l")) == ()
+
+
+def told(model: Model, queue: str) -> list[tuple[bytes, int | None, tuple[Died, ...]]]:
+    """The messages of a queue that are not finished: value, expiration and deaths."""
+    copies = [copy.message for _, copy in sorted(model.queues[queue].copies.items())]
+    return [(each.value, each.expiration, each.deaths) for each in copies]
+
+
+def test_a_message_expires_by_the_shorter_of_two_times_and_at_the_head_alone():
+    model = model_with("a", a=QueueRules(ttl=3 * SECOND))
+    several = [Message(b"1", "a"), Message(b"2", "a", (), SECOND), Message(b"3", "a", (), 9 * SECOND)]
+    message_model.publish(model, SELF, several, 0)
+    model.forced(SECOND)
+    assert len(model.queues["a"].copies) == 3
+    assert taken(model, most=2, now=SECOND) == [b"1"], "what has expired is given to nobody, and ends"
+    model.forced(3 * SECOND)
+    assert [copy.holder for copy in model.queues["a"].copies.values()] == ["s"], (
+        "what a session has does not end"
+    )
+    message_model.give_back(model, "s", 1, [0], False, 3 * SECOND)
+    model.forced(3 * SECOND)
+    assert model.queues["a"].copies == {}
+
+
+def test_a_take_gets_the_next_ones_if_all_have_expired_and_who_waits_waits_on():
+    model = model_with("a")
+    message_model.publish(model, SELF, [Message(b"1", "a", (), 0), Message(b"2", "a")], 0)
+    for queue in model.queues.values():
+        for copy in queue.copies.values():
+            copy.shown = True
+    assert taken(model, most=1) == [b"2"]
+    ticket = message_model.take(model, "s", 1, 1, SECOND, 0)
+    assert not isinstance(ticket, tuple)
+    message_model.publish(model, SELF, [Message(b"3", "a", (), 0)], 0)
+    model.forced(0)
+    assert ticket.answer is None
+    publish(model, b"4")
+    assert ticket.answer is not None
+
+
+def test_time_passes_while_the_broker_is_stopped():
+    model = model_with("a", a=QueueRules(ttl=3 * SECOND))
+    publish(model, b"1")
+    after = model.kept()
+    after.wall_offset = 3 * SECOND
+    after.forced(0)
+    assert after.queues["a"].copies == {}
+
+
+def test_the_oldest_that_can_be_got_end_and_what_sessions_have_does_not_count():
+    model = model_with("a", "d", a=QueueRules(None, "", "d", most=1))
+    publish(model, b"1", b"2")
+    assert told(model, "d") == [(b"1", None, (Died("a", TOO_MANY, 1),))]
+    assert taken(model) == [b"2"]
+    publish(model, b"3")
+    assert [each[0] for each in told(model, "a")] == [b"2", b"3"]
+    message_model.give_back(model, "s", 1, [1], False, 0)
+    model.forced(0)
+    assert [each[0] for each in told(model, "a")] == [b"3"]
+
+
+def test_a_queue_that_refuses_counts_all_of_a_request_and_what_can_be_got():
+    model = model_with("a", "b", a=QueueRules(most=2, overflow=REJECT_PUBLISH))
+    publish(model, b"1")
+    run = (SELF, [Message(b"2", "a")])
+    assert transaction_model.commit(model, "s", 1, [run, run], [], 0) == refused("QueueFull")
+    assert transaction_model.commit(model, "s", 2, [run], [], 0)[0] == "Committed"
+    assert message_model.publish(model, SELF, [Message(b"3", "a")], 0) == refused("QueueFull"), (
+        "not forced yet"
+    )
+    model.forced(0)
+    assert taken(model, most=1) == [b"1"]
+    publish(model, b"4")
+
+
+def test_a_dead_letter_tells_its_deaths_the_latest_first_and_has_no_expiration():
+    one = died(Message(b"", "", (), 5), "a", EXPIRED)
+    assert (one.expiration, one.deaths) == (None, (Died("a", EXPIRED, 1),))
+    two = died(died(one, "b", REJECTED), "a", EXPIRED)
+    assert two.deaths == (Died("a", EXPIRED, 2), Died("b", REJECTED, 1))
+
+
+@pytest.mark.parametrize(
+    ("deaths", "goes"),
+    [
+        ((), False), ((Died("b", EXPIRED, 1),), False), ((Died("a", EXPIRED, 1),), True),
+        ((Died("a", REJECTED, 1),), False), ((Died("b", TOO_MANY, 1), Died("a", LIMIT, 1)), True),
+        ((Died("b", REJECTED, 1), Died("a", EXPIRED, 1)), False),
+        ((Died("a", EXPIRED, 2), Died("b", REJECTED, 1)), True),
+    ],
+)  # fmt: skip
+def test_a_circle_is_one_without_a_consumer_that_rejects(deaths, goes):
+    assert goes_round(Message(b"", "", deaths=deaths), "a") == goes
+
+
+def test_a_message_that_expires_in_a_circle_is_dropped_and_one_that_is_rejected_is_not():
+    model = model_with(
+        "a", "b", a=QueueRules(None, "", "b", ttl=SECOND), b=QueueRules(None, "", "a", ttl=SECOND)
+    )
+    publish(model, b"1")
+    for now in range(0, 5 * SECOND, SECOND):
+        model.forced(now)
+    assert told(model, "a") == told(model, "b") == []
+    model = model_with("a", a=QueueRules(None, "", "a"))
+    publish(model, b"1")
+    assert taken(model) == [b"1"]
+    assert message_model.settle(model, "s", 1, [], [Retry(0, 0, dead=True)], 0) == DONE
+    model.forced(0)
+    assert told(model, "a") == [(b"1", None, (Died("a", REJECTED, 1),))]
+
+
+def test_a_dead_letter_waits_for_room_and_what_follows_is_in_the_order_of_the_logs():
+    model = model_with(
+        "a", "d", a=QueueRules(None, "", "d", most=0), d=QueueRules(most=1, overflow=REJECT_PUBLISH)
+    )
+    message_model.publish(model, SELF, [Message(b"1", "a"), Message(b"2", "a")], 0)
+    second = Message(b"2", "d", deaths=(Died("a", TOO_MANY, 1),))
+    model.forced(0, lambda partition, offset: second)
+    assert [each[0] for each in told(model, "d")] == [b"2"]
+    assert [copy.dead for copy in model.queues["a"].copies.values()] == [True]
+    taken(model, partition=2)
+    model.forced(0)
+    assert [each[0] for each in told(model, "d")] == [b"2", b"1"]
+
+
+def test_an_alternate_exchange_gets_what_has_no_way_and_nothing_else():
+    model = model_with("a", "b")
+    model.topology.declare("e", DIRECT, False, alternate="f")
+    model.topology.declare("f", FANOUT, False, alternate="e")
+    model.topology.declare("g", DIRECT, False, alternate="")
+    model.topology.declare("h", DIRECT, False, alternate="gone")
+    for rule in (Rule("e", "k", "a"), Rule("f", "", "b")):
+        assert topology_model.bind(model, rule) == DONE
+    ways = [
+        model.ways(model.topology.exchanges[name], Message(b"", key))
+        for name, key in (("e", "k"), ("e", "x"), ("g", "a"), ("g", "x"), ("h", "a"))
+    ]
+    assert ways == [(1,), (2,), (1,), (), ()]
+
+
+def test_exchanges_go_with_their_last_binding_one_after_another():
+    model = model_with("a", "b")
+    for name in ("e", "f", "g"):
+        model.topology.declare(name, FANOUT, False, auto_delete=True)
+    for rule in (Rule("e", "", "f", True), Rule("f", "", "a"), Rule("g", "", "a"), Rule("g", "", "b")):
+        assert topology_model.bind(model, rule) == DONE
+    topology_model.delete_queue(model, "a", 1)
+    assert not {"e", "f"} & model.topology.exchanges.keys()
+    assert topology_model.unbind(model, Rule("g", "", "b")) == DONE
+    assert "g" not in model.topology.exchanges
+
+
+def test_a_queue_is_used_by_who_declares_takes_waits_and_has_messages():
+    model = model_with("a")
+    queue = model.queues["a"]
+    topology_model.declare_queue(model, "a", QueueRules(), 1)
+    assert queue.used_at == 1
+    message_model.take(model, "s", 1, 1, 2, 2)
+    message_model.note_use(model, 9)
+    assert queue.used_at == 4, "up to the end of the wait"
+    publish(model, b"1")
+    message_model.note_use(model, 20)
+    assert queue.used_at == 20, "a session has its message"

@@ -41,7 +41,7 @@ def add(world: World, random: Random) -> None:
     if random.random() < 0.6 or not (held := some_held(world, random, client)):
         address, several = some_address(world, random), some_messages(world, random)
         data = framed(several)
-        answer = transaction_model.add(world.model, client.name, draft.serial, (address, several))
+        answer = transaction_model.add(world.model, client.name, draft.serial, (address, several), world.now)
         draft.checksum, draft.count = crc32c(data, draft.checksum), draft.count + len(several)
         world.ask(client, answer, messages.Add, draft.serial, address, data=data)
     else:
@@ -102,7 +102,9 @@ def end_own(world: World, random: Random) -> None:
     if random.random() < 0.5:
         name = f"x{len(world.notes.xids)}"
         world.notes.xids.append(name)
-        answer = transaction_model.prepare(world.model, client.name, draft.serial, name, runs, places)
+        answer = transaction_model.prepare(
+            world.model, client.name, draft.serial, name, runs, places, world.now
+        )
         world.ask(client, answer, messages.Prepare, draft.serial, xid_of(name), totals, **carried)
         if answer[0] == "Done" and random.random() < 0.1:
             world.count("prepares again")
@@ -110,7 +112,7 @@ def end_own(world: World, random: Random) -> None:
         if random.random() < 0.2:
             decide(world, random, name)
     else:
-        answer = transaction_model.commit(world.model, client.name, draft.serial, runs, places)
+        answer = transaction_model.commit(world.model, client.name, draft.serial, runs, places, world.now)
         world.ask(client, answer, messages.Commit, 0, draft.serial, None, totals, **carried)
         if answer[0] == "Committed" and random.random() < 0.1:
             world.count("commits again")
@@ -128,5 +130,5 @@ def decide(world: World, random: Random, name: str = "") -> None:
     if client is None or (name not in world.model.prepared and name not in world.model.outcomes):
         return
     is_commit = random.random() < 0.5
-    answer = transaction_model.decide(world.model, name, is_commit)
+    answer = transaction_model.decide(world.model, name, is_commit, world.now)
     world.ask(client, answer, messages.Commit if is_commit else messages.Rollback, xid=xid_of(name))

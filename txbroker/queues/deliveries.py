@@ -159,11 +159,12 @@ class QueueDeliveries:
     @property
     def may_expire(self) -> bool:
         """Whether there may be messages that expire. Of those from before the start it is not known."""
-        return (
-            self.queue.settings.message_ttl is not None
-            or self.has_expiring
-            or self.position < self.redelivered_below
-        )
+        return self.queue.settings.message_ttl is not None or self.may_have_expiring
+
+    @property
+    def may_have_expiring(self) -> bool:
+        """Whether there may be messages that expire by themselves."""
+        return self.has_expiring or self.position < self.redelivered_below
 
     @property
     def unacknowledged(self) -> int:

@@ -74,7 +74,7 @@ class Publishing:
         self, address: int, frames: bytes | memoryview, ways: Ways | None = None, *, is_ours: bool = False
     ) -> list[UnsentRun]:
         """Return checked frames as runs of messages that go the same way. ``ways`` are those of the request before
-        these. ``is_ours``: the broker sends them.
+        these. ``is_ours``: the broker sends them, and calls :meth:`check_lengths` when it knows which go on.
 
         Raises :class:`UnknownExchange`, InvalidSetting for one that takes nothing from clients, :class:`Unroutable` if
         a message finds no queue and must, :class:`InvalidFrame` for a batch in one frame and for a key that is no
@@ -108,7 +108,8 @@ class Publishing:
             _check(spent)
         if count:
             found.append(_run(targets, count, view[begin:]))
-        self._check_lengths(found, spent)
+        if not is_ours:
+            self.check_lengths(found, spent)
         if further and not self._engine.housekeeping.reserve_space(further):
             raise DiskFull(
                 f"the messages go to several queues, and would take {further} bytes in those behind the first; free "
@@ -127,7 +128,7 @@ class Publishing:
                 self._deliveries.of(self._fold.by_partition[partition]).has_expiring = True
         return found
 
-    def _check_lengths(self, runs: Sequence[UnsentRun], spent: Ways) -> None:
+    def check_lengths(self, runs: Sequence[UnsentRun], spent: Ways) -> None:
         """Raise :class:`QueueFull` if a queue refuses more than it may have, and would have that."""
         for partition, count, _, also in runs:
             for target in targets_of(partition, also) if partition else ():

@@ -18,8 +18,10 @@ from journal.records.queue_entries import (
     address_of,
 )
 from tests.support.broker_room import Peer, Room
+from txbroker.queues.expiry import EXPIRATION
 from txbroker.wire import messages
 
+SECOND = 1_000_000
 SELF = address_of(DEFAULT_EXCHANGE, mandatory=True)
 """The address that sends a message to the queue that its key names."""
 SELF_OR_NOWHERE = address_of(DEFAULT_EXCHANGE, mandatory=False)
@@ -27,6 +29,19 @@ SELF_OR_NOWHERE = address_of(DEFAULT_EXCHANGE, mandatory=False)
 
 def framed(key: str, *values: bytes, headers: Any = None) -> bytes:
     return b"".join(frame.encode(value, 1, key.encode(), headers) for value in values)
+
+
+def expiring(key: str, after: int, *values: bytes) -> bytes:
+    return framed(key, *values, headers={EXPIRATION: b"%d" % after})
+
+
+def pass_time(scene: Scene, micros: int) -> None:
+    """Let time pass, and passes that are due then take all their turns."""
+    scene.room.clock.advance(micros)
+    scene.room.timers.advance(micros / 1e6)
+    for _ in range(20):
+        scene.room.engine.sync()
+        scene.room.timers.advance(0.0001)
 
 
 def offsets(*each: int) -> OffsetSet:

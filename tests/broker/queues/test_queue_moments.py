@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from journal.records.group_entries import Retried
-from journal.records.queue_entries import QUEUE_GROUP
+from journal.records.queue_entries import QUEUE_GROUP, Overflow
 from journal.transaction_states import Totals
 from journal.xid import Xid
-from tests.broker.queues.scene import SELF, Scene, acknowledged, framed, settled
+from tests.broker.queues.scene import SECOND, SELF, Scene, acknowledged, expiring, framed, pass_time, settled
 from tests.support.broker_room import refused
 from txbroker.wire import messages
 
@@ -79,3 +79,118 @@ def test_a_queue_is_not_empty_that_has_taken_a_message_a_moment_ago():
     refused(scene.other.ask(messages.DeleteQueue, "q", queue, if_empty=True), "QueueInUse")
     assert isinstance(scene.peer.answer(sent), messages.Sent)
     assert scene.taken(queue) == [b"a"]
+
+
+def test_a_take_gets_what_lies_behind_expired_messages():
+    """It was answered with nothing: the one message that it was to get had expired."""
+    scene = Scene()
+    queue = scene.queue()
+    scene.peer.ask(messages.Send, SELF, data=expiring("q", SECOND, b"a", b"b") + framed("q", b"c"))
+    scene.room.broker.removal_passes.stop()
+    scene.room.clock.advance(SECOND)
+    assert scene.taken(queue, 1) == [b"c"]
+    assert scene.counts() == (1, 0, 1, 0)
+
+
+def test_who_waits_is_not_answered_because_of_a_message_that_has_expired_already():
+    scene = Scene()
+    queue = scene.queue()
+    waits = scene.peer.tell(messages.TakeMessages, queue, max_wait=5 * SECOND)
+    scene.other.ask(messages.Send, SELF, data=expiring("q", 0, b"a"))
+    assert scene.peer.answer(waits) is None
+    assert scene.counts() == (0, 0, 0, 0)
+    scene.publish("q", b"b")
+    assert scene.peer.answer(waits).runs == [(1, 1)]
+    again = scene.peer.tell(messages.TakeMessages, queue, max_wait=5 * SECOND)
+    scene.other.ask(messages.Send, SELF, data=expiring("q", 0, b"c"))
+    pass_time(scene, 5 * SECOND)
+    assert scene.peer.answer(again).runs == []
+
+
+def test_what_is_first_once_a_message_was_taken_expires_in_time():
+    """It waited for the time at which the taken one would have expired, or for ever if that one would not."""
+    scene = Scene()
+    queue = scene.queue()
+    scene.peer.ask(messages.Send, SELF, data=framed("q", b"a") + expiring("q", SECOND, b"b"))
+    scene.taken(queue, 1)
+    pass_time(scene, SECOND)
+    assert scene.counts() == (1, 0, 1, 0)
+
+
+def test_what_comes_when_the_first_was_taken_may_expire_before_that_one():
+    scene = Scene()
+    queue = scene.queue(message_ttl=9 * SECOND)
+    scene.publish("q", b"a")
+    scene.taken(queue)
+    scene.peer.ask(messages.Send, SELF, data=expiring("q", SECOND, b"b"))
+    pass_time(scene, SECOND)
+    assert scene.counts() == (1, 0, 1, 0)
+
+
+def test_what_was_returned_for_later_ends_when_it_is_due():
+    scene = Scene()
+    queue = scene.queue(message_ttl=2 * SECOND)
+    scene.publish("q", b"a")
+    scene.taken(queue)
+    scene.give_up(queue, 0, after=3 * SECOND)
+    pass_time(scene, 2 * SECOND)
+    assert scene.counts() == (1, 0, 0, 0), "it is not at the head"
+    pass_time(scene, SECOND + 1000)
+    assert scene.counts() == (0, 0, 0, 0)
+
+
+def test_what_was_returned_for_later_counts_when_it_is_due():
+    scene = Scene()
+    queue = scene.queue(max_length=1)
+    scene.publish("q", b"a")
+    scene.taken(queue)
+    scene.give_up(queue, 0, after=SECOND)
+    scene.publish("q", b"b")
+    assert scene.counts() == (2, 1, 0, 0)
+    pass_time(scene, SECOND + 1000)
+    assert scene.taken(queue) == [b"b"]
+    assert scene.counts() == (1, 0, 1, 0)
+
+
+def test_what_was_prepared_before_a_start_expires_after_it():
+    """Nobody looked: that messages may expire was known of those alone that were in the queue at the start."""
+    scene = Scene()
+    scene.queue()
+    data = expiring("q", SECOND, b"a")
+    runs = [(SELF, len(data))]
+    assert isinstance(scene.peer.ask(messages.Prepare, 1, XID, None, runs=runs, data=data), messages.Done)
+    scene.restart()
+    assert isinstance(scene.peer.ask(messages.Commit, xid=XID), messages.Committed)
+    assert scene.counts() == (1, 1, 0, 0)
+    pass_time(scene, SECOND)
+    assert scene.counts() == (0, 0, 0, 0)
+
+
+def test_a_dead_letter_that_goes_in_a_circle_does_not_wait_for_room_there():
+    scene = Scene()
+    queue = scene.queue(
+        max_length=1,
+        overflow=Overflow.REJECT_PUBLISH,
+        dead_letter_exchange="",
+        dead_letter_key="q",
+        delivery_limit=0,
+    )
+    scene.publish("q", b"a")
+    scene.taken(queue)
+    scene.publish("q", b"b")
+    scene.give_up(queue, 0)
+    assert scene.counts() == (1, 1, 0, 0)
+
+
+def test_a_queue_is_used_up_to_the_end_of_a_wait_and_not_by_a_request_that_is_refused():
+    scene = Scene()
+    queue = scene.queue(expires=2 * SECOND)
+    waits = scene.peer.tell(messages.TakeMessages, queue, max_wait=SECOND)
+    pass_time(scene, SECOND)
+    assert scene.peer.answer(waits).runs == []
+    pass_time(scene, SECOND)
+    scene.room.broker.queues.expire(scene.room.engine.now())
+    refused(scene.peer.ask(messages.TakeMessages, queue, 0), "InvalidSetting")
+    pass_time(scene, SECOND)
+    scene.room.broker.queues.expire(scene.room.engine.now())
+    refused(scene.peer.ask(messages.TakeMessages, queue), "UnknownQueue")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tests.queues.model.endings_model import LIMIT, REJECTED
 from tests.queues.model.queue_model import (
     DONE,
     Answer,
@@ -36,8 +38,13 @@ class Retry(NamedTuple):
 # -- publishing -----------------------------------------------------------------------------------
 
 
-def routed(model: Model, address: int, messages: Sequence[Message]) -> list[Sent] | Answer:
-    """Return the messages with where they go, or why they are refused."""
+def routed(
+    model: Model, address: int, messages: Sequence[Message], now: int, added: Counter[int] | None = None
+) -> list[Sent] | Answer:
+    """Return the messages with where they go, or why they are refused. ``added`` counts by partition what the same
+    request brings before these.
+    """
+    added = Counter() if added is None else added
     exchange = model.topology.by_number(-address // 2)
     if exchange is None:
         return refused("UnknownExchange")
@@ -46,11 +53,19 @@ def routed(model: Model, address: int, messages: Sequence[Message]) -> list[Sent
     sent = [(message, model.ways(exchange, message)) for message in messages]
     if address % 2 == 0 and not all(partitions for _, partitions in sent):
         return refused("Unroutable")
+    for _, partitions in sent:
+        added.update(partitions)
+    if any(
+        not each.has_room(added[each.partition], now)
+        for each in model.queues.values()
+        if added[each.partition]
+    ):
+        return refused("QueueFull")
     return sent
 
 
 def publish(
-    model: Model, address: int, messages: Sequence[Message], producer: int = 0, sequence: int = 0
+    model: Model, address: int, messages: Sequence[Message], now: int, producer: int = 0, sequence: int = 0
 ) -> Answer:
     """Send messages through an exchange."""
     if model.topology.by_number(-address // 2) is None:
@@ -63,14 +78,14 @@ def publish(
             return ("Sent", again[0]) if again else refused("SequenceOutOfOrder")
         if sequence > following:
             return refused("SequenceOutOfOrder")
-    sent = routed(model, address, messages)
+    sent = routed(model, address, messages, now)
     if isinstance(sent, tuple):
         return sent
     number = -address // 2
     base = model.taken.get(number, 0)
     if producer or any(partitions for _, partitions in sent):
         model.taken[number] = base + len(messages)
-        model.place(sent)
+        model.place(sent, now)
         if producer:
             model.producers[producer].setdefault(address, []).append((sequence, len(messages), base))
         model.record()
@@ -85,9 +100,10 @@ def take(model: Model, session: str, partition: int, most: int, wait: int, now: 
     queue = model.queue_at(partition)
     if queue is None:
         return refused("UnknownQueue")
+    queue.used_at = now
     line = model.waiting.setdefault(partition, [])
-    if not line and queue.ready(now):
-        return ("Taken", model.give(session, queue, most, now))
+    if not line and (given := model.give(session, queue, most, now)):
+        return ("Taken", given)
     if not wait:
         return ("Taken", [])
     ticket = Ticket(session, partition, most, now + wait)
@@ -101,6 +117,15 @@ def cancel(model: Model, ticket: Ticket) -> None:
     if ticket in line:
         line.remove(ticket)
         ticket.answer, ticket.records = ("Taken", []), model.records
+
+
+def note_use(model: Model, now: int) -> None:
+    """Time has passed since the last request: queues were used meanwhile of which sessions have or await messages."""
+    for queue in model.queues.values():
+        if any(copy.holder for copy in queue.copies.values()):
+            queue.used_at = now
+        for ticket in model.waiting.get(queue.partition, ()):
+            queue.used_at = max(queue.used_at, min(ticket.deadline, now))
 
 
 def time_passes(model: Model, now: int) -> None:
@@ -183,7 +208,7 @@ def _return(model: Model, queue: Queue, copy: Copy, retry: Retry, session: str, 
     if is_dead and queue.rules.dead_exchange is None and not is_counted:
         del queue.copies[retry.offset]
     elif is_dead:
-        copy.dead, copy.cause = True, "rejected" if retry.dead else "delivery_limit"
+        copy.dead, copy.causes = True, (REJECTED if retry.dead else LIMIT,)
         model.letters.append((queue.partition, retry.offset))
 
 

@@ -9,6 +9,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tests.queues.model.endings_model import (
+    DROP_HEAD,
+    EXPIRED,
+    REJECT_PUBLISH,
+    TOO_MANY,
+    QueueRules,
+    died,
+    goes_round,
+    goes_through,
+    has_expired,
+)
 from tests.queues.model.routing_model import Exchange, Message, Topology
 
 ROLLED_BACK = "what was rolled back"
@@ -29,33 +40,24 @@ def refused(*errors: str) -> Answer:
 class Copy:
     """A message in a queue. ``holder`` is the session that it is delivered to, ``held`` the xid of the prepared
     transaction that acknowledges it. ``shown``: it is forced. ``releasing``: the rollback of that transaction is not.
+    ``appended`` is when it came, by the wall clock. One that is dead has one cause, or several if nobody can tell.
     """
 
     __slots__ = (
-        "attempts",
-        "cause",
-        "dead",
-        "due",
-        "held",
-        "holder",
-        "message",
-        "releasing",
-        "seen",
-        "shown",
-    )
+        "appended", "attempts", "causes", "dead", "due", "held", "holder", "message", "releasing", "seen", "shown",
+    )  # fmt: skip
 
-    def __init__(self, message: Message, shown: bool = False, seen: int = NEVER) -> None:
-        self.message, self.shown, self.seen = message, shown, seen
+    def __init__(self, message: Message, appended: int = 0, shown: bool = False, seen: int = NEVER) -> None:
+        self.message, self.appended, self.shown, self.seen = message, appended, shown, seen
         self.attempts = self.due = 0
         self.dead = self.releasing = False
-        self.cause = ""
         self.held = self.holder = ""
+        self.causes: tuple[str, ...] = ()
 
     def kept(self) -> Copy:
         """Return what a start makes of it."""
-        kept = Copy(self.message, True, SURELY)
-        kept.attempts, kept.due, kept.dead = self.attempts, self.due, self.dead
-        kept.cause = self.cause
+        kept = Copy(self.message, self.appended, True, SURELY)
+        kept.attempts, kept.due, kept.dead, kept.causes = self.attempts, self.due, self.dead, self.causes
         kept.held = "" if self.releasing else self.held
         return kept
 
@@ -64,20 +66,14 @@ class Copy:
         return self.shown and not (self.holder or self.held or self.dead) and self.due <= now
 
 
-class QueueRules(NamedTuple):
-    """How a queue was declared."""
-
-    limit: int | None = None
-    dead_exchange: str | None = None
-    dead_key: str | None = None
-
-
 class Queue:
-    """A queue; ``copies`` are those that are not finished, by their offsets."""
+    """A queue; ``copies`` are those that are not finished, by their offsets. ``used_at`` is when it was declared, or
+    its messages taken or waited for, last.
+    """
 
     def __init__(self, name: str, partition: int, rules: QueueRules) -> None:
         self.name, self.partition, self.rules = name, partition, rules
-        self.end = 0
+        self.end = self.used_at = 0
         self.copies: dict[int, Copy] = {}
 
     def kept(self) -> Queue:
@@ -87,11 +83,31 @@ class Queue:
         kept.copies = {offset: copy.kept() for offset, copy in self.copies.items()}
         return kept
 
-    def put(self, message: Message) -> int:
+    def put(self, message: Message, wall: int) -> int:
         """Append a message; return its offset."""
         offset, self.end = self.end, self.end + 1
-        self.copies[offset] = Copy(message)
+        self.copies[offset] = Copy(message, wall)
         return offset
+
+    def has_expired(self, offset: int, wall: int) -> bool:
+        """Whether a message has."""
+        copy = self.copies[offset]
+        return has_expired(copy.message, copy.appended, self.rules, wall)
+
+    def excess(self, now: int) -> int:
+        """Return how many more can be got than the queue has when its oldest are dropped."""
+        if self.rules.most is None or self.rules.overflow != DROP_HEAD:
+            return 0
+        return max(0, len(self.ready(now)) - self.rules.most)
+
+    def has_room(self, count: int, now: int) -> bool:
+        """Whether it takes so many messages more: what cannot be got, or not any more, is not counted."""
+        if self.rules.most is None or self.rules.overflow != REJECT_PUBLISH:
+            return True
+        return (
+            len(self.ready(now)) + sum(not each.shown for each in self.copies.values()) + count
+            <= self.rules.most
+        )
 
     def ready(self, now: int) -> list[int]:
         """Return the offsets of what may be delivered, in the order in which it is."""
@@ -133,10 +149,17 @@ class Given(NamedTuple):
     key: str
     attempts: int
     seen: int
+    message: Message
+
+
+Log = Callable[[int, int], Message | None]
+"""Says which message is in the log of a partition at an offset, if one is; without headers."""
 
 
 class Model:
-    """All of it. ``on_record`` is called after each change that is one record of the journal."""
+    """All of it. ``on_record`` is called after each change that is one record of the journal. ``wall_offset`` is the
+    wall clock at journal time 0.
+    """
 
     def __init__(self) -> None:
         self.topology = Topology()
@@ -144,6 +167,7 @@ class Model:
         """How many messages each exchange has taken, by its number."""
         self.queues: dict[str, Queue] = {}
         self.next_partition = 1
+        self.wall_offset = 0
         self.prepared: dict[str, Begun] = {}
         self.outcomes: dict[str, dict[int, tuple[int, int]] | None] = {}
         """How transactions with an xid ended: with these placements, None for rolled back."""
@@ -159,6 +183,8 @@ class Model:
         """The partitions of queues of which a transaction held messages whose rollback is not forced yet."""
         self.records = 0
         self.on_record: Callable[[], object] = lambda: None
+        self.note: Callable[[str], object] = lambda what: None
+        """Called with what has happened by itself, for histories that count."""
         self.return_some: Callable[[int], object] = lambda now: None
         """Returns what the first of those that have ended has of one queue."""
 
@@ -211,14 +237,14 @@ class Model:
         names = self.topology.route(exchange, message, self.queues)
         return tuple(sorted(self.queues[name].partition for name in names))
 
-    def place(self, messages: Iterable[Sent]) -> dict[int, tuple[int, int]]:
+    def place(self, messages: Iterable[Sent], now: int) -> dict[int, tuple[int, int]]:
         """Append messages to their queues; return where: by partition the first offset, and how many."""
         found: dict[int, tuple[int, int]] = {}
         for message, partitions in messages:
             for partition in partitions:
                 queue = self.queue_at(partition)
                 assert queue is not None, "a queue that a transaction has messages for is not deleted"
-                offset = queue.put(message)
+                offset = queue.put(message, now + self.wall_offset)
                 first, count = found.get(partition, (offset, 0))
                 found[partition] = first, count + 1
         return found
@@ -226,27 +252,67 @@ class Model:
     # -- deliveries --------------------------------------------------------------------------------
 
     def give(self, session: str, queue: Queue, most: int, now: int) -> list[Given]:
-        """Deliver messages to a session."""
-        given = []
-        for offset in queue.ready(now)[:most]:
-            copy = queue.copies[offset]
-            given.append(Given(offset, copy.message.value, copy.message.key, copy.attempts, copy.seen))
-            copy.holder, copy.seen = session, SURELY
+        """Deliver messages to a session: those of the first ``most`` that have not expired, or of the next ones if none
+        is left. The others end.
+        """
+        given: list[Given] = []
+        while not given and (first := queue.ready(now)[:most]):
+            for offset in first:
+                copy = queue.copies[offset]
+                if queue.has_expired(offset, now + self.wall_offset):
+                    self.end(queue, offset, EXPIRED, now)
+                    continue
+                message = copy.message
+                given.append(Given(offset, message.value, message.key, copy.attempts, copy.seen, message))
+                copy.holder, copy.seen = session, SURELY
         return given
 
     def serve(self, now: int, queues: Sequence[Queue] | None = None) -> None:
         """Deliver to those that wait, in the order in which they have come."""
         for queue in self.queues.values() if queues is None else queues:
             line = self.waiting.get(queue.partition, [])
-            while line and queue.ready(now):
+            while line and (given := self.give(line[0].session, queue, line[0].most, now)):
                 ticket = line.pop(0)
-                ticket.answer = ("Taken", self.give(ticket.session, queue, ticket.most, now))
-                ticket.records = self.records
+                ticket.answer, ticket.records = ("Taken", given), self.records
+
+    # -- what ends by itself ---------------------------------------------------------------------------
+
+    def end(self, queue: Queue, offset: int, cause: str, now: int) -> None:
+        """End a message: it is a dead letter, if the queue has somewhere to send it to."""
+        copy = queue.copies[offset]
+        self.note(f"messages {cause}")
+        may_be_both = queue.rules.most is not None and queue.has_expired(offset, now + self.wall_offset)
+        if queue.rules.dead_exchange is None:
+            self.finish((queue.partition, offset))
+        else:
+            copy.dead, copy.causes = True, (EXPIRED, TOO_MANY) if may_be_both else (cause,)
+            self.letters.append((queue.partition, offset))
+        self.record()
+
+    def has_to_end(self, now: int) -> list[tuple[Queue, int, str]]:
+        """Return the first message of each queue whose first one has to end, and why."""
+        found = []
+        for queue in self.queues.values():
+            first = next(iter(queue.ready(now)), None)
+            if first is not None and queue.excess(now):
+                found.append((queue, first, TOO_MANY))
+            elif first is not None and queue.has_expired(first, now + self.wall_offset):
+                found.append((queue, first, EXPIRED))
+        return found
+
+    def end_expired(self, now: int) -> None:
+        """End all that have expired and can be got, wherever they are."""
+        for queue in self.queues.values():
+            for offset in queue.ready(now):
+                if queue.has_expired(offset, now + self.wall_offset):
+                    self.end(queue, offset, EXPIRED, now)
 
     # -- what follows from the force -----------------------------------------------------------------
 
-    def forced(self, now: int) -> None:
-        """All that was accepted is forced: it is shown, what was rolled back is returned, dead letters are moved."""
+    def forced(self, now: int, log: Log | None = None) -> None:
+        """All that was accepted is forced: it is shown, what was rolled back is returned, what has to end ends, dead
+        letters are moved: in the order in which the logs have them, if there are any.
+        """
         while True:
             for queue in self.queues.values():
                 for copy in queue.copies.values():
@@ -255,11 +321,16 @@ class Model:
             released, self.released = self.released, []
             for partition in dict.fromkeys(released):
                 self._release(partition, now)
-            letters, self.letters = self.letters, []
-            for place in letters:
-                self.move_letter(place)
-            if not letters and not released:
+            ending = self.has_to_end(now)
+            for each in ending:
+                self.end(*each, now)
+            has_moved = False
+            while self._move_next(now, log):
+                has_moved = True
+            if not (released or ending or has_moved or self.ended):
                 return
+            while self.ended and not (released or ending or has_moved):
+                self.return_some(now)
 
     def _release(self, partition: int, now: int) -> None:
         queue = self.queue_at(partition)
@@ -271,38 +342,53 @@ class Model:
             if len(self.ended) == 1:
                 self.return_some(now)
 
-    def move_letter(self, place: Place) -> list[Sent]:
-        """Move a dead letter; return what it became."""
-        queue, copy = self.queue_at(place[0]), self.copy_at(place)
-        if queue is None or copy is None:
-            return []  # the queue was deleted
-        sent = self.letter_of(queue, copy)
-        self.finish(place)
-        self.place(sent)
-        self.record()
-        return sent
+    def _move_next(self, now: int, log: Log | None) -> bool:
+        """Move a dead letter; return whether there was one that could be.
 
-    def letter_of(self, queue: Queue, copy: Copy) -> list[Sent]:
-        """Return the message that a dead letter becomes, and where it goes."""
-        rules, message = queue.rules, copy.message
-        exchange = (
-            self.topology.exchanges.get(rules.dead_exchange) if rules.dead_exchange is not None else None
-        )
-        if exchange is None:
-            return []
-        if rules.dead_key is not None:
-            message = message._replace(key=rules.dead_key)
-        death = queue.name, copy.cause
-        message = message._replace(deaths=(death, *(each for each in message.deaths if each != death)))
-        ways = self.ways(exchange, message)
-        return [(message, tuple(each for each in ways if not self._is_circle(message, each)))]
-
-    def _is_circle(self, message: Message, partition: int) -> bool:
-        """Whether a dead letter has died in that queue, and was not rejected since."""
-        queue = self.queue_at(partition)
-        for name, cause in message.deaths:
-            if cause == "rejected" or queue is None:
-                return False
-            if name == queue.name:
+        One waits while a queue has no room for it.
+        """
+        for place in self.letters:
+            queue, copy = self.queue_at(place[0]), self.copy_at(place)
+            if queue is None or copy is None:
+                self.letters.remove(place)  # the queue was deleted
                 return True
+            for message, partitions in self.letters_of(queue, copy):
+                to = [each for each in self.queues.values() if each.partition in partitions]
+                is_next = log is None or all(_is(message, log(each.partition, each.end)) for each in to)
+                if is_next and all(each.has_room(1, now) for each in to):
+                    self._note_letter(queue, message, partitions)
+                    self.letters.remove(place)
+                    self.finish(place)
+                    self.place([(message, partitions)], now)
+                    self.record()
+                    return True
         return False
+
+    def _note_letter(self, queue: Queue, message: Message, partitions: Sequence[int]) -> None:
+        exchange = self.topology.exchanges.get(queue.rules.dead_exchange or "")
+        ways = () if exchange is None else self.ways(exchange, message)
+        self.note("dead letters")
+        if len(ways) > len(partitions):
+            self.note("circles that end")
+        if any(
+            goes_through(message, each.name) for each in self.queues.values() if each.partition in partitions
+        ):
+            self.note("circles that go on")
+
+    def letters_of(self, queue: Queue, copy: Copy) -> list[Sent]:
+        """Return the message that a dead letter becomes, and where it goes, for each cause that it may have."""
+        rules, name = queue.rules, queue.rules.dead_exchange
+        exchange = None if name is None else self.topology.exchanges.get(name)
+        found: list[Sent] = []
+        for cause in copy.causes:
+            message = died(copy.message, queue.name, cause)
+            if rules.dead_key is not None:
+                message = message._replace(key=rules.dead_key)
+            ways = () if exchange is None else self.ways(exchange, message)
+            names = {each.partition: each.name for each in self.queues.values()}
+            found.append((message, tuple(each for each in ways if not goes_round(message, names[each]))))
+        return found
+
+
+def _is(message: Message, there: Message | None) -> bool:
+    return message._replace(headers=()) == there

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 DIRECT, FANOUT, TOPIC, HEADERS = range(4)
@@ -21,6 +21,8 @@ class Exchange(NamedTuple):
     number: int
     kind: int
     internal: bool = False
+    auto_delete: bool = False
+    alternate: str | None = None
 
 
 class Rule(NamedTuple):
@@ -33,13 +35,25 @@ class Rule(NamedTuple):
     arguments: tuple[tuple[str, bytes | None], ...] = ()
 
 
+class Died(NamedTuple):
+    """That a message has died in a queue of one cause, so often."""
+
+    queue: str
+    cause: str
+    count: int
+
+
 class Message(NamedTuple):
-    """What a client has sent. ``deaths`` are (queue, cause) of a dead letter, the latest first."""
+    """What a client has sent, or what has become of it as a dead letter: then it tells its deaths, the latest first.
+
+    ``expiration`` is how long it may be in a queue, in µs.
+    """
 
     value: bytes
     key: str
     headers: tuple[tuple[str, bytes], ...] = ()
-    deaths: tuple[tuple[str, str], ...] = ()
+    expiration: int | None = None
+    deaths: tuple[Died, ...] = ()
 
 
 class Topology:
@@ -51,6 +65,8 @@ class Topology:
         }
         self.rules: list[Rule] = []
         self.next_number = len(FIRST) + 1
+        self.on_alternate: Callable[[], object] = lambda: None
+        """Called when an exchange finds no way, and has another one."""
 
     def copy(self) -> Topology:
         """Return one that stays as this is now."""
@@ -66,9 +82,12 @@ class Topology:
         """Return the exchange with that number."""
         return next((each for each in self.exchanges.values() if each.number == number), None)
 
-    def declare(self, name: str, kind: int, internal: bool) -> Exchange:
+    def declare(
+        self, name: str, kind: int, internal: bool, auto_delete: bool = False, alternate: str | None = None
+    ) -> Exchange:
         """Make an exchange."""
-        made = self.exchanges[name] = Exchange(name, self.next_number, kind, internal)
+        made = Exchange(name, self.next_number, kind, internal, auto_delete, alternate)
+        self.exchanges[name] = made
         self.next_number += 1
         return made
 
@@ -91,8 +110,6 @@ class Topology:
 
     def route(self, exchange: Exchange, message: Message, queues: Mapping[str, object]) -> set[str]:
         """Return the names of the queues that a message goes to."""
-        if not exchange.name:
-            return {message.key} & queues.keys()
         found: set[str] = set()
         seen: set[str] = set()
         left = [exchange.name]
@@ -101,12 +118,16 @@ class Topology:
             if name in seen:
                 continue
             seen.add(name)
-            for rule in self.rules_of(name):
-                if _fits(self.exchanges[name].kind, rule, message):
-                    if rule.to_exchange:
-                        left.append(rule.to)
-                    else:
-                        found.add(rule.to)
+            if not name:  # the alternate exchange of another
+                found |= {message.key} & queues.keys()
+                continue
+            known = self.exchanges[name]
+            fitting = [rule for rule in self.rules_of(name) if _fits(known.kind, rule, message)]
+            if not fitting and known.alternate is not None and known.alternate in self.exchanges:
+                self.on_alternate()
+                left.append(known.alternate)
+            left += [rule.to for rule in fitting if rule.to_exchange]
+            found |= {rule.to for rule in fitting if not rule.to_exchange}
         return found
 
 

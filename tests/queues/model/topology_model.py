@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from tests.queues.model.queue_model import DONE, Answer, Model, Queue, QueueRules, refused
-from tests.queues.model.routing_model import FIRST, HEADERS, Rule
+from collections.abc import Sequence
+
+from tests.queues.model.endings_model import QueueRules
+from tests.queues.model.queue_model import DONE, Answer, Model, Queue, refused
+from tests.queues.model.routing_model import FIRST, HEADERS, Exchange, Rule
 
 MATCHES = (b"all", b"any", b"all-with-x", b"any-with-x")
 
@@ -22,6 +25,8 @@ def declare_queue(model: Model, name: str, rules: QueueRules, now: int, passive:
         model.record()
     elif not passive and known.rules != rules:
         return refused("DeclaredOtherwise")
+    if not passive:
+        known.used_at = now
     return ("QueueDeclared", known.partition, len(known.ready(now)))
 
 
@@ -35,31 +40,76 @@ def delete_queue(
         return refused("QueueInUse")
     if if_unused and (model.waiting.get(partition) or any(copy.holder for copy in queue.copies.values())):
         return refused("QueueInUse")
+    if is_needed(model, queue):
+        return refused("QueueInUse")
+    return ("Counted", _end_queue(model, queue))
+
+
+def is_needed(model: Model, queue: Queue) -> bool:
+    """Whether an undecided transaction has messages for a queue, or holds some of it."""
     sent = [each for begun in (*model.active.values(), *model.prepared.values()) for each in begun.messages]
-    if any(partition in partitions for _, partitions in sent):
-        return refused("QueueInUse")
-    if any(copy.held and not copy.releasing for copy in queue.copies.values()):
-        return refused("QueueInUse")
-    del model.queues[name]
-    model.topology.drop_queue(name)
+    return any(queue.partition in partitions for _, partitions in sent) or any(
+        copy.held and not copy.releasing for copy in queue.copies.values()
+    )
+
+
+def expire_queue(model: Model, queue: Queue) -> None:
+    """A queue ends that nobody has used for as long as it says."""
+    _end_queue(model, queue)
+
+
+def _end_queue(model: Model, queue: Queue) -> int:
+    """End a queue; return how many messages it had."""
+    partition, before = queue.partition, model.topology.rules
+    del model.queues[queue.name]
+    model.topology.drop_queue(queue.name)
     for begun in model.active.values():
         begun.acknowledged = [each for each in begun.acknowledged if each[0] != partition]
     model.record()
     for ticket in model.waiting.pop(partition, ()):
         ticket.answer, ticket.records = refused("UnknownQueue"), model.records
-    return ("Counted", len(queue.copies))
+    _end_unbound(model, before)
+    return len(queue.copies)
 
 
-def declare_exchange(model: Model, name: str, kind: int, internal: bool, passive: bool = False) -> Answer:
+def _end_unbound(model: Model, before: Sequence[Rule]) -> None:
+    """End the exchanges that go with their last binding, if that was among those that were there before."""
+    gone = [each for each in before if each not in model.topology.rules]
+    for name in dict.fromkeys(each.exchange for each in gone):
+        known = model.topology.exchanges.get(name)
+        if known is not None and known.auto_delete and not model.topology.rules_of(name):
+            model.note("exchanges that go with their last binding")
+            _end_exchange(model, known)
+
+
+def _end_exchange(model: Model, exchange: Exchange) -> None:
+    before = model.topology.rules
+    model.topology.drop_exchange(exchange.name)
+    for addresses in model.producers.values():
+        for address in (-2 * exchange.number, -2 * exchange.number - 1):
+            addresses.pop(address, None)
+    model.record()
+    _end_unbound(model, before)
+
+
+def declare_exchange(
+    model: Model,
+    name: str,
+    kind: int,
+    internal: bool,
+    auto_delete: bool = False,
+    alternate: str | None = None,
+    passive: bool = False,
+) -> Answer:
     known = model.topology.exchanges.get(name)
     if known is None:
         if passive:
             return refused("UnknownExchange")
         if name.startswith("amq."):
             return refused("InvalidName")
-        known = model.topology.declare(name, kind, internal)
+        known = model.topology.declare(name, kind, internal, auto_delete, alternate)
         model.record()
-    elif not passive and (known.kind, known.internal) != (kind, internal):
+    elif not passive and known[2:] != (kind, internal, auto_delete, alternate):
         return refused("DeclaredOtherwise")
     return ("ExchangeDeclared", known.number)
 
@@ -72,11 +122,7 @@ def delete_exchange(model: Model, name: str, number: int, if_unused: bool = Fals
         return refused("QueueInUse")
     if name in FIRST:
         return refused("InvalidSetting")
-    model.topology.drop_exchange(name)
-    for addresses in model.producers.values():
-        for address in (-2 * number, -2 * number - 1):
-            addresses.pop(address, None)
-    model.record()
+    _end_exchange(model, known)
     return DONE
 
 
@@ -97,8 +143,10 @@ def unbind(model: Model, rule: Rule) -> Answer:
     if refusal is not None:
         return refusal
     if rule in model.topology.rules:
+        before = list(model.topology.rules)
         model.topology.rules.remove(rule)
         model.record()
+        _end_unbound(model, before)
     return DONE
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tests.queues.model.message_model import routed
@@ -12,9 +13,9 @@ Run = tuple[int, Sequence[Message]]
 """Messages that go to an address."""
 
 
-def add(model: Model, session: str, serial: int, run: Run) -> Answer | None:
+def add(model: Model, session: str, serial: int, run: Run, now: int) -> Answer | None:
     """Add messages; only a refusal is answered."""
-    sent = routed(model, *run)
+    sent = routed(model, *run, now)
     if isinstance(sent, tuple):
         _doom(model, session, serial)
         return sent
@@ -57,7 +58,7 @@ def _lacking(model: Model, session: str, places: Iterable[Place]) -> Answer | No
 
 
 def _content(
-    model: Model, session: str, serial: int, runs: Sequence[Run], places: Sequence[Place]
+    model: Model, session: str, serial: int, runs: Sequence[Run], places: Sequence[Place], now: int
 ) -> Begun | Answer:
     """Return all of a transaction; what is refused has been rolled back."""
     known = model.active.get((session, serial), Begun())
@@ -68,8 +69,9 @@ def _content(
     if refusal is not None:
         return _undone(model, session, serial, refusal)
     found = Begun([*known.messages], [*known.acknowledged, *places])
+    added = Counter[int]()
     for run in runs:
-        sent = routed(model, *run)
+        sent = routed(model, *run, now, added)
         if isinstance(sent, tuple):
             return _undone(model, session, serial, sent)
         found.messages += sent
@@ -84,10 +86,10 @@ def _undone(model: Model, session: str, serial: int, refusal: Answer) -> Answer:
 
 
 def prepare(
-    model: Model, session: str, serial: int, xid: str, runs: Sequence[Run], places: Sequence[Place]
+    model: Model, session: str, serial: int, xid: str, runs: Sequence[Run], places: Sequence[Place], now: int
 ) -> Answer:
     """The first phase: what is acknowledged is the transaction's."""
-    found = _content(model, session, serial, runs, places)
+    found = _content(model, session, serial, runs, places, now)
     if isinstance(found, tuple):
         return found
     model.active.pop((session, serial), None)
@@ -100,19 +102,21 @@ def prepare(
     return DONE
 
 
-def commit(model: Model, session: str, serial: int, runs: Sequence[Run], places: Sequence[Place]) -> Answer:
+def commit(
+    model: Model, session: str, serial: int, runs: Sequence[Run], places: Sequence[Place], now: int
+) -> Answer:
     """In one phase."""
-    found = _content(model, session, serial, runs, places)
+    found = _content(model, session, serial, runs, places, now)
     if isinstance(found, tuple):
         return found
     model.active.pop((session, serial), None)
-    return _committed(model, found)
+    return _committed(model, found, now)
 
 
-def _committed(model: Model, found: Begun, xid: str = "") -> Answer:
+def _committed(model: Model, found: Begun, now: int, xid: str = "") -> Answer:
     for place in found.acknowledged:
         model.finish(place)
-    placements = model.place(found.messages)
+    placements = model.place(found.messages, now)
     if xid:
         model.outcomes[xid] = placements
     model.record()
@@ -127,7 +131,7 @@ def roll_back(model: Model, session: str, serial: int) -> Answer:
     return DONE
 
 
-def decide(model: Model, xid: str, is_commit: bool) -> Answer:
+def decide(model: Model, xid: str, is_commit: bool, now: int) -> Answer:
     """The second phase, once or again."""
     found = model.prepared.pop(xid, None)
     if found is None:
@@ -141,7 +145,7 @@ def decide(model: Model, xid: str, is_commit: bool) -> Answer:
             else ("Done", "UnknownTransaction")
         )
     if is_commit:
-        return _committed(model, found, xid)
+        return _committed(model, found, now, xid)
     for place in found.acknowledged:
         if (copy := model.copy_at(place)) is not None:
             copy.releasing = True

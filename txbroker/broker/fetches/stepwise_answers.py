@@ -1,7 +1,7 @@
 """Answers that take long, made in steps while the session's turn lasts, with reads of the disk on another thread.
 
 An answer is made by a generator. It yields None where others may have their turn, work for the reader pool, whose
-result it gets, or what it waits for; it returns the encoded answer.
+result it gets, or what it waits for; it returns the encoded answer, or None if another one is made later.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Until(enum.Enum):
     IDLE = "the engine may be idle"
 
 
-Steps = Generator[Work | Until | None, Any, bytes]
+Steps = Generator[Work | Until | None, Any, bytes | None]
 RunBlocking = Callable[[Work, Callable[[Any], None], Callable[[BaseException], None]], None]
 
 
@@ -104,7 +104,8 @@ class Stepwise:
                     self._later(making)
                     return
         except StopIteration as end:
-            self._answers.put(session, end.value)
+            if end.value is not None:
+                self._answers.put(session, end.value)
         except Exception as error:  # noqa: BLE001  (whatever it is, it costs one connection)
             if error is failed:
                 self._refuse(making, error)

@@ -28,6 +28,8 @@ Part = Generator[Work | Until | None, Any, T]
 """A part of such an answer, with its result."""
 PIECE: Final = MIB
 """Bytes of messages that are read in one step."""
+ROUNDS: Final = 100
+"""How often one request takes further messages because all those before had expired."""
 RUNS_AT_ONCE: Final = 32
 """Runs of messages that are read in one step: 1.5 ms."""
 
@@ -52,16 +54,28 @@ class Giving:
         state: QueueDeliveries,
         runs: list[tuple[int, int]],
         fresh: int,
+        waits_on: Callable[[], bool],
     ) -> Steps:
         """Read the messages of these runs, as many as the answer has room for; give the others back, or all if reading
         fails. Those from offset ``fresh`` on were not handed out before.
+
+        If all have expired, or are damaged, it takes the next ones; if there are none, there is no answer now if
+        ``waits_on``.
         """
         found = _Found(session.number, min(command.max_bytes, self._max_bytes), command.most)
         try:
-            while runs:
+            for _ in range(ROUNDS):
                 yield from self._read(state, runs, found)
-                # While all has expired it goes on, with many at a time: they may have to stay.
-                runs = [] if found.pieces else state.take(session.number, MAX_TAKEN, self._engine.now())
+                if found.pieces or self._engine.catalog.stores.get(state.store.number) is not state.store:
+                    break
+                fresh = state.fresh_from
+                # Many at a time: expired ones may have to stay.
+                runs = state.take(session.number, MAX_TAKEN, self._engine.now())
+                if not runs:
+                    break
+            else:
+                for first, end in runs:
+                    state.give_back(session.number, range_of(first, end))
         except (
             Exception
         ):  # not that nobody wants the answer any more: the session has ended, and forget returns all
@@ -69,6 +83,8 @@ class Giving:
                 state.give_back(session.number, range_of(first, end))
             self.serve(state)
             raise
+        if not found.count and waits_on():
+            return None
         self.taken += found.count
         session.work += found.size
         if session.allowance is not None and found.size:

@@ -28,7 +28,7 @@ from txbroker.errors import DeliveryLost, InvalidSetting, QueueInUse, UnknownExc
 from txbroker.queues.deaths import deaths_of, goes_in_a_circle
 from txbroker.queues.declarations import Declarations
 from txbroker.queues.deliveries import QueueDeliveries, range_of
-from txbroker.queues.publishing import Publishing
+from txbroker.queues.publishing import Publishing, Ways
 from txbroker.queues.settlements import offsets_of
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
@@ -147,7 +147,10 @@ class Queueing:
         return RetryRules(_WITHOUT_END if limit is None else limit + 1, 0, 0, ending)
 
     def dead_letter_runs(self, partition: int, framed: bytes) -> list[UnsentRun]:
-        """Return where a dead letter of a queue goes; nowhere if its exchange is not there."""
+        """Return where a dead letter of a queue goes; nowhere if its exchange is not there.
+
+        Raises :class:`QueueFull`: then it waits where it is.
+        """
         name = self._fold.by_partition[partition].settings.dead_letter_exchange
         exchange = None if name is None else self._fold.exchanges.get(name)
         if exchange is None:
@@ -158,6 +161,8 @@ class Queueing:
         deaths = deaths_of(message.headers)
         ways = targets_of(first, also) if first else ()
         straight = [each for each in ways if not goes_in_a_circle(deaths, self._fold.by_partition[each].name)]
+        runs: list[UnsentRun] = [(straight[0] if straight else 0, count, framed, tuple(straight[1:]))]
+        self.publishing.check_lengths(runs, Ways())
         if len(straight) < len(ways):
             self.circles += len(ways) - len(straight)
             self.log.warn(
@@ -166,7 +171,7 @@ class Queueing:
                 queue=self._fold.by_partition[partition].name, count=len(ways) - len(straight),
                 deaths=count_text(len({each.queue for each in deaths}), "queue"),
             )  # fmt: skip
-        return [(straight[0] if straight else 0, count, framed, tuple(straight[1:]))]
+        return runs
 
     def dead_letter_origin(self, partition: int) -> tuple[str, bytes | None]:
         """Return the name of a queue, and the key that its dead letters get, None for their own."""

@@ -58,6 +58,10 @@ class Removals:
         """(journal time, partition) of queues of which the first message expires then; a heap."""
         self._due_of: dict[int, int] = {}
         """The same by partition. What the heap has beside it is not so any more."""
+        self._first_known: set[int] = set()
+        """Partitions of queues of which it is known when the first message expires."""
+        self.pause = AGAIN
+        """µs after which a queue is looked at again in which nothing is known to expire earlier."""
         self._looked: dict[int, int] = {}
         """When a queue was looked at last, by partition; journal time."""
         self._unreadable: dict[int, int] = {}
@@ -79,9 +83,9 @@ class Removals:
         """
         number = state.store.number
         if not is_too_long(state):
-            if not state.may_expire or (is_published and number in self._due_of):
+            if not state.may_expire or (is_published and number in self._first_known):
                 return
-            again = self._looked.get(number, -AGAIN) + AGAIN
+            again = self._looked.get(number, -self.pause) + self.pause
             if self._engine.now() < again:
                 if again < self._due_of.get(number, NEVER):
                     self._is_due(state, again)
@@ -89,6 +93,12 @@ class Removals:
                 return
         self._line[number] = None
         self.wake()
+
+    def taken(self, state: QueueDeliveries) -> None:
+        """Look at a queue whose first message was taken: the one that is first now may expire earlier."""
+        self._first_known.discard(state.store.number)
+        if state.may_have_expiring:
+            self.look(state)
 
     def next_in(self) -> int | None:
         """Return after how many µs a queue is to be looked at; 0 for soon, None if none is."""
@@ -130,6 +140,7 @@ class Removals:
         """Forget a queue that was deleted."""
         for known in (self._line, self._due_of, self._looked, self._unreadable):
             known.pop(number, None)
+        self._first_known.discard(number)
 
     def _is_due(self, state: QueueDeliveries, at: int | None) -> None:
         """Look at a queue again at that time, and not earlier; or (None) when something happens to it."""
@@ -148,6 +159,7 @@ class Removals:
     def _look(self, state: QueueDeliveries) -> Generator[Work | None, Any, bool]:
         """End what has to at the head of a queue, and note when to look again; return whether there may be more."""
         now = self._engine.now()
+        self._first_known.discard(state.store.number)
         run, too_many = state.ready_run(now), excess_of(state, now)
         if run is not None and too_many > 0:
             return self._end(state, run[0], min(run[1], run[0] + too_many), Death.LENGTH)
@@ -158,6 +170,8 @@ class Removals:
                 return self._end(state, *found, Death.EXPIRED)
             if found == AT_ONCE:
                 return True
+            if found < NEVER:
+                self._first_known.add(state.store.number)
             at = found if at is None else min(found, at)
         self._is_due(state, None if at is None or at >= NEVER else at)
         return False

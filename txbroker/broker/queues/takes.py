@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from journal.errors import InvalidFrame
@@ -37,10 +38,11 @@ SERVED_AT_ONCE: Final = 16
 class _Waiting:
     """A request that waits for messages."""
 
-    __slots__ = ("command", "session", "timer")
+    __slots__ = ("command", "is_in_line", "session", "timer", "until")
 
-    def __init__(self, session: Session, command: TakeMessages) -> None:
-        self.session, self.command = session, command
+    def __init__(self, session: Session, command: TakeMessages, until: int) -> None:
+        self.session, self.command, self.until = session, command, until
+        self.is_in_line = False
         self.timer: Any = None
 
 
@@ -83,18 +85,19 @@ class Takes:
         """Answer with messages, now or when there are some, or time is up."""
         state = self._state(command.partition)
         self.check_owner(state.queue, session)
-        state.used_at = self._engine.now()
         if not 1 <= command.most <= MAX_TAKEN:
             raise InvalidSetting(f"{command.most} messages to be taken; it must be from 1 to {MAX_TAKEN}")
+        state.used_at = self._engine.now()
         if session.allowance is not None and session.allowance.holds_fetches:
             raise LimitExceeded("the quota bytes_out is used up for now; nothing was taken. Ask again later")
         if session.state is SessionState.CLOSED:
             return  # it waited in line, and its session has ended
-        waiting = _Waiting(session, command)
+        wait = min(command.max_wait, self._max_wait)
+        waiting = _Waiting(session, command, state.used_at + wait)
         is_first, is_busy = not self._waiting.get(command.partition), session.making >= MOST_AT_ONCE
         if is_first and not is_busy and self._give(state, waiting):
+            self.removals.taken(state)
             return
-        wait = min(command.max_wait, self._max_wait)
         if wait <= 0:
             self._answers.put(session, encode(Taken(command.correlation, command.partition)))
             return
@@ -104,13 +107,10 @@ class Takes:
                 f"{count} requests of this session wait for messages of queues, {MAX_WAITING} are allowed; nothing was "
                 "taken"
             )
-        self._of_session[session.number] = count + 1
         self._waiting.setdefault(command.partition, deque()).append(waiting)
-        if self._call_later is not None:
-            waiting.timer = self._call_later(wait / 1e6, lambda: self._expire(waiting))
+        self._wait(state, waiting)
         if is_busy:
             self._serve_on(command.partition, PAUSE)
-        self._look_at_due(state)
 
     def give_back(self, session: Session, command: GiveBack, data: memoryview) -> None:  # noqa: ARG002
         """Make messages ready again that the session has."""
@@ -193,7 +193,6 @@ class Takes:
                 passed.append(waiting)
                 self._serve_on(state.store.number, PAUSE)
             elif self._give(state, waiting):
-                self._stop_waiting(waiting)
                 left -= 1
             else:
                 line.appendleft(waiting)
@@ -221,7 +220,33 @@ class Takes:
                 if any(each.session is session for each in self._waiting.get(number, ())):
                     self.serve(self._state(number))
 
+    def _wait(self, state: QueueDeliveries, waiting: _Waiting) -> None:
+        """Note that a request has come into the line."""
+        number = waiting.session.number
+        waiting.is_in_line = True
+        self._of_session[number] = self._of_session.get(number, 0) + 1
+        if self._call_later is not None:
+            left = max(0, waiting.until - self._engine.now())
+            waiting.timer = self._call_later(left / 1e6, lambda: self._expire(waiting))
+        self._look_at_due(state)
+
+    def _wait_on(self, state: QueueDeliveries, waiting: _Waiting) -> bool:
+        """Have a request wait, before the others, for which nothing was left of what it was to get; return whether it
+        may wait.
+        """
+        number, count = state.store.number, self._of_session.get(waiting.session.number, 0)
+        if waiting.until <= self._engine.now() or count >= MAX_WAITING or self.deliveries.at(number) is None:
+            return False
+        self._waiting.setdefault(number, deque()).appendleft(waiting)
+        self._wait(state, waiting)
+        return True
+
     def _stop_waiting(self, waiting: _Waiting) -> None:
+        if not waiting.is_in_line:
+            return
+        waiting.is_in_line = False
+        if (state := self.deliveries.at(waiting.command.partition)) is not None:
+            state.used_at = self._engine.now()
         if waiting.timer is not None and waiting.timer.active():
             waiting.timer.cancel()
         number = waiting.session.number
@@ -269,7 +294,11 @@ class Takes:
         runs = state.take(session.number, command.most, self._engine.now())
         if not runs:
             return False
-        self._stepwise.answer(session, command, self.giving.answer(session, command, state, runs, fresh))
+        self._stop_waiting(waiting)
+        waits_on = partial(self._wait_on, state, waiting)
+        self._stepwise.answer(
+            session, command, self.giving.answer(session, command, state, runs, fresh, waits_on)
+        )
         return True
 
     # -- what ends ---------------------------------------------------------------------------------

@@ -1,0 +1,183 @@
+"""Faults in what ends by itself: messages, queues and exchanges. Histories of queues must find each, as those of
+:mod:`tests.queues.queue_mutants`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.mutants import Mutant
+
+_DELIVERIES, _TAKES = "txbroker/queues/deliveries.py", "txbroker/broker/queues/takes.py"
+_GIVING, _REMOVALS = "txbroker/broker/queues/giving.py", "txbroker/broker/queues/removals.py"
+_REQUESTS, _PUBLISHING = "txbroker/broker/queues/queue_requests.py", "txbroker/queues/publishing.py"
+_DEAD, _DEATHS = "txbroker/groups/dead_letters.py", "txbroker/queues/deaths.py"
+_DECLARATIONS, _FOLD = "txbroker/queues/declarations.py", "journal/folds/queues.py"
+
+ENDING_MUTANTS: Final = (
+    # -- messages
+    Mutant(
+        "deliver what has expired",
+        _GIVING,
+        "            expired = expired_run(data, first, end, ttl, now)\n",
+        "            expired = None if ttl is None else expired_run(data, first, end, ttl, 0)\n",
+    ),
+    Mutant(
+        "answer a take with nothing, as all that it was to get has expired",
+        _GIVING,
+        "                if found.pieces or self._engine.catalog.stores.get(",
+        "                if found.pieces or not self._engine.catalog.stores.get(",
+    ),
+    Mutant(
+        "let nobody wait on who was to get what has expired",
+        _GIVING,
+        "        if not found.count and waits_on():",
+        "        if not found.count and False:",
+    ),
+    Mutant(
+        "end messages at the head that a session has",
+        _REMOVALS,
+        "self._end(state, run[0], min(run[1], run[0] + too_many), Death.LENGTH)",
+        "self._end(state, state.position, state.position + 1, Death.LENGTH)",
+    ),
+    Mutant(
+        "count what sessions have in the length of a queue",
+        _REMOVALS,
+        "    return state.count_ready(now) - most",
+        "    return state.count_ready(now) + state.unacknowledged - most",
+    ),
+    Mutant(
+        "drop the newest of a run that is too long",
+        _REMOVALS,
+        "self._end(state, run[0], min(run[1], run[0] + too_many), Death.LENGTH)",
+        "self._end(state, max(run[0], run[1] - too_many), run[1], Death.LENGTH)",
+    ),
+    Mutant(
+        "say of what is too much that it has expired",
+        _REMOVALS,
+        "run[0] + too_many), Death.LENGTH)",
+        "run[0] + too_many), Death.EXPIRED)",
+    ),
+    Mutant(
+        "forget after a start that messages expire",
+        _DELIVERIES,
+        "        return self.has_expiring or self.position < self.redelivered_below\n",
+        "        return self.has_expiring\n",
+    ),
+    Mutant(
+        "forget that what was prepared before a start may expire",
+        _DELIVERIES,
+        "            found.has_expiring = engine.transactions.holds_partition(queue.partition) is not None",
+        "            pass",
+    ),
+    Mutant(
+        "let no time pass while the broker is stopped",
+        "journal/log/catalog.py",
+        "                self.wall_offset = record.wall - record.at\n",
+        "                self.wall_offset = self.wall_offset or record.wall - record.at\n",
+    ),
+    Mutant(
+        "not look at what is first once a message was taken",
+        _TAKES,
+        "            self.removals.taken(state)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "let what was returned for later stay when it is due, expired or too much",
+        _REMOVALS,
+        "        at = state.next_due()  #",
+        "        at = None  #",
+    ),
+    Mutant(
+        "drop what has expired though there are dead letters",
+        _REMOVALS,
+        "            if state.queue.settings.dead_letter_exchange is None:\n                self._settler",
+        "            if death is Death.EXPIRED or state.queue.settings.dead_letter_exchange is None:\n"
+        "                self._settler",
+    ),
+    Mutant(
+        "let dead letters keep their expiration",
+        _DEAD,
+        "not in (DEATHS, EXPIRATION)]",
+        "!= DEATHS]",
+    ),
+    Mutant(
+        "count each death as the first",
+        _DEATHS,
+        "known.count + 1",
+        "1",
+    ),
+    Mutant(
+        "see no circle",
+        _DEATHS,
+        "        if each.queue == queue:\n            return True\n",
+        "        if each.queue == queue:\n            return False\n",
+    ),
+    Mutant(
+        "see a circle though a consumer has rejected the message",
+        _DEATHS,
+        "        if each.cause == CAUSES[Death.REJECTED]:\n            return False\n",
+        "",
+    ),
+    Mutant(
+        "count the runs of a request by themselves in what a queue refuses",
+        _PUBLISHING,
+        "added = spent.added.get(target, 0) + count\n",
+        "added = count\n",
+    ),
+    Mutant(
+        "not count what is not forced in what a queue refuses",
+        _PUBLISHING,
+        "spent.ready[target] = state.count_accepted(",
+        "spent.ready[target] = state.count_ready(",
+    ),
+    Mutant(
+        "delete a queue at which somebody waits",
+        _REQUESTS,
+        "        if state.delivered or self.takes.waiting_at(queue.partition):\n            state.used_at",
+        "        if state.delivered:\n            state.used_at",
+    ),
+    Mutant(
+        "delete a queue so long after its declaration",
+        _TAKES,
+        "        state.used_at = self._engine.now()\n        if session.allowance",
+        "        if session.allowance",
+    ),
+    Mutant(
+        "never delete a queue that is not used",
+        _REQUESTS,
+        "        return now - state.used_at >= expires\n",
+        "        return now - state.used_at >= 2 * expires + 5_000_000\n",
+    ),
+    # -- exchanges
+    Mutant(
+        "send to the alternate exchange what has a way, too",
+        _FOLD,
+        "        return [(True, alternate)] if not found and alternate in self.exchanges else found\n",
+        "        return [*found, (True, alternate)] if alternate in self.exchanges else found  # type: ignore\n",
+    ),
+    Mutant(
+        "send nothing to an alternate exchange",
+        _FOLD,
+        "if not found and alternate in self.exchanges else found",
+        "if False else found",
+    ),
+    Mutant(
+        "leave an exchange that is to go when its last binding goes with another exchange",
+        _DECLARATIONS,
+        "        self._gone += self._fold.leading_to((True, exchange.name))\n",
+        "",
+    ),
+    Mutant(
+        "leave an exchange that is to go when its last queue is deleted",
+        _DECLARATIONS,
+        "        self._gone += self._fold.leading_to((False, name))\n",
+        "",
+    ),
+    Mutant(
+        "let an exchange go with its first binding",
+        _DECLARATIONS,
+        "source.settings.auto_delete and not source.bindings:",
+        "source.settings.auto_delete:",
+    ),
+)
