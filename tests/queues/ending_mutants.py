@@ -25,20 +25,21 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "answer a take with nothing, as all that it was to get has expired",
         _GIVING,
-        "                if found.pieces or self._engine.catalog.stores.get(",
-        "                if found.pieces or not self._engine.catalog.stores.get(",
+        "                if found.count or not (are_done_with and is_there):",
+        "                if found.count or is_there:",
     ),
     Mutant(
         "let nobody wait on who was to get what has expired",
         _GIVING,
-        "        if not found.count and waits_on():",
-        "        if not found.count and False:",
+        "        if not found.count and are_done_with and waits_on():",
+        "        if False:",
     ),
     Mutant(
         "end messages at the head that a session has",
         _REMOVALS,
         "self._end(state, run[0], min(run[1], run[0] + too_many), Death.LENGTH)",
-        "self._end(state, state.position, state.position + 1, Death.LENGTH)",
+        "self._end(state, run[0] if state.queue.settings.dead_letter_exchange else state.position,"
+        " min(run[1], run[0] + too_many), Death.LENGTH)",
     ),
     Mutant(
         "count what sessions have in the length of a queue",
@@ -67,8 +68,8 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "forget that what was prepared before a start may expire",
         _DELIVERIES,
-        "            found.has_expiring = engine.transactions.holds_partition(queue.partition) is not None",
-        "            pass",
+        "            found.has_expiring = prepared_for(queue.partition) is not None\n",
+        "            pass\n",
     ),
     Mutant(
         "let no time pass while the broker is stopped",

@@ -4,12 +4,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+
+from journal.formats import frame
 from journal.records.group_entries import Retried
 from journal.records.queue_entries import QUEUE_GROUP, Overflow
+from journal.testing import MemoryFile
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.broker.queues.scene import SECOND, SELF, Scene, acknowledged, expiring, framed, pass_time, settled
-from tests.support.broker_room import refused
+from tests.support.broker_room import Room, refused
+from txbroker.broker.broker import Broker
+from txbroker.queues.deaths import DEATHS
 from txbroker.wire import messages
 
 XID = Xid(1, b"order 7", b"")
@@ -152,6 +160,17 @@ def test_what_was_returned_for_later_counts_when_it_is_due():
     assert scene.counts() == (1, 0, 1, 0)
 
 
+def test_who_waits_gets_what_is_due_before_it_is_one_too_many():
+    scene = Scene()
+    queue = scene.queue(max_length=0)
+    waits = [scene.peer.tell(messages.TakeMessages, queue, max_wait=9 * SECOND) for _ in "ab"]
+    scene.publish("q", b"a")
+    assert scene.peer.answer(waits[0]).runs == [(0, 1)]
+    scene.give_up(queue, 0, after=SECOND)
+    pass_time(scene, 2 * SECOND)
+    assert scene.peer.answer(waits[1]).runs == [(0, 1)]
+
+
 def test_what_was_prepared_before_a_start_expires_after_it():
     """Nobody looked: that messages may expire was known of those alone that were in the queue at the start."""
     scene = Scene()
@@ -194,3 +213,66 @@ def test_a_queue_is_used_up_to_the_end_of_a_wait_and_not_by_a_request_that_is_re
     pass_time(scene, SECOND)
     scene.room.broker.queues.expire(scene.room.engine.now())
     refused(scene.peer.ask(messages.TakeMessages, queue), "UnknownQueue")
+
+
+class ReadingRoom(Room):
+    """A room whose reads of the disk end when they are told to."""
+
+    def made_broker(self) -> Broker:
+        self.reads: list[Any] = []
+        return Broker(
+            self.engine,
+            self.settings,
+            lambda *read: self.reads.append(read),
+            call_later=self.timers.callLater,
+        )
+
+    def read(self) -> None:
+        while self.reads:
+            work, done, _ = self.reads.pop(0)
+            done(work())
+            self.engine.sync()
+
+
+def test_who_cancels_while_expired_messages_are_read_does_not_wait_on(monkeypatch):
+    monkeypatch.setattr(MemoryFile, "read_now", lambda *_: None)
+    scene = Scene(ReadingRoom())
+    queue = scene.queue()
+    scene.peer.ask(messages.Send, SELF, data=expiring("q", SECOND, b"a"))
+    scene.room.broker.removal_passes.stop()
+    scene.room.flush()
+    scene.room.clock.advance(SECOND)
+    waits = scene.peer.tell(messages.TakeMessages, queue, max_wait=9 * SECOND)
+    assert scene.peer.answer(waits) is None
+    scene.peer.tell(messages.Cancel, waits)
+    scene.room.read()
+    assert scene.peer.answer(waits).runs == []
+
+
+def test_a_death_is_told_with_its_time_and_not_with_that_of_the_first_return():
+    scene = Scene()
+    dead, queue = scene.queue("dead"), scene.queue(dead_letter_exchange="", dead_letter_key="dead")
+    scene.publish("q", b"a")
+    scene.taken(queue)
+    scene.give_up(queue, 0)
+    scene.room.clock.advance(9 * SECOND)
+    scene.taken(queue)
+    scene.give_up(queue, 0, dead=True)
+    answer = scene.take(dead)
+    [letter] = frame.decode_run(scene.peer.data[scene.peer.answers.index(answer)])
+    [(_, _, _, first)] = msgspec.json.decode(letter.header(DEATHS))
+    assert first == scene.room.clock.wall()
+
+
+def test_a_take_is_answered_though_its_messages_are_not_where_they_should_be(monkeypatch):
+    def nothing(*_):
+        return b""
+        yield
+
+    scene = Scene()
+    queue = scene.queue()
+    scene.publish("q", b"a")
+    monkeypatch.setattr("txbroker.broker.queues.giving.read", nothing)
+    assert scene.taken(queue, max_wait=SECOND) == []
+    monkeypatch.undo()
+    assert scene.taken(queue) == [b"a"]

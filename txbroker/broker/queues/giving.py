@@ -28,8 +28,6 @@ Part = Generator[Work | Until | None, Any, T]
 """A part of such an answer, with its result."""
 PIECE: Final = MIB
 """Bytes of messages that are read in one step."""
-ROUNDS: Final = 100
-"""How often one request takes further messages because all those before had expired."""
 RUNS_AT_ONCE: Final = 32
 """Runs of messages that are read in one step: 1.5 ms."""
 
@@ -63,19 +61,16 @@ class Giving:
         ``waits_on``.
         """
         found = _Found(session.number, min(command.max_bytes, self._max_bytes), command.most)
+        are_done_with = True
         try:
-            for _ in range(ROUNDS):
-                yield from self._read(state, runs, found)
-                if found.pieces or self._engine.catalog.stores.get(state.store.number) is not state.store:
+            while runs:
+                are_done_with = yield from self._read(state, runs, found)
+                is_there = self._engine.catalog.stores.get(state.store.number) is state.store
+                if found.count or not (are_done_with and is_there):
                     break
                 fresh = state.fresh_from
                 # Many at a time: expired ones may have to stay.
                 runs = state.take(session.number, MAX_TAKEN, self._engine.now())
-                if not runs:
-                    break
-            else:
-                for first, end in runs:
-                    state.give_back(session.number, range_of(first, end))
         except (
             Exception
         ):  # not that nobody wants the answer any more: the session has ended, and forget returns all
@@ -83,7 +78,7 @@ class Giving:
                 state.give_back(session.number, range_of(first, end))
             self.serve(state)
             raise
-        if not found.count and waits_on():
+        if not found.count and are_done_with and waits_on():
             return None
         self.taken += found.count
         session.work += found.size
@@ -94,7 +89,8 @@ class Giving:
         told = Taken(command.correlation, command.partition, found.runs, attempts, again)
         return encode(told, b"".join(found.pieces))
 
-    def _read(self, state: QueueDeliveries, runs: list[tuple[int, int]], found: _Found) -> Part[None]:
+    def _read(self, state: QueueDeliveries, runs: list[tuple[int, int]], found: _Found) -> Part[bool]:
+        """Read these runs; return whether they are done with, and none was given back."""
         has_back = False
         for number, (first, end) in enumerate(runs):
             first = yield from self._read_run(state, first, end, found)
@@ -107,6 +103,7 @@ class Giving:
                 break
         if has_back:
             self.serve(state)
+        return not has_back
 
     def _read_run(self, state: QueueDeliveries, first: int, end: int, found: _Found) -> Part[int]:
         """Read messages of a run as long as there is room; return the offset behind those that are done with."""

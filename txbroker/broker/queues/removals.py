@@ -68,6 +68,8 @@ class Removals:
         """The first message of queues, by partition, that cannot be read, as the log says already."""
         self.wake: Callable[[], object] = unheard
         """Called when a pass is to be made."""
+        self.serve_waiting: Callable[[QueueDeliveries], object] = unheard
+        """Called with a queue whose messages those may get first who wait."""
         self.remind: Callable[[], object] = unheard
         """Called when one is due earlier than it was."""
         self.expired = self.dropped = 0
@@ -159,6 +161,8 @@ class Removals:
     def _look(self, state: QueueDeliveries) -> Generator[Work | None, Any, bool]:
         """End what has to at the head of a queue, and note when to look again; return whether there may be more."""
         now = self._engine.now()
+        self.serve_waiting(state)  # what they get is not too much
+        self._line.pop(state.store.number, None)  # it is looked at just now
         self._first_known.discard(state.store.number)
         run, too_many = state.ready_run(now), excess_of(state, now)
         if run is not None and too_many > 0:

@@ -12,7 +12,7 @@ from journal.folds.queues import DeclaredQueue
 from journal.formats.offset_set_bytes import decode_offsets
 from journal.log.message_store import MessageStore
 from txbroker.broker.fetches.fetch_attempt import CallLater
-from txbroker.broker.fetches.stepwise_answers import MOST_AT_ONCE, Stepwise
+from txbroker.broker.fetches.stepwise_answers import MOST_AT_ONCE, Steps, Stepwise
 from txbroker.broker.queues.giving import Giving
 from txbroker.broker.queues.removals import Removals
 from txbroker.broker.queues.returns import Returns
@@ -67,6 +67,8 @@ class Takes:
         self._max_wait, self._call_later = max_wait, call_later
         self._waiting: dict[int, deque[_Waiting]] = {}
         self._of_session: dict[int, int] = {}
+        self._giving: dict[tuple[int, int], _Waiting] = {}
+        """Requests that are being answered, by session and correlation."""
         self._serving: dict[int, bool] = {}
         """The queues that are being served, and whether there may be more for them meanwhile."""
         self._put_off: dict[int, Any] = {}
@@ -78,6 +80,7 @@ class Takes:
         self.handlers: dict[type[Request], Any] = {TakeMessages: self.take, GiveBack: self.give_back}
         deliveries.on_ready, deliveries.on_released = self.serve, returns.released
         giving.serve = returns.serve = self.serve
+        removals.serve_waiting = self._serve_waiting
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -128,7 +131,12 @@ class Takes:
         self.serve(state)
 
     def cancel(self, session: Session, correlation: int) -> None:
-        """Answer a request of that session now that waits, if there is one of that number."""
+        """Answer a request of that session now that waits, if there is one of that number; let one that is being
+        answered not wait on.
+        """
+        if (given := self._giving.get((session.number, correlation))) is not None:
+            given.until = 0
+            return
         for line in self._waiting.values():
             for each in line:
                 if each.session is session and each.command.correlation == correlation:
@@ -175,6 +183,10 @@ class Takes:
         if number in self._waiting:
             self._look_at_due(state)
         self.removals.look(state)
+
+    def _serve_waiting(self, state: QueueDeliveries) -> None:
+        if state.store.number in self._waiting:
+            self.serve(state)
 
     def _serve_all(self, state: QueueDeliveries) -> None:
         line = self._waiting.get(state.store.number)
@@ -295,11 +307,19 @@ class Takes:
         if not runs:
             return False
         self._stop_waiting(waiting)
-        waits_on = partial(self._wait_on, state, waiting)
-        self._stepwise.answer(
-            session, command, self.giving.answer(session, command, state, runs, fresh, waits_on)
-        )
+        self._stepwise.answer(session, command, self._answer(state, waiting, runs, fresh))
         return True
+
+    def _answer(
+        self, state: QueueDeliveries, waiting: _Waiting, runs: list[tuple[int, int]], fresh: int
+    ) -> Steps:
+        session, command = waiting.session, waiting.command
+        self._giving[session.number, command.correlation] = waiting
+        try:
+            waits_on = partial(self._wait_on, state, waiting)
+            return (yield from self.giving.answer(session, command, state, runs, fresh, waits_on))
+        finally:
+            self._giving.pop((session.number, command.correlation), None)
 
     # -- what ends ---------------------------------------------------------------------------------
 
