@@ -4,12 +4,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from journal.records.group_entries import Retried
 from journal.records.queue_entries import QUEUE_GROUP, Overflow
+from journal.testing import MemoryFile
 from journal.transaction_states import Totals
 from journal.xid import Xid
 from tests.broker.queues.scene import SECOND, SELF, Scene, acknowledged, expiring, framed, pass_time, settled
-from tests.support.broker_room import refused
+from tests.support.broker_room import Room, refused
+from txbroker.broker.broker import Broker
 from txbroker.wire import messages
 
 XID = Xid(1, b"order 7", b"")
@@ -194,3 +198,37 @@ def test_a_queue_is_used_up_to_the_end_of_a_wait_and_not_by_a_request_that_is_re
     pass_time(scene, SECOND)
     scene.room.broker.expire_queues(scene.room.engine.now())
     refused(scene.peer.ask(messages.TakeMessages, queue), "UnknownQueue")
+
+
+class ReadingRoom(Room):
+    """A room whose reads of the disk end when they are told to."""
+
+    def made_broker(self) -> Broker:
+        self.reads: list[Any] = []
+        return Broker(
+            self.engine,
+            self.settings,
+            lambda *read: self.reads.append(read),
+            call_later=self.timers.callLater,
+        )
+
+    def read(self) -> None:
+        while self.reads:
+            work, done, _ = self.reads.pop(0)
+            done(work())
+            self.engine.sync()
+
+
+def test_who_cancels_while_expired_messages_are_read_does_not_wait_on(monkeypatch):
+    monkeypatch.setattr(MemoryFile, "read_now", lambda *_: None)
+    scene = Scene(ReadingRoom())
+    queue = scene.queue()
+    scene.peer.ask(messages.Send, SELF, data=expiring("q", SECOND, b"a"))
+    scene.room.broker.removal_passes.stop()
+    scene.room.flush()
+    scene.room.clock.advance(SECOND)
+    waits = scene.peer.tell(messages.TakeMessages, queue, max_wait=9 * SECOND)
+    assert scene.peer.answer(waits) is None
+    scene.peer.tell(messages.Cancel, waits)
+    scene.room.read()
+    assert scene.peer.answer(waits).runs == []

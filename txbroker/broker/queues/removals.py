@@ -56,8 +56,10 @@ class Removals:
         """
         self._due_of: dict[int, int] = {}
         """The same by partition. What the heap has beside it is not so any more."""
-        self._first_known: set[int] = set()
-        """Partitions of queues of which it is known when the first message expires."""
+        self._first_known: dict[int, int] = {}
+        """The first message, by partition, of queues of which it is known when that expires."""
+        self._plain: dict[int, tuple[int, int]] = {}
+        """A run of messages, (first, end), of a queue of which none expires by itself, by partition."""
         self.wake: Callable[[], object] = unheard
         """Called when a pass is to be made."""
         self.expired = self.dropped = 0
@@ -67,16 +69,33 @@ class Removals:
 
     def look(self, state: QueueDeliveries, is_published: bool = False) -> None:
         """Look at a queue of which the first message may have changed, or that only has new ones (``is_published``)."""
-        is_known = is_published and state.store.number in self._first_known
+        is_known = is_published and self._knows_first(state)
         if is_too_long(state) or (state.may_expire and not is_known):
             self._line[state.store.number] = None
             self.wake()
 
     def taken(self, state: QueueDeliveries) -> None:
         """Look at a queue whose first message was taken: the one that is first now may expire earlier."""
-        self._first_known.discard(state.store.number)
-        if state.may_have_expiring:
-            self.look(state)
+        if state.may_have_expiring and (run := state.ready_run(self._engine.now())) is not None:
+            first, end = self._plain.get(state.store.number, (0, 0))
+            if not first <= run[0] < end:
+                self.look(state)
+
+    def _knows_first(self, state: QueueDeliveries) -> bool:
+        """Return whether it is known when the first message of a queue expires: of this, or of one before it, if all
+        have the queue's time alone.
+        """
+        known = self._first_known.get(state.store.number)
+        if known is None or not state.may_have_expiring:
+            return known is not None
+        run = state.ready_run(self._engine.now())
+        return run is not None and run[0] == known
+
+    def forget(self, partition: int) -> None:
+        """Forget a queue that was deleted."""
+        self._due_of.pop(partition, None)
+        self._plain.pop(partition, None)
+        self._first_known.pop(partition, None)
 
     def next_in(self) -> int | None:
         """Return after how many µs a queue is to be looked at; 0 for soon, None if none is."""
@@ -97,7 +116,7 @@ class Removals:
             number = next(iter(self._line))
             del self._line[number]
             self._due_of.pop(number, None)
-            self._first_known.discard(number)
+            self._first_known.pop(number, None)
             state = self._deliveries.at(number)
             if state is not None and (yield from self._look(state)):
                 self._line[number] = None  # behind the others
@@ -117,7 +136,7 @@ class Removals:
         if run is not None and too_many > 0:
             return self._end(state, run[0], min(run[1], run[0] + too_many), Death.LENGTH)
         if run is None or not state.may_expire:
-            self._note_due(state, NEVER)
+            self._note_due(state, NEVER, 0)
             return False
         ttl = state.queue.settings.message_ttl
         try:
@@ -136,22 +155,24 @@ class Removals:
         if self._engine.busy or again is None or again[0] != run[0]:
             return True  # others were at it while it was read
         offset_of_wall = self._engine.wall_offset
+        if not may_expire(data, None):
+            self._plain[number] = run[0], max((offset for _, _, offset, _ in walk(data)), default=run[0]) + 1
         expires = _first_expires_at(data, run[0], ttl) - offset_of_wall
         if expires <= now:
             expired = expired_run(data, run[0], min(run[1], again[1]), ttl, now + offset_of_wall)
             assert expired is not None
             return self._end(state, *expired, Death.EXPIRED)
-        self._note_due(state, expires)
+        self._note_due(state, expires, run[0])
         return False
 
-    def _note_due(self, state: QueueDeliveries, expires: int) -> None:
-        """Note when a queue is to be looked at again: when its first message ``expires``, in journal time, or when one
-        is ready that was returned for later, and may have expired, or be one too many.
+    def _note_due(self, state: QueueDeliveries, expires: int, first: int) -> None:
+        """Note when a queue is to be looked at again: when its ``first`` message ``expires``, in journal time, or when
+        one is ready that was returned for later, and may have expired, or be one too many.
         """
         ready = state.next_due()
         at = min(expires, NEVER if ready is None else ready)
         if expires < NEVER - self._engine.wall_offset:
-            self._first_known.add(state.store.number)
+            self._first_known[state.store.number] = first
         if at < NEVER - self._engine.wall_offset:
             self._is_due(state, at)
 

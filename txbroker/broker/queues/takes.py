@@ -10,7 +10,7 @@ from journal.folds.queues import DeclaredQueue
 from journal.formats.offset_set_bytes import decode_offsets
 from journal.log.message_store import MessageStore
 from txbroker.broker.fetches.fetch_attempt import CallLater
-from txbroker.broker.fetches.stepwise_answers import Stepwise
+from txbroker.broker.fetches.stepwise_answers import Steps, Stepwise
 from txbroker.broker.queues.giving import Giving
 from txbroker.broker.queues.removals import Removals
 from txbroker.broker.queues.returns import Returns
@@ -63,6 +63,8 @@ class Takes:
         self._max_wait, self._call_later = max_wait, call_later
         self._waiting: dict[int, deque[_Waiting]] = {}
         self._of_session: dict[int, int] = {}
+        self._giving: dict[tuple[int, int], _Waiting] = {}
+        """Requests that are being answered, by session and correlation."""
         self._serving: dict[int, bool] = {}
         """The queues that are being served, and whether there may be more for them meanwhile."""
         self._put_off: dict[int, Any] = {}
@@ -118,7 +120,12 @@ class Takes:
         self.serve(state)
 
     def cancel(self, session: Session, correlation: int) -> None:
-        """Answer a request of that session now that waits, if there is one of that number."""
+        """Answer a request of that session now that waits, if there is one of that number; let one that is being
+        answered not wait on.
+        """
+        if (given := self._giving.get((session.number, correlation))) is not None:
+            given.until = 0
+            return
         for line in self._waiting.values():
             for each in line:
                 if each.session is session and each.command.correlation == correlation:
@@ -283,9 +290,7 @@ class Takes:
         if not runs:
             return False
         self._stop_waiting(waiting)
-        answer = self.giving.answer(
-            session, command, state, runs, fresh, lambda: self._wait_on(state, waiting)
-        )
+        answer = self._answer(state, waiting, runs, fresh)
         try:
             self._stepwise.answer(session, command, answer)
         except LimitExceeded as error:
@@ -294,10 +299,25 @@ class Takes:
             self._answers.put(session, encode(refusal(command.correlation, error)))
         return True
 
+    def _answer(
+        self, state: QueueDeliveries, waiting: _Waiting, runs: list[tuple[int, int]], fresh: int
+    ) -> Steps:
+        session, command = waiting.session, waiting.command
+        self._giving[session.number, command.correlation] = waiting
+        try:
+            return (
+                yield from self.giving.answer(
+                    session, command, state, runs, fresh, lambda: self._wait_on(state, waiting)
+                )
+            )
+        finally:
+            self._giving.pop((session.number, command.correlation), None)
+
     # -- what ends ---------------------------------------------------------------------------------
 
     def queue_deleted(self, queue: DeclaredQueue) -> None:
         """Refuse what waits at a queue that is gone."""
+        self.removals.forget(queue.partition)
         self.deliveries.forget(queue.partition)
         for waiting in self._waiting.pop(queue.partition, ()):
             self._stop_waiting(waiting)
