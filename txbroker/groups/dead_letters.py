@@ -189,7 +189,8 @@ class DeadLetters:
         self._reading = True
         of_queue = is_queue(store)
         topic, key = self.queue_origin(letter.partition) if of_queue else (store.topic, None)
-        work = partial(_frame_of, plan, letter, topic, store.index, details, key, of_queue)
+        at = self._engine.now() + self._engine.wall_offset if of_queue else 0
+        work = partial(_frame_of, plan, letter, topic, store.index, details, key, at)
         self._run_blocking(work, partial(self._read, letter, details), partial(self._failed, letter))
 
     def _details(self, letter: Letter) -> Unfinished | None:
@@ -309,13 +310,15 @@ def _frame_of(
     index: int,
     details: Unfinished,
     key: bytes | None,
-    of_queue: bool,
+    at: int,
 ) -> bytes:
-    """Read a message, and return it as the frame of a dead letter, with that key if there is one; raises CorruptData
-    and what a wrapper may raise.
+    """Read a message, and return it as the frame of a dead letter, with that key if there is one; one of a queue tells
+    that it has died ``at`` that time, by the wall clock (0: it is no queue's).
+
+    Raises CorruptData and what a wrapper may raise.
     """
     message = _message_of(plan, letter.offset)
-    why = details.reason or (CAUSES[details.death] if of_queue else "")
+    why = details.reason or (CAUSES[details.death] if at else "")
     headers: Headers = (
         (names.DEAD_TOPIC, topic.encode()),
         (names.DEAD_PARTITION, b"%d" % index),
@@ -327,8 +330,8 @@ def _frame_of(
     )
     told = {name for name, _ in headers}
     own = [each for each in message.headers if each[0] not in told]  # of a dead letter that has died again
-    if of_queue:
-        deaths = with_death(deaths_of(message.headers), topic, details.death, details.failed)
+    if at:
+        deaths = with_death(deaths_of(message.headers), topic, details.death, at)
         own = [each for each in own if each[0] not in (DEATHS, EXPIRATION)]
         own.append(header_of(deaths))
     for more in (headers, headers[:-1], ()):

@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from journal.formats import frame
 from journal.records.group_entries import Retried
 from journal.records.queue_entries import QUEUE_GROUP, Overflow
 from journal.testing import MemoryFile
@@ -14,6 +17,7 @@ from journal.xid import Xid
 from tests.broker.queues.scene import SECOND, SELF, Scene, acknowledged, expiring, framed, pass_time, settled
 from tests.support.broker_room import Room, refused
 from txbroker.broker.broker import Broker
+from txbroker.queues.deaths import DEATHS
 from txbroker.wire import messages
 
 XID = Xid(1, b"order 7", b"")
@@ -232,3 +236,18 @@ def test_who_cancels_while_expired_messages_are_read_does_not_wait_on(monkeypatc
     scene.peer.tell(messages.Cancel, waits)
     scene.room.read()
     assert scene.peer.answer(waits).runs == []
+
+
+def test_a_death_is_told_with_its_time_and_not_with_that_of_the_first_return():
+    scene = Scene()
+    dead, queue = scene.queue("dead"), scene.queue(dead_letter_exchange="", dead_letter_key="dead")
+    scene.publish("q", b"a")
+    scene.taken(queue)
+    scene.give_up(queue, 0)
+    scene.room.clock.advance(9 * SECOND)
+    scene.taken(queue)
+    scene.give_up(queue, 0, dead=True)
+    answer = scene.take(dead)
+    [letter] = frame.decode_run(scene.peer.data[scene.peer.answers.index(answer)])
+    [(_, _, _, first)] = msgspec.json.decode(letter.header(DEATHS))
+    assert first == scene.room.clock.wall()
