@@ -38,7 +38,8 @@ ENDING_MUTANTS: Final = (
         "end messages at the head that a session has",
         _REMOVALS,
         "self._end(state, run[0], min(run[1], run[0] + too_many), Death.LENGTH)",
-        "self._end(state, state.position, state.position + 1, Death.LENGTH)",
+        "self._end(state, run[0] if state.queue.settings.dead_letter_exchange else state.position,"
+        " min(run[1], run[0] + too_many), Death.LENGTH)",
     ),
     Mutant(
         "count what sessions have in the length of a queue",

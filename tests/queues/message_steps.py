@@ -62,11 +62,17 @@ def publish_once(world: World, random: Random) -> None:
 
 
 def take(world: World, random: Random) -> None:
-    client, partition = client_of(world, random), some_partition(world, random)
+    wait = 0
+    if world.limits.waits and random.random() < 0.5:
+        wait = random.choice((1, 3, 9)) * SECOND + 700_000
+    take_from(world, random, some_partition(world, random), wait)
+
+
+def take_from(world: World, random: Random, partition: int, wait: int = 0) -> None:
+    client = client_of(world, random)
     if client is None:
         return
     most = random.choice((1, 1, 2, 5, 100))
-    wait = random.choice((1, 3, 9)) * SECOND + 700_000 if world.limits.waits and random.random() < 0.5 else 0
     if wait and world.limits.endings:
         most = 1  # how many dead letters come together is not promised
     answer = message_model.take(world.model, client.name, partition, most, wait, world.now)

@@ -213,12 +213,20 @@ class World:
         """Let time pass, with nothing unforced."""
         self.say(f"{seconds} seconds pass from {self.now / SECOND} on")
         for _ in range(seconds):
-            self.clock.advance(SECOND)
-            note_use(self.model, self.now)
-            self.room.timers.advance(1)
-            time_passes(self.model, self.now)
-            self.sync()
-            self._expire_queues()
+            self.tick()
+            self.ring()
+
+    def tick(self) -> None:
+        """Let a second pass, of which no timer knows yet."""
+        self.clock.advance(SECOND)
+        note_use(self.model, self.now)
+
+    def ring(self) -> None:
+        """Let the timers know of that second."""
+        self.room.timers.advance(1)
+        time_passes(self.model, self.now)
+        self.sync()
+        self._expire_queues()
 
     def _expire_queues(self) -> None:
         """Let queues go that nobody has used: none too early, and each two seconds after its time at last."""

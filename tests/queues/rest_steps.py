@@ -5,9 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from tests.queues.choices import client_of, owner_of, some_partition
+from tests.queues.message_steps import take_from
 from tests.queues.model import message_model
 from tests.queues.queue_room import messages
-from tests.queues.queue_world import Asked, World, given_of, told
+from tests.queues.queue_world import SECOND, Asked, World, given_of, told
 from tests.simulation.model.log_model import require
 
 
@@ -63,6 +64,15 @@ def take_little(world: World, random: Random) -> None:
 
 def pass_time(world: World, random: Random) -> None:
     world.pass_time(random.choice((1, 1, 2, 5, 10)))
+
+
+def take_late(world: World, random: Random) -> None:
+    """Take messages while the timers are late: some may have expired, and nobody has ended them."""
+    world.tick()
+    world.say(f"it is {world.now / SECOND}, and no timer has run")
+    for partition in sorted({some_partition(world, random) for _ in range(random.choice((1, 2, 4)))}):
+        take_from(world, random, partition)
+    world.ring()
 
 
 def checkpoint(world: World, random: Random) -> None:

@@ -23,11 +23,15 @@ COVERED = {
     "Taken": 2500, "Sent": 2000, "Committed": 400, "QueueDeclared": 1500, "ExchangeDeclared": 200, "Counted": 400,
     "Refused DeliveryLost": 400, "Refused Unroutable": 900, "Refused QueueInUse": 45, "Refused SequenceOutOfOrder": 5,
     "Refused TransactionCommitted": 60, "Refused AlreadyFinished": 8,
-    "GiveBack": 200, "AddOffsets": 100, "settled again": 100, "repetitions": 80, "commits again": 25,
+    "Refused QueueFull": 40,
+    "GiveBack": 150, "AddOffsets": 100, "settled again": 100, "repetitions": 80, "commits again": 25,
     "prepares again": 15, "sessions lost": 350, "takes of little": 250, "checkpoints": 400, "stops": 300,
     "power cuts": 250, "power cuts in a start": 30, "kills": 100, "logs that begin later": 10,
     "all of what was unforced survives": 30, "a part of what was unforced survives": 5,
-    "none of what was unforced survives": 45,
+    "none of what was unforced survives": 45, "dead letters found by a start": 25,
+    "messages expired": 220, "messages maxlen": 200, "dead letters": 400, "circles that end": 120,
+    "circles that go on": 3, "alternate ways": 350, "exchanges that go with their last binding": 7,
+    "queues that expire": 60,
 }  # fmt: skip
 """How often 200 histories must come to this at least: a half or so of what they do, so that nothing is vacuous."""
 
