@@ -384,11 +384,10 @@ class Deliveries:
         self.on_ready: Callable[[QueueDeliveries], object] = _nothing
         self.on_released: Callable[[], object] = _nothing
         groups.on_queues = self.changed
+        prepared_for = engine.transactions.holds_partition
         for queue in fold.queues.values():
             found = self._enter(queue, engine.catalog.stores[queue.partition].end_offset)
-            found.has_expiring = (
-                engine.transactions.holds_partition(queue.partition) is not None
-            )  # prepared before
+            found.has_expiring = prepared_for(queue.partition) is not None
 
     def of(self, queue: DeclaredQueue) -> QueueDeliveries:
         """Return the deliveries of a queue."""
