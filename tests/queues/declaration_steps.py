@@ -98,6 +98,8 @@ def delete_exchange(world: World, random: Random) -> None:
 def some_rule(world: World, random: Random) -> Rule:
     exchange, to_exchange = random.choice((*EXCHANGES, "")), random.random() < 0.2
     to = random.choice((*EXCHANGES, "") if to_exchange else QUEUES)
+    if world.limits.endings and random.random() < 0.2:
+        exchange, to_exchange, to = random.choice((("e", True, "f"), ("f", True, "e"), ("f", False, "a")))
     key = random.choice((*PATTERNS, *KEYS, *QUEUES))
     arguments: list[tuple[str, bytes | None]] = []
     if random.random() < 0.5:

@@ -68,8 +68,8 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "forget that what was prepared before a start may expire",
         _DELIVERIES,
-        "            found.has_expiring = engine.transactions.holds_partition(queue.partition) is not None",
-        "            pass",
+        "            found.has_expiring = prepared_for(queue.partition) is not None\n",
+        "            pass\n",
     ),
     Mutant(
         "let no time pass while the broker is stopped",

@@ -13,7 +13,7 @@ OPERATIONS: dict[str, tuple[int, Callable[[World, Random], None]]] = {
     "delete queue": (2, declaration_steps.delete_queue),
     "purge": (2, declaration_steps.purge),
     "declare exchange": (2, declaration_steps.declare_exchange),
-    "delete exchange": (1, declaration_steps.delete_exchange),
+    "delete exchange": (2, declaration_steps.delete_exchange),
     "bind": (6, declaration_steps.bind),
     "unbind": (2, declaration_steps.unbind),
     "publish": (14, message_steps.publish),

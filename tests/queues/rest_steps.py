@@ -64,6 +64,7 @@ def take_little(world: World, random: Random) -> None:
 
 def pass_time(world: World, random: Random) -> None:
     world.pass_time(random.choice((1, 1, 2, 5, 10)))
+    world.check()
 
 
 def take_late(world: World, random: Random) -> None:
