@@ -25,14 +25,14 @@ ENDING_MUTANTS: Final = (
     Mutant(
         "answer a take with nothing, as all that it was to get has expired",
         _GIVING,
-        "                if found.count or not is_there:",
+        "                if found.count or not (are_done_with and is_there):",
         "                if found.count or is_there:",
     ),
     Mutant(
         "let nobody wait on who was to get what has expired",
         _GIVING,
-        "        if not found.count and waits_on():",
-        "        if not found.count and False:",
+        "        if not found.count and are_done_with and waits_on():",
+        "        if False:",
     ),
     Mutant(
         "end messages at the head that a session has",

@@ -60,12 +60,12 @@ class Giving:
         If all have expired, or are damaged, it takes the next ones; if there are none, there is no answer now if
         ``waits_on``.
         """
-        found = _Found(session.number, min(command.max_bytes, self._max_bytes))
+        found, are_done_with = _Found(session.number, min(command.max_bytes, self._max_bytes)), True
         try:
             while runs:
-                yield from self._read(state, runs, found)
+                are_done_with = yield from self._read(state, runs, found)
                 is_there = self._engine.catalog.stores.get(state.store.number) is state.store
-                if found.count or not is_there:
+                if found.count or not (are_done_with and is_there):
                     break
                 fresh = state.fresh_from
                 runs = state.take(session.number, command.most, self._engine.now())
@@ -76,7 +76,7 @@ class Giving:
                 state.give_back(session.number, range_of(first, end))
             self.serve(state)
             raise
-        if not found.count and waits_on():
+        if not found.count and are_done_with and waits_on():
             return None
         self.taken += found.count
         session.work += found.size
@@ -87,7 +87,8 @@ class Giving:
         told = Taken(command.correlation, command.partition, found.runs, attempts, again)
         return encode(told, b"".join(found.pieces))
 
-    def _read(self, state: QueueDeliveries, runs: list[tuple[int, int]], found: _Found) -> Part[None]:
+    def _read(self, state: QueueDeliveries, runs: list[tuple[int, int]], found: _Found) -> Part[bool]:
+        """Read these runs; return whether they are done with, and none was given back."""
         has_back = False
         for number, (first, end) in enumerate(runs):
             first = yield from self._read_run(state, first, end, found)
@@ -100,6 +101,7 @@ class Giving:
                 break
         if has_back:
             self.serve(state)
+        return not has_back
 
     def _read_run(self, state: QueueDeliveries, first: int, end: int, found: _Found) -> Part[int]:
         """Read messages of a run as long as there is room; return the offset behind those that are done with."""
