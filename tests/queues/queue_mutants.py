@@ -28,8 +28,8 @@ MUTANTS: Final = (
     Mutant(
         "deliver what a prepared transaction holds since an earlier start",
         _DELIVERIES,
-        "self._held.missing_from(finished.missing_from(offset))",
-        "finished.missing_from(offset)",
+        "        self.look_again()\n\n    # -- what there is",
+        "\n    # -- what there is",
     ),
     Mutant(
         "pass over what a transaction held that was prepared and rolled back before one force",
