@@ -251,3 +251,17 @@ def test_a_death_is_told_with_its_time_and_not_with_that_of_the_first_return():
     [letter] = frame.decode_run(scene.peer.data[scene.peer.answers.index(answer)])
     [(_, _, _, first)] = msgspec.json.decode(letter.header(DEATHS))
     assert first == scene.room.clock.wall()
+
+
+def test_a_take_is_answered_though_its_messages_are_not_where_they_should_be(monkeypatch):
+    def nothing(*_):
+        return b""
+        yield
+
+    scene = Scene()
+    queue = scene.queue()
+    scene.publish("q", b"a")
+    monkeypatch.setattr("txbroker.broker.queues.giving.read", nothing)
+    assert scene.taken(queue, max_wait=SECOND) == []
+    monkeypatch.undo()
+    assert scene.taken(queue) == [b"a"]
