@@ -160,6 +160,17 @@ def test_what_was_returned_for_later_counts_when_it_is_due():
     assert scene.counts() == (1, 0, 1, 0)
 
 
+def test_who_waits_gets_what_is_due_before_it_is_one_too_many():
+    scene = Scene()
+    queue = scene.queue(max_length=0)
+    waits = [scene.peer.tell(messages.TakeMessages, queue, max_wait=9 * SECOND) for _ in "ab"]
+    scene.publish("q", b"a")
+    assert scene.peer.answer(waits[0]).runs == [(0, 1)]
+    scene.give_up(queue, 0, after=SECOND)
+    pass_time(scene, 2 * SECOND)
+    assert scene.peer.answer(waits[1]).runs == [(0, 1)]
+
+
 def test_what_was_prepared_before_a_start_expires_after_it():
     """Nobody looked: that messages may expire was known of those alone that were in the queue at the start."""
     scene = Scene()

@@ -62,6 +62,8 @@ class Removals:
         """A run of messages, (first, end), of a queue of which none expires by itself, by partition."""
         self.wake: Callable[[], object] = unheard
         """Called when a pass is to be made."""
+        self.serve_waiting: Callable[[QueueDeliveries], object] = unheard
+        """Called with a queue whose messages those may get first who wait."""
         self.expired = self.dropped = 0
         """How many messages have expired since the start, and how many were more than their queue may have."""
 
@@ -131,6 +133,8 @@ class Removals:
     def _look(self, state: QueueDeliveries) -> Generator[Work | None, Any, bool]:
         """End what has to at the head of a queue; return whether there may be more."""
         number, now = state.store.number, self._engine.now()
+        self.serve_waiting(state)  # what they get is not too much
+        self._line.pop(number, None)  # it is looked at just now
         too_many = excess_of(state, now)
         run = state.ready_run(now)
         if run is not None and too_many > 0:

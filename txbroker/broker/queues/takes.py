@@ -74,6 +74,7 @@ class Takes:
         self.handlers: dict[type[Request], Any] = {TakeMessages: self.take, GiveBack: self.give_back}
         deliveries.on_ready, deliveries.on_released = self.serve, returns.released
         giving.serve = returns.serve = self.serve
+        removals.serve_waiting = self._serve_waiting
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -172,6 +173,10 @@ class Takes:
         if number in self._waiting:
             self._look_at_due(state)
         self.removals.look(state)
+
+    def _serve_waiting(self, state: QueueDeliveries) -> None:
+        if state.store.number in self._waiting:
+            self.serve(state)
 
     def _serve_all(self, state: QueueDeliveries) -> None:
         line = self._waiting.get(state.store.number)
