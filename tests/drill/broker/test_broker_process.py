@@ -53,3 +53,9 @@ def test_a_broker_that_was_never_started_can_be_stopped(tmp_path):
 
 def test_a_free_port_is_not_one_that_outgoing_connections_get():
     assert 20_000 <= free_port() < 30_000
+
+
+def test_who_asks_for_several_free_ports_gets_different_ones():
+    """Seen to fail: a broker of the access drill listened twice on one port, once in 50 runs."""
+    asked = [free_port() for _ in range(300)]
+    assert all(len(set(asked[first : first + 50])) == 50 for first in range(250))

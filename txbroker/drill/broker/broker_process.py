@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -239,19 +240,26 @@ class BrokerProcess:
         self._close_control()
 
 
+_given: deque[int] = deque(maxlen=50)
+"""The last ports that :func:`free_port` has returned: who asks for two must not get one twice."""
+
+
 def free_port() -> int:
     """Return a TCP port that no process listens on.
 
     The port is outside the range that outgoing connections get: a client that tries such a port of its own machine
     repeatedly while the broker is down may at last connect to itself. Two processes that ask at once get different
-    ports, unless their ids differ by a multiple of 97.
+    ports, unless their ids differ by a multiple of 97; one process gets none twice among 50.
     """
-    for port in random.sample(range(20_000 + os.getpid() % 97, 30_000, 97), 100):
+    ports = range(20_000 + os.getpid() % 97, 30_000, 97)
+    left = [port for port in ports if port not in _given]
+    for port in random.sample(left, len(left)):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
-    raise BrokerFailed("100 ports between 20000 and 30000 are all taken")
+        _given.append(port)
+        return port
+    raise BrokerFailed(f"{len(left)} ports between 20000 and 30000 are all taken")
