@@ -1,16 +1,14 @@
 """Test messages and queues that end by themselves, on the faces of the clients, against a real broker's clocks."""
 
 import asyncio
-import inspect
 import json
 import time
-import uuid
 from datetime import timedelta
 
 import pytest
 
 import txbroker
-from tests.support.broker_process import BrokerProcess
+from tests.client.queues.faces import given
 from tests.support.waiting import eventually
 from txbroker import errors
 from txbroker.client import asyncio as asyncio_client
@@ -18,25 +16,10 @@ from txbroker.client import asyncio as asyncio_client
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def process(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as running:
-        yield running
-
-
 @pytest.fixture
-def broker(process):
-    with txbroker.connect(process.address, timeout=10.0) as connection:
-        yield connection
-
-
-@pytest.fixture
-def name():
-    return f"q-{uuid.uuid4().hex[:12]}"
-
-
-async def given(result):
-    return await result if inspect.isawaitable(result) else result
+def name(free_name):
+    """Each test declares its queue in its own way."""
+    return free_name
 
 
 async def what_expires(connection, name):
@@ -59,9 +42,7 @@ async def what_expires(connection, name):
 
 
 def test_a_message_expires_and_goes_to_the_dead_letters(broker, name):
-    coroutine = what_expires(broker, name)
-    with pytest.raises(StopIteration):
-        coroutine.send(None)
+    asyncio.run(what_expires(broker, name))
 
 
 def test_the_same_with_asyncio(process, name):

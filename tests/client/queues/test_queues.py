@@ -2,19 +2,18 @@
 
 import asyncio
 import contextlib
-import inspect
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import txbroker
+from tests.client.queues.faces import given
 from tests.client.test_interrupts import Interrupt, at_every_line
 from tests.support.broker_process import BrokerProcess
 from tests.support.repository import PACKAGES, ROOT
@@ -29,37 +28,23 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def process(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as running:
-        yield running
-
-
-@pytest.fixture
-def broker(process):
-    with txbroker.connect(process.address, timeout=10.0) as connection:
-        yield connection
-
-
-@pytest.fixture
-def name(broker):
-    found = f"q-{uuid.uuid4().hex[:12]}"
-    broker.declare_queue(found)
-    return found
-
-
 def counts(broker, name):
     [found] = broker.queues(name)
     return found.messages, found.ready, found.unacknowledged, found.held
 
 
-async def given(result):
-    return await result if inspect.isawaitable(result) else result
-
-
 async def through_everything(connection, name):
-    """Everything about queues, the same on each face; the blocking one gives results at once."""
+    """Everything about queues, the same on each face."""
     x, other = f"x-{name}", f"{name}.other"
+    await publish(connection, name, x, other)
+    queue, others = connection.queue(name), connection.queue(other, prefetch=10)
+    message, dead, second = await take(queue, others)
+    await commit(connection, x, [message, dead], second)
+    await roll_back(connection, queue)
+    await end(connection, x, queue, others)
+
+
+async def publish(connection, name, x, other):
     await given(
         connection.declare_queue(other, delivery_limit=1, dead_letter_exchange="", dead_letter_key=name)
     )
@@ -78,10 +63,12 @@ async def through_everything(connection, name):
     with pytest.raises(errors.WrongType):
         await given(connection.publish(x, b"us", b"nowhere"))
 
-    queue, others = connection.queue(name), connection.queue(other, prefetch=10)
+
+async def take(queue, others):
+    """Take, return and give up; return two messages of the first queue, and one of the second."""
     message = await given(queue.get(10.0))
     assert (message.topic, message.value, message.key, message.id) == (
-        f"queue:{name}",
+        f"queue:{queue.name}",
         b"both",
         b"eu.new",
         b"m-1",
@@ -99,11 +86,15 @@ async def through_everything(connection, name):
     await given(others.nack(first))
     await given(others.nack(await given(others.get(10.0))))
     dead = await given(queue.get(10.0))
-    assert (dead.value, dead.header("txbroker.dead.topic")) == (b"both", other.encode()), dead.headers
+    assert (dead.value, dead.header("txbroker.dead.topic")) == (b"both", others.name.encode()), dead.headers
+    return message, dead, second
 
+
+async def commit(connection, x, acknowledged, second):
+    (name, other) = (each.topic.removeprefix("queue:") for each in (acknowledged[0], second))
     tx = connection.transaction()
     await given(tx.publish(x, "eu.x", b"follow-up"))
-    await given(tx.ack([message, dead]))
+    await given(tx.ack(acknowledged))
     await given(tx.ack(second))
     await given(tx.commit())
     [told] = await given(connection.queues(name))
@@ -111,6 +102,8 @@ async def through_everything(connection, name):
     [told] = await given(connection.queues(other))
     assert told.messages == 0
 
+
+async def roll_back(connection, queue):
     message = await given(queue.get(10.0))
     tx = connection.transaction()
     await given(tx.ack(message))
@@ -121,6 +114,10 @@ async def through_everything(connection, name):
     await given(queue.ack(message))  # a repetition
     with pytest.raises(errors.WrongType):
         await given(queue.ack("message"))
+
+
+async def end(connection, x, queue, others):
+    name, other = queue.name, others.name
     await given(connection.publish("", name, b"left"))
     await given(queue.get(10.0))
     queue.close()
@@ -152,7 +149,7 @@ TWISTED = """
 import sys
 from twisted.internet.task import react
 from twisted.internet.defer import ensureDeferred
-from tests.client.test_queues import through_everything
+from tests.client.queues.test_queues import through_everything
 from txbroker.client.twisted import connect
 
 async def work(reactor):
